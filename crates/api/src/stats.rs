@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use engine::counters::{Reader, Snapshot};
+use engine::counters::{CounterSnapshot, Reader};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -113,7 +113,7 @@ pub fn is_running(run_dir: &Path) -> Result<bool> {
 }
 
 /// Sorts what a counter file holds.
-pub fn of(snapshots: Vec<Snapshot>) -> Stats {
+pub fn of(snapshots: Vec<CounterSnapshot>) -> Stats {
     let mut stats = Stats::default();
     for block in snapshots {
         match block.kind.as_str() {
@@ -137,7 +137,7 @@ fn named(mut values: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     values
 }
 
-fn port(block: Snapshot) -> PortStats {
+fn port(block: CounterSnapshot) -> PortStats {
     let values = block.values;
     let get = |name: &str| values.get(name).copied().unwrap_or(0);
     let of_kind = |kind: &str| {
@@ -163,9 +163,9 @@ fn port(block: Snapshot) -> PortStats {
 mod tests {
     use super::*;
 
-    fn block(kind: &str, label: &str, values: &[(&str, u64)]) -> Snapshot {
+    fn block(kind: &str, label: &str, values: &[(&str, u64)]) -> CounterSnapshot {
         let values = values.iter().map(|(name, value)| (name.to_string(), *value)).collect();
-        Snapshot { kind: kind.into(), label: label.into(), values }
+        CounterSnapshot { kind: kind.into(), label: label.into(), values }
     }
 
     #[test]

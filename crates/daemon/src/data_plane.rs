@@ -132,7 +132,7 @@ impl DataPlane {
     /// Lets all guests send.
     pub(super) fn settle(&mut self) {
         self.settled = true;
-        self.fabric.hold(false);
+        self.fabric.resume_tx();
     }
 
     /// Does what is due by the clock.
@@ -281,13 +281,13 @@ impl DataPlane {
             }
             keep.insert(key);
         }
-        self.put_scenes_in_force(compiled);
+        self.install_snapshots(compiled);
         self.devices.plug();
         self.remove_all_but(&keep, old);
     }
 
     /// Gives each NIC its scene; the ports that it names are there.
-    fn put_scenes_in_force(&mut self, compiled: Compiled) {
+    fn install_snapshots(&mut self, compiled: Compiled) {
         for nic in &compiled.nics {
             self.add_queue_ports(nic);
             if let Some(instance) = self.instances.get_mut(&nic.name) {

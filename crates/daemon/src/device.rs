@@ -434,7 +434,7 @@ impl Device for GuestDevice {
     }
 
     fn config(&self) -> Vec<u8> {
-        let link_up = self.nic.scene().is_up(&self.port);
+        let link_up = self.nic.snapshot().is_up(&self.port);
         // No less than the least that the driver takes for an MTU.
         let told = |mtu: u32| u16::try_from(mtu).unwrap_or(self.mtu).clamp(68, self.mtu);
         let config = net::Config {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use api::{EventKind, Events};
-use engine::Traffic as Counted;
+use engine::PortTraffic;
 use model::state::PathInForce;
 
 use crate::follow::{Amount, Follower, Traffic};
@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Following {
     follower: Follower,
     /// When the last interval ended, and what was counted by then.
-    last: Option<(Instant, BTreeMap<String, Counted>)>,
+    last: Option<(Instant, BTreeMap<String, PortTraffic>)>,
 }
 
 impl Following {
@@ -30,7 +30,7 @@ impl Following {
     pub(super) fn look(
         &mut self,
         now: Instant,
-        counted: BTreeMap<String, Counted>,
+        counted: BTreeMap<String, PortTraffic>,
         events: &Events,
     ) -> bool {
         self.follower.retain(|adapter| counted.contains_key(adapter));
@@ -64,8 +64,8 @@ impl Following {
 }
 
 /// What was counted in an interval. A port that was made anew begins at zero.
-fn between(interval_ms: u64, before: &Counted, now: &Counted) -> Traffic {
-    let amount = |frames: fn(&Counted) -> u64, bytes: fn(&Counted) -> u64| Amount {
+fn between(interval_ms: u64, before: &PortTraffic, now: &PortTraffic) -> Traffic {
+    let amount = |frames: fn(&PortTraffic) -> u64, bytes: fn(&PortTraffic) -> u64| Amount {
         frames: frames(now).saturating_sub(frames(before)),
         bytes: bytes(now).saturating_sub(bytes(before)),
     };
@@ -83,15 +83,15 @@ mod tests {
     use super::*;
 
     /// What an adapter has sent after so many seconds at 100 000 frames of 1000 bytes each.
-    fn sent(seconds: u64, to_wire: bool) -> BTreeMap<String, Counted> {
+    fn sent(seconds: u64, to_wire: bool) -> BTreeMap<String, PortTraffic> {
         let (frames, bytes) = (seconds * 100_000, seconds * 100_000_000);
         let wire = if to_wire { (frames, bytes) } else { (0, 0) };
-        let counted = Counted {
+        let counted = PortTraffic {
             tx_frames: frames,
             tx_bytes: bytes,
             tx_uplink_frames: wire.0,
             tx_uplink_bytes: wire.1,
-            ..Counted::default()
+            ..PortTraffic::default()
         };
         BTreeMap::from([("web".to_owned(), counted)])
     }

@@ -149,7 +149,7 @@ impl Daemon {
         raise_file_limit();
         let leftovers = Leftovers::new(config, COUNTERS);
         let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
-        fabric.hold(true);
+        fabric.pause_tx();
         let (mut daemon, stop) = Daemon::around(config, fabric, leftovers, lock)?;
         let mut manager = daemon.manage(config, open_state(config)?)?;
         if manager.generation() == 0 {

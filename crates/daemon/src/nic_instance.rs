@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use api::compile::{self, Attached, Target};
 use api::stats::{OffloadStats, RuleStats};
-use engine::{Fabric, Hits, Plug, Port, RuleHits, Scene, SceneSpec, SoftNic, SwitchSpec};
+use engine::{
+    AclHits, Fabric, ForwardingSnapshot, Plug, Port, RuleHits, SnapshotSpec, SoftNic, SwitchSpec,
+};
 use model::state::short_name;
 use nic::{Budget, Capacity};
 use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
@@ -144,7 +146,7 @@ pub(super) struct NicInstance {
     /// The lists whose rules `hits` counts, and whose port each is for.
     acls: (Vec<vswitch::Acl>, Vec<String>),
     /// How often the rules of the switch's ACLs were met.
-    hits: Arc<Hits>,
+    hits: Arc<AclHits>,
     /// What rules of switchdev mode have counted.
     offloads: Offloads,
 }
@@ -200,13 +202,13 @@ impl NicInstance {
         let vmqs = self.served.values().filter_map(|served| served.vmq.as_ref());
         let senders = vmqs.map(|ports| (nic::PortId::UPLINK, ports.copied.clone())).collect();
         let rules = self.offloads.keep(&compiled.config);
-        let spec = SceneSpec { table, switch, plugs, senders, queues, monitors, rules, budget };
-        self.soft.set_scene(Scene::new(spec));
+        let spec = SnapshotSpec { table, switch, plugs, senders, queues, monitors, rules, budget };
+        self.soft.set_snapshot(ForwardingSnapshot::new(spec));
         if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
             && !switch.left.is_empty()
         {
             // A burst under the old settings may learn until it has ended.
-            self.soft.settle();
+            self.soft.wait_grace_period();
             let is_known = |port: &&vswitch::PortId| memory.state.fdb.len_of(**port) > 0;
             for port in switch.left.iter().filter(is_known) {
                 memory.state.fdb.flush(vswitch::Flush { port: Some(*port), vid: None });
@@ -230,7 +232,7 @@ impl NicInstance {
         let (lists, ports) = (&switch.config.acls, &switch.acls);
         if (&self.acls.0, &self.acls.1) != (lists, ports) {
             self.acls = (lists.clone(), ports.clone());
-            self.hits = Arc::new(Hits::new(switch.table.counters_len()));
+            self.hits = Arc::new(AclHits::new(switch.table.counters_len()));
         }
         let tap = |(id, monitor): &(vswitch::PortId, usize)| {
             Some((*id, self.target(&compiled.monitors.get(*monitor)?.target)?))
@@ -251,7 +253,7 @@ impl NicInstance {
             let same = |one: &&RuleStats| (&one.switch, &one.port) == (&switch.name, port);
             for RuleStats { rule, frames, .. } in counted.iter().filter(same) {
                 if let Some(counter) = switch.table.counter(acl, *rule) {
-                    self.hits.go_on_from(counter, *frames);
+                    self.hits.restore(counter, *frames);
                 }
             }
         }
@@ -274,7 +276,7 @@ impl NicInstance {
         for (rule, (_, hits)) in compiled.rules.iter().zip(&self.offloads.0) {
             let same = |one: &&OffloadStats| (&one.nic, one.rule) == (&compiled.name, *rule);
             if let Some(OffloadStats { frames, bytes, .. }) = counted.iter().find(same) {
-                hits.go_on_from(*frames, *bytes);
+                hits.restore(*frames, *bytes);
             }
         }
     }

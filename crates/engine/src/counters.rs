@@ -105,13 +105,13 @@ pub enum CountersError {
 
 /// The counters of one port or lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Block {
+pub struct CounterBlock {
     words: &'static [AtomicU64],
 }
 
-impl Block {
-    pub(crate) const fn new(words: &'static [AtomicU64]) -> Block {
-        Block { words }
+impl CounterBlock {
+    pub(crate) const fn new(words: &'static [AtomicU64]) -> CounterBlock {
+        CounterBlock { words }
     }
 
     /// Adds to a counter whose only writer is the caller.
@@ -215,7 +215,7 @@ impl Counters {
     ///
     /// # Panics
     /// If there is no schema of this kind.
-    pub fn add(&mut self, kind: &'static str, label: &str) -> Result<Block, CountersError> {
+    pub fn add(&mut self, kind: &'static str, label: &str) -> Result<CounterBlock, CountersError> {
         let schema = self.schemas.iter().find(|(name, _)| *name == kind);
         let len = schema.expect("each block has a schema").1.len();
         let label: String =
@@ -239,7 +239,7 @@ impl Counters {
             }
         };
         let at = self.blocks[index].2;
-        let block = Block { words: &self.words[at..at + len] };
+        let block = CounterBlock { words: &self.words[at..at + len] };
         block.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.blocks[index].1 = Some(label);
         self.order.push(index);
@@ -276,7 +276,7 @@ impl Counters {
     }
 
     /// Takes a block out; nobody writes to it any more. Its room will be another's.
-    pub fn remove(&mut self, block: Block) {
+    pub fn remove(&mut self, block: CounterBlock) {
         let same = |at: usize| std::ptr::eq(&self.words[at], &block.words[0]);
         let found = self.order.iter().position(|index| same(self.blocks[*index].2));
         if let Some(place) = found {
@@ -288,7 +288,7 @@ impl Counters {
 
     /// Adds what was counted elsewhere to the first block of the same kind and label, word by word
     /// by their names, but for those named. What has no place here is forgotten.
-    pub(crate) fn add_all(&self, counted: &[Snapshot], except: &[&str]) {
+    pub(crate) fn add_all(&self, counted: &[CounterSnapshot], except: &[&str]) {
         for snapshot in counted {
             let same = |(kind, label, _): &&(&str, Option<String>, usize)| {
                 *kind == snapshot.kind && label.as_deref() == Some(&snapshot.label)
@@ -376,7 +376,7 @@ impl ReaderBlock {
 
 /// One block's words by name, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct CounterSnapshot {
     /// Schema's name.
     pub kind: String,
     /// The block's name.
@@ -398,7 +398,7 @@ impl Reader {
     }
 
     /// All blocks, now; neighbours of the same kind and label are added up.
-    pub fn read(&self) -> Vec<Snapshot> {
+    pub fn read(&self) -> Vec<CounterSnapshot> {
         for _ in 0..TRIES {
             let known = self.words.get(VERSION) == Some(self.version);
             let anew = if known { None } else { read_text(&self.words) };
@@ -414,8 +414,8 @@ impl Reader {
         self.read_blocks(&self.blocks)
     }
 
-    fn read_blocks(&self, blocks: &[ReaderBlock]) -> Vec<Snapshot> {
-        let mut snapshots: Vec<Snapshot> = Vec::new();
+    fn read_blocks(&self, blocks: &[ReaderBlock]) -> Vec<CounterSnapshot> {
+        let mut snapshots: Vec<CounterSnapshot> = Vec::new();
         for block in blocks {
             let words = (block.at..).map(|at| self.words.get(at).unwrap_or(0));
             let values = block.names.iter().cloned().zip(words);
@@ -426,7 +426,7 @@ impl Reader {
                         *sum = sum.wrapping_add(value);
                     }
                 }
-                _ => snapshots.push(Snapshot {
+                _ => snapshots.push(CounterSnapshot {
                     kind: block.kind.clone(),
                     label: block.label.clone(),
                     values: values.collect(),

@@ -5,7 +5,7 @@ use port::VlanEdit;
 /// One change that does what two do; `None` if there is none, as a frame with two tags to take off
 /// or to put on would need. Such a frame is dropped: it would hop from VLAN to VLAN.
 #[inline]
-pub(crate) fn both(first: VlanEdit, then: VlanEdit) -> Option<VlanEdit> {
+pub(crate) fn combine(first: VlanEdit, then: VlanEdit) -> Option<VlanEdit> {
     Some(match (first, then) {
         (VlanEdit::None, edit) | (edit, VlanEdit::None) => edit,
         (VlanEdit::Push(_), VlanEdit::Pop) => VlanEdit::None,
@@ -42,7 +42,7 @@ mod tests {
         for first in all(a) {
             for then in all(b) {
                 let expected = made(then, &made(first, &frame));
-                match both(first, then) {
+                match combine(first, then) {
                     Some(edit) => assert_eq!(made(edit, &frame), expected, "{first:?} {then:?}"),
                     None => {
                         let mut any = all(a).into_iter().chain(all(b));

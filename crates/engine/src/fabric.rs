@@ -5,100 +5,24 @@
 //! must not be dropped because its receiver comes later than its sender: lanes hold until all
 //! configured ports are attached, for 500 ms at most.
 
-use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
-
-use crate::counters::{Block, Counters, CountersError};
-use crate::lane::{self, IdlePolicy, LaneSpec};
+use crate::Lane;
+use crate::counters::{CounterBlock, Counters};
+use crate::lane_counters;
+use crate::lane_spec::{IdlePolicy, LaneSpec};
 use crate::port::{self, Port};
 use crate::quarantine::{Quarantine, QuarantineNews};
-use crate::queue_list::{QueueList, Ring};
-use crate::scene::Scene;
+use crate::queue_list::{QueueList, TxRing};
+use crate::snapshot::ForwardingSnapshot;
+use crate::soft_nic::SoftNic;
+use crate::start_error::StartError;
+use crate::tx_pause::TxPause;
 use crate::wake::Wake;
 use crate::worker::Worker;
-use crate::worker::off_lane::OffLane;
-
-/// One soft NIC.
-pub struct SoftNic {
-    /// Its name.
-    pub name: String,
-    scene: ArcSwap<Scene>,
-    /// By port number; `None` where a port is gone.
-    ports: Mutex<Vec<Option<Arc<Port>>>>,
-}
-
-impl fmt::Debug for SoftNic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SoftNic").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl SoftNic {
-    /// What is in force.
-    #[inline]
-    pub fn scene(&self) -> arc_swap::Guard<Arc<Scene>> {
-        self.scene.load()
-    }
-
-    /// Puts another scene in force: a burst sees the old or the new, never a mixture.
-    /// A frame that a guest posts when this has returned is carried by the new one.
-    pub fn set_scene(&self, scene: impl Into<Arc<Scene>>) {
-        self.scene.store(scene.into());
-    }
-
-    /// Waits until no lane uses a replaced scene (grace period): a burst is forwarded under the
-    /// lock of its transmit ring.
-    pub fn settle(&self) {
-        for port in self.ports() {
-            (0..port.pairs()).for_each(|pair| drop(port.silence(pair)));
-        }
-    }
-
-    /// All ports.
-    pub fn ports(&self) -> Vec<Arc<Port>> {
-        self.lock().iter().flatten().cloned().collect()
-    }
-
-    /// Sends a frame of ours as if the guest at `from` had, without its checks, to all members of
-    /// its VLAN; says how many received it. Not for the way of a frame: it allocates.
-    pub fn inject(&self, from: &Port, frame: &[u8]) -> usize {
-        crate::inject::inject(&self.scene(), from, frame)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<Arc<Port>>>> {
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether lanes are held: a number that is odd then, and grows with each change, so that who has
-/// seen it is known to have seen the last change.
-#[derive(Debug, Default)]
-pub(crate) struct Held(AtomicU32);
-
-impl Held {
-    fn set(&self, held: bool) {
-        let change = |now: u32| (now % 2 == 1) != held;
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-            change(now).then_some(now.wrapping_add(1))
-        });
-    }
-
-    /// The number, and whether it says that lanes are held.
-    #[inline]
-    pub(crate) fn get(&self) -> (u32, bool) {
-        let now = self.0.load(Ordering::Relaxed);
-        (now, now % 2 == 1)
-    }
-
-    fn is_known(&self, knows: &AtomicU32) -> bool {
-        knows.load(Ordering::Acquire) == self.0.load(Ordering::Acquire)
-    }
-}
+use crate::worker::bounce_buffers::BounceBuffers;
 
 /// The name of the lane that serves ports in quarantine.
 const QUARANTINE: &str = "quarantine";
@@ -110,12 +34,12 @@ pub struct Fabric {
     nics: Vec<Arc<SoftNic>>,
     counters: Counters,
     /// Counters of the daemon as a whole.
-    own: Block,
-    lanes: Vec<lane::Lane>,
+    own: CounterBlock,
+    lanes: Vec<Lane>,
     pub(crate) quarantine: Arc<Quarantine>,
     /// Serves ports in quarantine; `None` once lanes have been stopped.
-    quarantine_lane: Option<lane::Lane>,
-    held: Arc<Held>,
+    quarantine_lane: Option<Lane>,
+    pause: Arc<TxPause>,
 }
 
 /// The kind and the label of the block of counters of the daemon as a whole.
@@ -142,34 +66,35 @@ impl Fabric {
         host::brief::start().map_err(StartError::Watch)?;
         ::port::notifier::start().map_err(StartError::Watch)?;
         let own = (OWN, OWN_WORDS.map(str::to_owned).to_vec());
-        let schemas = vec![("port", port::word::schema()), ("lane", lane::schema()), own];
+        let schemas =
+            vec![("port", port::counter::schema()), ("lane", lane_counters::schema()), own];
         let mut counters = Counters::create(counters, schemas)?;
         let own = counters.add(OWN, OWN)?;
-        let held = Arc::new(Held::default());
+        let pause = Arc::new(TxPause::default());
         let mut started = Vec::new();
         let (wake, queue_list) = (Arc::new(Wake::new()?), Arc::new(QueueList::default()));
         let quarantine = Arc::new(Quarantine::new(wake.clone(), queue_list.clone()));
-        let shared = (held.clone(), quarantine.clone());
+        let shared = (pause.clone(), quarantine.clone());
         for (number, spec) in lanes.iter().enumerate() {
             let block = counters.add("lane", &number.to_string())?;
             let (wake, queue_list) = (Arc::new(Wake::new()?), Arc::new(QueueList::default()));
-            let (held, quarantine) = shared.clone();
-            let worker = Worker::new(spec.idle, queue_list, block, wake, held, quarantine);
-            started.push(lane::Lane::start(spec.cpu, number, number.to_string(), worker)?);
+            let (pause, quarantine) = shared.clone();
+            let worker = Worker::new(spec.idle, queue_list, block, wake, pause, quarantine);
+            started.push(Lane::start(spec.cpu, number, number.to_string(), worker)?);
         }
         let block = counters.add("lane", QUARANTINE)?;
         let idle = IdlePolicy { poll: Duration::ZERO, yielding: Duration::ZERO, sleep: true };
-        let off_lane = OffLane::new().ok_or(StartError::OffLane)?;
-        let (held, _) = shared;
-        let worker = Worker::new(idle, queue_list, block, wake, held.clone(), quarantine.clone());
-        let worker = worker.off_lane(off_lane);
-        let lane = lane::Lane::start(None, lanes.len(), QUARANTINE.to_owned(), worker)?;
+        let bounce = BounceBuffers::new().ok_or(StartError::BounceBuffers)?;
+        let (pause, _) = shared;
+        let worker = Worker::new(idle, queue_list, block, wake, pause.clone(), quarantine.clone());
+        let worker = worker.for_quarantine(bounce);
+        let lane = Lane::start(None, lanes.len(), QUARANTINE.to_owned(), worker)?;
         let (nics, quarantine_lane) = (Vec::new(), Some(lane));
-        Ok(Fabric { nics, counters, own, lanes: started, quarantine, quarantine_lane, held })
+        Ok(Fabric { nics, counters, own, lanes: started, quarantine, quarantine_lane, pause })
     }
 
     /// All lanes.
-    fn all_lanes(&self) -> impl Iterator<Item = &lane::Lane> {
+    fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter().chain(&self.quarantine_lane)
     }
 
@@ -180,13 +105,13 @@ impl Fabric {
 
     /// Lets the lanes begin.
     pub fn go(&mut self) {
-        self.lanes.iter_mut().chain(&mut self.quarantine_lane).for_each(lane::Lane::go);
+        self.lanes.iter_mut().chain(&mut self.quarantine_lane).for_each(Lane::go);
     }
 
     /// Goes on counting from what another daemon with these NICs has counted, before any lane
     /// begins. What is no sum, such as a number of rings, is not taken over.
-    pub fn go_on_from(&self, counted: &[crate::Snapshot]) {
-        let gauges = [port::word::GAUGES, lane::GAUGES].concat();
+    pub fn restore_counters(&self, counted: &[crate::CounterSnapshot]) {
+        let gauges = [port::counter::GAUGES, lane_counters::GAUGES].concat();
         self.counters.add_all(counted, &gauges);
     }
 
@@ -202,9 +127,7 @@ impl Fabric {
 
     /// Adds a NIC on which nothing is plugged in.
     pub fn add_nic(&mut self, name: &str) -> Arc<SoftNic> {
-        let scene = ArcSwap::from_pointee(Scene::empty());
-        let nic = SoftNic { name: name.to_owned(), scene, ports: Mutex::default() };
-        self.nics.push(Arc::new(nic));
+        self.nics.push(Arc::new(SoftNic::new(name)));
         self.nics[self.nics.len() - 1].clone()
     }
 
@@ -213,12 +136,12 @@ impl Fabric {
         for port in nic.ports() {
             self.remove_port(nic, &port);
         }
-        nic.set_scene(Scene::empty());
+        nic.set_snapshot(ForwardingSnapshot::empty());
         self.nics.retain(|other| !Arc::ptr_eq(other, nic));
     }
 
     /// Adds a port of `pairs` queue pairs, which lanes poll from now on. No frame comes or goes
-    /// before a scene has a place for it. `label` is its name in the counters.
+    /// before a snapshot has a place for it. `label` is its name in the counters.
     ///
     /// # Errors
     /// There are too many ports for the counter file, or its file system is full.
@@ -234,7 +157,7 @@ impl Fabric {
             let lane = self.lanes.iter().min_by_key(|lane| lane.queue_list.len());
             if let Some(lane) = lane {
                 port.set_lane(pair, lane.wake.clone());
-                lane.queue_list.add(Ring { nic: nic.clone(), port: port.clone(), pair });
+                lane.queue_list.add(TxRing { nic: nic.clone(), port: port.clone(), pair });
             }
         }
         Ok(port)
@@ -279,7 +202,7 @@ impl Fabric {
         Ok(port)
     }
 
-    /// Removes a port: its rings are taken out, and no lane polls it any more. The scene in force
+    /// Removes a port: its rings are taken out, and no lane polls it any more. The snapshot in force
     /// should have no place for it.
     pub fn remove_port(&mut self, nic: &Arc<SoftNic>, port: &Arc<Port>) {
         self.lanes.iter().for_each(|lane| lane.queue_list.remove(port));
@@ -295,21 +218,29 @@ impl Fabric {
         }
     }
 
-    /// Whether transmit rings wait: their frames stay where the guests posted them. After a restart
-    /// guests come back one by one, and a frame must not be dropped because its receiver is later
-    /// than its sender.
-    pub fn hold(&self, held: bool) {
-        self.held.set(held);
-        // A lane that is held looks at nothing, and may have fallen asleep over that.
+    /// Pauses all transmit rings: frames stay where guests posted them. After a restart guests
+    /// come back one by one, and a sender must not lose frames to receivers that come later.
+    pub fn pause_tx(&self) {
+        self.set_pause(true);
+    }
+
+    /// Resumes all transmit rings after [`pause_tx`](Self::pause_tx).
+    pub fn resume_tx(&self) {
+        self.set_pause(false);
+    }
+
+    fn set_pause(&self, is_paused: bool) {
+        self.pause.set(is_paused);
+        // A paused lane polls no ring, and may have fallen asleep.
         self.all_lanes().for_each(|lane| lane.wake.wake());
     }
 
-    /// Waits until every lane knows that it is [held](Self::hold), so that no frame is on its way;
+    /// Waits until every lane knows that it is [paused](Self::pause_tx), so that no frame is on its way;
     /// says whether all did within `most`.
-    pub fn wait_for_rest(&self, most: Duration) -> bool {
+    pub fn wait_tx_paused(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         loop {
-            if self.all_lanes().all(|lane| self.held.is_known(&lane.knows)) {
+            if self.all_lanes().all(|lane| self.pause.is_acknowledged(&lane.acknowledged)) {
                 return true;
             }
             if Instant::now() > until {
@@ -337,42 +268,7 @@ impl Fabric {
     }
 
     /// The lanes.
-    pub fn lanes(&self) -> &[lane::Lane] {
+    pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }
-}
-
-/// Why the data plane could not start, or a port not be added.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// No counter file.
-    #[error(transparent)]
-    Counters(#[from] CountersError),
-    /// No lane.
-    #[error("cannot start lane {lane}")]
-    Lane {
-        /// Its number.
-        lane: usize,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A lane cannot be pinned as configured.
-    #[error("cannot pin lane {lane}")]
-    Pin {
-        /// Its number.
-        lane: usize,
-        /// Why, and the remedy.
-        #[source]
-        source: host::cpu::PinError,
-    },
-    /// No thread that keeps front-ends from holding up lanes.
-    #[error("cannot start the thread that watches over the lanes")]
-    Watch(#[source] std::io::Error),
-    /// No memory that frames of ports in quarantine are copied to.
-    #[error("no memory left for the quarantine lane (4.3 MiB); raise the memory limit")]
-    OffLane,
-    /// No epoll or eventfd.
-    #[error("cannot make the lane's wake-up")]
-    Wake(#[from] rustix::io::Errno),
 }

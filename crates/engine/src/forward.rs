@@ -2,38 +2,16 @@
 
 use host::standing::Standing;
 use nic::StormLimit;
-use port::{BURST, Burst, BurstBuffers, Placed, Polled, Transmit};
+use port::{Burst, Placed, Polled, Transmit};
 
-use crate::port::{Port, word};
-use crate::queue_list::Ring;
-use crate::scene::{Place, Scene};
-use crate::stages::{Stage, StageClock};
-use crate::stop::{BurstView, NicStop, SwitchStop};
-use crate::walk::{Charges, NicWay, Storm, SwitchWay, View, Walk};
-
-/// A lane's own working space, so that the way of a frame allocates nothing.
-#[derive(Debug)]
-pub(crate) struct Scratch {
-    pub(crate) nic: NicStop,
-    pub(crate) switch: SwitchStop,
-    pub(crate) hop: BurstView,
-    pub(crate) fates: nic::Fates,
-    transmit: BurstBuffers,
-    pub(crate) receive: BurstBuffers,
-}
-
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
-        Scratch {
-            nic: NicStop::new(),
-            switch: SwitchStop::new(),
-            hop: BurstView::new(),
-            fates: nic::Fates::new(),
-            transmit: BurstBuffers::default(),
-            receive: BurstBuffers::default(),
-        }
-    }
-}
+use crate::pipeline::{BurstSource, Charges, NicEgress, Pipeline, Storm, SwitchEgress};
+use crate::port::{Port, counter};
+use crate::queue_list::TxRing;
+use crate::scratch::Scratch;
+use crate::snapshot::PortLocation;
+use crate::stage_clock::StageClock;
+use crate::stages::Stage;
+use crate::view::BurstView;
 
 /// What a lane keeps of a transmit ring from burst to burst.
 #[derive(Debug)]
@@ -63,22 +41,10 @@ impl Sender {
     }
 }
 
-/// A burst on its way: where it comes from.
-#[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub(crate) scene: &'a Scene,
-    pub(crate) port: &'a Port,
-    pub(crate) pair: usize,
-    /// Where the lane says whose memory it touches.
-    pub(crate) standing: &'a Standing,
-    /// Where it measures stages.
-    pub(crate) stages: &'a StageClock,
-}
-
 /// Takes one burst from `transmit`, a ring of this port, and carries it to its receivers; says what
 /// there was.
 pub(crate) fn forward(
-    Ring { nic, port, pair }: &Ring,
+    TxRing { nic, port, pair }: &TxRing,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -97,27 +63,31 @@ pub(crate) fn forward(
         return polled;
     }
     // Looked at after the ring: a frame that was posted after a change is carried by it.
-    let scene = nic.scene();
-    let source = Source { scene: &scene, port, pair: *pair, standing, stages };
-    polled.surplus_bytes += match source.scene.place(source.port) {
-        Some(Place::Function(id)) => from_function(source, id, transmit, sender, scratch),
-        Some(Place::Switch(id)) => from_switch(source, (id, polled), transmit, sender, scratch),
-        Some(Place::Piped(id)) => from_piped(source, id, transmit, sender, scratch),
-        Some(Place::Representor(of)) => from_representor(source, of, transmit, sender, scratch),
+    let snapshot = nic.snapshot();
+    let source = BurstSource { snapshot: &snapshot, port, pair: *pair, standing, stages };
+    polled.surplus_bytes += match source.snapshot.place(source.port) {
+        Some(PortLocation::Function(id)) => from_function(source, id, transmit, sender, scratch),
+        Some(PortLocation::Switch(id)) => {
+            from_switch(source, (id, polled), transmit, sender, scratch)
+        }
+        Some(PortLocation::Piped(id)) => from_piped(source, id, transmit, sender, scratch),
+        Some(PortLocation::Representor(of)) => {
+            from_representor(source, of, transmit, sender, scratch)
+        }
         None => unplugged(source, polled),
     };
     standing.touch(0); // only the sender's ring from here on
     let notified = stages.complete(transmit);
     transmit.swap(&mut scratch.transmit);
     let block = source.block();
-    block.add(word::TX_FRAMES, u64::from(polled.frames));
-    block.add(word::TX_BYTES, polled.bytes);
-    block.add(word::TX_NOTIFIES, u64::from(notified));
+    block.add(counter::TX_FRAMES, u64::from(polled.frames));
+    block.add(counter::TX_BYTES, polled.bytes);
+    block.add(counter::TX_NOTIFIES, u64::from(notified));
     if polled.malformed() > 0 {
-        block.add(word::TX_RUNT, u64::from(polled.runts));
-        block.add(word::TX_OVERSIZE, u64::from(polled.oversize));
-        block.add(word::TX_OFFLOAD, u64::from(polled.bad_offload));
-        block.add(word::TX_DISABLED, u64::from(polled.disabled));
+        block.add(counter::TX_RUNT, u64::from(polled.runts));
+        block.add(counter::TX_OVERSIZE, u64::from(polled.oversize));
+        block.add(counter::TX_OFFLOAD, u64::from(polled.bad_offload));
+        block.add(counter::TX_DISABLED, u64::from(polled.disabled));
     }
     polled
 }
@@ -128,19 +98,19 @@ fn count_placed(port: &Port, pair: usize, placed: Placed) {
     if placed.frames > 0 {
         let block = port.block(pair);
         let frames = u64::from(placed.frames);
-        block.add(word::RX_FRAMES, frames);
-        block.add(word::RX_BYTES, placed.bytes);
-        block.add(word::RX_UPLINK_FRAMES, frames);
-        block.add(word::RX_UPLINK_BYTES, placed.bytes);
-        block.add(word::RX_NOTIFIES, u64::from(placed.notified));
+        block.add(counter::RX_FRAMES, frames);
+        block.add(counter::RX_BYTES, placed.bytes);
+        block.add(counter::RX_UPLINK_FRAMES, frames);
+        block.add(counter::RX_UPLINK_BYTES, placed.bytes);
+        block.add(counter::RX_NOTIFIES, u64::from(placed.notified));
     }
 }
 
 /// Drops a burst of a port that has no place; charges nothing beyond it.
 #[cold]
-fn unplugged(source: Source<'_>, polled: Polled) -> u64 {
+fn unplugged(source: BurstSource<'_>, polled: Polled) -> u64 {
     let frames = polled.frames - polled.malformed(); // those are counted as such
-    source.block().add(word::TX_UNPLUGGED, u64::from(frames));
+    source.block().add(counter::TX_UNPLUGGED, u64::from(frames));
     0
 }
 
@@ -148,14 +118,14 @@ fn unplugged(source: Source<'_>, polled: Polled) -> u64 {
 /// there, and priority-tagged frames here; it is asked for then only, so that others are spared it.
 /// Returns the bytes that the sender is charged beyond those of the burst.
 fn from_function(
-    source: Source<'_>,
+    source: BurstSource<'_>,
     id: nic::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
-    let Scratch { nic, switch, hop, receive, .. } = scratch;
-    let table = &source.scene.table;
+    let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
+    let table = &source.snapshot.table;
     let heads = transmit.burst().heads;
     let flows = &mut sender.nic_flows;
     let mut summary = table.classify(id, heads, flows, &mut nic.verdicts);
@@ -164,59 +134,60 @@ fn from_function(
         let Burst { heads, deep, .. } = transmit.burst();
         summary = table.classify_deep(id, heads, deep, flows, &mut nic.verdicts);
     }
-    let needs_deep = source.scene.switch.as_ref().is_some_and(|switch| switch.uplink_needs_deep);
+    let needs_deep = source.snapshot.switch.as_ref().is_some_and(|switch| switch.uplink_needs_deep);
     if needs_deep && nic.reaches_pf(summary) {
         transmit.snapshot_headers();
     }
     let burst = transmit.burst();
     let charges = Charges::of_function(&mut sender.storm);
-    let walk = Walk::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
-    let mut way = NicWay { switch: Some((switch, hop)), receive };
-    walk.leave_nic(id, &View::of(&burst), summary, nic, &mut way);
+    let pipeline =
+        Pipeline::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
+    let mut egress = NicEgress { switch: Some((switch, view_buffer)), receive };
+    pipeline.leave_nic(id, &BurstView::of(&burst), summary, nic, &mut egress);
     charges.bytes()
 }
 
 /// A burst that enters the switch; returns the same.
 fn from_switch(
-    source: Source<'_>,
+    source: BurstSource<'_>,
     (id, polled): (vswitch::PortId, Polled),
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
-    let Scratch { nic, switch, hop, receive, .. } = scratch;
-    let Some(own) = &source.scene.switch else {
+    let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
+    let Some(own) = &source.snapshot.switch else {
         return unplugged(source, polled); // the switch that it was plugged in is not there
     };
     if own.needs_deep(id) {
         transmit.snapshot_headers();
     }
     let (now_ns, flows) = (sender.now_ns, &mut sender.switch_flows);
-    let view = View::of(&transmit.burst());
+    let view = BurstView::of(&transmit.burst());
     let mut summary = switch.classify(own, id, &view, now_ns, Some(flows));
     if switch.verdicts.wants_deep() {
         transmit.snapshot_headers();
-        let view = View::of(&transmit.burst());
+        let view = BurstView::of(&transmit.burst());
         summary = switch.classify(own, id, &view, now_ns, Some(flows));
     }
     let burst = transmit.burst();
     let charges = Charges::new(Storm::Switch(own, id));
-    let walk = Walk::new(source, &burst, &charges, now_ns, false);
-    let view = View::of(&burst);
-    let mut way = SwitchWay { nic: Some((nic, hop)), receive };
-    walk.leave_switch(own, id, &view, summary, switch, &mut way);
+    let pipeline = Pipeline::new(source, &burst, &charges, now_ns, false);
+    let view = BurstView::of(&burst);
+    let mut egress = SwitchEgress { nic: Some((nic, view_buffer)), receive };
+    pipeline.leave_switch(own, id, &view, summary, switch, &mut egress);
     charges.bytes()
 }
 
 /// A burst of a function of a NIC in switchdev mode; returns the same.
 fn from_piped(
-    source: Source<'_>,
+    source: BurstSource<'_>,
     id: nic::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
-    let table = &source.scene.table;
+    let table = &source.snapshot.table;
     if table.needs_deep(id) {
         transmit.snapshot_headers();
     }
@@ -229,14 +200,20 @@ fn from_piped(
     }
     let burst = transmit.burst();
     let charges = Charges::of_function(&mut sender.storm);
-    let walk = Walk::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
-    walk.leave_function(id, &View::of(&burst), scratch.fates.as_slice(), &mut scratch.receive);
+    let pipeline =
+        Pipeline::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
+    pipeline.leave_function(
+        id,
+        &BurstView::of(&burst),
+        scratch.fates.as_slice(),
+        &mut scratch.receive,
+    );
     charges.bytes()
 }
 
 /// A burst of what the host sends to such a function; returns the same.
 fn from_representor(
-    source: Source<'_>,
+    source: BurstSource<'_>,
     of: nic::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
@@ -244,18 +221,7 @@ fn from_representor(
 ) -> u64 {
     let burst = transmit.burst();
     let charges = Charges::new(Storm::None);
-    let walk = Walk::new(source, &burst, &charges, sender.now_ns, false);
-    walk.leave_representor(of, &View::of(&burst), &mut scratch.receive);
+    let pipeline = Pipeline::new(source, &burst, &charges, sender.now_ns, false);
+    pipeline.leave_representor(of, &BurstView::of(&burst), &mut scratch.receive);
     charges.bytes()
 }
-
-/// The frames of a burst in order.
-pub(crate) const ALL: [u8; BURST] = {
-    let mut all = [0; BURST];
-    let mut i = 0;
-    while i < BURST {
-        all[i] = i as u8;
-        i += 1;
-    }
-    all
-};

@@ -17,7 +17,7 @@ pub(crate) struct Groups {
     group_of: [u8; BURST],
     len: usize,
     at: usize,
-    picks: [u8; BURST],
+    indices: [u8; BURST],
 }
 
 /// Ports of a NIC or of a switch.
@@ -34,7 +34,7 @@ impl Groups {
             group_of: [0; BURST],
             len: 0,
             at: 0,
-            picks: [0; BURST],
+            indices: [0; BURST],
         }
     }
 
@@ -82,11 +82,11 @@ impl Groups {
         self.at += 1;
         let mut n = 0;
         loop {
-            self.picks[n] = frame;
+            self.indices[n] = frame;
             n += 1;
             let next = self.next[usize::from(frame)];
             if next == frame {
-                return Some((port, &self.picks[..n]));
+                return Some((port, &self.indices[..n]));
             }
             frame = next;
         }

@@ -1,7 +1,7 @@
 //! Lanes: poll, burst, classify, one copy, complete, sleep; and counters in shared memory.
 //!
 //! # Model
-//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds ports, and a [`Scene`] that says where each
+//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds ports, and a [`ForwardingSnapshot`] that says where each
 //! port is plugged in, in the NIC itself or in the switch on its PF, and what becomes of frames
 //! there. Scenes are replaced, and ports come and go, while frames flow. A [`Lane`] is one thread
 //! that polls the transmit rings of its ports in turn, as its schedule says (shares of bytes by
@@ -30,25 +30,37 @@ mod forward;
 mod groups;
 mod inject;
 mod lane;
+mod lane_counters;
+mod lane_spec;
+mod pipeline;
 mod port;
 mod quarantine;
 mod queue_list;
-mod scene;
+mod scratch;
+mod snapshot;
+mod soft_nic;
+mod stage_clock;
 mod stages;
-mod stop;
+mod start_error;
 mod traffic;
+mod tx_pause;
+mod view;
 mod wake;
-mod walk;
 mod worker;
 
-pub use counters::Snapshot;
-pub use fabric::{Fabric, SoftNic, StartError};
-pub use lane::{IdlePolicy, Lane, LaneSpec};
+pub use counters::CounterSnapshot;
+pub use fabric::Fabric;
+pub use lane::Lane;
+pub use lane_spec::{IdlePolicy, LaneSpec};
 pub use port::Port;
 pub use quarantine::QuarantineNews;
-pub use scene::{Hits, Place, Plug, RuleHits, Scene, SceneSpec, SwitchSpec};
+pub use snapshot::{
+    AclHits, ForwardingSnapshot, Plug, PortLocation, RuleHits, SnapshotSpec, SwitchSpec,
+};
+pub use soft_nic::SoftNic;
 pub use stages::{SAMPLED_ONE_IN, Stage};
-pub use traffic::Traffic;
+pub use start_error::StartError;
+pub use traffic::PortTraffic;
 
 #[cfg(test)]
 mod tests;

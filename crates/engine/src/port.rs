@@ -1,7 +1,7 @@
 //! Ports: where guests' rings are put, and what is counted of them.
 
+pub(crate) mod counter;
 mod detour;
-pub(crate) mod word;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -11,50 +11,50 @@ use port::kept::{self, Kept};
 use port::{BurstBuffers, Delivered, ForeignFd, Receive, Transmit};
 use virtq::Fault;
 
-use crate::counters::Block;
-use crate::stages::StageClock;
-use crate::traffic::Traffic;
+use crate::counters::CounterBlock;
+use crate::stage_clock::StageClock;
+use crate::traffic::PortTraffic;
 use crate::wake::Wake;
 
 /// A half of a queue pair: where a ring is, while there is one.
-struct Half<T: ?Sized> {
+struct RingSlot<T: ?Sized> {
     /// A hint that saves the lock of an empty place.
     attached: AtomicBool,
     /// Whether the ring that is there is to wait, and so looks as if there were none.
     waiting: AtomicBool,
     /// Whether it is served by the quarantine lane, and so looks as if there were none.
     detoured: AtomicBool,
-    ring: Mutex<Option<Attached<T>>>,
+    ring: Mutex<Option<AttachedRing<T>>>,
 }
 
-pub(crate) struct Attached<T: ?Sized> {
+pub(crate) struct AttachedRing<T: ?Sized> {
     pub(crate) fault_seen: bool,
     /// [`Receive::makes_copies`], in the cache line that a delivery reads anyway.
     pub(crate) makes_copies: bool,
     pub(crate) ring: Box<T>,
 }
 
-impl Attached<dyn Transmit> {
+impl AttachedRing<dyn Transmit> {
     fn sending(ring: Box<dyn Transmit>) -> Self {
-        Attached { fault_seen: false, makes_copies: false, ring }
+        AttachedRing { fault_seen: false, makes_copies: false, ring }
     }
 }
 
-impl<T: ?Sized> Half<T> {
-    fn new() -> Half<T> {
+impl<T: ?Sized> RingSlot<T> {
+    fn new() -> RingSlot<T> {
         let no = || AtomicBool::new(false);
-        Half { attached: no(), waiting: no(), detoured: no(), ring: Mutex::new(None) }
+        RingSlot { attached: no(), waiting: no(), detoured: no(), ring: Mutex::new(None) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Attached<T>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<AttachedRing<T>>> {
         // A panic under the lock is a bug; the ring is then as good or bad as without it.
         self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Attached<dyn Receive> {
+impl AttachedRing<dyn Receive> {
     fn receiving(ring: Box<dyn Receive>) -> Self {
-        Attached { fault_seen: false, makes_copies: ring.makes_copies(), ring }
+        AttachedRing { fault_seen: false, makes_copies: ring.makes_copies(), ring }
     }
 
     /// Has frames put into the ring by `deliver`, shows them to the guest and counts them, under
@@ -62,29 +62,29 @@ impl Attached<dyn Receive> {
     #[inline(always)]
     pub(crate) fn fill(
         &mut self,
-        block: &Block,
-        area: &mut BurstBuffers,
+        block: &CounterBlock,
+        buffers: &mut BurstBuffers,
         stages: &StageClock,
         deliver: impl FnOnce(&mut dyn Receive) -> Delivered,
     ) -> Delivered {
-        self.ring.swap(area);
+        self.ring.swap(buffers);
         let delivered = deliver(&mut *self.ring);
         let notified = stages.publish(&mut *self.ring);
-        self.ring.swap(area);
-        block.add(word::RX_FRAMES, u64::from(delivered.frames));
-        block.add(word::RX_BYTES, delivered.bytes);
-        block.add(word::RX_NOTIFIES, u64::from(notified));
+        self.ring.swap(buffers);
+        block.add(counter::RX_FRAMES, u64::from(delivered.frames));
+        block.add(counter::RX_BYTES, delivered.bytes);
+        block.add(counter::RX_NOTIFIES, u64::from(notified));
         let Delivered { no_buffer, too_small, fault, .. } = delivered;
         if no_buffer + too_small > 0 {
-            block.add(word::RX_NO_BUFFER, u64::from(no_buffer));
-            block.add(word::RX_TOO_SMALL, u64::from(too_small));
+            block.add(counter::RX_NO_BUFFER, u64::from(no_buffer));
+            block.add(counter::RX_TOO_SMALL, u64::from(too_small));
         }
         if let Some(fault) = fault
             && !self.fault_seen
         {
             self.fault_seen = true;
             self.ring.raise_error();
-            block.add(word::RX_FAULTS + fault as usize, 1);
+            block.add(counter::RX_FAULTS + fault as usize, 1);
         }
         delivered
     }
@@ -108,16 +108,16 @@ const DETOURED: usize = usize::MAX;
 
 /// One queue pair of a port.
 struct Pair {
-    transmit: Half<dyn Transmit>,
-    receive: Half<dyn Receive>,
+    transmit: RingSlot<dyn Transmit>,
+    receive: RingSlot<dyn Receive>,
     /// Counters: each pair has its own, for two lanes may have two pairs of a port in hand.
-    block: Block,
+    block: CounterBlock,
     /// The lane that polls the transmit half, once lanes run.
     wake: OnceLock<Arc<Wake>>,
 }
 
 /// The data plane's end of an attachment: a guest's adapter, an uplink, or a monitor that receives
-/// copies. The [`Scene`](crate::Scene) decides where its frames go; the port does not know.
+/// copies. The [`ForwardingSnapshot`](crate::ForwardingSnapshot) decides where its frames go; the port does not know.
 pub struct Port {
     /// Its name, as counters show it.
     pub label: String,
@@ -128,7 +128,7 @@ pub struct Port {
     /// Whether it was removed: its counters are another's then.
     gone: AtomicBool,
     /// Whether what its guest sends is to wait in the guest's rings.
-    held: AtomicBool,
+    tx_paused: AtomicBool,
     /// Where frames wait while the guest's first receive ring does not run, if they do.
     kept: Mutex<Option<Kept>>,
     /// Names the port in [`host::standing`]; no two of a process have the same.
@@ -138,7 +138,7 @@ pub struct Port {
     /// Whether its rings are served by the quarantine lane.
     quarantined: AtomicBool,
     /// What receives meanwhile, and the frames that wait there.
-    detour: Mutex<Option<Attached<dyn Receive>>>,
+    detour: Mutex<Option<AttachedRing<dyn Receive>>>,
     waiting: Kept,
 }
 
@@ -158,10 +158,10 @@ impl Port {
     }
 
     /// A port without rings, with a block of counters for each of its queue pairs.
-    pub(crate) fn new(label: String, number: usize, blocks: Vec<Block>) -> Port {
+    pub(crate) fn new(label: String, number: usize, blocks: Vec<CounterBlock>) -> Port {
         let pair = |block| Pair {
-            transmit: Half::new(),
-            receive: Half::new(),
+            transmit: RingSlot::new(),
+            receive: RingSlot::new(),
             block,
             wake: OnceLock::new(),
         };
@@ -173,7 +173,7 @@ impl Port {
             pairs,
             receiving,
             gone,
-            held: AtomicBool::new(false),
+            tx_paused: AtomicBool::new(false),
             kept: Mutex::default(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             foreign: AtomicBool::new(false),
@@ -190,7 +190,7 @@ impl Port {
     }
 
     /// Takes all rings out for good, and lets nobody count here when it returns: a lane that works
-    /// by an older scene counts under the locks that are taken here.
+    /// by an older snapshot counts under the locks that are taken here.
     pub(crate) fn retire(&self) {
         self.gone.store(true, Ordering::Relaxed);
         self.keep(None);
@@ -212,21 +212,21 @@ impl Port {
     }
 
     /// The sum of a word over all pairs.
-    fn sum(&self, word: usize) -> u64 {
-        self.pairs.iter().fold(0, |sum: u64, pair| sum.wrapping_add(pair.block.get(word)))
+    fn sum(&self, counter: usize) -> u64 {
+        self.pairs.iter().fold(0, |sum: u64, pair| sum.wrapping_add(pair.block.get(counter)))
     }
 
     /// What the guest has sent and received so far.
-    pub fn traffic(&self) -> Traffic {
-        Traffic {
-            tx_frames: self.sum(word::TX_FRAMES),
-            tx_bytes: self.sum(word::TX_BYTES),
-            tx_uplink_frames: self.sum(word::TX_UPLINK_FRAMES),
-            tx_uplink_bytes: self.sum(word::TX_UPLINK_BYTES),
-            rx_frames: self.sum(word::RX_FRAMES),
-            rx_bytes: self.sum(word::RX_BYTES),
-            rx_uplink_frames: self.sum(word::RX_UPLINK_FRAMES),
-            rx_uplink_bytes: self.sum(word::RX_UPLINK_BYTES),
+    pub fn traffic(&self) -> PortTraffic {
+        PortTraffic {
+            tx_frames: self.sum(counter::TX_FRAMES),
+            tx_bytes: self.sum(counter::TX_BYTES),
+            tx_uplink_frames: self.sum(counter::TX_UPLINK_FRAMES),
+            tx_uplink_bytes: self.sum(counter::TX_UPLINK_BYTES),
+            rx_frames: self.sum(counter::RX_FRAMES),
+            rx_bytes: self.sum(counter::RX_BYTES),
+            rx_uplink_frames: self.sum(counter::RX_UPLINK_FRAMES),
+            rx_uplink_bytes: self.sum(counter::RX_UPLINK_BYTES),
         }
     }
 
@@ -245,14 +245,14 @@ impl Port {
         }
         {
             let mut half = place.transmit.lock();
-            *half = Some(Attached::sending(ring));
-            let shown = match self.held.load(Ordering::Acquire) {
+            *half = Some(AttachedRing::sending(ring));
+            let shown = match self.tx_paused.load(Ordering::Acquire) {
                 true => &place.transmit.waiting,
                 false => self.shown(&place.transmit),
             };
             shown.store(true, Ordering::Release);
         }
-        self.pairs[pair].block.add_shared(word::ATTACHED, 1);
+        self.pairs[pair].block.add_shared(counter::ATTACHED, 1);
         if let Some(wake) = place.wake.get() {
             wake.wake();
         }
@@ -262,7 +262,7 @@ impl Port {
     pub fn detach_transmit(&self, pair: usize) -> Option<Box<dyn Transmit>> {
         let place = &self.pairs[pair];
         let hide = || {
-            let Half { attached, waiting, detoured, .. } = &place.transmit;
+            let RingSlot { attached, waiting, detoured, .. } = &place.transmit;
             for shown in [attached, waiting, detoured] {
                 shown.store(false, Ordering::Release);
             }
@@ -275,25 +275,28 @@ impl Port {
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.forget(kick);
         }
-        self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
+        self.pairs[pair].block.add_shared(counter::ATTACHED, 1u64.wrapping_neg());
         Some(ring)
     }
 
     /// What shows a transmit half to those who poll it.
-    fn shown<'a>(&self, half: &'a Half<dyn Transmit>) -> &'a AtomicBool {
+    fn shown<'a>(&self, half: &'a RingSlot<dyn Transmit>) -> &'a AtomicBool {
         match self.quarantined.load(Ordering::Acquire) {
             true => &half.detoured,
             false => &half.attached,
         }
     }
 
-    /// Lets what the guest sends wait in its rings, or no more: a guest that is not known to be
-    /// here has no place, and its frames would be dropped. Rings that run already go on.
-    pub fn hold(&self, held: bool) {
-        self.held.store(held, Ordering::Release);
-        if held {
-            return;
-        }
+    /// Pauses transmit rings that start from now on: frames stay where the guest posted them. For
+    /// a guest that may not be here yet and has no location: its frames would be dropped. Rings
+    /// that run already go on.
+    pub fn pause_tx(&self) {
+        self.tx_paused.store(true, Ordering::Release);
+    }
+
+    /// Resumes transmit rings after [`pause_tx`](Self::pause_tx).
+    pub fn resume_tx(&self) {
+        self.tx_paused.store(false, Ordering::Release);
         for pair in &self.pairs {
             let half = pair.transmit.lock();
             if pair.transmit.waiting.swap(false, Ordering::AcqRel) {
@@ -318,9 +321,9 @@ impl Port {
         let ring = behind(self.kept_of(pair), ring);
         self.lead_to_detour();
         let place = &self.pairs[pair].receive;
-        *place.lock() = Some(Attached::receiving(ring));
+        *place.lock() = Some(AttachedRing::receiving(ring));
         place.attached.store(true, Ordering::Release);
-        self.pairs[pair].block.add_shared(word::ATTACHED, 1);
+        self.pairs[pair].block.add_shared(counter::ATTACHED, 1);
         self.recount_receiving();
     }
 
@@ -332,10 +335,10 @@ impl Port {
         if !place.attached.swap(false, Ordering::AcqRel) {
             return None; // nothing, or what keeps frames and is no ring of a guest's
         }
-        let keeper = keeper.map(Attached::receiving);
+        let keeper = keeper.map(AttachedRing::receiving);
         let ring = std::mem::replace(&mut *half, keeper)?.ring;
         drop(half);
-        self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
+        self.pairs[pair].block.add_shared(counter::ATTACHED, 1u64.wrapping_neg());
         self.recount_receiving();
         Some(ring)
     }
@@ -357,7 +360,7 @@ impl Port {
         // A ring that stays behind an empty list is a ring like others.
         drop(former.map(|former| former.take()));
         if !pair.receive.attached.load(Ordering::Acquire) {
-            let half_of = |kept: Kept| Attached::receiving(kept.half());
+            let half_of = |kept: Kept| AttachedRing::receiving(kept.half());
             *half = kept.map(half_of);
         }
     }
@@ -366,13 +369,13 @@ impl Port {
     /// wait on for a guest that runs.
     pub fn hand_on_kept(&self) -> bool {
         let Some(kept) = self.kept_of(KEEPING) else { return false };
-        let mut area = BurstBuffers::default();
+        let mut buffers = BurstBuffers::default();
         // A burst each time the ring is in hand: a lane that has frames for it waits no longer.
         for _ in 0..HAND_ON_MAX {
             if !kept.is_waiting() {
                 return false;
             }
-            match self.hand_on(&mut area) {
+            match self.hand_on(&mut buffers) {
                 None => return false,
                 Some(0) => break,
                 Some(_) => {}
@@ -382,12 +385,13 @@ impl Port {
     }
 
     /// Hands a burst on; how many frames it took, or `None` if there is no ring that could.
-    fn hand_on(&self, area: &mut BurstBuffers) -> Option<u32> {
+    fn hand_on(&self, buffers: &mut BurstBuffers) -> Option<u32> {
         let pair = &self.pairs[KEEPING];
         let mut half = pair.receive.lock();
         let is_ring = pair.receive.attached.load(Ordering::Acquire);
         let attached = half.as_mut().filter(|_| is_ring)?;
-        let delivered = attached.fill(&pair.block, area, &StageClock::off(), |ring| ring.hand_on());
+        let delivered =
+            attached.fill(&pair.block, buffers, &StageClock::off(), |ring| ring.hand_on());
         delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
 
@@ -406,7 +410,7 @@ impl Port {
         let Some(attached) = half.as_mut() else { return Ok(false) };
         // The kick is the same, and watched already.
         let ring = renew(&mut *attached.ring)?;
-        let former = std::mem::replace(attached, Attached::sending(ring));
+        let former = std::mem::replace(attached, AttachedRing::sending(ring));
         drop(half);
         drop(former); // not under the lock: it may be the last to hold a memory
         // The lane may sleep, and the new ring has not asked for a kick.
@@ -433,7 +437,7 @@ impl Port {
         let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
         let ring = renew(&mut *attached.ring)?;
         let ring = behind(kept, ring);
-        let former = std::mem::replace(attached, Attached::receiving(ring));
+        let former = std::mem::replace(attached, AttachedRing::receiving(ring));
         drop(half);
         drop(former);
         Ok(true)
@@ -469,7 +473,7 @@ impl Port {
 
     /// How often guests broke rings of this port, by direction and rule; only what happened.
     pub fn faults(&self) -> Vec<(&'static str, Fault, u64)> {
-        let directions = [("transmit", word::TX_FAULTS), ("receive", word::RX_FAULTS)];
+        let directions = [("transmit", counter::TX_FAULTS), ("receive", counter::RX_FAULTS)];
         let of = |(name, base)| {
             let counts = Fault::ALL.iter().enumerate();
             counts.map(move |(i, fault)| (name, *fault, self.sum(base + i)))
@@ -492,13 +496,16 @@ impl Port {
     pub(crate) fn transmit(
         &self,
         pair: usize,
-    ) -> Option<MutexGuard<'_, Option<Attached<dyn Transmit>>>> {
+    ) -> Option<MutexGuard<'_, Option<AttachedRing<dyn Transmit>>>> {
         let half = &self.pairs[pair].transmit;
         half.attached.load(Ordering::Relaxed).then(|| half.lock())
     }
 
     /// Keeps the lane of a pair from sending in this port's name while it is held.
-    pub(crate) fn silence(&self, pair: usize) -> MutexGuard<'_, Option<Attached<dyn Transmit>>> {
+    pub(crate) fn lock_transmit(
+        &self,
+        pair: usize,
+    ) -> MutexGuard<'_, Option<AttachedRing<dyn Transmit>>> {
         self.pairs[pair].transmit.lock()
     }
 
@@ -508,7 +515,7 @@ impl Port {
     pub(crate) fn receive(
         &self,
         pair: usize,
-    ) -> (MutexGuard<'_, Option<Attached<dyn Receive>>>, &Block) {
+    ) -> (MutexGuard<'_, Option<AttachedRing<dyn Receive>>>, &CounterBlock) {
         let pair = match self.receiving.load(Ordering::Relaxed) {
             0 | 1 => 0,
             DETOURED => return self.receive_detoured(pair),
@@ -519,13 +526,13 @@ impl Port {
     }
 
     /// The counters' blocks.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = CounterBlock> + '_ {
         self.pairs.iter().map(|pair| pair.block)
     }
 
     /// The counters of a pair; the transmit half's are written under its lock only.
     #[inline]
-    pub(crate) fn block(&self, pair: usize) -> &Block {
+    pub(crate) fn block(&self, pair: usize) -> &CounterBlock {
         &self.pairs[pair].block
     }
 }

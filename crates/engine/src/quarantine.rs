@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use host::standing::{Report, Stall};
 
-use crate::fabric::SoftNic;
 use crate::port::Port;
-use crate::queue_list::{QueueList, Ring};
+use crate::queue_list::{QueueList, TxRing};
+use crate::soft_nic::SoftNic;
 use crate::wake::Wake;
 
 /// Time without a stall after which a port comes back, the first time.
@@ -117,13 +117,13 @@ impl List {
     }
 
     /// Ports that a stall is charged to, and whether their times grow.
-    fn charges(&mut self, stall: Stall, off_lane: bool) -> Vec<(u32, bool)> {
+    fn charges(&mut self, stall: Stall, in_quarantine: bool) -> Vec<(u32, bool)> {
         let records = &self.records;
         let known = |id: &u32| records.get(id).is_some_and(|record| record.port.touches_guest());
         let (source, target) = (stall.source.filter(known), stall.target.filter(known));
         match (source, target) {
             // There, the source is not touched any more once the target is.
-            (_, Some(target)) if off_lane => vec![(target, true)],
+            (_, Some(target)) if in_quarantine => vec![(target, true)],
             (Some(source), Some(target)) if source != target => {
                 let several = [(source, target), (target, source)].map(|(id, partner)| {
                     let record = self.records.get_mut(&id).expect("it is known");
@@ -177,9 +177,9 @@ impl Quarantine {
     }
 
     /// A lane stands: the ports whose memory it touches are taken off the lanes.
-    pub(crate) fn charge(&self, lane: &str, stall: Stall, off_lane: bool, now: Instant) {
+    pub(crate) fn charge(&self, lane: &str, stall: Stall, in_quarantine: bool, now: Instant) {
         let mut list = self.list();
-        let charges = list.charges(stall, off_lane);
+        let charges = list.charges(stall, in_quarantine);
         let labels: Vec<String> =
             charges.iter().map(|(id, _)| list.records[id].port.label.clone()).collect();
         for (i, (id, grows)) in charges.iter().enumerate() {
@@ -191,7 +191,7 @@ impl Quarantine {
             port.take_off_lanes();
             port.count_quarantine();
             for pair in 0..port.pairs() {
-                self.queue_list.add(Ring { nic: nic.clone(), port: port.clone(), pair });
+                self.queue_list.add(TxRing { nic: nic.clone(), port: port.clone(), pair });
             }
             let other = labels.iter().enumerate().find(|(other, _)| *other != i);
             list.tell(QuarantineNews::Begun {
@@ -207,7 +207,7 @@ impl Quarantine {
     }
 
     /// The burst has ended: quiet times begin.
-    pub(crate) fn end_stall(&self, lane: &str, stood: Duration, off_lane: bool, now: Instant) {
+    pub(crate) fn end_stall(&self, lane: &str, stood: Duration, in_quarantine: bool, now: Instant) {
         let mut list = self.list();
         let charged = list.open.remove(lane).unwrap_or_default();
         if charged.is_empty() {
@@ -220,7 +220,7 @@ impl Quarantine {
                 record.until = Some(now + record.quiet);
             }
         }
-        if !off_lane {
+        if !in_quarantine {
             list.tell(QuarantineNews::Stood { lane: lane.to_owned(), stood });
         }
     }
@@ -272,16 +272,16 @@ pub(crate) struct LaneReport {
     /// The lane's name.
     pub(crate) lane: String,
     /// Whether it is the quarantine lane.
-    pub(crate) off_lane: bool,
+    pub(crate) in_quarantine: bool,
 }
 
 impl Report for LaneReport {
     fn began(&self, stall: Stall) {
-        self.quarantine.charge(&self.lane, stall, self.off_lane, Instant::now());
+        self.quarantine.charge(&self.lane, stall, self.in_quarantine, Instant::now());
     }
 
     fn ended(&self, _stall: Stall, stood: Duration) {
-        let LaneReport { quarantine, lane, off_lane } = self;
-        quarantine.end_stall(lane, stood, *off_lane, Instant::now());
+        let LaneReport { quarantine, lane, in_quarantine } = self;
+        quarantine.end_stall(lane, stood, *in_quarantine, Instant::now());
     }
 }

@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use port::Transmit;
 
-use crate::fabric::SoftNic;
-use crate::port::{Attached, Port};
+use crate::port::{AttachedRing, Port};
+use crate::soft_nic::SoftNic;
 
 /// A transmit ring: a queue pair of a port.
 #[derive(Clone, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct TxRing {
     pub(crate) nic: Arc<SoftNic>,
     pub(crate) port: Arc<Port>,
     pub(crate) pair: usize,
 }
 
-impl Ring {
+impl TxRing {
     /// Does something with the transmit half, if one is attached.
-    pub(crate) fn with(&self, act: impl FnOnce(&mut Attached<dyn Transmit>)) {
+    pub(crate) fn with(&self, act: impl FnOnce(&mut AttachedRing<dyn Transmit>)) {
         if let Some(mut half) = self.port.transmit(self.pair)
             && let Some(attached) = half.as_mut()
         {
@@ -27,7 +27,7 @@ impl Ring {
     }
 
     /// Whether both are the same ring.
-    pub(crate) fn is(&self, other: &Ring) -> bool {
+    pub(crate) fn is(&self, other: &TxRing) -> bool {
         Arc::ptr_eq(&self.port, &other.port) && self.pair == other.pair
     }
 }
@@ -37,11 +37,11 @@ impl Ring {
 #[derive(Debug, Default)]
 pub(crate) struct QueueList {
     version: AtomicU64,
-    rings: Mutex<Vec<Ring>>,
+    rings: Mutex<Vec<TxRing>>,
 }
 
 impl QueueList {
-    fn lock(&self) -> MutexGuard<'_, Vec<Ring>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<TxRing>> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -50,7 +50,7 @@ impl QueueList {
     }
 
     /// Adds a ring, behind those of the same port.
-    pub(crate) fn add(&self, ring: Ring) {
+    pub(crate) fn add(&self, ring: TxRing) {
         let mut rings = self.lock();
         let last = rings.iter().rposition(|other| Arc::ptr_eq(&other.port, &ring.port));
         let at = last.map_or(rings.len(), |last| last + 1);
@@ -66,7 +66,7 @@ impl QueueList {
     }
 
     /// The rings, if there was a change since `version`, which is brought up to date.
-    pub(crate) fn changed(&self, version: &mut u64) -> Option<Vec<Ring>> {
+    pub(crate) fn changed(&self, version: &mut u64) -> Option<Vec<TxRing>> {
         let now = self.version.load(Ordering::Acquire);
         if now == *version {
             return None;

@@ -2,7 +2,7 @@
 
 /// What a guest has sent and received, in frames and bytes; of that, to and from the uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct PortTraffic {
     /// Frames sent.
     pub tx_frames: u64,
     /// Their bytes.
@@ -21,9 +21,9 @@ pub struct Traffic {
     pub rx_uplink_bytes: u64,
 }
 
-impl std::iter::Sum for Traffic {
-    fn sum<I: Iterator<Item = Traffic>>(all: I) -> Traffic {
-        all.fold(Traffic::default(), |sum, one| Traffic {
+impl std::iter::Sum for PortTraffic {
+    fn sum<I: Iterator<Item = PortTraffic>>(all: I) -> PortTraffic {
+        all.fold(PortTraffic::default(), |sum, one| PortTraffic {
             tx_frames: sum.tx_frames + one.tx_frames,
             tx_bytes: sum.tx_bytes + one.tx_bytes,
             tx_uplink_frames: sum.tx_uplink_frames + one.tx_uplink_frames,

@@ -3,8 +3,10 @@
 //! A ring that was [silent](silence) for long is looked at in some of its visits only, so that
 //! silent guests cost the busy ones little.
 
+pub(crate) mod bounce_buffers;
 mod follow;
-pub(crate) mod off_lane;
+mod lane_ports;
+mod quarantine_lane;
 mod silence;
 mod sleep;
 
@@ -13,71 +15,53 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use host::standing::Standing;
 use host::tsc;
-use nic::{PortId, Schedule};
+use nic::Schedule;
 use port::Polled;
 use port::bounce::Bounced;
 
-use self::follow::{Scheduled, Served};
-use self::off_lane::OffLane;
-use self::silence::Silence;
+use self::bounce_buffers::BounceBuffers;
+use self::lane_ports::{LaneNic, LanePort, LaneRing};
 use crate::clock::Clock;
-use crate::counters::Block;
-use crate::fabric::Held;
-use crate::forward::{Scratch, Sender, forward};
-use crate::lane::{IdlePolicy, slot};
-use crate::port::word;
+use crate::counters::CounterBlock;
+use crate::forward::forward;
+use crate::lane_counters;
+use crate::lane_spec::IdlePolicy;
+use crate::port::counter;
 use crate::quarantine::{LaneReport, Quarantine};
-use crate::queue_list::{QueueList, Ring};
-use crate::stages::{Stage, StageClock};
+use crate::queue_list::{QueueList, TxRing};
+use crate::scratch::Scratch;
+use crate::stage_clock::StageClock;
+use crate::stages::Stage;
+use crate::tx_pause::TxPause;
 use crate::wake::Wake;
-
-/// A transmit ring's place in a lane.
-struct Poll {
-    ring: Ring,
-    /// Its NIC's place in [`Worker::nics`].
-    nic: usize,
-    /// Where its frames enter the NIC.
-    enters: PortId,
-    silence: Silence,
-    sender: Sender,
-    /// Whether it had frames when the lane last wanted to sleep.
-    waits: bool,
-}
-
-impl Poll {
-    fn new(ring: Ring) -> Poll {
-        let (enters, sender) = (PortId::PF, Sender::new());
-        Poll { ring, nic: 0, enters, silence: Silence::default(), sender, waits: false }
-    }
-}
 
 /// What a lane's thread works on.
 pub(crate) struct Worker {
     idle: IdlePolicy,
     pub(crate) queue_list: Arc<QueueList>,
     /// The queue_list's version that `rings` is of.
-    roster_version: u64,
-    rings: Vec<Poll>,
-    block: Block,
+    queue_list_version: u64,
+    rings: Vec<LaneRing>,
+    block: CounterBlock,
     pub(crate) wake: Arc<Wake>,
     pub(crate) stop: Arc<AtomicBool>,
-    held: Arc<Held>,
+    pause: Arc<TxPause>,
     /// Where it says whose memory it touches.
     standing: Arc<Standing>,
     quarantine: Arc<Quarantine>,
     /// What only the quarantine lane has.
-    off_lane: Option<OffLane>,
+    bounce: Option<BounceBuffers>,
     /// What this lane has seen of it.
-    pub(crate) knows: Arc<AtomicU32>,
-    known: u32,
+    pub(crate) acknowledged: Arc<AtomicU32>,
+    seen_pause: u32,
     scratch: Scratch,
     stages: StageClock,
     /// Longest time between two rounds while awake, in cycles.
     longest_gap: u64,
     /// The NICs of this lane's ports.
-    nics: Vec<Served>,
+    nics: Vec<LaneNic>,
     /// The ports of this lane, by their numbers in the schedule.
-    ports: Vec<Scheduled>,
+    ports: Vec<LanePort>,
     schedule: Schedule,
     /// When the first budget opens that kept a ring from being polled, in ns.
     closed_ns: u64,
@@ -87,25 +71,25 @@ impl Worker {
     pub(crate) fn new(
         idle: IdlePolicy,
         queue_list: Arc<QueueList>,
-        block: Block,
+        block: CounterBlock,
         wake: Arc<Wake>,
-        held: Arc<Held>,
+        pause: Arc<TxPause>,
         quarantine: Arc<Quarantine>,
     ) -> Worker {
         Worker {
             idle,
             queue_list,
-            roster_version: 0,
+            queue_list_version: 0,
             rings: Vec::new(),
             block,
             wake,
             stop: Arc::new(AtomicBool::new(false)),
-            held,
+            pause,
             standing: Arc::default(),
             quarantine,
-            off_lane: None,
-            knows: Arc::default(),
-            known: 0,
+            bounce: None,
+            acknowledged: Arc::default(),
+            seen_pause: 0,
             scratch: Scratch::new(),
             stages: StageClock::off(),
             longest_gap: 0,
@@ -117,30 +101,31 @@ impl Worker {
     }
 
     /// A worker that serves the ports in quarantine.
-    pub(crate) fn off_lane(self, off_lane: OffLane) -> Worker {
-        Worker { off_lane: Some(off_lane), ..self }
+    pub(crate) fn for_quarantine(self, bounce: BounceBuffers) -> Worker {
+        Worker { bounce: Some(bounce), ..self }
     }
 
     pub(crate) fn run(mut self, name: &str) {
-        self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
-        self.block.set(slot::TSC_HZ, tsc::hz() as u64);
+        self.block
+            .set(lane_counters::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
+        self.block.set(lane_counters::TSC_HZ, tsc::hz() as u64);
         self.stages = StageClock::start();
-        let (quarantine, off_lane) = (self.quarantine.clone(), self.off_lane.is_some());
-        let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), off_lane });
+        let (quarantine, in_quarantine) = (self.quarantine.clone(), self.bounce.is_some());
+        let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), in_quarantine });
         // Without `/proc` a guest's memory may hold up the lane again and again; it serves all the
         // same.
         let _watching = host::standing::watch(self.standing.clone(), report);
-        match off_lane {
-            true => self.run_off_lane(),
+        match in_quarantine {
+            true => self.run_quarantine_lane(),
             false => self.run_lane(),
         }
     }
 
-    /// Acknowledges a change of [`Held`].
+    /// Acknowledges a change of [`TxPause`].
     fn acknowledge(&mut self, change: u32) {
-        if change != self.known {
-            self.known = change;
-            self.knows.store(change, Ordering::Release);
+        if change != self.seen_pause {
+            self.seen_pause = change;
+            self.acknowledged.store(change, Ordering::Release);
         }
     }
 
@@ -151,9 +136,9 @@ impl Worker {
         let start = tsc::now();
         let (mut last_frame, mut begin) = (start, start);
         while !self.stop.load(Ordering::Relaxed) {
-            let (change, held) = self.held.get();
+            let (change, is_paused) = self.pause.get();
             self.acknowledge(change);
-            let frames = if held { 0 } else { self.poll_all::<false>(clock.at(begin)) };
+            let frames = if is_paused { 0 } else { self.poll_all::<false>(clock.at(begin)) };
             let end = tsc::now();
             self.account(frames, end.wrapping_sub(begin));
             begin = end;
@@ -163,7 +148,7 @@ impl Worker {
             }
             let silent = end.wrapping_sub(last_frame);
             if silent > sleep_after && self.idle.sleep {
-                begin = self.sleep(held, begin);
+                begin = self.sleep(is_paused, begin);
                 last_frame = begin;
             } else if silent > poll {
                 self.scratch.switch.flush();
@@ -176,16 +161,16 @@ impl Worker {
 
     /// One round: each port in turn is given what the schedule grants it. Says how many frames
     /// there were.
-    fn poll_all<const OFF_LANE: bool>(&mut self, now_ns: u64) -> u64 {
-        self.follow_roster(now_ns);
-        self.follow_scenes(now_ns);
+    fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
+        self.follow_queue_list(now_ns);
+        self.follow_snapshots(now_ns);
         let mut frames = 0;
         for _ in 0..self.schedule.len() {
             self.stages.begin();
             let Some(turn) = self.schedule.next(now_ns) else {
                 continue;
             };
-            let polled = self.poll::<OFF_LANE>(turn.ring as usize, now_ns);
+            let polled = self.poll::<QUARANTINE>(turn.ring as usize, now_ns);
             self.stages.end(Stage::Publish); // the sender's lock is released
             let (taken, bytes) = polled.work();
             self.schedule.took(bytes, polled.backlog);
@@ -200,13 +185,13 @@ impl Worker {
     }
 
     /// Takes a burst of one ring and forwards it.
-    fn poll<const OFF_LANE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
+    fn poll<const QUARANTINE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
         let poll = &mut self.rings[ring];
         if !poll.silence.visit() {
             return Polled::default();
         }
-        let Ring { port, pair, .. } = &poll.ring;
-        let half = if OFF_LANE { port.transmit_detoured(*pair) } else { port.transmit(*pair) };
+        let TxRing { port, pair, .. } = &poll.ring;
+        let half = if QUARANTINE { port.transmit_detoured(*pair) } else { port.transmit(*pair) };
         let Some(mut half) = half else {
             return Polled::default();
         };
@@ -222,8 +207,8 @@ impl Worker {
         let (sender, scratch) = (&mut poll.sender, &mut self.scratch);
         let (standing, stages) = (&*self.standing, &self.stages);
         standing.begin(port.id);
-        let polled = match &mut self.off_lane {
-            Some(OffLane { room, .. }) if OFF_LANE => {
+        let polled = match &mut self.bounce {
+            Some(BounceBuffers { room, .. }) if QUARANTINE => {
                 let mut bounced = Bounced::new(transmit, room);
                 forward(&poll.ring, &mut bounced, sender, scratch, standing, stages)
             }
@@ -234,7 +219,8 @@ impl Worker {
         {
             attached.fault_seen = true;
             attached.ring.raise_error();
-            let faults = if polled.placed.is_some() { word::RX_FAULTS } else { word::TX_FAULTS };
+            let faults =
+                if polled.placed.is_some() { counter::RX_FAULTS } else { counter::TX_FAULTS };
             port.block(*pair).add(faults + fault as usize, 1);
         }
         let (frames, _) = polled.work();
@@ -243,22 +229,26 @@ impl Worker {
             return polled;
         }
         poll.silence.ends();
-        self.block.add(slot::BURSTS, 1);
-        self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
-        self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, u64::from(frames));
+        self.block.add(lane_counters::BURSTS, 1);
+        self.block.add(lane_counters::BACKLOG_BURSTS, u64::from(polled.backlog));
+        self.block.count_log2(
+            lane_counters::BURST_LOG2,
+            lane_counters::BURST_BUCKETS,
+            u64::from(frames),
+        );
         polled
     }
 
     fn account(&mut self, frames: u64, cycles: u64) {
         self.note_gap(cycles);
-        self.block.add(slot::ROUNDS, 1);
+        self.block.add(lane_counters::ROUNDS, 1);
         if frames > 0 {
-            self.block.add(slot::BUSY_ROUNDS, 1);
-            self.block.add(slot::BUSY_CYCLES, cycles);
-            self.block.add(slot::FRAMES, frames);
-            self.block.count_log2(slot::ROUND_LOG2, slot::ROUND_BUCKETS, cycles);
+            self.block.add(lane_counters::BUSY_ROUNDS, 1);
+            self.block.add(lane_counters::BUSY_CYCLES, cycles);
+            self.block.add(lane_counters::FRAMES, frames);
+            self.block.count_log2(lane_counters::ROUND_LOG2, lane_counters::ROUND_BUCKETS, cycles);
         } else {
-            self.block.add(slot::IDLE_CYCLES, cycles);
+            self.block.add(lane_counters::IDLE_CYCLES, cycles);
         }
     }
 
@@ -267,7 +257,7 @@ impl Worker {
     fn note_gap(&mut self, cycles: u64) {
         if cycles > self.longest_gap {
             self.longest_gap = cycles;
-            self.block.set(slot::POLL_GAP_NS_MAX, tsc::cycles_to_ns(cycles) as u64);
+            self.block.set(lane_counters::POLL_GAP_NS_MAX, tsc::cycles_to_ns(cycles) as u64);
         }
     }
 }

@@ -135,8 +135,8 @@ impl Transmit for Bounced<'_> {
         self.notified
     }
 
-    fn arm(&mut self) -> bool {
-        self.half.arm()
+    fn enable_notification(&mut self) -> bool {
+        self.half.enable_notification()
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {

@@ -43,7 +43,7 @@ impl Burst<'_> {
 /// ring it works on, so that serving many rings takes no more of its nearest cache than one.
 #[derive(Debug)]
 pub struct BurstBuffers {
-    pub(crate) stage: virtq::Stage,
+    pub(crate) stage: virtq::StagingBuffers,
     pub(crate) heads: Box<[Head; BURST]>,
     /// As long as a burst, or empty if nobody needed it yet.
     pub(crate) deep: Vec<DeepHead>,
@@ -55,7 +55,7 @@ impl Default for BurstBuffers {
     fn default() -> BurstBuffers {
         let heads = Box::new([[0; 16]; BURST]);
         BurstBuffers {
-            stage: virtq::Stage::default(),
+            stage: virtq::StagingBuffers::default(),
             heads,
             deep: vec![DeepHead::EMPTY; BURST],
             offloads: Box::new([Offload::PLAIN; BURST]),

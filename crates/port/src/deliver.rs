@@ -62,7 +62,7 @@ pub(crate) fn in_one_piece(
         bytes += u64::from(len);
         done += 1;
     }
-    queue.use_each(&lens[..done]);
+    queue.add_used_batch(&lens[..done]);
     (done, bytes)
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn in_one_deep_piece(
         bytes += u64::from(len);
         done += 1;
     }
-    queue.use_each(&lens[..done]);
+    queue.add_used_batch(&lens[..done]);
     (done, bytes)
 }
 
@@ -172,7 +172,7 @@ fn place(
     let mut left = layout.header + len;
     for _ in 0..used {
         let room = queue.buffers().0[0].len;
-        queue.use_next(room.min(left));
+        queue.add_used(room.min(left));
         left -= room.min(left);
     }
     Delivered { frames: 1, bytes: u64::from(len), ..Delivered::default() }

@@ -36,7 +36,7 @@ pub(crate) trait Source: Send {
     fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno>;
 
     /// Asks for the kick; says whether a frame is there already.
-    fn arm(&mut self) -> bool;
+    fn enable_notification(&mut self) -> bool;
 
     /// Becomes readable when a frame comes.
     fn kick(&self) -> BorrowedFd<'_>;
@@ -138,8 +138,8 @@ impl<S: Source> Transmit for KernelRx<S> {
         false
     }
 
-    fn arm(&mut self) -> bool {
-        !self.condition.is_lost() && self.source.arm()
+    fn enable_notification(&mut self) -> bool {
+        !self.condition.is_lost() && self.source.enable_notification()
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {

@@ -123,10 +123,10 @@ pub trait Transmit: Send {
     }
 
     /// Asks the guest for a kick at its next frame; says whether one is there already.
-    fn arm(&mut self) -> bool;
+    fn enable_notification(&mut self) -> bool;
 
     /// Asks the guest not to kick, if it can be asked.
-    fn disarm(&mut self) {}
+    fn disable_notification(&mut self) {}
 
     /// Readable when the guest kicked; `None` if this port can only be polled.
     fn kick(&self) -> Option<BorrowedFd<'_>>;

@@ -210,7 +210,7 @@ impl Source for FromInterface {
         Ok(received == BURST)
     }
 
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         is_readable(self.socket.as_fd())
     }
 

@@ -222,7 +222,7 @@ impl Source for Played {
         Ok(true)
     }
 
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         let Some(due_ns) = self.player.due_ns() else {
             return false;
         };

@@ -231,7 +231,7 @@ impl Source for FromTap {
         Ok(true)
     }
 
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         is_readable(self.queue.as_fd())
     }
 

@@ -104,7 +104,7 @@ impl TransmitRing {
 
 impl Transmit for TransmitRing {
     fn swap(&mut self, area: &mut BurstBuffers) {
-        self.queue.swap_stage(&mut area.stage);
+        self.queue.swap_staging(&mut area.stage);
         std::mem::swap(&mut self.heads, &mut area.heads);
         std::mem::swap(&mut self.deep, &mut area.deep);
         std::mem::swap(&mut self.offloads, &mut area.offloads);
@@ -170,7 +170,7 @@ impl Transmit for TransmitRing {
     }
 
     fn give_back(&mut self) -> bool {
-        self.queue.use_all();
+        self.queue.add_used_all();
         self.queue.publish()
     }
 
@@ -178,12 +178,12 @@ impl Transmit for TransmitRing {
         self.events.notify()
     }
 
-    fn arm(&mut self) -> bool {
-        self.queue.arm()
+    fn enable_notification(&mut self) -> bool {
+        self.queue.enable_notification()
     }
 
-    fn disarm(&mut self) {
-        self.queue.disarm();
+    fn disable_notification(&mut self) {
+        self.queue.disable_notification();
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
@@ -227,7 +227,7 @@ impl ReceiveRing {
 
 impl Receive for ReceiveRing {
     fn swap(&mut self, area: &mut BurstBuffers) {
-        self.queue.swap_stage(&mut area.stage);
+        self.queue.swap_staging(&mut area.stage);
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 

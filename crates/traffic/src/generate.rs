@@ -228,7 +228,7 @@ pub fn self_test(frame_bytes: u32, load: Load, rounds: u32) -> Result<f64> {
     let (mut frames, mut cycles) = (0u64, 0);
     for _ in 0..rounds {
         while sink.stage(BURST) > 0 {
-            sink.use_all();
+            sink.add_used_all();
         }
         sink.publish();
         let begin = tsc::now();

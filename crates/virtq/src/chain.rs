@@ -6,9 +6,8 @@
 
 use guestmem::{Buffer, GuestSlice, Ticket, Translator};
 
-use crate::Fault;
-use crate::ring::Descriptor;
-use crate::staging::Header;
+use crate::fault::Fault;
+use crate::ring::{Descriptor, RING_SIZE_MAX};
 
 /// Most descriptors in a chain. Linux uses at most 19, DPDK's back-end takes 256.
 pub const CHAIN_MAX: usize = 256;
@@ -16,9 +15,14 @@ pub const CHAIN_MAX: usize = 256;
 /// Most bytes in a chain: sixteen times the largest frame of virtio-net.
 pub const CHAIN_BYTES_MAX: u32 = 1 << 20;
 
+/// First bytes of a readable buffer, as far as the ring's header goes; zeros beyond.
+pub type Header = [u8; HEADER_MAX as usize];
+/// Longest header that can be kept, bytes: that of virtio-net.
+pub(crate) const HEADER_MAX: u32 = 12;
+
 /// How a ring's chains are to be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
+pub(crate) struct ChainFormat {
     /// Whether the device writes to these buffers.
     pub(crate) writable: bool,
     /// Whether indirect tables were negotiated.
@@ -27,7 +31,7 @@ pub(crate) struct Walk {
     pub(crate) prefix: u32,
 }
 
-impl Walk {
+impl ChainFormat {
     /// The direction bit that every descriptor must have.
     #[inline(always)]
     pub(crate) fn wanted_flags(self) -> u16 {
@@ -45,7 +49,7 @@ pub(crate) struct Chain<'a> {
     start: usize,
     bytes: u32,
     pub(crate) translator: &'a mut Translator,
-    pub(crate) walk: Walk,
+    pub(crate) format: ChainFormat,
 }
 
 impl<'a> Chain<'a> {
@@ -53,10 +57,10 @@ impl<'a> Chain<'a> {
     pub(crate) fn new(
         arena: &'a mut Vec<GuestSlice<'static>>,
         translator: &'a mut Translator,
-        walk: Walk,
+        format: ChainFormat,
     ) -> Chain<'a> {
         let start = arena.len();
-        Chain { arena, start, bytes: 0, translator, walk }
+        Chain { arena, start, bytes: 0, translator, format }
     }
 
     /// Descriptors so far.
@@ -67,7 +71,7 @@ impl<'a> Chain<'a> {
     /// Appends what a descriptor names; the caller has seen that there are fewer than
     /// [`CHAIN_MAX`].
     pub(crate) fn append(&mut self, piece: Descriptor) -> Result<(), Fault> {
-        if piece.flags & Descriptor::WRITE != self.walk.wanted_flags() {
+        if piece.flags & Descriptor::WRITE != self.format.wanted_flags() {
             return Err(Fault::WrongDirection);
         }
         let bytes = self.bytes.checked_add(piece.len).filter(|bytes| *bytes <= CHAIN_BYTES_MAX);
@@ -82,7 +86,7 @@ impl<'a> Chain<'a> {
     /// The buffer that it makes, which has at least one descriptor, without the header, which is
     /// copied out if there is a place for it.
     pub(crate) fn finish(self, header: Option<&mut Header>, ticket: Ticket) -> Buffer<'static> {
-        let prefix = self.walk.prefix();
+        let prefix = self.format.prefix();
         if let Some(header) = header {
             *header = [0; _];
             let room = prefix.min(header.len() as u32) as usize;
@@ -117,8 +121,8 @@ impl Table {
     pub(crate) fn new(chain: &mut Chain<'_>, outer: Descriptor) -> Result<Table, Fault> {
         let entries = outer.len as usize / Descriptor::SIZE;
         let whole = (outer.len as usize).is_multiple_of(Descriptor::SIZE);
-        let possible = whole && entries > 0 && entries <= usize::from(crate::RING_SIZE_MAX);
-        if !chain.walk.indirect || !possible {
+        let possible = whole && entries > 0 && entries <= usize::from(RING_SIZE_MAX);
+        if !chain.format.indirect || !possible {
             return Err(Fault::BadIndirect);
         }
         // "A driver MUST NOT set both VIRTQ_DESC_F_INDIRECT and VIRTQ_DESC_F_NEXT" (2.7.5.3.1).

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket};
 
+use crate::chain::Header;
 use crate::fault::Fault;
 use crate::inflight::Inflight;
 use crate::log::WriteLog;
-use crate::packed::place::Place;
-use crate::packed::ring::Ring as PackedRing;
+use crate::packed::position::PackedPosition;
+use crate::packed::ring::PackedRing;
 use crate::packed::{PackedDevice, recover};
 use crate::ring::{Addresses, Features, SetupError};
 use crate::split::SplitDevice;
-use crate::split::ring::Ring as SplitRing;
-use crate::staging::{BURST, Content, Header, Stage, Staging};
+use crate::split::ring::SplitRing;
+use crate::staging::{BURST, Content, Staging, StagingBuffers};
 use crate::start::{Position, Start};
 
 /// A guest's ring, as the daemon holds it. See the crate's documentation for the life of a buffer.
@@ -53,7 +54,7 @@ impl Kind {
         let ring = PackedRing::new(memory, addresses, size)?;
         let recovered = start.inflight.as_ref().and_then(|inflight| recover(&ring, inflight));
         let base = start.base;
-        let place = recovered.or_else(|| Place::of(base, size));
+        let place = recovered.or_else(|| PackedPosition::of(base, size));
         let place = place.ok_or(SetupError::Base { size, base })?;
         let in_one = readable && features.contains(Features::IN_ORDER);
         Ok(Kind::Packed(PackedDevice::new(ring, place, event_idx, in_one)))
@@ -88,7 +89,7 @@ impl DeviceQueue {
         if let Some(log) = &queue.log {
             each!(&queue.kind, device => device.log_shown(log));
         }
-        queue.disarm();
+        queue.disable_notification();
         Ok(queue)
     }
 
@@ -118,7 +119,7 @@ impl DeviceQueue {
     /// Exchanges the room for staged buffers. What is staged is no more: the guest's buffers are
     /// taken again by the next [`stage`](Self::stage).
     #[inline]
-    pub fn swap_stage(&mut self, stage: &mut Stage) {
+    pub fn swap_staging(&mut self, stage: &mut StagingBuffers) {
         let staging = &mut self.staging;
         let left = &staging.stage.0[staging.position..staging.end];
         each!(&mut self.kind, device => device.put_back(left));
@@ -146,11 +147,11 @@ impl DeviceQueue {
     /// # Panics
     /// If nothing is staged.
     #[inline]
-    pub fn use_next(&mut self, len: u32) {
+    pub fn add_used(&mut self, len: u32) {
         let staging = &mut self.staging;
         assert!(staging.position < staging.end);
         let ticket = staging.stage.0[staging.position & (BURST - 1)].ticket;
-        each!(&mut self.kind, device => device.use_one(ticket, len));
+        each!(&mut self.kind, device => device.add_used(ticket, len));
         if self.log.is_some() {
             self.log_buffers(&[len]);
         }
@@ -162,10 +163,10 @@ impl DeviceQueue {
     /// # Panics
     /// If fewer are staged.
     #[inline]
-    pub fn use_each(&mut self, lens: &[u32]) {
+    pub fn add_used_batch(&mut self, lens: &[u32]) {
         let staging = &mut self.staging;
         let staged = &staging.stage.0[staging.position..staging.end][..lens.len()];
-        each!(&mut self.kind, device => device.use_each(staged, lens));
+        each!(&mut self.kind, device => device.add_used_batch(staged, lens));
         if self.log.is_some() {
             self.log_buffers(lens);
         }
@@ -184,7 +185,7 @@ impl DeviceQueue {
     }
 
     /// Takes the first `n` staged buffers off the stage unused, for an owner who has more of them
-    /// in hand than are staged at a time. It must [use](Self::use_set_aside) them in this order,
+    /// in hand than are staged at a time. It must [use](Self::add_used_set_aside) them in this order,
     /// before any that are staged. They stay the guest's: a later owner of the ring takes them
     /// again.
     ///
@@ -202,15 +203,15 @@ impl DeviceQueue {
     /// # Panics
     /// If the queue logs its writes: who else wrote there is not known here.
     #[inline]
-    pub fn use_set_aside(&mut self, ticket: Ticket, len: u32) {
+    pub fn add_used_set_aside(&mut self, ticket: Ticket, len: u32) {
         assert!(self.log.is_none(), "what is written to buffers that were set aside is not logged");
-        each!(&mut self.kind, device => device.use_one(ticket, len));
+        each!(&mut self.kind, device => device.add_used(ticket, len));
     }
 
     /// Uses all staged buffers, with nothing written into them.
     #[inline]
-    pub fn use_all(&mut self) {
-        self.use_each(&[0; BURST][..self.staging.len()]);
+    pub fn add_used_all(&mut self) {
+        self.add_used_batch(&[0; BURST][..self.staging.len()]);
     }
 
     /// Shows what was used to the guest; says whether it wants to be notified of it.
@@ -244,28 +245,28 @@ impl DeviceQueue {
     /// already (and the caller must not sleep).
     ///
     /// A ring that broke the rules never has one: it must not keep a lane awake.
-    pub fn arm(&mut self) -> bool {
+    pub fn enable_notification(&mut self) -> bool {
         if self.staging.fault.is_some() {
             return false;
         }
         if self.staging.len() > 0 {
             return true;
         }
-        let ready = each!(&mut self.kind, device => device.arm());
-        self.log_wish();
+        let ready = each!(&mut self.kind, device => device.enable_notification());
+        self.log_event_suppression();
         ready
     }
 
     /// Asks the guest not to kick: the ring is polled.
-    pub fn disarm(&mut self) {
-        each!(&mut self.kind, device => device.disarm());
-        self.log_wish();
+    pub fn disable_notification(&mut self) {
+        each!(&mut self.kind, device => device.disable_notification());
+        self.log_event_suppression();
     }
 
     /// Logs that it was said when a kick is wanted.
-    fn log_wish(&self) {
+    fn log_event_suppression(&self) {
         if let Some(log) = &self.log {
-            each!(&self.kind, device => device.log_wish(log));
+            each!(&self.kind, device => device.log_event_suppression(log));
         }
     }
 

@@ -4,128 +4,22 @@
 //! and a used entry that names no buffer in flight is counted ([`DriverQueue::strays`]) and
 //! skipped.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, SharedFile};
 
 use crate::packed::PackedDriver;
+use crate::packed::position::PackedPosition;
+use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 use crate::split::SplitDriver;
-
-/// A piece of a buffer.
-#[derive(Clone, Copy, Debug)]
-pub struct Segment {
-    /// Guest physical address.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u32,
-    /// Whether the device writes here.
-    pub writable: bool,
-}
-
-impl Segment {
-    /// As a descriptor that is no link.
-    #[inline(always)]
-    pub(crate) fn descriptor(self) -> Descriptor {
-        let flags = if self.writable { Descriptor::WRITE } else { 0 };
-        Descriptor { addr: self.addr, len: self.len, flags, next: 0 }
-    }
-}
-
-/// A buffer that the device gave back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
-    /// What [`DriverQueue::post`] returned for it.
-    pub id: u16,
-    /// Bytes that the device wrote.
-    pub len: u32,
-}
-
-/// Which descriptors are free, and which belong together.
-#[derive(Debug)]
-pub(crate) struct Books {
-    /// Descriptors in no chain.
-    free: VecDeque<u16>,
-    /// Whether they are taken in the order in which they came back, which is the ring's.
-    in_order: bool,
-    /// How many descriptors the chain of each head has; zero if it is no head in flight.
-    lengths: Vec<u16>,
-    /// The link of each descriptor in a chain: the table's own is the device's to overwrite.
-    links: Vec<u16>,
-    pub(crate) strays: u64,
-}
-
-impl Books {
-    fn new(size: u16, in_order: bool) -> Books {
-        let free = match in_order {
-            true => (0..size).collect(),
-            false => (0..size).rev().collect(),
-        };
-        let none = vec![0; usize::from(size)];
-        Books { free, in_order, lengths: none.clone(), links: none, strays: 0 }
-    }
-
-    /// Takes one descriptor for a buffer of its own.
-    #[inline]
-    fn take_one(&mut self) -> Option<u16> {
-        let head = self.pop()?;
-        self.lengths[usize::from(head)] = 1;
-        Some(head)
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<u16> {
-        if self.in_order { self.free.pop_front() } else { self.free.pop_back() }
-    }
-
-    /// Takes `n` descriptors for a chain.
-    fn take(&mut self, n: usize) -> Option<Vec<u16>> {
-        if n == 0 || n > self.free.len() {
-            return None;
-        }
-        let heads: Vec<_> = (0..n).filter_map(|_| self.pop()).collect();
-        for pair in heads.windows(2) {
-            self.links[usize::from(pair[0])] = pair[1];
-        }
-        self.lengths[usize::from(heads[0])] = n as u16;
-        Some(heads)
-    }
-
-    /// How many descriptors the buffer `head` has; zero if there is none in flight.
-    #[inline]
-    pub(crate) fn length(&self, head: u32) -> u16 {
-        self.lengths.get(head as usize).copied().unwrap_or(0)
-    }
-
-    /// The descriptors of the buffer `head`.
-    pub(crate) fn chain(&self, head: u16) -> impl Iterator<Item = u16> + '_ {
-        let length = usize::from(self.length(head.into()));
-        let link = |index: &u16| Some(self.links[usize::from(*index)]);
-        std::iter::successors(Some(head), link).take(length)
-    }
-
-    /// Frees the buffer `head`; says how many descriptors it had, zero if there is none in flight.
-    #[inline]
-    pub(crate) fn release(&mut self, head: u32) -> u16 {
-        let Some(length) = self.lengths.get_mut(head as usize) else {
-            return 0;
-        };
-        let length = std::mem::take(length);
-        let mut index = head as u16;
-        for _ in 0..length {
-            self.free.push_back(index);
-            index = self.links[usize::from(index)];
-        }
-        length
-    }
-}
+use crate::start::Position;
 
 /// A guest's own end of a ring.
 #[derive(Debug)]
 pub struct DriverQueue {
     kind: Kind,
-    books: Books,
+    pool: DescriptorPool,
     addresses: Addresses,
     memory: Arc<GuestMemory>,
 }
@@ -172,17 +66,17 @@ impl DriverQueue {
             let addresses = Addresses { desc: at, avail: behind, used };
             (Kind::Split(SplitDriver::new(&memory, &addresses, size, features)?), addresses)
         };
-        let books = Books::new(size, features.contains(Features::IN_ORDER));
-        let mut queue = DriverQueue { kind, books, addresses, memory };
-        queue.disarm();
+        let pool = DescriptorPool::new(size, features.contains(Features::IN_ORDER));
+        let mut queue = DriverQueue { kind, pool, addresses, memory };
+        queue.disable_notification();
         Ok(queue)
     }
 
     /// Where a device begins that takes a new ring over: a packed ring's wrap counters are set.
-    pub fn first_position(&self) -> crate::Position {
+    pub fn first_position(&self) -> Position {
         match self.kind {
             Kind::Split(_) => 0,
-            Kind::Packed(_) => crate::packed::place::Place::FIRST.position(),
+            Kind::Packed(_) => PackedPosition::FIRST.position(),
         }
     }
 
@@ -193,7 +87,7 @@ impl DriverQueue {
 
     /// Entries.
     pub fn size(&self) -> u16 {
-        self.books.lengths.len() as u16
+        self.pool.size()
     }
 
     /// The memory that the ring and its buffers are in.
@@ -204,14 +98,14 @@ impl DriverQueue {
     /// Descriptors that are free.
     #[inline]
     pub fn room(&self) -> usize {
-        self.books.free.len()
+        self.pool.free_len()
     }
 
     /// Makes a buffer of one piece available, at the next [`publish`](Self::publish); `None` when
     /// the ring is full.
     #[inline]
     pub fn post(&mut self, piece: Segment) -> Option<u16> {
-        let head = self.books.take_one()?;
+        let head = self.pool.take_one()?;
         each!(&mut self.kind, driver => driver.offer(head, piece.descriptor()));
         Some(head)
     }
@@ -219,7 +113,7 @@ impl DriverQueue {
     /// Makes a buffer of several pieces available as a chain; `None` when the ring is too full, or
     /// there are no pieces.
     pub fn post_chain(&mut self, pieces: &[Segment]) -> Option<u16> {
-        let heads = self.books.take(pieces.len())?;
+        let heads = self.pool.take(pieces.len())?;
         each!(&mut self.kind, driver => driver.offer_chain(&heads, pieces));
         Some(heads[0])
     }
@@ -230,7 +124,7 @@ impl DriverQueue {
     pub fn post_indirect(&mut self, pieces: &[Segment], table: u64) -> Option<u16> {
         let len = (pieces.len() * Descriptor::SIZE) as u32;
         let place = self.memory.slice(table, len).filter(|_| !pieces.is_empty())?;
-        let head = self.books.take_one()?;
+        let head = self.pool.take_one()?;
         for (i, piece) in pieces.iter().enumerate() {
             let is_last = i + 1 == pieces.len();
             let next = (i + 1) as u16;
@@ -253,35 +147,35 @@ impl DriverQueue {
     /// How many buffers wait to be reaped; where the device names what is not in flight, a guess.
     #[inline]
     pub fn used_len(&self) -> u16 {
-        each!(&self.kind, driver => driver.used_len(&self.books))
+        each!(&self.kind, driver => driver.used_len(&self.pool))
     }
 
     /// Takes back up to `out.len()` buffers; says how many.
     #[inline]
     pub fn reap(&mut self, out: &mut [Used]) -> usize {
-        each!(&mut self.kind, driver => driver.reap(&mut self.books, out))
+        each!(&mut self.kind, driver => driver.reap(&mut self.pool, out))
     }
 
     /// Gives every used buffer back to the device as it is; says how many. The cheapest guest there
     /// is: for the measurement of rings.
     #[inline]
     pub fn recycle(&mut self) -> u16 {
-        each!(&mut self.kind, driver => driver.recycle(&mut self.books))
+        each!(&mut self.kind, driver => driver.recycle(&mut self.pool))
     }
 
     /// Used entries that named no buffer in flight, and were skipped: the device is broken.
     pub fn strays(&self) -> u64 {
-        self.books.strays
+        self.pool.strays
     }
 
     /// Asks the device for an interrupt at the next used buffer; says whether one is there already.
-    pub fn arm(&mut self) -> bool {
-        each!(&mut self.kind, driver => driver.arm())
+    pub fn enable_notification(&mut self) -> bool {
+        each!(&mut self.kind, driver => driver.enable_notification())
     }
 
     /// Asks the device not to interrupt: the ring is polled.
-    pub fn disarm(&mut self) {
-        each!(&mut self.kind, driver => driver.disarm());
+    pub fn disable_notification(&mut self) {
+        each!(&mut self.kind, driver => driver.disable_notification());
     }
 }
 

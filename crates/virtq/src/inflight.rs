@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use guestmem::{GuestSlice, Mapping};
 
-use crate::death;
+use crate::crash;
 
 /// One ring's record, in shared memory that zeros mean nothing in.
 #[derive(Clone, Debug)]
@@ -81,11 +81,11 @@ impl Inflight {
         let words = self.words();
         let mut count = 0;
         for (word, entry) in words[Inflight::LOG..].iter().zip(log) {
-            death::point();
+            crash::point();
             word.store(entry, Ordering::Relaxed);
             count += 1;
         }
-        death::point();
+        crash::point();
         let record = Record { old, new, count };
         words[0].store(record.to_word(), Ordering::Release);
         // What follows must not be stored before it.

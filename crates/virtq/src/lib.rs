@@ -27,27 +27,29 @@
 #![allow(unsafe_code)] // This is the room for it: rings in shared memory.
 
 mod chain;
-mod death;
+mod crash;
 mod device;
 mod driver;
 mod fault;
 mod inflight;
 mod log;
 mod packed;
+mod pool;
 mod ring;
 mod shared;
 mod split;
 mod staging;
 mod start;
 
-pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
+pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Header};
 pub use device::DeviceQueue;
-pub use driver::{DriverQueue, Segment, Used, guest_memory};
+pub use driver::{DriverQueue, guest_memory};
 pub use fault::Fault;
 pub use inflight::Inflight;
 pub use log::Log;
+pub use pool::{Segment, Used};
 pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};
-pub use staging::{BURST, Content, Header, Stage};
+pub use staging::{BURST, Content, StagingBuffers};
 pub use start::{Position, Start};
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod device;
 mod driver;
 pub(crate) mod event;
-pub(crate) mod place;
+pub(crate) mod position;
 pub(crate) mod ring;
 
 pub(crate) use device::{PackedDevice, recover};

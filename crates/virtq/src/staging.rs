@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket, Translator};
 
-use crate::Fault;
-use crate::chain::{CHAIN_MAX, Chain, Walk};
+use crate::chain::{CHAIN_MAX, Chain, ChainFormat, HEADER_MAX, Header};
+use crate::fault::Fault;
 
 /// Most buffers handled together.
 pub const BURST: usize = 64;
@@ -32,25 +32,23 @@ pub enum Content {
 
 /// Room for what is staged. A queue has its own; a lane that serves many lends them its one, which
 /// stays in its nearest cache where theirs would not: see
-/// [`DeviceQueue::swap_stage`](crate::DeviceQueue::swap_stage).
+/// [`DeviceQueue::swap_staging`](crate::DeviceQueue::swap_staging).
 #[derive(Debug)]
-pub struct Stage(pub(crate) Box<[Buffer<'static>; BURST]>, pub(crate) Box<[Header; BURST]>);
+pub struct StagingBuffers(
+    pub(crate) Box<[Buffer<'static>; BURST]>,
+    pub(crate) Box<[Header; BURST]>,
+);
 
-/// The first bytes of a readable buffer, as far as the ring's header goes; the rest is zeros.
-pub type Header = [u8; HEADER_MAX as usize];
-/// The longest header that can be kept, bytes: that of virtio-net.
-const HEADER_MAX: u32 = 12;
-
-impl Default for Stage {
-    fn default() -> Stage {
-        Stage(Box::new([Buffer::EMPTY; BURST]), Box::new([[0; _]; BURST]))
+impl Default for StagingBuffers {
+    fn default() -> StagingBuffers {
+        StagingBuffers(Box::new([Buffer::EMPTY; BURST]), Box::new([[0; _]; BURST]))
     }
 }
 
 /// The buffers that are taken and not yet used, and how they are checked.
 #[derive(Debug)]
 pub(crate) struct Staging {
-    pub(crate) walk: Walk,
+    pub(crate) format: ChainFormat,
     /// Whether headers are kept.
     pub(crate) keep: bool,
     pub(crate) fault: Option<Fault>,
@@ -58,7 +56,7 @@ pub(crate) struct Staging {
     /// `stage[position..end]` are taken and not yet used.
     pub(crate) position: usize,
     pub(crate) end: usize,
-    pub(crate) stage: Stage,
+    pub(crate) stage: StagingBuffers,
     arena: Vec<GuestSlice<'static>>,
     pub(crate) translator: Translator,
 }
@@ -70,13 +68,13 @@ impl Staging {
             Content::Writable => (true, 0, false),
         };
         Staging {
-            walk: Walk { writable, prefix, indirect },
+            format: ChainFormat { writable, prefix, indirect },
             keep,
             fault: None,
             truncations: guestmem::guard::truncations().wrapping_sub(1),
             position: 0,
             end: 0,
-            stage: Stage::default(),
+            stage: StagingBuffers::default(),
             arena: Vec::with_capacity(ARENA),
             translator: Translator::new(memory),
         }
@@ -97,21 +95,21 @@ impl Staging {
     /// Puts a buffer of one slice, with its header in front, at a free place; the caller counts it.
     #[inline(always)]
     pub(crate) fn put_simple<const KEEP: bool>(
-        walk: Walk,
+        format: ChainFormat,
         (place, header): (&mut Buffer<'static>, &mut Header),
         slice: GuestSlice<'_>,
         id: u16,
     ) {
         if KEEP {
-            *header = header_of(&slice, walk.prefix);
+            *header = header_of(&slice, format.prefix);
         }
         // SAFETY: the translator keeps the memory, and `buffers` lends what is staged only while
         // the queue is borrowed.
-        let slice = unsafe { slice.skip(walk.prefix).forget_lifetime() };
+        let slice = unsafe { slice.skip(format.prefix).forget_lifetime() };
         *place = Buffer::single(slice, id);
         // Of a frame to send, the lines of its first 65 bytes; of a buffer to receive into, two
         // lines, for what will come is not known. The hardware sees longer runs by itself.
-        if walk.writable {
+        if format.writable {
             slice.prefetch_write(0);
             slice.prefetch_write(64);
         } else {
@@ -126,7 +124,7 @@ impl Staging {
         &mut self,
         follow: impl FnOnce(&mut Chain<'_>) -> Result<Ticket, Fault>,
     ) -> Option<Ticket> {
-        let mut chain = Chain::new(&mut self.arena, &mut self.translator, self.walk);
+        let mut chain = Chain::new(&mut self.arena, &mut self.translator, self.format);
         match follow(&mut chain) {
             Ok(ticket) => {
                 let at = self.end & (BURST - 1);

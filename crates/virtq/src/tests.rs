@@ -3,7 +3,7 @@
 
 mod aside;
 mod chains;
-pub(crate) mod death;
+pub(crate) mod crash;
 mod exchange;
 mod hostile;
 mod kit;

@@ -82,12 +82,12 @@ impl Checked {
         }
     }
 
-    fn use_next(&mut self, guest: &Guest, len: u32, seen: &mut Seen) {
+    fn add_used(&mut self, guest: &Guest, len: u32, seen: &mut Seen) {
         if self.staged == 0 {
             return;
         }
         let ticket = self.queue.buffers().0[0].ticket;
-        self.queue.use_next(len);
+        self.queue.add_used(len);
         self.note_used(guest, ticket, len);
         if !guest.is_packed() {
             let entry = guest.used_entry(self.used.wrapping_sub(1));
@@ -106,9 +106,9 @@ impl Checked {
         }
     }
 
-    fn use_all(&mut self, guest: &Guest, seen: &mut Seen) {
+    fn add_used_all(&mut self, guest: &Guest, seen: &mut Seen) {
         let tickets: Vec<_> = self.queue.buffers().0.iter().map(|buffer| buffer.ticket).collect();
-        self.queue.use_all();
+        self.queue.add_used_all();
         tickets.iter().for_each(|ticket| self.note_used(guest, *ticket, 0));
         seen.done += tickets.len() as u64;
         assert!(self.staged == 0 && self.queue.buffers().0.is_empty());
@@ -166,18 +166,18 @@ pub fn device_ring(data: &[u8]) -> Seen {
             }
             10 => {
                 for _ in 0..input.below(70) {
-                    device.use_next(&guest, u32::from(content == Content::Writable), &mut seen);
+                    device.add_used(&guest, u32::from(content == Content::Writable), &mut seen);
                 }
             }
             11 => {
-                device.use_all(&guest, &mut seen);
+                device.add_used_all(&guest, &mut seen);
             }
             12 => device.publish(&guest),
             13 => {
-                let there = device.queue.arm();
+                let there = device.queue.enable_notification();
                 assert!(!there || !device.faulted, "a stopped ring keeps a lane awake");
             }
-            14 => device.queue.disarm(),
+            14 => device.queue.disable_notification(),
             _ if input.below(4) == 0 => device = device.next_owner(&guest),
             _ => (),
         }

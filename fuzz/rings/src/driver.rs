@@ -184,9 +184,9 @@ pub fn driver_ring(data: &[u8]) -> Seen {
             }
             12 if input.below(4) == 0 => ring.recycle(),
             13 => {
-                ring.queue.arm();
+                ring.queue.enable_notification();
             }
-            14 => ring.queue.disarm(),
+            14 => ring.queue.disable_notification(),
             15..=20 => {
                 ring.use_one(&mut input, used);
                 used = used.wrapping_add(1);

@@ -178,9 +178,9 @@ pub fn logged_rings(data: &[u8]) -> Seen {
             10..=22 => link.to.guest.act(&mut input),
             23..=27 => link.carry(&mut input),
             28 => link.watched(|link| {
-                link.transmit.arm();
+                link.transmit.enable_notification();
             }),
-            29 => link.watched(|link| link.transmit.disarm()),
+            29 => link.watched(|link| link.transmit.disable_notification()),
             _ => link.renew(&mut input),
         }
     }

@@ -127,9 +127,9 @@ pub fn port_rings(data: &[u8]) -> Seen {
             5..=11 => link.to.act(&mut input),
             12 | 13 => link.carry(&mut input),
             14 => {
-                link.transmit.arm();
+                link.transmit.enable_notification();
             }
-            _ => link.transmit.disarm(),
+            _ => link.transmit.disable_notification(),
         }
     }
     link.seen

@@ -53,7 +53,7 @@ use std::sync::Arc;
 
 use model::state::{Allocation, FunctionName, Problems, State};
 
-pub use engine::Place;
+pub use engine::PortLocation;
 pub use numbers::Numbers;
 
 /// What is known of the machine beyond the document.
@@ -140,7 +140,7 @@ pub struct Plug {
     /// Which attachment.
     pub of: Attached,
     /// Its place; no other attachment has it.
-    pub place: Place,
+    pub place: PortLocation,
     /// The queue of the NIC that fills its receive ring as well, on path `vmq`.
     pub queue: Option<nic::PortId>,
     /// Its part of the transmit capacity.

@@ -7,7 +7,7 @@ use nic::{Filter, Mode, PortId, Way};
 
 use super::function::{Member, Owner, Scope};
 use super::origin::Origins;
-use super::{Attached, Monitor, Nic, Place, Plug, Target, switch, switchdev};
+use super::{Attached, Monitor, Nic, Plug, PortLocation, Target, switch, switchdev};
 
 /// Compiles a NIC; `old` is what it was.
 pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> {
@@ -117,8 +117,12 @@ impl<'a> Build<'_, 'a> {
     }
 
     /// Where a function is plugged in.
-    fn place(&self, port: PortId) -> Place {
-        if self.scope.nic.is_switchdev() { Place::Piped(port) } else { Place::Function(port) }
+    fn place(&self, port: PortId) -> PortLocation {
+        if self.scope.nic.is_switchdev() {
+            PortLocation::Piped(port)
+        } else {
+            PortLocation::Function(port)
+        }
     }
 
     /// A function with the link that it has in the NIC's mode.
@@ -182,11 +186,11 @@ impl<'a> Build<'_, 'a> {
 }
 
 /// What is neither a function's nor an adapter's: nothing is set of what it sends.
-pub(super) fn free_plug(of: Attached, place: Place, link_up: bool) -> Plug {
+pub(super) fn free_plug(of: Attached, place: PortLocation, link_up: bool) -> Plug {
     Plug { of, place, queue: None, share: nic::Share::default(), link_up }
 }
 
-pub(super) fn plug(of: Attached, place: Place, owner: &Owner<'_>, uplink_up: bool) -> Plug {
+pub(super) fn plug(of: Attached, place: PortLocation, owner: &Owner<'_>, uplink_up: bool) -> Plug {
     Plug { of, place, queue: None, share: owner.share(), link_up: owner.link.is_up(uplink_up) }
 }
 

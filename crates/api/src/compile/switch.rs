@@ -14,7 +14,7 @@ use wire::{Mac, Vid};
 use super::fields::Fields;
 use super::function::{Member, Owner, Scope};
 use super::nics::{Monitors, free_plug, plug};
-use super::{Attached, Numbers, Place, Plug, Switch, acl};
+use super::{Attached, Numbers, Plug, PortLocation, Switch, acl};
 
 /// The most addresses that are learned at a port of which nothing else is said.
 const MAX_MACS_USUAL: u32 = 256;
@@ -186,7 +186,7 @@ impl<'a> Build<'_, 'a> {
         let id = self.numbers.get(name).expect("each adapter in the switch has a number");
         self.fields.ports.push((id, owner.at.clone()));
         let queue = member.given.queue.map(|queue| nic::PortId::queue(queue as u8));
-        let place = Place::Switch(id);
+        let place = PortLocation::Switch(id);
         let of = Attached::Adapter(name.clone());
         self.plugs.push(Plug { queue, ..plug(of, place, &owner, self.scope.uplink_up) });
         if up {
@@ -218,7 +218,11 @@ impl<'a> Build<'_, 'a> {
             self.policy(&mut port, wished);
         }
         self.put(id, port);
-        self.plugs.push(free_plug(Attached::Tunnel(tunnel.name.clone()), Place::Switch(id), true));
+        self.plugs.push(free_plug(
+            Attached::Tunnel(tunnel.name.clone()),
+            PortLocation::Switch(id),
+            true,
+        ));
     }
 
     fn port(&mut self, owner: &Owner<'_>, wished: Option<&SwitchPort>) -> PortConfig {

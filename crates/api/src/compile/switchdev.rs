@@ -7,7 +7,7 @@ use super::acl::{mac_match, matches};
 use super::function::{Owner, Scope, port_vlan};
 use super::nics::free_plug;
 use super::profile::owners;
-use super::{Attached, Place, Plug};
+use super::{Attached, Plug, PortLocation};
 
 /// Refuses what only a bridge means, of all that is a function or could be one; says whether there
 /// was nothing.
@@ -64,7 +64,7 @@ pub(super) fn link(scope: &Scope<'_>, name: FunctionName) -> LinkState {
 
 /// The plugs of all representors.
 pub(super) fn representors(scope: &Scope<'_>) -> impl Iterator<Item = Plug> {
-    let plug = |of| free_plug(Attached::Representor(of), Place::Representor(port(of)), true);
+    let plug = |of| free_plug(Attached::Representor(of), PortLocation::Representor(port(of)), true);
     scope.nic.represented().map(plug)
 }
 

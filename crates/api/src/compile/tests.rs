@@ -134,16 +134,18 @@ impl<'a> World<'a> {
         let (mut got, place) = (Got::new(), self.place(from));
         (self.drops, self.copies) = (BTreeSet::new(), Vec::new());
         match place {
-            Some(Place::Function(port)) => self.in_nic(port, frame, &mut got),
-            Some(Place::Switch(port)) => self.in_switch(port, frame, &mut got),
-            Some(Place::Piped(port)) => self.in_pipe(port, frame, &mut got),
-            Some(Place::Representor(of)) => self.arrives(Place::Piped(of), None, frame, &mut got),
+            Some(PortLocation::Function(port)) => self.in_nic(port, frame, &mut got),
+            Some(PortLocation::Switch(port)) => self.in_switch(port, frame, &mut got),
+            Some(PortLocation::Piped(port)) => self.in_pipe(port, frame, &mut got),
+            Some(PortLocation::Representor(of)) => {
+                self.arrives(PortLocation::Piped(of), None, frame, &mut got)
+            }
             None => {}
         }
         got
     }
 
-    fn place(&self, name: &str) -> Option<Place> {
+    fn place(&self, name: &str) -> Option<PortLocation> {
         let is_it = |plug: &&Plug| match &plug.of {
             Attached::Uplink => name == "wire",
             Attached::Pf => name == "pf",
@@ -158,7 +160,13 @@ impl<'a> World<'a> {
         self.drops.iter().copied().collect()
     }
 
-    fn arrives(&self, place: Place, queue: Option<nic::PortId>, frame: &[u8], got: &mut Got) {
+    fn arrives(
+        &self,
+        place: PortLocation,
+        queue: Option<nic::PortId>,
+        frame: &[u8],
+        got: &mut Got,
+    ) {
         let here = |plug: &&Plug| match queue {
             Some(_) => plug.queue == queue,
             None => plug.place == place,
@@ -193,8 +201,10 @@ impl<'a> World<'a> {
             nic::Fate::Rule(number) => table.rule(number).unwrap().to,
         };
         match to {
-            nic::Target::Port(to) => self.arrives(Place::Piped(to), None, frame, got),
-            nic::Target::Representor => self.arrives(Place::Representor(from), None, frame, got),
+            nic::Target::Port(to) => self.arrives(PortLocation::Piped(to), None, frame, got),
+            nic::Target::Representor => {
+                self.arrives(PortLocation::Representor(from), None, frame, got)
+            }
             nic::Target::Drop => drop(self.drops.insert("rule")),
         }
     }
@@ -232,7 +242,7 @@ impl<'a> World<'a> {
                 }
                 port => {
                     let queue = port.queue_index().map(|_| port);
-                    self.arrives(Place::Function(port), queue, &frame, got);
+                    self.arrives(PortLocation::Function(port), queue, &frame, got);
                 }
             }
         }
@@ -280,7 +290,7 @@ impl<'a> World<'a> {
             let frame = edit.of(frame);
             match port {
                 vswitch::PortId::UPLINK => self.in_nic(nic::PortId::PF, &frame, got),
-                port => self.arrives(Place::Switch(port), None, &frame, got),
+                port => self.arrives(PortLocation::Switch(port), None, &frame, got),
             }
         }
     }

@@ -182,8 +182,8 @@ impl DataPlane {
     /// Lets go of everything: no lane touches a ring or a device when this returns.
     pub(in super::super) fn suspend(&mut self) {
         // No frame is on its way to what is let go of first, if no lane is stuck.
-        self.fabric.hold(true);
-        if !self.fabric.wait_for_rest(REST) {
+        self.fabric.pause_tx();
+        if !self.fabric.wait_tx_paused(REST) {
             let ms = REST.as_millis();
             tracing::warn!("a lane did not rest within {ms} ms: a burst may be dropped");
         }
@@ -278,7 +278,7 @@ impl DataPlane {
             }
         }
         self.sockets.end_unfit();
-        self.fabric.hold(false); // nobody sends before everybody is back
+        self.fabric.resume_tx(); // nobody sends before everybody is back
         self.steer();
     }
 

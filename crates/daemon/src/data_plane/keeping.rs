@@ -99,17 +99,20 @@ impl DataPlane {
             port.keep(Some(kept.clone()));
             self.keeping.all.insert(name, Keeper { port, kept, over: None });
         }
-        self.hold();
+        self.pause_absent();
         self.keeping.look(now);
     }
 
     /// Lets what guests send wait that are elsewhere.
-    fn hold(&mut self) {
+    fn pause_absent(&mut self) {
         let gone = self.state.adapters.iter().filter(|adapter| adapter.is_elsewhere());
         let gone: BTreeSet<String> = gone.map(|adapter| adapter.name.clone()).collect();
         for name in gone.union(&self.keeping.held) {
             if let Some(served) = self.served(name) {
-                served.port.hold(gone.contains(name));
+                match gone.contains(name) {
+                    true => served.port.pause_tx(),
+                    false => served.port.resume_tx(),
+                }
             }
         }
         self.keeping.held = gone;

@@ -36,7 +36,7 @@ impl DataPlane {
         }
         match compile::compile(&self.state, &self.given, &live, Some(&self.compiled)) {
             Ok(compiled) => {
-                self.put_scenes_in_force(compiled);
+                self.install_snapshots(compiled);
                 self.live = live;
                 self.unfollowed.forget();
             }

@@ -91,7 +91,7 @@ impl Daemon {
     pub(super) fn inherit(&mut self, config: &Config, rest: Rest, mut given: Given) -> Result<()> {
         let mut data_plane = self.data_plane.lock();
         match Reader::open(&counters_path(&config.run_dir)) {
-            Ok(counted) => data_plane.fabric.go_on_from(&counted.read()),
+            Ok(counted) => data_plane.fabric.restore_counters(&counted.read()),
             Err(error @ CountersError::Open { .. }) => return Err(error.into()),
             // The other daemon's file is broken, and that must not be handed down. This one's is
             // written anew.

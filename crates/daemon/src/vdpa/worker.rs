@@ -372,7 +372,7 @@ impl Worker {
 
     fn wanted_config(&self) -> Vec<u8> {
         let Plan { attachment, identity, nic, port, .. } = &self.plan;
-        open::config(attachment, identity, (self.mtu, nic.scene().is_up(port)))
+        open::config(attachment, identity, (self.mtu, nic.snapshot().is_up(port)))
     }
 
     /// Tells the driver what is new, and others how it is.

@@ -11,23 +11,23 @@ use std::sync::{MutexGuard, TryLockError};
 use port::kept::Arena;
 use port::{BurstBuffers, Receive, Transmit};
 
-use super::{Attached, DETOURED, KEEPING, Pair, Port, word};
-use crate::counters::Block;
-use crate::stages::StageClock;
+use super::{AttachedRing, DETOURED, KEEPING, Pair, Port, counter};
+use crate::counters::CounterBlock;
+use crate::stage_clock::StageClock;
 
 /// Counters of all detours, which nobody reads: a port's are written under the lock of its ring.
-static UNSEEN: Block = Block::new(&UNSEEN_WORDS);
-static UNSEEN_WORDS: [AtomicU64; word::END] = [const { AtomicU64::new(0) }; word::END];
+static UNSEEN: CounterBlock = CounterBlock::new(&UNSEEN_WORDS);
+static UNSEEN_WORDS: [AtomicU64; counter::END] = [const { AtomicU64::new(0) }; counter::END];
 
 impl Port {
     /// Counts that the guest's interrupts were moved off the lanes.
     pub fn count_moved_notifies(&self) {
-        self.pairs[KEEPING].block.add_shared(word::NOTIFIER, 1);
+        self.pairs[KEEPING].block.add_shared(counter::NOTIFIER, 1);
     }
 
     /// Counts that the port was taken off the lanes.
     pub(crate) fn count_quarantine(&self) {
-        self.pairs[KEEPING].block.add_shared(word::QUARANTINES, 1);
+        self.pairs[KEEPING].block.add_shared(counter::QUARANTINES, 1);
     }
 
     /// Whether a guest's memory is behind it.
@@ -48,7 +48,7 @@ impl Port {
             return; // a lane may hold the detour, and wait
         }
         let mut detour = self.detour();
-        detour.get_or_insert_with(|| Attached::receiving(self.waiting.half()));
+        detour.get_or_insert_with(|| AttachedRing::receiving(self.waiting.half()));
         self.count_receiving();
     }
 
@@ -60,7 +60,7 @@ impl Port {
         }
         let mut detour = self.detour();
         if self.quarantined.load(Ordering::Acquire) {
-            detour.get_or_insert_with(|| Attached::receiving(self.waiting.half()));
+            detour.get_or_insert_with(|| AttachedRing::receiving(self.waiting.half()));
             self.receiving.store(DETOURED, Ordering::Release);
         }
     }
@@ -104,7 +104,7 @@ impl Port {
     /// Lock of the detour. A lane holds it while it copies a sender's frame into memory of ours,
     /// and may wait for that sender's memory: neither the watch nor the quarantine lane waits for
     /// it.
-    fn detour(&self) -> MutexGuard<'_, Option<Attached<dyn Receive>>> {
+    fn detour(&self) -> MutexGuard<'_, Option<AttachedRing<dyn Receive>>> {
         self.detour.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -130,7 +130,7 @@ impl Port {
     pub(super) fn receive_detoured(
         &self,
         pair: usize,
-    ) -> (MutexGuard<'_, Option<Attached<dyn Receive>>>, &Block) {
+    ) -> (MutexGuard<'_, Option<AttachedRing<dyn Receive>>>, &CounterBlock) {
         let detour = self.detour();
         if self.receiving.load(Ordering::Acquire) == DETOURED {
             return (detour, &UNSEEN);
@@ -143,14 +143,14 @@ impl Port {
     pub(crate) fn transmit_detoured(
         &self,
         pair: usize,
-    ) -> Option<MutexGuard<'_, Option<Attached<dyn Transmit>>>> {
+    ) -> Option<MutexGuard<'_, Option<AttachedRing<dyn Transmit>>>> {
         let half = &self.pairs[pair].transmit;
         half.detoured.load(Ordering::Relaxed).then(|| half.lock())
     }
 
     /// Hands frames that wait on to the guest; those that it has no buffer for are dropped, as on
     /// a lane. For the quarantine lane.
-    pub(crate) fn hand_on_detoured(&self, arena: &Arena, area: &mut BurstBuffers) {
+    pub(crate) fn hand_on_detoured(&self, arena: &Arena, buffers: &mut BurstBuffers) {
         let lost = self.waiting.take_lost();
         if lost == 0 && !self.waiting.is_waiting() {
             return;
@@ -160,7 +160,7 @@ impl Port {
         let Pair { receive, block, .. } = &self.pairs[KEEPING];
         let half = receive.lock();
         if !self.is_gone() {
-            block.add(word::RX_NO_BUFFER, lost);
+            block.add(counter::RX_NO_BUFFER, lost);
         }
         drop(half);
         while !left.is_empty() {
@@ -169,11 +169,11 @@ impl Port {
                 return;
             }
             let Some(attached) = half.as_mut() else {
-                block.add(word::RX_DOWN, left.len() as u64);
+                block.add(counter::RX_DOWN, left.len() as u64);
                 return;
             };
             let mut tried = 0;
-            attached.fill(block, area, &stages, |ring| {
+            attached.fill(block, buffers, &stages, |ring| {
                 let delivered;
                 (tried, delivered) = arena.deliver(ring, left);
                 delivered

@@ -9,9 +9,10 @@ use wire::Mac;
 use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, Header};
 
 use super::kit::*;
-use crate::forward::{Scratch, Sender, forward};
-use crate::queue_list::Ring;
-use crate::stages::StageClock;
+use crate::forward::{Sender, forward};
+use crate::queue_list::TxRing;
+use crate::scratch::Scratch;
+use crate::stage_clock::StageClock;
 
 /// Floods a second, of which a tenth may come at once.
 const LIMIT: u32 = 100;
@@ -54,7 +55,7 @@ fn left_to_cut() -> [u8; HEADER_LEN as usize] {
 struct Direct {
     guest: Guest,
     transmit: TransmitRing,
-    ring: Ring,
+    ring: TxRing,
     sender: Sender,
     scratch: Scratch,
 }
@@ -64,11 +65,11 @@ impl Direct {
         let guest = Guest::new();
         let mut sender = Sender::new();
         let nic = net.bench.fabric.nics()[0].clone();
-        sender.limit_storms(nic.scene().storm_limit(net.port(0)), BEGIN_NS);
+        sender.limit_storms(nic.snapshot().storm_limit(net.port(0)), BEGIN_NS);
         Direct {
             transmit: guest.leaving(),
             guest,
-            ring: Ring { nic, port: net.port(0).clone(), pair: 0 },
+            ring: TxRing { nic, port: net.port(0).clone(), pair: 0 },
             sender,
             scratch: Scratch::new(),
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use crate::counters::{Block, Counters, CountersError, MAGIC, Reader, STEP, Schema};
+use crate::counters::{CounterBlock, Counters, CountersError, MAGIC, Reader, STEP, Schema};
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| name.to_string()).collect()
@@ -20,7 +20,7 @@ fn create(
     path: Option<&Path>,
     schemas: &[Schema],
     blocks: &[(&'static str, &str)],
-) -> Result<Vec<Block>, CountersError> {
+) -> Result<Vec<CounterBlock>, CountersError> {
     let mut counters = Counters::create(path, schemas.to_vec())?;
     let add = |(kind, label): &(&'static str, &str)| counters.add(kind, label).unwrap();
     Ok(blocks.iter().map(add).collect())

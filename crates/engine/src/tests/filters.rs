@@ -4,7 +4,7 @@ use vswitch::{Acl, Match, Rule, RuleAction};
 use wire::Mac;
 
 use super::kit::*;
-use crate::Hits;
+use crate::AclHits;
 
 const DNS: u16 = 53;
 
@@ -38,7 +38,7 @@ pub(super) fn filter(settings: &mut Settings, ports: &[vswitch::PortId]) {
 }
 
 /// Waits until the lanes have told how often each rule was met.
-pub(super) fn expect_hits(hits: &Hits, expected: [u64; 2]) {
+pub(super) fn expect_hits(hits: &AclHits, expected: [u64; 2]) {
     until("the hits", || [0, 1].map(|rule| hits.get(rule)) == expected);
 }
 
@@ -56,7 +56,7 @@ fn what_a_list_denies_is_dropped_and_counted() {
         let adapters = [Path::Synthetic, Path::Synthetic, Path::Vf, Path::Vmq];
         let adapters = adapters.map(|path| Adapter::new(path, Tags::Access(9)));
         let mut net = Net::new(4, lanes, 1);
-        net.hits = std::sync::Arc::new(Hits::new(2));
+        net.hits = std::sync::Arc::new(AclHits::new(2));
         // On adapter 0's port, and on the uplink: what comes from the NIC.
         net.apply_with(&adapters, |settings| {
             filter(settings, &[switch_port(0), vswitch::PortId::UPLINK]);

@@ -153,7 +153,7 @@ fn a_guest_that_is_held_sends_nothing_and_loses_nothing() {
     let net = Net::of(&[Path::Vf, Path::Vf].map(Adapter::plain), 1);
     let (mut listener, mut sender) = (Guest::new(), Guest::new());
     listener.attach(net.port(0));
-    net.port(1).hold(true);
+    net.port(1).pause_tx();
     sender.attach(net.port(1));
     assert!(net.port(1).is_attached(), "its rings run");
     let frames: Vec<Vec<u8>> = (0..50).map(|number| frame(mac(0), mac(1), number, 60)).collect();
@@ -165,7 +165,7 @@ fn a_guest_that_is_held_sends_nothing_and_loses_nothing() {
     net.port(1).detach_transmit(0).unwrap();
     assert!(!net.port(1).is_attached());
     sender.attach_transmit(net.port(1), 0);
-    net.port(1).hold(false);
+    net.port(1).resume_tx();
     assert_eq!(listener.wait_for(50), frames);
     net.bench.expect("n/a1", "tx_drop_unplugged", 0);
     net.bench.expect("n/a1", "rings_attached", 2);

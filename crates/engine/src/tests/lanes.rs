@@ -5,7 +5,7 @@ use virtq::Features;
 
 use super::kit::*;
 use crate::Port;
-use crate::port::word;
+use crate::port::counter;
 
 const FRAMES: u32 = 20_000;
 /// Frames of one flow under way: two fit into a ring, with a burst that has arrived and whose
@@ -223,6 +223,6 @@ fn each_pair_has_counters_of_its_own_and_readers_see_the_sum() {
     bench.expect("n/vf1", "rx_frames", 8);
     bench.expect("n/vf1", "rings_attached", 2);
     let of = |port: &Port, word| [0, 1].map(|pair| port.block(pair).get(word));
-    assert_eq!(of(bench.vf(0), word::TX_FRAMES), [3, 5]);
-    assert_eq!(of(bench.vf(1), word::RX_FRAMES), [3, 5]);
+    assert_eq!(of(bench.vf(0), counter::TX_FRAMES), [3, 5]);
+    assert_eq!(of(bench.vf(1), counter::RX_FRAMES), [3, 5]);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wire::Mac;
 
 use super::kit::*;
-use crate::Scene;
+use crate::ForwardingSnapshot;
 
 /// Scenes that are put in force while frames flow.
 const SWAPS: u32 = 2000;
@@ -116,26 +116,26 @@ fn take(streams: &mut [Stream], (member, pair): (usize, usize), got: &[u8]) {
 }
 
 /// All ways to put so many adapters on paths.
-fn all_scenes(net: &Net, tags: &Tags, guarded: bool) -> Vec<Arc<Scene>> {
+fn all_scenes(net: &Net, tags: &Tags, guarded: bool) -> Vec<Arc<ForwardingSnapshot>> {
     let paths = [Path::Vf, Path::Vmq, Path::Synthetic];
     let ways = 0..paths.len().pow(net.ports.len() as u32);
-    let scene = |way: usize| {
+    let snapshot = |way: usize| {
         let path = |n: usize| paths[way / paths.len().pow(n as u32) % paths.len()];
         let adapters: Vec<Adapter> =
             (0..net.ports.len()).map(|n| Adapter::new(path(n), tags.clone())).collect();
         let mut settings = net.settings(&adapters);
         let ports = settings.switch.ports.iter_mut().flatten();
         ports.for_each(|port| port.dhcp_guard = guarded);
-        Arc::new(net.scene(&adapters, settings))
+        Arc::new(net.snapshot(&adapters, settings))
     };
-    ways.map(scene).collect()
+    ways.map(snapshot).collect()
 }
 
-/// Puts one scene after the other in force, in no order, while all send.
-fn change_under(net: &Net, scenes: &[Arc<Scene>], traffic: &mut Traffic) {
+/// Puts one snapshot after the other in force, in no order, while all send.
+fn change_under(net: &Net, snapshots: &[Arc<ForwardingSnapshot>], traffic: &mut Traffic) {
     let nic = net.bench.fabric.nics()[0].clone();
     let swaps = AtomicU32::new(0);
-    nic.set_scene(scenes[0].clone());
+    nic.set_snapshot(snapshots[0].clone());
     let is_done = |traffic: &Traffic| {
         let arrived = traffic.streams.iter().map(Stream::arrived).min();
         arrived >= Some(FRAMES) && swaps.load(Ordering::Relaxed) >= SWAPS
@@ -146,7 +146,7 @@ fn change_under(net: &Net, scenes: &[Arc<Scene>], traffic: &mut Traffic) {
             let mut random = 1_u32;
             while !stop.load(Ordering::Relaxed) {
                 random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                nic.set_scene(scenes[(random >> 16) as usize % scenes.len()].clone());
+                nic.set_snapshot(snapshots[(random >> 16) as usize % snapshots.len()].clone());
                 swaps.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_micros(20));
             }

@@ -37,7 +37,7 @@ impl Transmit for Device {
         false
     }
 
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         self.bursts > 0
     }
 
@@ -67,7 +67,7 @@ fn what_a_device_places_is_received_from_the_uplink_and_is_work() {
         bench.expect("n/placed", name, value);
     }
     assert_eq!((bench.lanes("frames"), bench.lanes("bursts")), (1000, 25));
-    let both = [port.traffic(), bench.vf(0).traffic()].into_iter().sum::<crate::Traffic>();
+    let both = [port.traffic(), bench.vf(0).traffic()].into_iter().sum::<crate::PortTraffic>();
     assert_eq!((both.rx_frames, both.rx_uplink_bytes), (1000, 100_000));
 }
 

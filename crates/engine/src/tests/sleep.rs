@@ -204,11 +204,14 @@ fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
         nic::NicConfig { vfs: vec![Some(plain(0)), Some(plain(1))], ..nic::NicConfig::default() };
     let plug = |n: u8| crate::Plug {
         port: ports[usize::from(n)].clone(),
-        place: crate::Place::Function(PortId::vf(n)),
+        place: crate::PortLocation::Function(PortId::vf(n)),
         share: nic::Share::default(),
     };
     let table = nic::Table::build(&config).unwrap();
-    nic.set_scene(crate::Scene::new(crate::SceneSpec::new(table, vec![plug(0), plug(1)])));
+    nic.set_snapshot(crate::ForwardingSnapshot::new(crate::SnapshotSpec::new(
+        table,
+        vec![plug(0), plug(1)],
+    )));
     let [mut a, mut b] = [Guest::new(), Guest::new()];
     a.attach(&ports[0]);
     b.attach(&ports[1]);
@@ -270,7 +273,7 @@ fn the_longest_time_between_two_rounds_is_counted() {
     bench.wait_for_rounds(10);
     let held = Duration::from_millis(50);
     // The lane waits for the lock of this ring.
-    let silence = bench.vf(0).silence(0);
+    let silence = bench.vf(0).lock_transmit(0);
     std::thread::sleep(2 * held);
     drop(silence);
     let held_ns = held.as_nanos() as u64;

@@ -6,14 +6,14 @@ use wire::Mac;
 
 use super::filters::{expect_hits, expect_nothing, filter};
 use super::kit::*;
-use crate::Hits;
+use crate::AclHits;
 
 #[test]
 fn what_is_for_a_queue_goes_past_the_switch() {
     for lanes in [1, 2] {
         let adapters = [Path::Vf, Path::Vmq, Path::Synthetic].map(Adapter::plain);
         let mut net = Net::new(3, lanes, 1);
-        net.hits = std::sync::Arc::new(Hits::new(2));
+        net.hits = std::sync::Arc::new(AclHits::new(2));
         net.apply_with(&adapters, |settings| filter(settings, &[vswitch::PortId::UPLINK]));
         let mut guests = net.guests();
         for (from, src) in [(0, mac(0)), (3, OUTSIDE)] {
@@ -293,5 +293,8 @@ fn an_injected_frame_reaches_both_sides() {
         }
     }
     expect_nothing(&mut guests);
-    assert_eq!(net.bench.fabric.nics()[0].scene().port(PortId::PF).map(|port| &port.label), None);
+    assert_eq!(
+        net.bench.fabric.nics()[0].snapshot().port(PortId::PF).map(|port| &port.label),
+        None
+    );
 }

@@ -2,7 +2,7 @@
 //!
 //! After its last frame a lane polls for `poll_us`, then polls and yields for `yield_us`. Then it
 //! asks every ring for kicks, polls **once more**, and sleeps if there was nothing. The full fence
-//! between the request and the poll is in the ring's `arm()`; without it guest and lane could both
+//! between the request and the poll is in the ring's `enable_notification()`; without it guest and lane could both
 //! sleep. Kicks are watched edge-triggered, so a wake-up costs no read. `lanes.sleep = false`
 //! leaves the last step out.
 
@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use host::tsc;
 
-use super::{Poll, Worker};
+use super::Worker;
+use super::lane_ports::LaneRing;
 use crate::clock::Clock;
-use crate::lane::slot;
+use crate::lane_counters as counter;
 
 /// The longest sleep while frames wait for their sender's limit, which others may change.
 const REST_MAX: Duration = Duration::from_millis(10);
@@ -32,39 +33,39 @@ enum Armed {
 impl Worker {
     /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now.
     /// Returns the time at which it woke, in cycles; `last_round` if it did not sleep.
-    pub(super) fn sleep(&mut self, held: bool, last_round: u64) -> u64 {
+    pub(super) fn sleep(&mut self, is_paused: bool, last_round: u64) -> u64 {
         let mut awake_since = last_round;
         self.scratch.switch.flush();
-        let longest = match self.arm() {
+        let longest = match self.enable_notifications() {
             Armed::Silent => Some(None),
-            Armed::Waiting if !held => self.rest().map(Some),
+            Armed::Waiting if !is_paused => self.rest().map(Some),
             Armed::Waiting | Armed::Unkickable => None,
         };
         if let Some(longest) = longest
             && !self.stop.load(Ordering::Acquire)
         {
-            self.block.add(slot::SLEEPS, 1);
+            self.block.add(counter::SLEEPS, 1);
             self.note_gap(tsc::now().wrapping_sub(last_round));
             self.standing.rest();
             self.wake.sleep(longest);
             awake_since = tsc::now();
         }
-        for Poll { ring, .. } in &self.rings {
+        for LaneRing { ring, .. } in &self.rings {
             self.standing.begin(ring.port.id);
-            ring.with(|attached| attached.ring.disarm());
+            ring.with(|attached| attached.ring.disable_notification());
         }
         awake_since
     }
 
     /// Asks every guest for a kick at its next frame, and says whether there are any.
-    fn arm(&mut self) -> Armed {
+    fn enable_notifications(&mut self) -> Armed {
         let mut armed = Armed::Silent;
         for poll in &mut self.rings {
             poll.silence.ends();
             poll.waits = false;
             self.standing.begin(poll.ring.port.id);
             poll.ring.with(|attached| {
-                poll.waits = attached.ring.arm();
+                poll.waits = attached.ring.enable_notification();
                 // Who cannot kick must be polled; a broken ring has nothing more to say.
                 if attached.ring.kick().is_none() && !attached.fault_seen {
                     armed = Armed::Unkickable;
@@ -101,7 +102,7 @@ impl Worker {
         }
         // Of rings whose frames must wait, more frames are no news.
         let waiting = self.rings.iter().filter(|poll| poll.waits);
-        waiting.for_each(|poll| poll.ring.with(|attached| attached.ring.disarm()));
+        waiting.for_each(|poll| poll.ring.with(|attached| attached.ring.disable_notification()));
         Some(Duration::from_nanos(ready_ns.saturating_sub(now_ns)).min(REST_MAX))
     }
 }

@@ -198,7 +198,7 @@ impl Delays {
             let mut frame = self.spare.pop().unwrap_or_default();
             frame.resize(buffer.len as usize, 0);
             buffer.read_bytes(rest, 0, &mut frame);
-            tx.queue.use_next(0);
+            tx.queue.add_used(0);
             let delay_us = self.distribution.draw_us(&mut self.random);
             let delay = (delay_us / 1e6 * tsc::hz()).round() as u64;
             let stamp = frame.get(STAMP_AT..STAMP_AT + 8);
@@ -236,7 +236,7 @@ impl Delays {
             for slice in buffer.slices(rest) {
                 done += slice.write_bytes(&held.frame[done..]) as usize;
             }
-            rx.queue.use_next(held.frame.len() as u32);
+            rx.queue.add_used(held.frame.len() as u32);
             released[count] = Some(held);
             count += 1;
         }

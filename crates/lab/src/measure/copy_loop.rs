@@ -161,8 +161,8 @@ impl CopyLoop {
             *len = frame.len;
         }
         self.delay(n);
-        rx.use_each(&lens[..n]);
-        tx.use_each(&[0; BURST][..n]);
+        rx.add_used_batch(&lens[..n]);
+        tx.add_used_batch(&[0; BURST][..n]);
         self.counters.frames += n as u64;
         self.counters.unknown += n as u64 - known;
         true
@@ -178,7 +178,7 @@ impl CopyLoop {
             let len = frame.len;
             if len < FRAME_MIN || len > target.len {
                 self.counters.dropped += 1;
-                tx.use_next(0);
+                tx.add_used(0);
                 continue;
             }
             bytes.resize(len as usize, 0);
@@ -194,8 +194,8 @@ impl CopyLoop {
             self.counters.chained += u64::from(frame.rest_len | target.rest_len != 0);
             self.counters.unknown += u64::from(self.table[slot(key)] != key);
             self.counters.frames += 1;
-            rx.use_next(len);
-            tx.use_next(0);
+            rx.add_used(len);
+            tx.add_used(0);
         }
         self.delay(n);
     }

@@ -334,7 +334,7 @@ impl Source for FromStream {
         Ok(self.more)
     }
 
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         self.more || is_readable(self.line.epoll.as_fd())
     }
 

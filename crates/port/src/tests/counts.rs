@@ -221,19 +221,19 @@ fn a_fault_is_reported_by_either_half() {
 fn arming_says_what_is_there_and_backlog_what_is_left() {
     on_both_kinds_of_rings(|| {
         let mut from = Sender::new(HEADER_LEN, 1514);
-        assert!(!from.ring.arm());
-        from.ring.disarm();
+        assert!(!from.ring.enable_notification());
+        from.ring.disable_notification();
         (0..BURST + 3).for_each(|i| {
             from.send(&frame(i, 60), &one_piece());
         });
-        assert!(from.ring.arm());
+        assert!(from.ring.enable_notification());
         let polled = from.ring.poll();
         assert_eq!((polled.frames as usize, polled.backlog), (BURST, true));
         from.ring.complete();
         let polled = from.ring.poll();
         assert_eq!((polled.frames, polled.backlog), (3, false));
         from.ring.complete();
-        assert!(!from.ring.arm());
+        assert!(!from.ring.enable_notification());
         assert_eq!(from.ring.poll(), Polled::default());
         assert!(from.ring.burst().frames.is_empty());
     });

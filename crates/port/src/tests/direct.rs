@@ -214,7 +214,7 @@ fn buffers_that_do_not_allow_it_end_it() {
         bench.post(2);
         bench.poll();
         assert_eq!(bench.direct().over(), Some(why));
-        assert!(!bench.half.arm(), "it keeps no lane awake");
+        assert!(!bench.half.enable_notification(), "it keeps no lane awake");
         assert!(bench.wire.receive(&frame(7, 60)), "what was posted before it may be on its way");
         assert_eq!(bench.half.stop(), 1);
         assert_eq!(bench.received(), [seen(&frame(7, 60))]);
@@ -255,12 +255,12 @@ fn an_interface_that_is_lost_ends_it() {
 #[test]
 fn a_lane_sleeps_until_a_frame_comes_or_a_buffer_is_posted() {
     let mut bench = Bench::new();
-    assert!(!bench.half.arm());
+    assert!(!bench.half.enable_notification());
     bench.post(1);
-    assert!(bench.half.arm(), "a buffer is there to be posted");
-    bench.half.disarm();
+    assert!(bench.half.enable_notification(), "a buffer is there to be posted");
+    bench.half.disable_notification();
     bench.poll();
-    assert!(!bench.half.arm());
+    assert!(!bench.half.enable_notification());
     assert!(bench.wire.receive(&frame(1, 60)));
-    assert!(bench.half.arm(), "a frame is there");
+    assert!(bench.half.enable_notification(), "a frame is there");
 }

@@ -37,8 +37,8 @@ fn a_guest_is_interrupted_only_when_it_asked() {
     let mut to = Receiver::with(HEADER_LEN, false, events);
     let mut round = |ask: bool| {
         if ask {
-            from.driver.arm();
-            to.driver.arm();
+            from.driver.enable_notification();
+            to.driver.enable_notification();
         }
         from.send(&frame(0, 60), &one_piece());
         to.post(200, &one_piece());
@@ -55,7 +55,7 @@ fn a_guest_is_interrupted_only_when_it_asked() {
     // A guest that asked but gave no descriptor cannot be interrupted.
     let mut mute = Sender::new(HEADER_LEN, 1514);
     assert!(mute.ring.kick().is_none());
-    mute.driver.arm();
+    mute.driver.enable_notification();
     mute.send(&frame(0, 60), &one_piece());
     mute.ring.poll();
     assert!(!mute.ring.complete());
@@ -71,8 +71,8 @@ fn event_descriptors_can_be_replaced_while_the_ring_runs() {
     from.ring.set_error(Some(error.clone()));
     to.ring.set_call(Some(call.clone()));
     to.ring.set_error(Some(error.clone()));
-    from.driver.arm();
-    to.driver.arm();
+    from.driver.enable_notification();
+    to.driver.enable_notification();
     from.send(&frame(0, 60), &one_piece());
     to.post(200, &one_piece());
     carry(&mut from, &mut to, &[0], VlanEdit::None);

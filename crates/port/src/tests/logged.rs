@@ -101,9 +101,9 @@ impl World {
         let before = (self.from.pages(), self.to.pages());
         match step {
             Step::Arm => {
-                self.transmit.arm();
+                self.transmit.enable_notification();
             }
-            Step::Disarm => self.transmit.disarm(),
+            Step::Disarm => self.transmit.disable_notification(),
             Step::Carry(mask, edit, deep) => self.carry(*mask, *edit, *deep),
             Step::Switch(true, logs) => {
                 self.from.logs = *logs;

@@ -97,7 +97,7 @@ fn files_of_either_format_are_played_byte_for_byte() {
         assert!(opened.notes.is_empty());
         let wanted = frames.iter().chain(&frames).map(|(bytes, ..)| bytes);
         assert!(play(&mut opened, 400).iter().eq(wanted), "{name}");
-        assert!(!opened.pairs[0].transmit.arm(), "it is over");
+        assert!(!opened.pairs[0].transmit.enable_notification(), "it is over");
         assert_eq!(opened.pairs[0].transmit.poll().frames, 0);
     }
 }
@@ -111,7 +111,7 @@ fn nothing_comes_before_it_is_due_and_a_timer_wakes_for_it() {
     let begin = Instant::now();
     assert_eq!(play(&mut opened, 1), [frame(1, 60)]);
     // However long this thread was kept from its CPU: it is due already, or the timer wakes.
-    if !opened.pairs[0].transmit.arm() {
+    if !opened.pairs[0].transmit.enable_notification() {
         assert!(wakes(&opened, Duration::from_secs(20)));
     }
     assert_eq!(opened.pairs[0].transmit.poll().frames, 1);

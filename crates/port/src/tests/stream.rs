@@ -107,7 +107,7 @@ fn frames_arrive_however_the_stream_is_cut() {
             received.extend(port.poll().0);
         }
         assert_eq!(received, sent, "in parts of {cut}");
-        assert!(!port.transmit().arm());
+        assert!(!port.transmit().enable_notification());
     }
 }
 
@@ -120,7 +120,7 @@ fn many_frames_arrive_in_bursts_and_memory_is_used_again() {
             peer.write_all(&framed(&frame(sent, 600 + sent % 900))).unwrap();
             sent += 1;
         }
-        while port.transmit().arm() {
+        while port.transmit().enable_notification() {
             let (frames, backlog) = port.poll();
             assert!(!backlog || frames.len() == BURST);
             for bytes in frames {
@@ -171,7 +171,7 @@ fn a_peer_that_does_not_read_misses_whole_frames() {
     }
     // The last of them are sent by polling alone, as the peer reads.
     for number in taken {
-        if port.transmit().arm() {
+        if port.transmit().enable_notification() {
             assert_eq!(port.poll().0.len(), 0);
         }
         assert_eq!(next(&mut peer), Some(frame(number, 1514)));
@@ -192,7 +192,7 @@ fn an_impossible_length_ends_the_connection_and_the_next_peer_is_served() {
     assert_eq!(port.poll().0.len(), 0);
     assert!(!port.tend().is_connected());
     assert!(next(&mut peer).is_none());
-    assert!(!port.transmit().arm(), "nothing more is expected from it");
+    assert!(!port.transmit().enable_notification(), "nothing more is expected from it");
     assert_eq!(port.send(&[frame(3, 60)]).no_buffer, 1, "nobody is there");
 
     waiting.write_all(&framed(&frame(4, 60))).unwrap();
@@ -228,13 +228,13 @@ fn a_client_finds_its_peer_whenever_that_comes() {
         assert!(port.tend().is_connected());
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(&framed(&frame(turn, 60))).unwrap();
-        assert!(port.transmit().arm(), "what came is noticed");
+        assert!(port.transmit().enable_notification(), "what came is noticed");
         assert_eq!(port.poll().0, [frame(turn, 60)]);
         assert_eq!(port.send(&[frame(turn, 100)]).frames, 1);
         assert_eq!(next(&mut peer), Some(frame(turn, 100)));
         drop((peer, listener));
         std::fs::remove_file(&port.socket).unwrap();
-        assert!(port.transmit().arm(), "its end is noticed");
+        assert!(port.transmit().enable_notification(), "its end is noticed");
         assert_eq!(port.poll().0.len(), 0);
         assert!(!port.tend().is_connected());
         now += Duration::from_secs(1);

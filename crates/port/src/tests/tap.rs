@@ -214,7 +214,7 @@ fn a_burst_has_a_limit_and_says_whether_there_is_more() {
     let mut area = BurstBuffers::default();
     let sent: Vec<_> = (0..BURST + 3).map(|i| frame(i, 60)).collect();
     sent.iter().for_each(|frame| tap.send(Offload::PLAIN, frame));
-    assert!(tap.pair.transmit.arm(), "frames are there already");
+    assert!(tap.pair.transmit.enable_notification(), "frames are there already");
     let mut seen = Vec::new();
     for wanted in [BURST, 3] {
         tap.pair.transmit.swap(&mut area);
@@ -225,7 +225,7 @@ fn a_burst_has_a_limit_and_says_whether_there_is_more() {
         tap.pair.transmit.swap(&mut area);
     }
     assert!(seen.iter().zip(&sent).all(|(head, frame)| head[..] == frame[..16]));
-    assert!(!tap.pair.transmit.arm());
+    assert!(!tap.pair.transmit.enable_notification());
     assert!(tap.pair.transmit.kick().is_some());
 }
 
@@ -253,7 +253,7 @@ fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
     tap.condition.lose(Errno::BADFD);
     tap.send(Offload::PLAIN, &frame(1, 60));
     assert_eq!(tap.pair.transmit.poll().frames, 0);
-    assert!(!tap.pair.transmit.arm());
+    assert!(!tap.pair.transmit.enable_notification());
     from.reap();
     from.rewind();
     from.send(&frame(1, 60), &Layout::chain(&[]));

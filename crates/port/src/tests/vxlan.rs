@@ -94,7 +94,7 @@ fn frames_go_to_every_peer_until_their_address_is_known() {
     // Now the others know where address 1 is, and, once 2 has answered, host 1 knows that.
     let answer = between(1, 2, 1, 60);
     hosts[1].send(std::slice::from_ref(&answer));
-    assert!(hosts[0].transmit().arm());
+    assert!(hosts[0].transmit().enable_notification());
     assert_eq!(hosts[0].poll(), [answer]);
     assert!(hosts[2].poll().is_empty(), "it is not this one's");
     let known: Vec<_> = (0..BURST).map(|i| between(2, 1, i, 60 + i)).collect();
@@ -168,10 +168,10 @@ fn networks_on_one_address_and_port_are_kept_apart() {
     }
     // Whoever looks first finds both, and keeps the other's for it.
     assert_eq!(blue[1].poll(), [for_blue.clone(), for_blue.clone(), for_blue]);
-    assert!(red[1].transmit().arm(), "it is told");
+    assert!(red[1].transmit().enable_notification(), "it is told");
     assert_eq!(red[1].poll(), [for_red.clone(), for_red.clone(), for_red]);
-    assert!(!red[1].transmit().arm());
-    assert!(!blue[1].transmit().arm());
+    assert!(!red[1].transmit().enable_notification());
+    assert!(!blue[1].transmit().enable_notification());
 
     let taken = open(&spec(1, 11, port, &[13])).unwrap_err();
     assert!(matches!(taken, VxlanError::Taken { vni: 1, .. }), "{taken}");

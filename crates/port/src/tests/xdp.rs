@@ -165,15 +165,15 @@ fn what_is_no_frame_is_marked() {
 #[test]
 fn a_burst_leaves_a_backlog_and_arming_tells_of_it() {
     let mut bench = Bench::new(1500);
-    assert!(!bench.from_wire.arm());
+    assert!(!bench.from_wire.enable_notification());
     (0..BURST + 1).for_each(|i| assert!(bench.wire.receive(&frame(i, 60))));
-    assert!(bench.from_wire.arm());
+    assert!(bench.from_wire.enable_notification());
     let polled = bench.from_wire.poll();
     assert_eq!((polled.frames as usize, polled.backlog), (BURST, true));
     bench.from_wire.complete();
     assert_eq!(bench.from_wire.poll().frames, 1);
     bench.from_wire.complete();
-    assert!(!bench.from_wire.arm());
+    assert!(!bench.from_wire.enable_notification());
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_lost_device_is_silent() {
     assert!(bench.wire.receive(&frame(1, 60)));
     bench.device.condition.lose(Errno::NETDOWN);
     assert_eq!(bench.from_wire.poll(), crate::Polled::default());
-    assert!(!bench.from_wire.arm());
+    assert!(!bench.from_wire.enable_notification());
     let mut from = Sender::new(HEADER_LEN, 9018);
     from.send(&frame(1, 60), &Layout::chain(&[]));
     let (delivered, sent) = bench.send(&mut from, VlanEdit::None);

@@ -128,7 +128,7 @@ impl Source for FromTunnel {
         Ok(more)
     }
 
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         is_readable(self.member.kick())
     }
 

@@ -203,7 +203,7 @@ impl Placing {
                 (Ok(None), _) => break,
                 (Ok(Some((buffer, len))), Some(ticket)) => {
                     buffer.write(0, ONE_BUFFER);
-                    self.queue.use_set_aside(*ticket, HEADER_LEN + len);
+                    self.queue.add_used_set_aside(*ticket, HEADER_LEN + len);
                     placed.frames += 1;
                     placed.bytes += u64::from(len);
                 }
@@ -312,17 +312,17 @@ impl Transmit for Placing {
 
     /// While buffers are posted, the first frame wakes the lane; with none posted there can be no
     /// frame, and the guest must say when it has another.
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         if self.is_over() {
             return false;
         }
         self.wake();
         let Some(placer) = &mut self.placer else { return false };
-        placer.has_backlog() || placer.room() > 0 && self.queue.arm()
+        placer.has_backlog() || placer.room() > 0 && self.queue.enable_notification()
     }
 
-    fn disarm(&mut self) {
-        self.queue.disarm();
+    fn disable_notification(&mut self) {
+        self.queue.disable_notification();
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {

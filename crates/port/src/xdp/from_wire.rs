@@ -198,7 +198,7 @@ impl Transmit for FromWire {
     }
 
     /// The socket is always ready to say that a frame came.
-    fn arm(&mut self) -> bool {
+    fn enable_notification(&mut self) -> bool {
         if self.device.condition.is_lost() {
             return false;
         }

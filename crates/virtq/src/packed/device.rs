@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use guestmem::{Buffer, Ticket};
 
-use super::event::Wish;
-use super::place::Place;
-use super::ring::{Ring, Word};
+use super::event::EventSuppression;
+use super::position::PackedPosition;
+use super::ring::{PackedRing, Word};
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
-use crate::death;
+use crate::crash;
+use crate::fault::Fault;
 use crate::inflight::{Inflight, Record};
 use crate::log::WriteLog;
 use crate::ring::Descriptor;
 use crate::staging::Staging;
-use crate::{Fault, Position};
+use crate::start::Position;
 
 /// Bytes of the device's event area (section 2.8.14).
 const EVENT_AREA: u64 = 4;
@@ -23,15 +24,15 @@ const IN_A_LINE: usize = 4;
 /// Where the device is in a packed ring.
 #[derive(Debug)]
 pub(crate) struct PackedDevice {
-    ring: Ring,
+    ring: PackedRing,
     event_idx: bool,
     /// Whether a publication is one descriptor, that of its last buffer written in the place of its
     /// first: `VIRTIO_F_IN_ORDER`, and buffers whose lengths nobody asks for (section 2.8.8).
     in_one: bool,
     /// The next descriptor to take, the next to use, and the next as the guest sees it.
-    next_avail: Place,
-    next_used: Place,
-    published: Place,
+    next_avail: PackedPosition,
+    next_used: PackedPosition,
+    published: PackedPosition,
     /// What is used and not yet shown. A used descriptor overwrites an available one, which the
     /// next owner of the ring must find if this one dies, so it is written only when all is done.
     pending: Vec<Pending>,
@@ -43,13 +44,13 @@ struct Pending(u64);
 
 impl Pending {
     #[inline(always)]
-    fn new(len: u32, id: u16, place: Place) -> Pending {
+    fn new(len: u32, id: u16, place: PackedPosition) -> Pending {
         Pending(Word::new(len, id, place.0).0)
     }
 
     #[inline(always)]
-    fn place(self) -> Place {
-        Place(Word(self.0).flags())
+    fn place(self) -> PackedPosition {
+        PackedPosition(Word(self.0).flags())
     }
 
     #[inline(always)]
@@ -61,7 +62,12 @@ impl Pending {
 
 impl PackedDevice {
     /// Goes on at `place`, whose index is in the ring.
-    pub(crate) fn new(ring: Ring, place: Place, event_idx: bool, in_one: bool) -> PackedDevice {
+    pub(crate) fn new(
+        ring: PackedRing,
+        place: PackedPosition,
+        event_idx: bool,
+        in_one: bool,
+    ) -> PackedDevice {
         PackedDevice {
             ring,
             event_idx,
@@ -118,8 +124,8 @@ impl PackedDevice {
     /// in the region that was hit last. Says how many. All it needs is in locals, and so in
     /// registers.
     fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, n: usize) -> usize {
-        let (ring, walk, window) = (self.ring, staging.walk, staging.translator.last_hit());
-        let (wanted, prefix, size) = (walk.wanted_flags(), walk.prefix, ring.size());
+        let (ring, format, window) = (self.ring, staging.format, staging.translator.last_hit());
+        let (wanted, prefix, size) = (format.wanted_flags(), format.prefix, ring.size());
         let mut at = self.next_avail;
         let mut taken = 0;
         let (buffers, headers) = (&mut staging.stage.0, &mut staging.stage.1);
@@ -133,7 +139,7 @@ impl PackedDevice {
             let simple = (len > prefix) & (len <= CHAIN_BYTES_MAX);
             let slice = window.slice(ring.addr(at.index()), len).filter(|_| simple);
             let Some(slice) = slice else { break };
-            Staging::put_simple::<KEEP>(walk, place, slice, word.id());
+            Staging::put_simple::<KEEP>(format, place, slice, word.id());
             taken += 1;
             at = at.advance(1, size);
         }
@@ -161,7 +167,7 @@ impl PackedDevice {
     }
 
     #[inline(always)]
-    pub(crate) fn use_one(&mut self, ticket: Ticket, len: u32) {
+    pub(crate) fn add_used(&mut self, ticket: Ticket, len: u32) {
         let at = self.next_used;
         self.next_used = at.advance(ticket.descriptors, self.ring.size());
         match self.pending.first_mut() {
@@ -171,9 +177,9 @@ impl PackedDevice {
     }
 
     #[inline(always)]
-    pub(crate) fn use_each(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
+    pub(crate) fn add_used_batch(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
         for (buffer, len) in staged.iter().zip(lens) {
-            self.use_one(buffer.ticket, *len);
+            self.add_used(buffer.ticket, *len);
         }
     }
 
@@ -191,21 +197,22 @@ impl PackedDevice {
         show(&self.ring, &self.pending);
         self.pending.clear();
         self.published = new;
-        let wish = Wish { area: self.ring.driver_events(), event_idx: self.event_idx };
-        wish.must_notify(old, new, self.ring.size())
+        let suppression =
+            EventSuppression { area: self.ring.driver_events(), event_idx: self.event_idx };
+        suppression.needs_notification(old, new, self.ring.size())
     }
 
-    pub(crate) fn arm(&mut self) -> bool {
-        self.wish().arm(self.next_avail, || self.has_backlog())
+    pub(crate) fn enable_notification(&mut self) -> bool {
+        self.event_suppression().enable_notification(self.next_avail, || self.has_backlog())
     }
 
-    pub(crate) fn disarm(&mut self) {
-        self.wish().disarm();
+    pub(crate) fn disable_notification(&mut self) {
+        self.event_suppression().disable_notification();
     }
 
     /// Logs what [`publish`](Self::publish) showed: all descriptors from there on.
     pub(crate) fn log_published(&self, log: &WriteLog, from: Position) {
-        let (from, size) = (Place(from as u16), self.ring.size());
+        let (from, size) = (PackedPosition(from as u16), self.ring.size());
         let count = from.distance(self.published, size).min(size);
         let run = count.min(size - from.index());
         let bytes = |descriptors: u16| (Descriptor::SIZE as u64) * u64::from(descriptors);
@@ -219,13 +226,13 @@ impl PackedDevice {
         log.descriptors(0, Descriptor::SIZE as u64 * u64::from(self.ring.size()));
     }
 
-    /// Logs what [`arm`](Self::arm) and [`disarm`](Self::disarm) write to.
-    pub(crate) fn log_wish(&self, log: &WriteLog) {
+    /// Logs what [`enable_notification`](Self::enable_notification) and [`disable_notification`](Self::disable_notification) write to.
+    pub(crate) fn log_event_suppression(&self, log: &WriteLog) {
         log.used(0, EVENT_AREA);
     }
 
-    fn wish(&self) -> Wish<'_, AtomicU32> {
-        Wish { area: self.ring.device_events(), event_idx: self.event_idx }
+    fn event_suppression(&self) -> EventSuppression<'_, AtomicU32> {
+        EventSuppression { area: self.ring.device_events(), event_idx: self.event_idx }
     }
 
     pub(crate) fn position(&self) -> Position {
@@ -245,27 +252,27 @@ impl PackedDevice {
 
 /// Writes used descriptors, the first one last.
 #[inline(always)]
-fn show(ring: &Ring, pending: &[Pending]) {
+fn show(ring: &PackedRing, pending: &[Pending]) {
     let [first, rest @ ..] = pending else { return };
     for pending in rest {
-        death::point();
+        crash::point();
         ring.set_word(pending.place().index(), pending.word());
     }
-    death::point();
+    crash::point();
     ring.hand_over(first.place().index(), first.word());
 }
 
 /// Where a ring is whose last owner wrote down what it did, which may be cut short: what it began
 /// to show is shown, from the beginning. `None` if nothing, or nothing of this ring, is written
 /// down: a driver may have begun it anew since.
-pub(crate) fn recover(ring: &Ring, inflight: &Inflight) -> Option<Place> {
+pub(crate) fn recover(ring: &PackedRing, inflight: &Inflight) -> Option<PackedPosition> {
     let size = ring.size();
     // A device writes there before all else, and a driver that begins a ring anew makes it zeros.
     if ring.device_events().load(Ordering::Relaxed) == 0 {
         return None;
     }
     let Record { old, new, count } = inflight.last()?;
-    let (old, new) = (Place(old), Place(new));
+    let (old, new) = (PackedPosition(old), PackedPosition(new));
     if old.index() >= size || new.index() >= size {
         return None;
     }
@@ -292,9 +299,9 @@ pub(crate) fn recover(ring: &Ring, inflight: &Inflight) -> Option<Place> {
 /// can have made `room` available, or one indirect table. "Buffer ID ... is included in the last
 /// descriptor in the list" (section 2.8.6).
 fn follow(
-    ring: &Ring,
+    ring: &PackedRing,
     chain: &mut Chain<'_>,
-    (mut at, mut word): (Place, Word),
+    (mut at, mut word): (PackedPosition, Word),
     room: u16,
 ) -> Result<Ticket, Fault> {
     let longest = CHAIN_MAX.min(room.into());

@@ -5,24 +5,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use guestmem::GuestMemory;
 
-use super::event::Wish;
-use super::place::Place;
-use super::ring::{Ring, Word};
-use crate::driver::{Books, Segment, Used};
+use super::event::EventSuppression;
+use super::position::PackedPosition;
+use super::ring::{PackedRing, Word};
+use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 
 /// Where the driver is in a packed ring. A buffer's id is the first of the descriptors that the
-/// books gave it, which says nothing of where in the ring it is.
+/// pool gave it, which says nothing of where in the ring it is.
 #[derive(Debug)]
 pub(crate) struct PackedDriver {
-    ring: Ring,
+    ring: PackedRing,
     event_idx: bool,
-    next_avail: Place,
-    published: Place,
+    next_avail: PackedPosition,
+    published: PackedPosition,
     /// The second word of the first descriptor that is not published: it is written last.
     held: Word,
-    next_used: Place,
-    /// What each descriptor of the books holds: the ring's own is the device's to overwrite.
+    next_used: PackedPosition,
+    /// What each descriptor of the pool holds: the ring's own is the device's to overwrite.
     contents: Vec<Descriptor>,
     /// With `VIRTIO_F_IN_ORDER`: the buffers in flight, in order.
     in_order: Option<VecDeque<u16>>,
@@ -38,7 +38,7 @@ impl PackedDriver {
         size: u16,
         features: Features,
     ) -> Result<PackedDriver, SetupError> {
-        let ring = Ring::new(memory, addresses, size)?;
+        let ring = PackedRing::new(memory, addresses, size)?;
         for index in 0..size {
             ring.set_word(index, Word(0));
         }
@@ -48,10 +48,10 @@ impl PackedDriver {
         Ok(PackedDriver {
             ring,
             event_idx: features.contains(Features::EVENT_IDX),
-            next_avail: Place::FIRST,
-            published: Place::FIRST,
+            next_avail: PackedPosition::FIRST,
+            published: PackedPosition::FIRST,
             held: Word(0),
-            next_used: Place::FIRST,
+            next_used: PackedPosition::FIRST,
             contents: vec![empty; usize::from(size)],
             in_order: in_order.then(|| VecDeque::with_capacity(size.into())),
             batch: None,
@@ -113,24 +113,25 @@ impl PackedDriver {
         }
         self.ring.hand_over(old.index(), self.held);
         self.published = new;
-        let wish = Wish { area: self.ring.device_events(), event_idx: self.event_idx };
-        wish.must_notify(old, new, self.ring.size())
+        let suppression =
+            EventSuppression { area: self.ring.device_events(), event_idx: self.event_idx };
+        suppression.needs_notification(old, new, self.ring.size())
     }
 
     /// The used descriptor at `place`, if the device has written one.
     #[inline]
-    fn used_at(&self, place: Place) -> Option<Word> {
+    fn used_at(&self, place: PackedPosition) -> Option<Word> {
         Some(self.ring.word(place.index())).filter(|word| word.is_used(place))
     }
 
-    pub(crate) fn used_len(&self, books: &Books) -> u16 {
+    pub(crate) fn used_len(&self, pool: &DescriptorPool) -> u16 {
         let size = self.ring.size();
         let mut order = self.in_order.iter().flatten().copied();
         // The buffers up to `last`, which is in flight: how many, and of how many descriptors.
         let mut batch = |last: u16| -> (u16, u16) {
-            let length = books.length(last.into());
+            let length = pool.length(last.into());
             let before = order.by_ref().take_while(|id| *id != last);
-            before.fold((1, length), |(n, sum), id| (n + 1, sum + books.length(id.into())))
+            before.fold((1, length), |(n, sum), id| (n + 1, sum + pool.length(id.into())))
         };
         let (mut n, mut place) = (0, self.next_used);
         if let Some(Used { id, .. }) = self.batch {
@@ -139,7 +140,7 @@ impl PackedDriver {
         }
         for _ in 0..size {
             let Some(word) = self.used_at(place) else { break };
-            let (buffers, descriptors) = match books.length(word.id().into()) {
+            let (buffers, descriptors) = match pool.length(word.id().into()) {
                 0 => (0, 1),
                 _ if self.in_order.is_some() => batch(word.id()),
                 length => (1, length),
@@ -150,19 +151,19 @@ impl PackedDriver {
     }
 
     #[inline]
-    pub(crate) fn reap(&mut self, books: &mut Books, out: &mut [Used]) -> usize {
+    pub(crate) fn reap(&mut self, pool: &mut DescriptorPool, out: &mut [Used]) -> usize {
         let mut n = 0;
         // A device that writes while we read cannot keep us here.
         for _ in 0..self.ring.size() {
             if n == out.len() {
                 break;
             }
-            if let Some(used) = self.next(books) {
-                let length = books.release(used.id.into());
+            if let Some(used) = self.next(pool) {
+                let length = pool.release(used.id.into());
                 self.next_used = self.next_used.advance(length, self.ring.size());
                 out[n] = used;
                 n += 1;
-            } else if !self.skip_stray(books) {
+            } else if !self.skip_stray(pool) {
                 break;
             }
         }
@@ -170,18 +171,18 @@ impl PackedDriver {
     }
 
     #[inline]
-    pub(crate) fn recycle(&mut self, books: &mut Books) -> u16 {
+    pub(crate) fn recycle(&mut self, pool: &mut DescriptorPool) -> u16 {
         let size = self.ring.size();
         let mut n = 0;
         for _ in 0..size {
-            if let Some(Used { id, .. }) = self.next(books) {
-                self.next_used = self.next_used.advance(books.length(id.into()), size);
-                for index in books.chain(id) {
+            if let Some(Used { id, .. }) = self.next(pool) {
+                self.next_used = self.next_used.advance(pool.length(id.into()), size);
+                for index in pool.chain(id) {
                     self.write(id, self.contents[usize::from(index)]);
                 }
                 self.note(id);
                 n += 1;
-            } else if !self.skip_stray(books) {
+            } else if !self.skip_stray(pool) {
                 break;
             }
         }
@@ -190,10 +191,10 @@ impl PackedDriver {
 
     /// The next used buffer, if it is one in flight.
     #[inline]
-    fn next(&mut self, books: &Books) -> Option<Used> {
+    fn next(&mut self, pool: &DescriptorPool) -> Option<Used> {
         let Some(in_order) = &mut self.in_order else {
             let word = self.used_at(self.next_used)?;
-            let is_ours = books.length(word.id().into()) > 0;
+            let is_ours = pool.length(word.id().into()) > 0;
             return is_ours.then_some(Used { id: word.id(), len: word.written() });
         };
         // "The driver needs to look up the used Buffer ID and calculate the batch size" (2.8.8).
@@ -202,7 +203,7 @@ impl PackedDriver {
             None => {
                 let place = self.next_used;
                 let word = self.ring.word(place.index());
-                if !word.is_used(place) || books.length(word.id().into()) == 0 {
+                if !word.is_used(place) || pool.length(word.id().into()) == 0 {
                     return None;
                 }
                 Used { id: word.id(), len: word.written() }
@@ -217,26 +218,27 @@ impl PackedDriver {
     /// stands for. Says whether to look again: not if there is none, but also if one came since
     /// the last look.
     #[cold]
-    fn skip_stray(&mut self, books: &mut Books) -> bool {
+    fn skip_stray(&mut self, pool: &mut DescriptorPool) -> bool {
         let Some(word) = self.used_at(self.next_used) else { return false };
-        if books.length(word.id().into()) == 0 {
-            books.strays += 1;
+        if pool.length(word.id().into()) == 0 {
+            pool.strays += 1;
             self.next_used = self.next_used.advance(1, self.ring.size());
         }
         true
     }
 
-    pub(crate) fn arm(&mut self) -> bool {
+    pub(crate) fn enable_notification(&mut self) -> bool {
         let place = self.next_used;
         let batch = self.batch.is_some();
-        self.wish().arm(place, || batch || self.used_at(place).is_some())
+        self.event_suppression()
+            .enable_notification(place, || batch || self.used_at(place).is_some())
     }
 
-    pub(crate) fn disarm(&mut self) {
-        self.wish().disarm();
+    pub(crate) fn disable_notification(&mut self) {
+        self.event_suppression().disable_notification();
     }
 
-    fn wish(&self) -> Wish<'_, AtomicU32> {
-        Wish { area: self.ring.driver_events(), event_idx: self.event_idx }
+    fn event_suppression(&self) -> EventSuppression<'_, AtomicU32> {
+        EventSuppression { area: self.ring.driver_events(), event_idx: self.event_idx }
     }
 }

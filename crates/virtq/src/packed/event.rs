@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::place::Place;
+use super::position::PackedPosition;
 use crate::shared::Shared;
 
 /// "Enable events", "Disable events" and "Enable events for a specific descriptor", in bits 16 and
@@ -19,36 +19,48 @@ const FLAGS: u32 = 3 << 16;
 const ASKED: u32 = 0x7fff;
 
 /// What one side says of when it wants to be notified.
-pub(crate) struct Wish<'a, W: Shared<u32>> {
+pub(crate) struct EventSuppression<'a, W: Shared<u32>> {
     pub(crate) area: &'a W,
     pub(crate) event_idx: bool,
 }
 
-impl<W: Shared<u32>> Wish<'_, W> {
+impl<W: Shared<u32>> EventSuppression<'_, W> {
     /// Whether publishing what is from `old` to before `new` obliges to notify. Call it after that
     /// was handed over.
     #[inline]
-    pub(crate) fn must_notify(&self, old: Place, new: Place, size: u16) -> bool {
+    pub(crate) fn needs_notification(
+        &self,
+        old: PackedPosition,
+        new: PackedPosition,
+        size: u16,
+    ) -> bool {
         W::full_fence();
-        let wish = self.area.load(Ordering::Relaxed);
-        match wish & FLAGS {
+        let suppression = self.area.load(Ordering::Relaxed);
+        match suppression & FLAGS {
             DISABLE => false,
-            SPECIFIC if self.event_idx => passed(Place(wish as u16), old, new, size),
+            SPECIFIC if self.event_idx => {
+                passed(PackedPosition(suppression as u16), old, new, size)
+            }
             _ => true,
         }
     }
 
     /// Asks to be notified of what comes at `next`, then says whether it is there already (and the
     /// caller must not sleep).
-    pub(crate) fn arm(&self, next: Place, is_there: impl FnOnce() -> bool) -> bool {
-        let wish = if self.event_idx { SPECIFIC | u32::from(next.0) } else { ENABLE | ASKED };
-        self.area.store(wish, Ordering::Relaxed);
+    pub(crate) fn enable_notification(
+        &self,
+        next: PackedPosition,
+        is_there: impl FnOnce() -> bool,
+    ) -> bool {
+        let suppression =
+            if self.event_idx { SPECIFIC | u32::from(next.0) } else { ENABLE | ASKED };
+        self.area.store(suppression, Ordering::Relaxed);
         W::full_fence();
         is_there()
     }
 
     /// Asks not to be notified: a hint, which the other side may see late.
-    pub(crate) fn disarm(&self) {
+    pub(crate) fn disable_notification(&self) {
         self.area.store(DISABLE, Ordering::Relaxed);
     }
 }
@@ -56,9 +68,9 @@ impl<W: Shared<u32>> Wish<'_, W> {
 /// Whether `event` is one of the descriptors from `old` to before `new`, which are at most a ring
 /// apart. An event that is outside the ring is harmless: the answer is one of the two.
 #[inline]
-fn passed(event: Place, old: Place, new: Place, size: u16) -> bool {
+fn passed(event: PackedPosition, old: PackedPosition, new: PackedPosition, size: u16) -> bool {
     // As numbers that count on through the lap that `new` is in; the lap before is below zero.
-    let lap = |place: Place| {
+    let lap = |place: PackedPosition| {
         let back = if place.wrap() == new.wrap() { 0 } else { i32::from(size) };
         i32::from(place.index()) - back
     };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use guestmem::GuestMemory;
 
-use super::place::Place;
+use super::position::PackedPosition;
 use crate::ring::{Addresses, Descriptor, RING_SIZE_MAX, SetupError, part};
 
 /// Flags of a descriptor whose meaning depends on the wrap counter (section 2.8.1).
@@ -24,26 +24,26 @@ impl Word {
 
     /// A descriptor that the driver makes available at `place`.
     #[inline(always)]
-    pub(crate) fn available(len: u32, id: u16, flags: u16, place: Place) -> Word {
+    pub(crate) fn available(len: u32, id: u16, flags: u16, place: PackedPosition) -> Word {
         Word::new(len, id, flags | Word::available_flags(place))
     }
 
     /// A buffer that the device has used at `place`, with `len` bytes written into it: "the device
     /// ... sets the VIRTQ_DESC_F_WRITE flag" if there are any, else `len` has no meaning (2.8.5).
     #[inline(always)]
-    pub(crate) fn used(len: u32, id: u16, place: Place) -> Word {
+    pub(crate) fn used(len: u32, id: u16, place: PackedPosition) -> Word {
         let write = if len > 0 { Descriptor::WRITE } else { 0 };
         Word::new(len, id, write | Word::used_flags(place))
     }
 
     /// The two flags of a descriptor that is available at `place`.
     #[inline(always)]
-    pub(crate) fn available_flags(place: Place) -> u16 {
+    pub(crate) fn available_flags(place: PackedPosition) -> u16 {
         if place.wrap() { AVAIL } else { USED }
     }
 
     #[inline(always)]
-    fn used_flags(place: Place) -> u16 {
+    fn used_flags(place: PackedPosition) -> u16 {
         if place.wrap() { AVAIL | USED } else { 0 }
     }
 
@@ -70,12 +70,12 @@ impl Word {
     }
 
     #[inline(always)]
-    pub(crate) fn is_available(self, place: Place) -> bool {
+    pub(crate) fn is_available(self, place: PackedPosition) -> bool {
         self.flags() & (AVAIL | USED) == Word::available_flags(place)
     }
 
     #[inline(always)]
-    pub(crate) fn is_used(self, place: Place) -> bool {
+    pub(crate) fn is_used(self, place: PackedPosition) -> bool {
         self.flags() & (AVAIL | USED) == Word::used_flags(place)
     }
 
@@ -90,7 +90,7 @@ impl Word {
 ///
 /// The memory behind must outlive it: its owner keeps the memory beside it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct PackedRing {
     size: u16,
     desc: *mut [u64; 2],
     /// What the driver wants to be told, and what the device wants to.
@@ -99,21 +99,21 @@ pub(crate) struct Ring {
 }
 
 // SAFETY: shared memory, accessed by volatile and atomic accesses only.
-unsafe impl Send for Ring {}
+unsafe impl Send for PackedRing {}
 
-impl Ring {
+impl PackedRing {
     /// Checks size, ranges and alignment.
     pub(crate) fn new(
         memory: &GuestMemory,
         addresses: &Addresses,
         size: u16,
-    ) -> Result<Ring, SetupError> {
+    ) -> Result<PackedRing, SetupError> {
         if size == 0 || size > RING_SIZE_MAX {
             return Err(SetupError::PackedSize(size));
         }
         let bytes = Descriptor::SIZE * usize::from(size);
         let part = |name, addr, bytes, align| part(memory, (name, addr), (bytes, align));
-        Ok(Ring {
+        Ok(PackedRing {
             size,
             desc: part("descriptor ring", addresses.desc, bytes, 16)?.cast(),
             driver: part("driver event area", addresses.avail, 4, 4)?.cast(),

@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use guestmem::{Buffer, Ticket};
 
-use super::event::Wish;
-use super::ring::Ring;
+use super::event::EventSuppression;
+use super::ring::SplitRing;
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
-use crate::death;
+use crate::crash;
+use crate::fault::Fault;
 use crate::log::WriteLog;
 use crate::ring::Descriptor;
 use crate::staging::{BURST, Staging};
-use crate::{Fault, Position};
+use crate::start::Position;
 
 /// Offsets in the used ring, bytes: virtio 1.2, section 2.7.8.
 const USED_FLAGS: u64 = 0;
@@ -21,7 +22,7 @@ const USED_ENTRIES: u64 = 4;
 /// Where the device is in a split ring.
 #[derive(Debug)]
 pub(crate) struct SplitDevice {
-    ring: Ring,
+    ring: SplitRing,
     event_idx: bool,
     /// The next available entry to stage.
     next_avail: u16,
@@ -36,7 +37,7 @@ pub(crate) struct SplitDevice {
 impl SplitDevice {
     /// Goes on after the last used entry: everything before it is done, and nothing after it was
     /// begun, for buffers are used in order.
-    pub(crate) fn new(ring: Ring, event_idx: bool) -> SplitDevice {
+    pub(crate) fn new(ring: SplitRing, event_idx: bool) -> SplitDevice {
         let next = ring.used_idx().load(Ordering::Acquire);
         SplitDevice {
             ring,
@@ -109,8 +110,8 @@ impl SplitDevice {
     /// Stages the chains at the front of `heads` that nearly all are: one descriptor, in the region
     /// that was hit last. Says how many. Everything it needs is in locals, and so in registers.
     fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, heads: &[u16]) -> usize {
-        let (ring, walk, window) = (self.ring, staging.walk, staging.translator.last_hit());
-        let (wanted, prefix, mask) = (walk.wanted_flags(), walk.prefix, ring.mask());
+        let (ring, format, window) = (self.ring, staging.format, staging.translator.last_hit());
+        let (wanted, prefix, mask) = (format.wanted_flags(), format.prefix, ring.mask());
         let mut taken = 0;
         let (buffers, headers) = (&mut staging.stage.0, &mut staging.stage.1);
         let places = buffers[staging.end..].iter_mut().zip(&mut headers[staging.end..]);
@@ -122,7 +123,7 @@ impl SplitDevice {
                 & (piece.len <= CHAIN_BYTES_MAX);
             let slice = window.slice(piece.addr, piece.len).filter(|_| simple);
             let Some(slice) = slice else { break };
-            Staging::put_simple::<KEEP>(walk, place, slice, head);
+            Staging::put_simple::<KEEP>(format, place, slice, head);
             taken += 1;
         }
         staging.end += taken;
@@ -145,13 +146,13 @@ impl SplitDevice {
     }
 
     #[inline(always)]
-    pub(crate) fn use_one(&mut self, ticket: Ticket, len: u32) {
+    pub(crate) fn add_used(&mut self, ticket: Ticket, len: u32) {
         self.ring.set_used_entry(self.next_used, ticket.id, len);
         self.next_used = self.next_used.wrapping_add(1);
     }
 
     #[inline(always)]
-    pub(crate) fn use_each(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
+    pub(crate) fn add_used_batch(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
         let (ring, next) = (self.ring, self.next_used);
         for (i, (buffer, len)) in staged.iter().zip(lens).enumerate() {
             ring.set_used_entry(next.wrapping_add(i as u16), buffer.ticket.id, *len);
@@ -166,23 +167,24 @@ impl SplitDevice {
         if old == new {
             return false;
         }
-        death::point();
+        crash::point();
         self.ring.used_idx().store(new, Ordering::Release);
         self.published = new;
-        let wish = Wish {
+        let suppression = EventSuppression {
             flags: self.ring.avail_flags(),
             event: self.ring.used_event(),
             event_idx: self.event_idx,
         };
-        wish.must_notify(old, new)
+        suppression.needs_notification(old, new)
     }
 
-    pub(crate) fn arm(&mut self) -> bool {
-        self.wish().arm(self.next_avail, || self.ring.avail_idx().load(Ordering::Acquire))
+    pub(crate) fn enable_notification(&mut self) -> bool {
+        self.event_suppression()
+            .enable_notification(self.next_avail, || self.ring.avail_idx().load(Ordering::Acquire))
     }
 
-    pub(crate) fn disarm(&mut self) {
-        self.wish().disarm(self.next_avail);
+    pub(crate) fn disable_notification(&mut self) {
+        self.event_suppression().disable_notification(self.next_avail);
     }
 
     /// Logs what [`publish`](Self::publish) showed: the used entries from there on, and their
@@ -202,16 +204,16 @@ impl SplitDevice {
         log.used(USED_FLAGS, USED_ENTRIES + 8 * u64::from(self.ring.size()));
     }
 
-    /// Logs what [`arm`](Self::arm) and [`disarm`](Self::disarm) write to.
-    pub(crate) fn log_wish(&self, log: &WriteLog) {
+    /// Logs what [`enable_notification`](Self::enable_notification) and [`disable_notification`](Self::disable_notification) write to.
+    pub(crate) fn log_event_suppression(&self, log: &WriteLog) {
         match self.event_idx {
             true => log.used(USED_ENTRIES + 8 * u64::from(self.ring.size()), 2),
             false => log.used(USED_FLAGS, 2),
         }
     }
 
-    fn wish(&self) -> Wish<'_, AtomicU16> {
-        Wish {
+    fn event_suppression(&self) -> EventSuppression<'_, AtomicU16> {
+        EventSuppression {
             flags: self.ring.used_flags(),
             event: self.ring.avail_event(),
             event_idx: self.event_idx,
@@ -236,7 +238,7 @@ impl SplitDevice {
 /// Appends the descriptor at `head` and what its links lead to: in the ring's table, and at the end
 /// in one indirect table. "The device MUST handle the case of zero or more normal chained
 /// descriptors followed by a single descriptor with flags&VIRTQ_DESC_F_INDIRECT" (2.7.5.3.2).
-fn follow(ring: &Ring, chain: &mut Chain<'_>, head: u16) -> Result<(), Fault> {
+fn follow(ring: &SplitRing, chain: &mut Chain<'_>, head: u16) -> Result<(), Fault> {
     let mut table: Option<Table> = None;
     let mut entries = ring.size();
     let mut longest = CHAIN_MAX.min(usize::from(entries));

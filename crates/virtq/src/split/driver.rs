@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use guestmem::GuestMemory;
 
-use super::event::Wish;
-use super::ring::Ring;
-use crate::driver::{Books, Segment, Used};
+use super::event::EventSuppression;
+use super::ring::SplitRing;
+use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 
 /// Where the driver is in a split ring.
 #[derive(Debug)]
 pub(crate) struct SplitDriver {
-    ring: Ring,
+    ring: SplitRing,
     event_idx: bool,
     next_avail: u16,
     published: u16,
@@ -26,7 +26,7 @@ impl SplitDriver {
         size: u16,
         features: Features,
     ) -> Result<SplitDriver, SetupError> {
-        let ring = Ring::new(memory, addresses, size)?;
+        let ring = SplitRing::new(memory, addresses, size)?;
         for word in [ring.avail_idx(), ring.used_idx(), ring.avail_flags(), ring.used_flags()] {
             word.store(0, Ordering::Relaxed);
         }
@@ -73,16 +73,16 @@ impl SplitDriver {
         }
         self.ring.avail_idx().store(new, Ordering::Release);
         self.published = new;
-        let wish = Wish {
+        let suppression = EventSuppression {
             flags: self.ring.used_flags(),
             event: self.ring.avail_event(),
             event_idx: self.event_idx,
         };
-        wish.must_notify(old, new)
+        suppression.needs_notification(old, new)
     }
 
     #[inline]
-    pub(crate) fn used_len(&self, _: &Books) -> u16 {
+    pub(crate) fn used_len(&self, _: &DescriptorPool) -> u16 {
         self.used()
     }
 
@@ -92,7 +92,7 @@ impl SplitDriver {
     }
 
     #[inline]
-    pub(crate) fn reap(&mut self, books: &mut Books, out: &mut [Used]) -> usize {
+    pub(crate) fn reap(&mut self, pool: &mut DescriptorPool, out: &mut [Used]) -> usize {
         let mut n = 0;
         for _ in 0..self.used() {
             if n == out.len() {
@@ -100,43 +100,44 @@ impl SplitDriver {
             }
             let (id, len) = self.ring.used_entry(self.next_used);
             self.next_used = self.next_used.wrapping_add(1);
-            if books.release(id) > 0 {
+            if pool.release(id) > 0 {
                 let id = id as u16;
                 out[n] = Used { id, len };
                 n += 1;
             } else {
-                books.strays += 1;
+                pool.strays += 1;
             }
         }
         n
     }
 
     #[inline]
-    pub(crate) fn recycle(&mut self, books: &mut Books) -> u16 {
+    pub(crate) fn recycle(&mut self, pool: &mut DescriptorPool) -> u16 {
         let mut n = 0;
         for _ in 0..self.used() {
             let (id, _) = self.ring.used_entry(self.next_used);
             self.next_used = self.next_used.wrapping_add(1);
-            if books.length(id) > 0 {
+            if pool.length(id) > 0 {
                 self.offer_head(id as u16);
                 n += 1;
             } else {
-                books.strays += 1;
+                pool.strays += 1;
             }
         }
         n
     }
 
-    pub(crate) fn arm(&mut self) -> bool {
-        self.wish().arm(self.next_used, || self.ring.used_idx().load(Ordering::Acquire))
+    pub(crate) fn enable_notification(&mut self) -> bool {
+        self.event_suppression()
+            .enable_notification(self.next_used, || self.ring.used_idx().load(Ordering::Acquire))
     }
 
-    pub(crate) fn disarm(&mut self) {
-        self.wish().disarm(self.next_used);
+    pub(crate) fn disable_notification(&mut self) {
+        self.event_suppression().disable_notification(self.next_used);
     }
 
-    fn wish(&self) -> Wish<'_, AtomicU16> {
-        Wish {
+    fn event_suppression(&self) -> EventSuppression<'_, AtomicU16> {
+        EventSuppression {
             flags: self.ring.avail_flags(),
             event: self.ring.used_event(),
             event_idx: self.event_idx,

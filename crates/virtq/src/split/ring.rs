@@ -10,7 +10,7 @@ use crate::ring::{Addresses, Descriptor, RING_SIZE_MAX, SetupError, part};
 ///
 /// The memory behind must outlive it: its owner keeps the memory beside it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct SplitRing {
     mask: u16,
     desc: *mut [u64; 2],
     /// flags, idx, ring[size], used_event.
@@ -20,21 +20,21 @@ pub(crate) struct Ring {
 }
 
 // SAFETY: shared memory, accessed by volatile and atomic accesses only.
-unsafe impl Send for Ring {}
+unsafe impl Send for SplitRing {}
 
-impl Ring {
+impl SplitRing {
     /// Checks size, ranges and alignment.
     pub(crate) fn new(
         memory: &GuestMemory,
         addresses: &Addresses,
         size: u16,
-    ) -> Result<Ring, SetupError> {
+    ) -> Result<SplitRing, SetupError> {
         if !size.is_power_of_two() || size > RING_SIZE_MAX {
             return Err(SetupError::Size(size));
         }
         let entries = usize::from(size);
         let part = |name, addr, bytes, align| part(memory, (name, addr), (bytes, align));
-        Ok(Ring {
+        Ok(SplitRing {
             mask: size - 1,
             desc: part("descriptor table", addresses.desc, Descriptor::SIZE * entries, 16)?.cast(),
             avail: part("available ring", addresses.avail, 6 + 2 * entries, 2)?.cast(),

@@ -38,7 +38,7 @@ fn a_whole_ring_is_set_aside_and_used_in_order() {
     assert_eq!(ids(&tickets), (0..SIZE).collect::<Vec<_>>());
     assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), 0);
     for ticket in tickets {
-        device.use_set_aside(ticket, u32::from(ticket.id) + 12);
+        device.add_used_set_aside(ticket, u32::from(ticket.id) + 12);
     }
     device.publish();
     assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), SIZE);
@@ -52,7 +52,7 @@ fn what_is_set_aside_and_not_used_is_a_later_owners() {
     let guest = guest();
     let mut device = guest.device(Features::empty());
     let tickets = set_aside_all(&mut device);
-    tickets[..100].iter().for_each(|ticket| device.use_set_aside(*ticket, 60));
+    tickets[..100].iter().for_each(|ticket| device.add_used_set_aside(*ticket, 60));
     device.publish();
     assert_eq!(device.position(), 100);
     drop(device);

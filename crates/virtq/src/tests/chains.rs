@@ -30,11 +30,11 @@ fn stops(fault: Fault, features: Features, forge: impl Fn(&mut Forge)) {
         assert_eq!(device.fault(), Some(fault));
         let ids: Vec<_> = device.buffers().0.iter().map(|buffer| buffer.ticket.id).collect();
         assert_eq!(ids, [0, 1, 2]);
-        device.use_all();
+        device.add_used_all();
         device.publish();
         assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), 3);
         assert_eq!(device.stage(BURST), 0, "nothing after a fault");
-        assert!(!device.arm(), "a stopped ring keeps no lane awake");
+        assert!(!device.enable_notification(), "a stopped ring keeps no lane awake");
         assert_eq!(device.position(), 3);
     }
 }

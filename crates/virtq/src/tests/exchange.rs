@@ -1,7 +1,7 @@
 //! Both sides together, against a model: whatever they do in whatever order, every buffer arrives
 //! once, in order, with its bytes; and a side that asked to be notified is, when it must be.
 
-mod wish;
+mod suppression;
 mod world;
 
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ enum Op {
     DriverDisarm,
     Reap(usize),
     Recycle,
-    Stage(usize),
+    StagingBuffers(usize),
     Use { times: usize, len: u32 },
     UseAll,
     DevicePublish,
@@ -41,7 +41,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::DriverDisarm),
         3 => (0..100usize).prop_map(Op::Reap),
         1 => Just(Op::Recycle),
-        4 => (0..100usize).prop_map(Op::Stage),
+        4 => (0..100usize).prop_map(Op::StagingBuffers),
         4 => (1..70usize, 0..=SLOT as u32).prop_map(|(times, len)| Op::Use { times, len }),
         1 => Just(Op::UseAll),
         3 => Just(Op::DevicePublish),
@@ -97,7 +97,7 @@ fn small_rings_get_past_the_end_of_the_index() {
                     Op::Post { times: 3, lens: vec![5, 30], indirect: true },
                     Op::DriverPublish,
                     Op::DeviceArm,
-                    Op::Stage(2),
+                    Op::StagingBuffers(2),
                     Op::UseAll,
                     Op::DriverArm,
                     Op::DevicePublish,

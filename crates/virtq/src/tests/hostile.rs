@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::kit::{BASE, Forge, READABLE, bytes_of, is_alone, memory};
 use crate::ring::Descriptor;
-use crate::split::ring::Ring;
+use crate::split::ring::SplitRing;
 use crate::{
     BURST, CHAIN_BYTES_MAX, Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Used,
 };
@@ -26,9 +26,9 @@ fn index_jump() {
         guest.ring.avail_idx().store(3u16.wrapping_add(jump), Ordering::Release);
         assert_eq!(device.stage(BURST), 3, "what was staged stays");
         assert_eq!(device.fault(), Some(Fault::IndexJump), "{jump:#x}");
-        device.use_all();
+        device.add_used_all();
         assert_eq!(device.stage(BURST), 0);
-        assert!(!device.arm());
+        assert!(!device.enable_notification());
     }
     // A jump by the ring's size is a full ring.
     let guest = Forge::new(memory(4 << 20), 512, READABLE);
@@ -61,14 +61,14 @@ fn a_buffer_across_two_neighbouring_regions_is_outside() {
 }
 
 /// A driver with three buffers in flight, one of them a chain, and the device's end of its ring.
-fn driver_with_three() -> (DriverQueue, Ring) {
+fn driver_with_three() -> (DriverQueue, SplitRing) {
     let memory = memory(1 << 20);
     let mut driver = DriverQueue::new(memory.clone(), BASE, 8, Features::empty()).unwrap();
     let piece = Segment { addr: BASE + 0x1000, len: 64, writable: true };
     let heads = [driver.post(piece), driver.post_chain(&[piece; 3]), driver.post(piece)];
     assert_eq!(heads, [Some(0), Some(1), Some(4)]);
     driver.publish();
-    let ring = Ring::new(&memory, &driver.addresses(), 8).unwrap();
+    let ring = SplitRing::new(&memory, &driver.addresses(), 8).unwrap();
     (driver, ring)
 }
 
@@ -141,11 +141,11 @@ fn truncated() {
     let (guest, mut device) = shrinking(64 << 10);
     // Touching what is gone gives zeros; the next burst is not taken.
     assert_eq!(device.buffers().0[0].first.read::<8>(0), [0; 8]);
-    device.use_all();
+    device.add_used_all();
     device.publish();
     assert_eq!(device.stage(BURST), 0);
     assert_eq!(device.fault(), Some(Fault::Truncated));
-    assert!(!device.arm());
+    assert!(!device.enable_notification());
     assert!(guest.memory.is_truncated());
 }
 
@@ -156,7 +156,7 @@ fn truncated_to_nothing() {
     }
     let (_guest, mut device) = shrinking(0);
     // The rings themselves are gone, and read as zeros: that the index "jumped" is not the reason.
-    device.use_all();
+    device.add_used_all();
     device.publish();
     assert_eq!(device.stage(BURST), 0);
     assert_eq!(device.fault(), Some(Fault::Truncated));
@@ -220,13 +220,13 @@ proptest! {
                 bytes_of(buffer, arena);
             }
             for _ in 0..uses.min(n) {
-                device.use_next(1);
+                device.add_used(1);
                 used += 1;
             }
             device.publish();
             prop_assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), used);
-            device.arm();
-            device.disarm();
+            device.enable_notification();
+            device.disable_notification();
         }
     }
 }

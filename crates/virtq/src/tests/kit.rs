@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use guestmem::{Buffer, GuestMemory, GuestSlice, Pages, SharedFile};
 
 use crate::ring::Descriptor;
-use crate::split::ring::Ring;
+use crate::split::ring::SplitRing;
 use crate::{Addresses, Content, DeviceQueue, Features, Start, guest_memory};
 
 /// Where a test's memory begins: guest and front-end addresses alike.
@@ -52,7 +52,7 @@ pub(super) fn bytes_of(buffer: &Buffer<'_>, arena: &[GuestSlice<'_>]) -> Vec<u8>
 /// A ring that is written entry by entry, as a hostile guest may do.
 pub(super) struct Forge {
     pub(super) memory: Arc<GuestMemory>,
-    pub(super) ring: Ring,
+    pub(super) ring: SplitRing,
     pub(super) addresses: Addresses,
     pub(super) next: u16,
     pub(super) content: Content,
@@ -67,7 +67,7 @@ impl Forge {
             avail: BASE + 16 * entries,
             used: BASE + 16 * entries + (6 + 2 * entries).next_multiple_of(4),
         };
-        let ring = Ring::new(&memory, &addresses, size).unwrap();
+        let ring = SplitRing::new(&memory, &addresses, size).unwrap();
         Forge { memory, ring, addresses, next: 0, content }
     }
 

@@ -68,7 +68,7 @@ fn the_largest_ring_can_be_full_and_its_index_wraps() {
                 assert_eq!(buffer.first.read::<8>(0), expected.to_le_bytes());
                 expected += 1;
             }
-            device.use_all();
+            device.add_used_all();
             device.publish();
         }
         assert_eq!(expected, number, "round {round}: {:?}", device.fault());
@@ -104,7 +104,7 @@ fn a_ring_always_gets_on_however_long_its_chains_are() {
             let lens: Vec<_> = buffer.slices(arena).map(|slice| slice.len()).collect();
             assert_eq!(lens, vec![1; pieces], "round {round}");
         }
-        device.use_next(1);
+        device.add_used(1);
         device.publish();
         assert_eq!(driver.reap(&mut used), 1);
     }

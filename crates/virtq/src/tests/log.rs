@@ -35,7 +35,7 @@ fn a_successor_logs_what_a_killed_owner_may_have_shown() {
         // It is killed between showing and logging: nothing of all this is logged.
         let mut killed = owner(Start::at(driver.first_position()));
         while killed.stage(BURST) > 0 {
-            killed.use_all();
+            killed.add_used_all();
             killed.publish();
         }
         assert_eq!(driver.used_len(), SIZE);
@@ -71,5 +71,5 @@ fn what_is_set_aside_by_a_queue_that_logs_is_a_mistake() {
     assert_eq!(device.stage(1), 1);
     let ticket = device.buffers().0[0].ticket;
     device.set_aside(1);
-    device.use_set_aside(ticket, 0);
+    device.add_used_set_aside(ticket, 0);
 }

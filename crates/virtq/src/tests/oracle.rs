@@ -45,7 +45,7 @@ proptest! {
         prop_assert!(theirs.is_valid(&twin.theirs));
         let expected = twin.popped(&mut theirs);
 
-        // Stage, use and publish in portions.
+        // StagingBuffers, use and publish in portions.
         let mut done = 0;
         for (want, uses) in wants.into_iter().chain(std::iter::repeat((BURST, 2))) {
             let staged = device.stage(want);
@@ -57,7 +57,7 @@ proptest! {
             for _ in 0..staged.min(uses as usize) {
                 let len = if writable { done as u32 * 3 } else { 0 };
                 theirs.add_used(&twin.theirs, expected[done].head, len).unwrap();
-                device.use_next(len);
+                device.add_used(len);
                 done += 1;
             }
             device.publish();
@@ -91,7 +91,7 @@ proptest! {
         prop_assert!(theirs.is_valid(&shared.theirs));
         let mut in_flight = std::collections::VecDeque::new();
         for (posts, uses, device_sleeps, driver_sleeps) in rounds {
-            // The device's wish, in its own words, before the driver publishes.
+            // The device's suppression, in its own words, before the driver publishes.
             let asleep = device_sleeps && !theirs.enable_notification(&shared.theirs).unwrap();
             if !device_sleeps {
                 theirs.disable_notification(&shared.theirs).unwrap();
@@ -119,9 +119,9 @@ proptest! {
             prop_assert_eq!(&shared.popped(&mut theirs), &posted);
             in_flight.extend(posted);
 
-            let driver_asleep = driver_sleeps && !driver.arm();
+            let driver_asleep = driver_sleeps && !driver.enable_notification();
             if !driver_sleeps {
-                driver.disarm();
+                driver.disable_notification();
             }
             let uses = uses.min(in_flight.len());
             let mut expected = Vec::new();
@@ -131,7 +131,7 @@ proptest! {
             }
             let call = theirs.needs_notification(&shared.theirs).unwrap();
             if event_idx {
-                // Without it, this oracle ignores the driver's wish.
+                // Without it, this oracle ignores the driver's suppression.
                 prop_assert_eq!(call, driver_asleep && uses > 0);
             }
             let mut used = [Used::default(); 32];
@@ -159,7 +159,7 @@ fn the_mocks_own_queue_is_staged() {
     let ranges = vec![(0x1000, 0x1000); 7];
     let both = Chain { head: 0, ranges };
     assert_eq!(shared.staged(&device), [both.clone(), both]);
-    device.use_all();
+    device.add_used_all();
     device.publish();
     assert_eq!(mock.used().idx().load(), 2);
 
@@ -179,7 +179,7 @@ fn the_mocks_own_queue_is_staged() {
     theirs.set_next_avail(2);
     assert_eq!(shared.staged(&device), shared.popped(&mut theirs));
     for len in [3, 4, 5] {
-        device.use_next(len);
+        device.add_used(len);
     }
     assert_eq!(mock.used().idx().load(), 2, "not yet published");
     device.publish();

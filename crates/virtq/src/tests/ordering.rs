@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, AtomicU32, fence};
 
-use crate::packed::event::Wish as PackedWish;
-use crate::packed::place::Place;
+use crate::packed::event::EventSuppression as PackedWish;
+use crate::packed::position::PackedPosition;
 use crate::shared::Shared;
-use crate::split::event::Wish as SplitWish;
+use crate::split::event::EventSuppression as SplitWish;
 
 macro_rules! shared {
     ($atomic:ident, $value:ty) => {
@@ -52,8 +52,8 @@ trait Direction: Send + Sync + 'static {
     /// How many entries the reader sees.
     fn seen(&self) -> u16;
     /// The reader's part: it wants to sleep until the entry `next` is there.
-    fn arm(&self, next: u16) -> bool;
-    fn disarm(&self, next: u16);
+    fn enable_notification(&self, next: u16) -> bool;
+    fn disable_notification(&self, next: u16);
 }
 
 struct Split<W> {
@@ -87,7 +87,7 @@ impl<T: 'static, A: Model<T>> Model<T> for Unfenced<A> {
 }
 
 impl<W: Model<u16>> Split<W> {
-    fn wish(&self) -> SplitWish<'_, W> {
+    fn event_suppression(&self) -> SplitWish<'_, W> {
         SplitWish { flags: &self.flags, event: &self.event, event_idx: self.event_idx }
     }
 }
@@ -98,16 +98,16 @@ impl<W: Model<u16>> Direction for Split<W> {
     }
     fn publish(&self, old: u16) -> bool {
         self.idx.store(old + 1, Ordering::Release);
-        self.wish().must_notify(old, old + 1)
+        self.event_suppression().needs_notification(old, old + 1)
     }
     fn seen(&self) -> u16 {
         self.idx.load(Ordering::Acquire)
     }
-    fn arm(&self, next: u16) -> bool {
-        self.wish().arm(next, || self.idx.load(Ordering::Acquire))
+    fn enable_notification(&self, next: u16) -> bool {
+        self.event_suppression().enable_notification(next, || self.idx.load(Ordering::Acquire))
     }
-    fn disarm(&self, next: u16) {
-        self.wish().disarm(next);
+    fn disable_notification(&self, next: u16) {
+        self.event_suppression().disable_notification(next);
     }
 }
 
@@ -121,12 +121,12 @@ struct Packed<W> {
 /// Two descriptors, so that the wrap counter turns within a test.
 const SIZE: u16 = 2;
 
-fn place(count: u16) -> Place {
-    Place::FIRST.advance(count, SIZE)
+fn place(count: u16) -> PackedPosition {
+    PackedPosition::FIRST.advance(count, SIZE)
 }
 
 impl<W: Model<u32>> Packed<W> {
-    fn wish(&self) -> PackedWish<'_, W> {
+    fn event_suppression(&self) -> PackedWish<'_, W> {
         PackedWish { area: &self.area, event_idx: self.event_idx }
     }
 }
@@ -137,16 +137,17 @@ impl<W: Model<u32>> Direction for Packed<W> {
     }
     fn publish(&self, old: u16) -> bool {
         self.there.store(old + 1, Ordering::Release);
-        self.wish().must_notify(place(old), place(old + 1), SIZE)
+        self.event_suppression().needs_notification(place(old), place(old + 1), SIZE)
     }
     fn seen(&self) -> u16 {
         self.there.load(Ordering::Acquire)
     }
-    fn arm(&self, next: u16) -> bool {
-        self.wish().arm(place(next), || self.there.load(Ordering::Acquire) > next)
+    fn enable_notification(&self, next: u16) -> bool {
+        self.event_suppression()
+            .enable_notification(place(next), || self.there.load(Ordering::Acquire) > next)
     }
-    fn disarm(&self, _: u16) {
-        self.wish().disarm();
+    fn disable_notification(&self, _: u16) {
+        self.event_suppression().disable_notification();
     }
 }
 
@@ -159,7 +160,7 @@ fn sleep_while_two_are_published<D: Direction>(event_idx: bool) {
             move || [ring.publish(0), ring.publish(1)]
         });
         let taken = ring.seen();
-        let awake = ring.arm(taken);
+        let awake = ring.enable_notification(taken);
         let notified = writer.join().unwrap();
         if !awake && taken < 2 {
             // With an event index the notification must be that of the very next entry; without,
@@ -178,7 +179,7 @@ fn sleep_on_both_sides<D: Direction>(event_idx: bool) {
         let side = |mine: Arc<D>, theirs: Arc<D>| {
             move || {
                 let notify = mine.publish(0);
-                let awake = theirs.arm(0);
+                let awake = theirs.enable_notification(0);
                 (notify, awake)
             }
         };
@@ -199,10 +200,10 @@ fn sleep_poll_and_sleep_again<D: Direction>(event_idx: bool) {
             move || [ring.publish(0), ring.publish(1)]
         });
         let mut taken = 0;
-        if ring.arm(taken) {
+        if ring.enable_notification(taken) {
             taken = ring.seen();
-            ring.disarm(taken);
-            let awake = ring.arm(taken);
+            ring.disable_notification(taken);
+            let awake = ring.enable_notification(taken);
             let notified = writer.join().unwrap();
             assert!(awake || taken == 2 || notified[usize::from(taken)]);
         } else {

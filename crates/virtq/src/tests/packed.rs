@@ -5,4 +5,4 @@ mod book;
 mod chains;
 mod hostile;
 mod order;
-mod places;
+mod positions;

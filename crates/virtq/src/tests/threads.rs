@@ -39,17 +39,17 @@ fn device(mut queue: DeviceQueue, kick: &Bell, call: impl Fn()) {
     let mut expected = 0u64;
     while expected < COUNT {
         if queue.stage(BURST) == 0 {
-            if !queue.arm() {
+            if !queue.enable_notification() {
                 kick.wait();
             }
-            queue.disarm();
+            queue.disable_notification();
             continue;
         }
         for buffer in queue.buffers().0 {
             assert_eq!(u64::from_le_bytes(buffer.first.read(0)), expected);
             expected += 1;
         }
-        queue.use_all();
+        queue.add_used_all();
         if queue.publish() {
             call();
         }
@@ -79,10 +79,10 @@ fn driver(memory: &Arc<GuestMemory>, queue: &mut DriverQueue, call: &Bell, kick:
         free.extend(used[..n].iter().map(|used| slots[usize::from(used.id)]));
         done += n as u64;
         if n == 0 && done < COUNT {
-            if !queue.arm() {
+            if !queue.enable_notification() {
                 call.wait();
             }
-            queue.disarm();
+            queue.disable_notification();
         }
     }
 }

@@ -69,6 +69,8 @@ fn rules_of_its_port_hold_and_its_number_stays() {
     let second = compiled_after(&fewer, &Live::default(), Some(&first));
     assert_eq!(number(&second, "deep"), number(&first, "deep"));
     assert_eq!(number(&second, "far"), None);
-    let Some(Place::Switch(left)) = number(&first, "far") else { panic!("it was on the switch") };
+    let Some(PortLocation::Switch(left)) = number(&first, "far") else {
+        panic!("it was on the switch")
+    };
     assert!(second.nics[0].switch.as_ref().unwrap().left.contains(&left), "and is forgotten");
 }

@@ -7,7 +7,10 @@ use nic::{Function, NicConfig, PortId, Share, Table};
 
 use super::{Guest, until};
 use crate::counters::Reader;
-use crate::{Fabric, IdlePolicy, LaneSpec, Place, Plug, Port, RuleHits, Scene, SceneSpec};
+use crate::{
+    Fabric, ForwardingSnapshot, IdlePolicy, LaneSpec, Plug, Port, PortLocation, RuleHits,
+    SnapshotSpec,
+};
 
 /// One soft NIC `n` with lanes of its own, and the counter file.
 pub(crate) struct Bench {
@@ -69,17 +72,17 @@ impl Bench {
         let lanes: Vec<_> = lanes.iter().map(|idle| LaneSpec { cpu: None, idle: *idle }).collect();
         let mut fabric = Fabric::start(&lanes, Some(&path)).unwrap();
         let nic = fabric.add_nic("n");
-        let mut plug = |place: Place, name: &str| {
+        let mut plug = |place: PortLocation, name: &str| {
             let port = fabric.add_port(&nic, &format!("n/{name}"), pairs).unwrap();
             Plug { port, place, share: Share::default() }
         };
         let mut plugs = Vec::new();
         for (id, name) in ports {
             if config.switchdev.is_none() {
-                plugs.push(plug(Place::Function(id), &name));
+                plugs.push(plug(PortLocation::Function(id), &name));
             } else {
-                plugs.push(plug(Place::Piped(id), &name));
-                plugs.push(plug(Place::Representor(id), &format!("{name}-rep")));
+                plugs.push(plug(PortLocation::Piped(id), &name));
+                plugs.push(plug(PortLocation::Representor(id), &format!("{name}-rep")));
             }
         }
         let bench = Bench { fabric, plugs, reader: Reader::open(&path).unwrap(), _dir: dir };
@@ -89,30 +92,32 @@ impl Bench {
 
     /// Replaces the NIC's classifier.
     pub(crate) fn set_table(&self, table: Table) {
-        let spec = SceneSpec::new(table, self.plugs.clone());
-        self.fabric.nics()[0].set_scene(Scene::new(spec));
+        let spec = SnapshotSpec::new(table, self.plugs.clone());
+        self.fabric.nics()[0].set_snapshot(ForwardingSnapshot::new(spec));
     }
 
     /// Likewise, and has these ports send as if they were others.
     pub(crate) fn set_senders(&self, table: Table, senders: Vec<(PortId, Arc<Port>)>) {
-        let spec = SceneSpec { senders, ..SceneSpec::new(table, self.plugs.clone()) };
-        self.fabric.nics()[0].set_scene(Scene::new(spec));
+        let spec = SnapshotSpec { senders, ..SnapshotSpec::new(table, self.plugs.clone()) };
+        self.fabric.nics()[0].set_snapshot(ForwardingSnapshot::new(spec));
     }
 
     /// Likewise, with rules that count there.
     pub(crate) fn set_rules(&self, table: Table, rules: Vec<Arc<RuleHits>>) {
-        let spec = SceneSpec { rules, ..SceneSpec::new(table, self.plugs.clone()) };
-        self.fabric.nics()[0].set_scene(Scene::new(spec));
+        let spec = SnapshotSpec { rules, ..SnapshotSpec::new(table, self.plugs.clone()) };
+        self.fabric.nics()[0].set_snapshot(ForwardingSnapshot::new(spec));
     }
 
     pub(crate) fn port(&self, id: PortId) -> &Arc<Port> {
-        let is = |plug: &&Plug| [Place::Function(id), Place::Piped(id)].contains(&plug.place);
+        let is = |plug: &&Plug| {
+            [PortLocation::Function(id), PortLocation::Piped(id)].contains(&plug.place)
+        };
         &self.plugs.iter().find(is).unwrap().port
     }
 
     /// The port of the host for a function of a NIC in switchdev mode.
     pub(crate) fn representor(&self, of: PortId) -> &Arc<Port> {
-        let plug = self.plugs.iter().find(|plug| plug.place == Place::Representor(of));
+        let plug = self.plugs.iter().find(|plug| plug.place == PortLocation::Representor(of));
         &plug.unwrap().port
     }
 

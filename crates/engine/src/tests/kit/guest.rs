@@ -321,12 +321,12 @@ impl Transmit for Treacherous {
         self.ring.complete()
     }
 
-    fn arm(&mut self) -> bool {
-        self.ring.arm()
+    fn enable_notification(&mut self) -> bool {
+        self.ring.enable_notification()
     }
 
-    fn disarm(&mut self) {
-        self.ring.disarm();
+    fn disable_notification(&mut self) {
+        self.ring.disable_notification();
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {

@@ -9,7 +9,7 @@ use vswitch::{
 use wire::{Mac, Vid};
 
 use super::{Bench, Guest, mac};
-use crate::{Hits, Place, Plug, Port, Scene, SceneSpec, SwitchSpec};
+use crate::{AclHits, ForwardingSnapshot, Plug, Port, PortLocation, SnapshotSpec, SwitchSpec};
 
 /// The path of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Adapter {
     }
 }
 
-/// What a scene is made of, before the tables are built.
+/// What a snapshot is made of, before the tables are built.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) nic: NicConfig,
@@ -77,7 +77,7 @@ pub(crate) struct Net {
     pub(crate) uplink: Arc<Port>,
     pub(crate) ports: Vec<Arc<Port>>,
     pub(crate) state: Arc<State>,
-    pub(crate) hits: Arc<Hits>,
+    pub(crate) hits: Arc<AclHits>,
     pub(crate) budget: Option<Arc<std::sync::Mutex<Budget>>>,
     /// Behind the numbers of [`nic::Monitor::Capture`].
     pub(crate) captures: Vec<Arc<Port>>,
@@ -183,39 +183,39 @@ impl Net {
 
     /// Puts the adapters on their paths.
     pub(crate) fn apply(&self, adapters: &[Adapter]) {
-        self.put(self.scene(adapters, self.settings(adapters)));
+        self.put(self.snapshot(adapters, self.settings(adapters)));
     }
 
     /// As [`apply`](Self::apply), after a change to the settings.
     pub(crate) fn apply_with(&self, adapters: &[Adapter], change: impl FnOnce(&mut Settings)) {
         let mut settings = self.settings(adapters);
         change(&mut settings);
-        self.put(self.scene(adapters, settings));
+        self.put(self.snapshot(adapters, settings));
     }
 
-    pub(crate) fn put(&self, scene: Scene) {
-        self.bench.fabric.nics()[0].set_scene(scene);
+    pub(crate) fn put(&self, snapshot: ForwardingSnapshot) {
+        self.bench.fabric.nics()[0].set_snapshot(snapshot);
     }
 
-    pub(crate) fn scene(&self, adapters: &[Adapter], settings: Settings) -> Scene {
+    pub(crate) fn snapshot(&self, adapters: &[Adapter], settings: Settings) -> ForwardingSnapshot {
         let table = vswitch::Table::build(&settings.switch).unwrap();
         let plug =
             |port: &Arc<Port>, place| Plug { port: port.clone(), place, share: Share::default() };
-        let mut plugs = vec![plug(&self.uplink, Place::Function(PortId::UPLINK))];
+        let mut plugs = vec![plug(&self.uplink, PortLocation::Function(PortId::UPLINK))];
         let mut queues = Vec::new();
         for (n, adapter) in adapters.iter().enumerate() {
             plugs.push(plug(
                 &self.ports[n],
                 match adapter.path {
-                    Path::Vf => Place::Function(PortId::vf(n as u8)),
-                    Path::Vmq | Path::Synthetic => Place::Switch(switch_port(n)),
+                    Path::Vf => PortLocation::Function(PortId::vf(n as u8)),
+                    Path::Vmq | Path::Synthetic => PortLocation::Switch(switch_port(n)),
                 },
             ));
             if adapter.path == Path::Vmq {
                 queues.push((PortId::queue(n as u8), self.ports[n].clone()));
             }
         }
-        Scene::new(SceneSpec {
+        ForwardingSnapshot::new(SnapshotSpec {
             switch: Some(SwitchSpec {
                 table: Arc::new(table),
                 state: self.state.clone(),
@@ -225,7 +225,7 @@ impl Net {
             queues,
             monitors: self.captures.iter().cloned().map(Some).collect(),
             budget: self.budget.clone(),
-            ..SceneSpec::new(nic::Table::build(&settings.nic).unwrap(), plugs)
+            ..SnapshotSpec::new(nic::Table::build(&settings.nic).unwrap(), plugs)
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guestmem::GuestMemory;
 
-use super::wish::{Units, Wish};
+use super::suppression::{EventSuppression, Units};
 use super::{Op, SLOT, TABLE};
 use crate::tests::kit::{BASE, bytes_of, memory, pattern};
 use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
@@ -41,8 +41,8 @@ pub(super) struct World {
     units: Units,
     avail_at: u64,
     used_at: u64,
-    device_wish: Wish,
-    driver_wish: Wish,
+    device_suppression: EventSuppression,
+    driver_suppression: EventSuppression,
 }
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
         let (at, start) = (driver.addresses(), Start::at(driver.first_position()));
         let device = DeviceQueue::new(memory.clone(), &at, size, features, content, start).unwrap();
         let units = Units::new(features, size);
-        let quiet = Wish::disarmed(units, 0);
+        let quiet = EventSuppression::disarmed(units, 0);
         let header = match content {
             Content::Readable { header, .. } => header,
             Content::Writable => 0,
@@ -76,8 +76,8 @@ impl World {
             units,
             avail_at: 0,
             used_at: 0,
-            device_wish: quiet,
-            driver_wish: quiet,
+            device_suppression: quiet,
+            driver_suppression: quiet,
         }
     }
 
@@ -101,33 +101,35 @@ impl World {
             }
             Op::DriverPublish => self.driver_publish(),
             Op::DriverArm => {
-                let there = self.driver.arm();
+                let there = self.driver.enable_notification();
                 assert_eq!(there, !self.used.is_empty());
-                self.driver_wish = Wish::armed(self.units, self.next_reaped());
+                self.driver_suppression = EventSuppression::armed(self.units, self.next_reaped());
             }
             Op::DriverDisarm => {
-                self.driver.disarm();
-                self.driver_wish = Wish::disarmed(self.units, self.next_reaped());
+                self.driver.disable_notification();
+                self.driver_suppression =
+                    EventSuppression::disarmed(self.units, self.next_reaped());
             }
             Op::Reap(most) => self.reap(*most),
             Op::Recycle => self.recycle(),
-            Op::Stage(want) => self.stage(*want),
+            Op::StagingBuffers(want) => self.stage(*want),
             Op::Use { times, len } => self.use_some(*times, *len),
             Op::UseAll => {
-                self.device.use_all();
+                self.device.add_used_all();
                 (0..self.staged).for_each(|_| self.note_used(0));
             }
             Op::DevicePublish => self.device_publish(),
             Op::DeviceArm => {
-                let there = self.device.arm();
+                let there = self.device.enable_notification();
                 assert_eq!(there, !self.available.is_empty());
                 if self.staged == 0 {
-                    self.device_wish = Wish::armed(self.units, self.next_avail());
+                    self.device_suppression =
+                        EventSuppression::armed(self.units, self.next_avail());
                 }
             }
             Op::DeviceDisarm => {
-                self.device.disarm();
-                self.device_wish = Wish::disarmed(self.units, self.next_avail());
+                self.device.disable_notification();
+                self.device_suppression = EventSuppression::disarmed(self.units, self.next_avail());
             }
             Op::HandOver => self.hand_over(),
         }
@@ -184,8 +186,8 @@ impl World {
         let old = self.avail_at;
         self.avail_at += self.count_all(&self.posted);
         self.available.append(&mut self.posted);
-        let wanted = self.device_wish.wants(self.units, old, self.avail_at);
-        assert_eq!(self.driver.publish(), wanted, "{:?}", self.device_wish);
+        let wanted = self.device_suppression.wants(self.units, old, self.avail_at);
+        assert_eq!(self.driver.publish(), wanted, "{:?}", self.device_suppression);
     }
 
     fn stage(&mut self, want: usize) {
@@ -217,7 +219,7 @@ impl World {
                 done += slice.write_bytes(&bytes[done..]) as usize;
             }
             assert_eq!(done, bytes.len());
-            self.device.use_next(n);
+            self.device.add_used(n);
             self.note_used(n);
         }
     }
@@ -233,8 +235,8 @@ impl World {
         let old = self.used_at;
         self.used_at += self.count_all(&self.hidden);
         self.used.append(&mut self.hidden);
-        let wanted = self.driver_wish.wants(self.units, old, self.used_at);
-        assert_eq!(self.device.publish(), wanted, "{:?}", self.driver_wish);
+        let wanted = self.driver_suppression.wants(self.units, old, self.used_at);
+        assert_eq!(self.device.publish(), wanted, "{:?}", self.driver_suppression);
         assert_eq!(self.device.position(), self.units.position(self.used_at));
     }
 
@@ -271,7 +273,7 @@ impl World {
         self.hidden.append(&mut self.available);
         self.available = std::mem::take(&mut self.hidden);
         self.staged = 0;
-        self.device_wish = Wish::disarmed(self.units, self.used_at);
+        self.device_suppression = EventSuppression::disarmed(self.units, self.used_at);
     }
 
     /// Carries so many buffers across, one after the other, so that the indices are there.
@@ -281,22 +283,22 @@ impl World {
             self.driver.post(piece).unwrap();
             self.driver.publish();
             assert_eq!(self.device.stage(1), 1);
-            self.device.use_all();
+            self.device.add_used_all();
             self.device.publish();
             assert_eq!(self.driver.reap(&mut [Used::default()]), 1);
         }
         (self.avail_at, self.used_at) = (count.into(), count.into());
-        self.device.disarm();
-        self.device_wish = Wish::disarmed(self.units, count.into());
-        self.driver.disarm();
-        self.driver_wish = Wish::disarmed(self.units, count.into());
+        self.device.disable_notification();
+        self.device_suppression = EventSuppression::disarmed(self.units, count.into());
+        self.driver.disable_notification();
+        self.driver_suppression = EventSuppression::disarmed(self.units, count.into());
     }
 
     /// Carries everything across that is on its way.
     pub(super) fn drain(&mut self) {
         while self.posted.len() + self.available.len() + self.hidden.len() + self.used.len() > 0 {
             self.run(&Op::DriverPublish);
-            self.run(&Op::Stage(BURST));
+            self.run(&Op::StagingBuffers(BURST));
             self.run(&Op::Use { times: BURST, len: 9 });
             self.run(&Op::DevicePublish);
             self.run(&Op::Reap(BURST));

@@ -21,11 +21,11 @@ fn stops(fault: Fault, features: Features, forge: impl Fn(&mut Book)) {
         assert_eq!(device.fault(), Some(fault));
         let ids: Vec<_> = device.buffers().0.iter().map(|buffer| buffer.ticket.id).collect();
         assert_eq!(ids, [0, 1, 2]);
-        device.use_all();
+        device.add_used_all();
         device.publish();
         assert!(guest.is_used(0, 0) && guest.is_used(2, 0) && !guest.is_used(3, 0));
         assert_eq!(device.stage(BURST), 0, "nothing after a fault");
-        assert!(!device.arm(), "a stopped ring keeps no lane awake");
+        assert!(!device.enable_notification(), "a stopped ring keeps no lane awake");
         assert_eq!(device.position(), 0x8003_8003);
     }
 }
@@ -83,13 +83,13 @@ fn the_longest_list_and_the_longest_table_are_fine() {
     let lens = (buffers[0].len, buffers[0].slices(arena).count());
     assert_eq!(lens, (CHAIN_BYTES_MAX, CHAIN_MAX));
     assert_eq!((buffers[0].ticket.id, buffers[0].ticket.descriptors), (77, CHAIN_MAX as u16));
-    device.use_all();
+    device.add_used_all();
     device.publish();
     assert_eq!(device.stage(1), 1, "{:?}", device.fault());
     let (buffers, arena) = device.buffers();
     assert_eq!(buffers[0].slices(arena).count(), CHAIN_MAX);
     assert_eq!((buffers[0].ticket.id, buffers[0].ticket.descriptors), (78, 1));
-    device.use_all();
+    device.add_used_all();
     device.publish();
     let (id, _, flags) = guest.read(CHAIN_MAX as u32);
     assert_eq!((id, flags), (78, AVAIL | USED), "behind all of the list");

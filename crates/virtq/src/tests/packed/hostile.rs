@@ -18,12 +18,12 @@ fn no_more_is_taken_than_a_ring_holds() {
         let mut device = guest.device(Features::empty());
         let staged = device.stage(BURST);
         assert_eq!(staged, usize::from(size));
-        device.use_each(&vec![0; staged]); // and not published: all is still ours
+        device.add_used_batch(&vec![0; staged]); // and not published: all is still ours
         // The next lap, though nothing of the last was given back.
         guest.written = size.into();
         (0..size).for_each(|id| guest.offer_good(id));
         assert_eq!(device.stage(BURST), 0);
-        assert!(!device.has_backlog() && !device.arm());
+        assert!(!device.has_backlog() && !device.enable_notification());
         device.publish();
         // Now they are what they claim, but for those that were written over just now.
         assert_eq!(device.stage(BURST), 0);
@@ -44,7 +44,7 @@ fn buffers_in_hand_are_not_taken_twice() {
     assert_eq!(device.stage(BURST), 0);
     // Each that is used makes room for one, and no more, once it is shown.
     for ticket in &tickets[..3] {
-        device.use_set_aside(*ticket, 64);
+        device.add_used_set_aside(*ticket, 64);
     }
     assert_eq!(device.stage(BURST), 0);
     device.publish();
@@ -71,11 +71,11 @@ fn truncated() {
     assert_eq!(device.stage(3), 3);
     rustix::fs::ftruncate(&fd, 0).unwrap();
     // The ring is gone, and reads as zeros, which is an empty one: it must be noticed all the same.
-    device.use_all();
+    device.add_used_all();
     device.publish();
     assert_eq!(device.stage(BURST), 0);
     assert_eq!(device.fault(), Some(Fault::Truncated));
-    assert!(!device.arm());
+    assert!(!device.enable_notification());
 }
 
 /// A driver with buffers 0, 1 (of three descriptors) and 4 in flight, and the ring.
@@ -119,10 +119,10 @@ fn a_batch_is_reaped_in_parts_and_recycled() {
     assert_eq!(driver.used_len(), 3);
     assert_eq!(driver.reap(&mut used), 2);
     assert_eq!(used.map(|used| used.id), [0, 1]);
-    assert_eq!((driver.used_len(), driver.arm()), (1, true));
+    assert_eq!((driver.used_len(), driver.enable_notification()), (1, true));
     assert_eq!(driver.reap(&mut used), 1);
     assert_eq!(used[0], Used { id: 4, len: 12 });
-    assert_eq!((driver.room(), driver.strays(), driver.arm()), (8, 0, false));
+    assert_eq!((driver.room(), driver.strays(), driver.enable_notification()), (8, 0, false));
 
     let (mut driver, ring) = batch();
     assert_eq!((driver.recycle(), driver.room()), (3, 3));
@@ -190,15 +190,15 @@ proptest! {
                 bytes_of(buffer, arena);
             }
             for _ in 0..uses.min(n) {
-                device.use_next(1);
+                device.add_used(1);
                 used += 1;
             }
             if publish {
                 device.publish();
                 used = 0;
             }
-            device.arm();
-            device.disarm();
+            device.enable_notification();
+            device.disable_notification();
         }
     }
 }

@@ -20,8 +20,8 @@ fn nothing_is_written_before_it_is_published_and_lists_are_skipped() {
     let before: Vec<_> = (0..7).map(|index| guest.read(index)).collect();
     let mut device = guest.device(Features::empty());
     assert_eq!(device.stage(BURST), 3);
-    device.use_next(10);
-    device.use_each(&[20, 0]);
+    device.add_used(10);
+    device.add_used_batch(&[20, 0]);
     let after: Vec<_> = (0..7).map(|index| guest.read(index)).collect();
     assert_eq!(before, after, "a later owner must find it as it was");
     device.publish();
@@ -38,8 +38,8 @@ fn one_descriptor_stands_for_a_burst_that_is_sent_in_order() {
         let guest = guest(content);
         let mut device = guest.device(Features::IN_ORDER);
         device.stage(BURST);
-        device.use_next(0);
-        device.use_each(&[0, 0]);
+        device.add_used(0);
+        device.add_used_batch(&[0, 0]);
         device.publish();
         // The id is that of the last buffer, the place that of the first.
         let expected = if one { [1, 0, 0] } else { [4, 0xbeef, 1] };
@@ -60,7 +60,7 @@ fn laps_turn_the_flags_round() {
             guest.offer_good(9);
             assert!(device.has_backlog());
             assert_eq!(device.stage(2), 1);
-            device.use_all();
+            device.add_used_all();
             assert!(!guest.is_used(index, lap));
             device.publish();
             assert!(guest.is_used(index, lap), "{lap}, {index}");
@@ -76,12 +76,12 @@ fn a_ring_taken_over_at_any_place_goes_on_there() {
         for id in 0..at {
             guest.offer_good(id);
             device.stage(1);
-            device.use_all();
+            device.add_used_all();
             device.publish();
         }
         (30..34).for_each(|id| guest.offer_good(id));
         assert_eq!(device.stage(BURST), 4);
-        device.use_next(0); // and not published
+        device.add_used(0); // and not published
         let start = Start::at(device.position());
         let mut next = guest.device_at(Features::empty(), start);
         assert_eq!(next.stage(BURST), 4, "{at}");
@@ -94,8 +94,8 @@ fn what_is_lent_to_another_stage_is_taken_again() {
     let guest = guest(READABLE);
     let mut device = guest.device(Features::empty());
     assert_eq!(device.stage(BURST), 3);
-    device.use_next(0);
-    device.swap_stage(&mut crate::Stage::default());
+    device.add_used(0);
+    device.swap_staging(&mut crate::StagingBuffers::default());
     assert_eq!(device.buffers().0.len(), 0);
     assert_eq!(device.stage(BURST), 2);
     let tickets: Vec<_> =

@@ -1,49 +1,51 @@
 //! A place in a packed ring: a descriptor's index, and the wrap counter there (section 2.8.1).
 
-use crate::Position;
+use crate::start::Position;
 
 /// The index in bits 0 to 14, the wrap counter in bit 15, as in the event areas and in vhost-user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(pub(crate) u16);
+pub(crate) struct PackedPosition(pub(crate) u16);
 
-impl Place {
+impl PackedPosition {
     const WRAP: u16 = 1 << 15;
     /// "Each of the driver and the device maintains ... a single-bit ring wrap counter initialized
     /// to 1" (section 2.8.1).
-    pub(crate) const FIRST: Place = Place(Place::WRAP);
+    pub(crate) const FIRST: PackedPosition = PackedPosition(PackedPosition::WRAP);
 
     #[inline(always)]
     pub(crate) fn index(self) -> u16 {
-        self.0 & !Place::WRAP
+        self.0 & !PackedPosition::WRAP
     }
 
     #[inline(always)]
     pub(crate) fn wrap(self) -> bool {
-        self.0 & Place::WRAP != 0
+        self.0 & PackedPosition::WRAP != 0
     }
 
     /// `n` descriptors further, at most `size`; its own index is below `size`.
     #[inline(always)]
-    pub(crate) fn advance(self, n: u16, size: u16) -> Place {
+    pub(crate) fn advance(self, n: u16, size: u16) -> PackedPosition {
         let next = u32::from(self.index()) + u32::from(n);
         match next < u32::from(size) {
-            true => Place(self.0 + n),
-            false => Place((next - u32::from(size)) as u16 | !self.0 & Place::WRAP),
+            true => PackedPosition(self.0 + n),
+            false => {
+                PackedPosition((next - u32::from(size)) as u16 | !self.0 & PackedPosition::WRAP)
+            }
         }
     }
 
     /// `n` descriptors back, at most `size`.
     #[inline]
-    pub(crate) fn retreat(self, n: u16, size: u16) -> Place {
+    pub(crate) fn retreat(self, n: u16, size: u16) -> PackedPosition {
         match n <= self.index() {
-            true => Place(self.0 - n),
-            false => Place((self.index() + (size - n)) | !self.0 & Place::WRAP),
+            true => PackedPosition(self.0 - n),
+            false => PackedPosition((self.index() + (size - n)) | !self.0 & PackedPosition::WRAP),
         }
     }
 
     /// How many descriptors `to`, which is at most a ring ahead, is ahead.
     #[inline(always)]
-    pub(crate) fn distance(self, to: Place, size: u16) -> u16 {
+    pub(crate) fn distance(self, to: PackedPosition, size: u16) -> u16 {
         match self.wrap() == to.wrap() {
             true => to.index().wrapping_sub(self.index()),
             false => (size - self.index()).wrapping_add(to.index()),
@@ -53,8 +55,8 @@ impl Place {
     /// Where a ring of `size` starts that a front-end says is at `base`: at what was to be used
     /// next, for what was taken and not used is taken again. DPDK's front-end gives the lower half
     /// only, and so does its back-end. `None` if that is outside.
-    pub(crate) fn of(base: Position, size: u16) -> Option<Place> {
-        let (avail, used) = (Place(base as u16), Place((base >> 16) as u16));
+    pub(crate) fn of(base: Position, size: u16) -> Option<PackedPosition> {
+        let (avail, used) = (PackedPosition(base as u16), PackedPosition((base >> 16) as u16));
         let place = if used.0 == 0 { avail } else { used };
         (place.index() < size).then_some(place)
     }

@@ -44,7 +44,7 @@ fn visit(net: &mut Net, way: usize, listener: &mut Guest) {
     net.bench.expect(&label, "tx_frames", 21);
 
     net.apply(&without);
-    // No lane works by the scene before when each has begun two more rounds.
+    // No lane works by the snapshot before when each has begun two more rounds.
     net.bench.wait_for_rounds(2);
     assert_eq!(net.bench.count(&label, "rx_frames"), guest.frames().len() as u64);
     net.ports.pop();
@@ -103,10 +103,10 @@ fn a_port_that_went_leaves_nothing_to_the_next() {
     let mut net = Net::new(2, 1, 1);
     net.apply(&[Path::Vf, Path::Vf].map(Adapter::plain));
     let nic = net.bench.fabric.nics()[0].clone();
-    let old = nic.scene();
+    let old = nic.snapshot();
     let gone = net.ports.pop().unwrap();
     net.bench.fabric.remove_port(&nic, &gone);
-    // It has its predecessor's number and counters, and the scene in force has a place of that.
+    // It has its predecessor's number and counters, and the snapshot in force has a place of that.
     let port = net.bench.fabric.add_port(&nic, "n/next", 1).unwrap();
     assert_eq!(port.number, gone.number);
     let mut guest = Guest::new();
@@ -114,8 +114,8 @@ fn a_port_that_went_leaves_nothing_to_the_next() {
     guest.send(&frame(mac(0), mac(1), 1, 60));
     guest.settle();
     net.bench.expect("n/next", "tx_drop_unplugged", 1);
-    assert_eq!((nic.scene().place(&port), nic.scene().is_up(&port)), (None, false));
-    // A lane that still works by an older scene has frames for the one before.
+    assert_eq!((nic.snapshot().place(&port), nic.snapshot().is_up(&port)), (None, false));
+    // A lane that still works by an older snapshot has frames for the one before.
     let all = frame(Mac::BROADCAST, mac(0), 2, 60);
     crate::inject::inject(&old, net.port(0), &all);
     assert_eq!(net.bench.count("n/next", "rx_drop_down"), 0);

@@ -31,15 +31,15 @@ fn set_step(step: u64) {
 }
 
 /// A clock, and the counters of its lane.
-fn clock() -> (StageClock, Block) {
+fn clock() -> (StageClock, CounterBlock) {
     set_step(READING);
-    let words = (0..slot::END).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-    (StageClock::with(now, LIMIT), Block::new(words.leak()))
+    let words = (0..counter::END).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+    (StageClock::with(now, LIMIT), CounterBlock::new(words.leak()))
 }
 
 /// A burst of 32 frames, 1000 cycles and more from border to border; the time from the first
 /// reading to the last, if it was sampled.
-fn burst(clock: &StageClock, block: &Block) -> Option<u64> {
+fn burst(clock: &StageClock, block: &CounterBlock) -> Option<u64> {
     let sampled = clock.is_sampling();
     clock.begin();
     let begin = CLOCK.get().0;
@@ -51,8 +51,8 @@ fn burst(clock: &StageClock, block: &Block) -> Option<u64> {
     sampled.then(|| CLOCK.get().0 - begin)
 }
 
-fn stages(block: &Block) -> [u64; Stage::ALL.len()] {
-    std::array::from_fn(|i| block.get(slot::STAGES + i))
+fn stages(block: &CounterBlock) -> [u64; Stage::ALL.len()] {
+    std::array::from_fn(|i| block.get(counter::STAGES + i))
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn stages_and_readings_add_up_to_the_time_of_sampled_bursts() {
     let (clock, block) = clock();
     let times: Vec<u64> = (0..1000).filter_map(|_| burst(&clock, &block)).collect();
     let sum: u64 = stages(&block).iter().sum();
-    assert_eq!(sum + block.get(slot::SAMPLING_CYCLES), times.iter().sum::<u64>());
+    assert_eq!(sum + block.get(counter::SAMPLING_CYCLES), times.iter().sum::<u64>());
     let sampled = times.len() as u64;
-    assert_eq!(block.get(slot::SAMPLED_BURSTS), sampled);
-    assert_eq!(block.get(slot::SAMPLED_FRAMES), 32 * sampled);
+    assert_eq!(block.get(counter::SAMPLED_BURSTS), sampled);
+    assert_eq!(block.get(counter::SAMPLED_FRAMES), 32 * sampled);
     // Seven borders, one of them behind the burst, which is the lane's turn again.
-    assert_eq!(block.get(slot::SAMPLING_CYCLES), 7 * READING * sampled);
+    assert_eq!(block.get(counter::SAMPLING_CYCLES), 7 * READING * sampled);
     let [poll, descriptors, classify, copy, publish, notify] =
         stages(&block).map(|cycles| cycles / sampled);
     assert_eq!([poll, descriptors, classify], [6980, 1990, 2990]);
@@ -83,7 +83,7 @@ fn one_burst_in_each_64_is_sampled_and_not_always_the_same() {
         places.extend(sampled);
     }
     assert!(places.len() > 48, "{places:?}");
-    assert_eq!(block.get(slot::SAMPLED_BURSTS), 200);
+    assert_eq!(block.get(counter::SAMPLED_BURSTS), 200);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn empty_polls_are_not_sampled() {
         assert_eq!(stages(&block), before);
         burst(&clock, &block);
     }
-    assert_eq!(block.get(slot::SAMPLED_BURSTS), 5);
+    assert_eq!(block.get(counter::SAMPLED_BURSTS), 5);
     assert_eq!(stages(&block)[Stage::Descriptors as usize], 5 * 1990);
 }
 
@@ -132,7 +132,7 @@ fn a_burst_that_was_interrupted_is_left_out() {
         set_step(READING);
         clock.finish(1, LIMIT, &block);
     }
-    let counted = [slot::SAMPLED_INTERRUPTED, slot::SAMPLED_BURSTS].map(|slot| block.get(slot));
+    let counted = [counter::SAMPLED_INTERRUPTED, counter::SAMPLED_BURSTS].map(|at| block.get(at));
     assert_eq!(counted, [0, 2], "at the limit, and a large burst");
     for _ in 0..SAMPLED_ONE_IN {
         clock.begin();
@@ -140,7 +140,7 @@ fn a_burst_that_was_interrupted_is_left_out() {
         clock.end(Stage::Copy);
         clock.finish(1, 0, &block);
     }
-    let counted = [slot::SAMPLED_INTERRUPTED, slot::SAMPLED_BURSTS].map(|slot| block.get(slot));
+    let counted = [counter::SAMPLED_INTERRUPTED, counter::SAMPLED_BURSTS].map(|at| block.get(at));
     assert_eq!(counted, [1, 2]);
 }
 

@@ -5,5 +5,5 @@
 #[inline(always)]
 pub(crate) fn point() {
     #[cfg(test)]
-    crate::tests::death::point();
+    crate::tests::crash::point();
 }

@@ -1,45 +1,45 @@
-//! The walk's stop at the NIC.
+//! The pipeline's stop at the NIC.
 
 use nic::{Action, DropReason, PortId};
 use port::{BurstBuffers, Head, VlanEdit};
 
-use super::charges::At;
-use super::{NicWay, SwitchWay, View, Walk};
-use crate::forward::ALL;
-use crate::port::word;
-use crate::stop::NicStop;
+use super::charges::FloodPoint;
+use super::{NicEgress, Pipeline, SwitchEgress};
+use crate::port::counter;
+use crate::scratch::NicScratch;
+use crate::view::{ALL, BurstView};
 
-impl Walk<'_> {
+impl Pipeline<'_> {
     /// Frames that go on from the switch's uplink into the NIC.
     pub(super) fn enter_nic(
         &self,
-        view: &View<'_>,
-        picks: &[u8],
+        view: &BurstView<'_>,
+        indices: &[u8],
         edit: VlanEdit,
-        way: &mut SwitchWay<'_>,
+        egress: &mut SwitchEgress<'_>,
     ) -> usize {
-        let Some((stop, hop)) = &mut way.nic else {
-            self.drop_at_nic(DropReason::Hairpin, picks.len());
+        let Some((scratch, view_buffer)) = &mut egress.nic else {
+            self.drop_at_nic(DropReason::Hairpin, indices.len());
             return 0;
         };
-        let Some(view) = hop.view(self.burst, view, picks, edit) else {
-            self.drop_at_nic(DropReason::VlanForbidden, picks.len());
+        let Some(view) = view_buffer.view(self.burst, view, indices, edit) else {
+            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
             return 0;
         };
         let view = match edit {
             VlanEdit::Pop => self.without_second_tags(view),
             _ => view,
         };
-        let NicStop { verdicts, flows, .. } = &mut **stop;
-        let summary = self.scene().table.classify(PortId::PF, view.heads, flows, verdicts);
-        let mut way = NicWay { switch: None, receive: way.receive };
-        self.leave_nic(PortId::PF, &view, summary, stop, &mut way)
+        let NicScratch { verdicts, flows, .. } = &mut **scratch;
+        let summary = self.snapshot().table.classify(PortId::PF, view.heads, flows, verdicts);
+        let mut egress = NicEgress { switch: None, receive: egress.receive };
+        self.leave_nic(PortId::PF, &view, summary, scratch, &mut egress)
     }
 
     /// Leaves out frames that show another tag now that theirs is off, also behind a priority tag:
     /// it would take them into a VLAN that their sender may be no member of.
     #[cold]
-    fn without_second_tags<'v>(&self, view: View<'v>) -> View<'v> {
+    fn without_second_tags<'v>(&self, view: BurstView<'v>) -> BurstView<'v> {
         let has_tag = |(i, head): &(usize, &Head)| {
             let second = || view.deep.get(*i).is_none_or(wire::DeepHead::has_second_tag);
             wire::Head(**head).vid().is_some_and(|vid| vid != 0 || second())
@@ -47,28 +47,28 @@ impl Walk<'_> {
         let tagged = view.heads.iter().enumerate().filter(has_tag);
         let skip = tagged.fold(view.skip, |skip, (i, _)| skip | 1 << i);
         self.drop_at_nic(DropReason::VlanForbidden, skip.count_ones() as usize);
-        View { skip, ..view }
+        BurstView { skip, ..view }
     }
 
     /// Carries on what the NIC has judged; says how many frames were delivered.
     pub(crate) fn leave_nic(
         &self,
         from: PortId,
-        view: &View<'_>,
+        view: &BurstView<'_>,
         summary: nic::Summary,
-        stop: &mut NicStop,
-        way: &mut NicWay<'_>,
+        scratch: &mut NicScratch,
+        egress: &mut NicEgress<'_>,
     ) -> usize {
         let (delivered, stopped) = match summary.port() {
             Some(to) if view.skip == 0 => {
-                let picks = &ALL[..view.heads.len()];
-                (self.send_to_function((from, to), view, picks, way), 0)
+                let indices = &ALL[..view.heads.len()];
+                (self.send_to_function((from, to), view, indices, egress), 0)
             }
-            _ => self.scatter_nic(from, view, stop, way),
+            _ => self.scatter_nic(from, view, scratch, egress),
         };
-        if self.scene().table.is_mirrored() {
-            let view = View { skip: view.skip | stopped, ..*view };
-            self.mirror_nic(from, &view, stop, way);
+        if self.snapshot().table.is_mirrored() {
+            let view = BurstView { skip: view.skip | stopped, ..*view };
+            self.mirror_nic(from, &view, scratch, egress);
         }
         delivered
     }
@@ -78,11 +78,11 @@ impl Walk<'_> {
     fn scatter_nic(
         &self,
         from: PortId,
-        view: &View<'_>,
-        stop: &mut NicStop,
-        way: &mut NicWay<'_>,
+        view: &BurstView<'_>,
+        scratch: &mut NicScratch,
+        egress: &mut NicEgress<'_>,
     ) -> (usize, u64) {
-        let NicStop { verdicts, groups, .. } = stop;
+        let NicScratch { verdicts, groups, .. } = scratch;
         let (mut delivered, mut stopped) = (0, 0);
         groups.clear();
         for (i, verdict) in verdicts.as_slice().iter().enumerate() {
@@ -95,7 +95,7 @@ impl Walk<'_> {
                     // The limit is one of groups: unknown addresses are what a wire is for.
                     let is_group = view.heads[i][0] & 1 == 1;
                     if !is_group || self.admits_group() {
-                        delivered += self.flood_nic(from, view, i, way);
+                        delivered += self.flood_nic(from, view, i, egress);
                     } else {
                         stopped |= 1 << i;
                         self.drop_at_nic(DropReason::Storm, 1);
@@ -107,12 +107,12 @@ impl Walk<'_> {
             }
         }
         // Each receiver's ring has to be read in three steps of which each needs the one before;
-        // those of all receivers are on their way while the first is served.
+        // those of all receivers are on their egress while the first is served.
         for (to, len) in groups.sizes() {
-            self.prefetch(self.scene().port(PortId(to)), len);
+            self.prefetch(self.snapshot().port(PortId(to)), len);
         }
-        while let Some((to, picks)) = groups.next() {
-            delivered += self.send_to_function((from, PortId(to)), view, picks, way);
+        while let Some((to, indices)) = groups.next() {
+            delivered += self.send_to_function((from, PortId(to)), view, indices, egress);
         }
         (delivered, stopped)
     }
@@ -122,54 +122,56 @@ impl Walk<'_> {
     pub(crate) fn flood_nic(
         &self,
         from: PortId,
-        view: &View<'_>,
+        view: &BurstView<'_>,
         frame: usize,
-        way: &mut NicWay<'_>,
+        egress: &mut NicEgress<'_>,
     ) -> usize {
-        let scene = self.scene();
-        self.begin_flood(At::Nic, view, frame);
-        let receivers = scene.table.receivers(from, &view.heads[frame]);
+        let snapshot = self.snapshot();
+        self.begin_flood(FloodPoint::Nic, view, frame);
+        let receivers = snapshot.table.receivers(from, &view.heads[frame]);
         // A NIC may have no uplink, and a VF no guest: nobody there is no drop.
-        let is_there = |to: &PortId| scene.port(*to).is_some() || scene.switches(*to);
+        let is_there = |to: &PortId| snapshot.port(*to).is_some() || snapshot.switches(*to);
         let receivers = receivers.filter(is_there);
-        let picks = &ALL[frame..=frame];
-        let view = View { flooded: true, ..*view };
-        receivers.map(|to| self.send_to_function((from, to), &view, picks, way)).sum()
+        let indices = &ALL[frame..=frame];
+        let view = BurstView { flooded: true, ..*view };
+        receivers.map(|to| self.send_to_function((from, to), &view, indices, egress)).sum()
     }
 
     /// Sends the picked frames to one function, with the tags that its VLAN rules ask for.
     fn send_to_function(
         &self,
         (from, to): (PortId, PortId),
-        view: &View<'_>,
-        picks: &[u8],
-        way: &mut NicWay<'_>,
+        view: &BurstView<'_>,
+        indices: &[u8],
+        egress: &mut NicEgress<'_>,
     ) -> usize {
-        let table = &self.scene().table;
+        let table = &self.snapshot().table;
         if let Some(edit) = table.edit(from, to) {
-            return self.send_as((from, to), view, picks, edit, way);
+            return self.send_as((from, to), view, indices, edit, egress);
         }
-        let edit = |pick: &u8| table.edit_of(from, to, &view.heads[usize::from(*pick)]);
-        let alike = picks.chunk_by(|a, b| edit(a) == edit(b));
-        alike.map(|picks| self.send_as((from, to), view, picks, edit(&picks[0]), way)).sum()
+        let edit = |index: &u8| table.edit_of(from, to, &view.heads[usize::from(*index)]);
+        let alike = indices.chunk_by(|a, b| edit(a) == edit(b));
+        alike
+            .map(|indices| self.send_as((from, to), view, indices, edit(&indices[0]), egress))
+            .sum()
     }
 
     fn send_as(
         &self,
         (from, to): (PortId, PortId),
-        view: &View<'_>,
-        picks: &[u8],
+        view: &BurstView<'_>,
+        indices: &[u8],
         edit: VlanEdit,
-        way: &mut NicWay<'_>,
+        egress: &mut NicEgress<'_>,
     ) -> usize {
-        let scene = self.scene();
-        if scene.switches(to)
-            && let Some(switch) = &scene.switch
+        let snapshot = self.snapshot();
+        if snapshot.switches(to)
+            && let Some(switch) = &snapshot.switch
         {
-            self.charge((from, to), picks.len() as u64, || self.bytes(view, picks));
-            return self.enter_switch(switch, view, picks, edit, way);
+            self.charge((from, to), indices.len() as u64, || self.bytes(view, indices));
+            return self.enter_switch(switch, view, indices, edit, egress);
         }
-        self.hand_over((from, to), view, picks, edit, way.receive)
+        self.hand_over((from, to), view, indices, edit, egress.receive)
     }
 
     /// Delivers the picked frames at a function's own port; says how many were delivered.
@@ -177,30 +179,30 @@ impl Walk<'_> {
     pub(super) fn hand_over(
         &self,
         (from, to): (PortId, PortId),
-        view: &View<'_>,
-        picks: &[u8],
+        view: &BurstView<'_>,
+        indices: &[u8],
         edit: VlanEdit,
-        area: &mut BurstBuffers,
+        buffers: &mut BurstBuffers,
     ) -> usize {
-        let Some(port) = self.scene().port(to) else {
+        let Some(port) = self.snapshot().port(to) else {
             // A NIC may have no uplink, and a VF no guest's adapter.
-            self.drop_at_nic(DropReason::NoMatch, picks.len());
+            self.drop_at_nic(DropReason::NoMatch, indices.len());
             return 0;
         };
-        let delivered = self.deliver(port, view, picks, edit, area);
+        let delivered = self.deliver(port, view, indices, edit, buffers);
         let (frames, bytes) = (u64::from(delivered.frames), delivered.bytes);
         if to == PortId::UPLINK {
-            self.source.block().add(word::TX_UPLINK_FRAMES, frames);
-            self.source.block().add(word::TX_UPLINK_BYTES, bytes);
+            self.source.block().add(counter::TX_UPLINK_FRAMES, frames);
+            self.source.block().add(counter::TX_UPLINK_BYTES, bytes);
         }
         self.charge((from, to), frames, || bytes);
         delivered.frames as usize
     }
 
     /// Bytes of the picked frames as they were sent.
-    pub(super) fn bytes(&self, view: &View<'_>, picks: &[u8]) -> u64 {
-        let len = |pick: &u8| u64::from(self.burst.frames[usize::from(view.frame(*pick))].len);
-        picks.iter().map(len).sum()
+    pub(super) fn bytes(&self, view: &BurstView<'_>, indices: &[u8]) -> u64 {
+        let len = |index: &u8| u64::from(self.burst.frames[usize::from(view.frame(*index))].len);
+        indices.iter().map(len).sum()
     }
 
     /// Charges the NIC's budget, if it has one, for what went from one function to another.
@@ -211,7 +213,7 @@ impl Walk<'_> {
         frames: u64,
         bytes: impl FnOnce() -> u64,
     ) {
-        if let Some(budget) = &self.scene().budget {
+        if let Some(budget) = &self.snapshot().budget {
             let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             budget.charge(from, to, frames, bytes());
         }
@@ -219,18 +221,24 @@ impl Walk<'_> {
 
     /// Gives the monitors of mirrored functions their copies. Rare, so it does not group them.
     #[cold]
-    fn mirror_nic(&self, from: PortId, view: &View<'_>, stop: &mut NicStop, way: &mut NicWay<'_>) {
-        for (i, verdict) in stop.verdicts.as_slice().iter().enumerate() {
+    fn mirror_nic(
+        &self,
+        from: PortId,
+        view: &BurstView<'_>,
+        scratch: &mut NicScratch,
+        egress: &mut NicEgress<'_>,
+    ) {
+        for (i, verdict) in scratch.verdicts.as_slice().iter().enumerate() {
             if view.skip >> i & 1 == 1 {
                 continue;
             }
-            self.scene().table.mirror(from, &view.heads[i], *verdict, |copy| {
+            self.snapshot().table.mirror(from, &view.heads[i], *verdict, |copy| {
                 let port = match copy.to {
-                    nic::Monitor::Port(to) => self.scene().port(to),
-                    nic::Monitor::Capture(number) => self.scene().monitor(number),
+                    nic::Monitor::Port(to) => self.snapshot().port(to),
+                    nic::Monitor::Capture(number) => self.snapshot().monitor(number),
                 };
                 if let Some(port) = port {
-                    self.deliver(port, view, &ALL[i..=i], copy.edit, way.receive);
+                    self.deliver(port, view, &ALL[i..=i], copy.edit, egress.receive);
                 }
             });
         }

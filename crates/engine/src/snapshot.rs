@@ -1,9 +1,9 @@
-//! A scene: all that decides where the frames of one NIC go, as one snapshot that lanes share.
+//! A snapshot: all that decides where the frames of one NIC go, as one snapshot that lanes share.
 //!
 //! # Model
-//! A scene holds the NIC's classifier, the switch that hangs on its PF if one does, and where each
-//! port is plugged in ([`Place`]). It is made whole and never changed; a change of anything is a
-//! new scene, swapped in one step. A lane works off a burst by one scene, so an adapter that moves
+//! A snapshot holds the NIC's classifier, the switch that hangs on its PF if one does, and where each
+//! port is plugged in ([`PortLocation`]). It is made whole and never changed; a change of anything is a
+//! new snapshot, swapped in one step. A lane works off a burst by one snapshot, so an adapter that moves
 //! from a VF to the switch has each of its frames on the one path or on the other: none is lost,
 //! none comes twice, and since a ring stays with its lane, none overtakes another.
 //!
@@ -18,12 +18,12 @@ use vswitch::PortId as SwitchPort;
 
 use crate::port::Port;
 
-/// The next scene's number; 0 is none's.
+/// The next snapshot's number; 0 is none's.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Where a port is plugged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PortLocation {
     /// In the NIC: the uplink, the PF that a guest sees, or a VF.
     Function(PortId),
     /// In the switch.
@@ -40,7 +40,7 @@ pub struct Plug {
     /// The port.
     pub port: Arc<Port>,
     /// Its place; no other port has it.
-    pub place: Place,
+    pub place: PortLocation,
     /// Its part of the lane's capacity, where that is not the function's: in the switch.
     pub share: Share,
 }
@@ -50,17 +50,17 @@ pub struct Plug {
 pub struct SwitchSpec {
     /// Its settings.
     pub table: Arc<vswitch::Table>,
-    /// What it remembers; the same from scene to scene.
+    /// What it remembers; the same from snapshot to snapshot.
     pub state: Arc<vswitch::State>,
     /// How often its ACLs' rules were met, by [`vswitch::Table::counter`].
-    pub hits: Arc<Hits>,
+    pub hits: Arc<AclHits>,
     /// Ports of the switch that get copies and are no guest's place.
     pub monitors: Vec<(SwitchPort, Arc<Port>)>,
 }
 
-/// What a scene is made of.
+/// What a snapshot is made of.
 #[derive(Debug)]
-pub struct SceneSpec {
+pub struct SnapshotSpec {
     /// The NIC's classifier.
     pub table: Arc<nic::Table>,
     /// The switch on its PF.
@@ -79,23 +79,23 @@ pub struct SceneSpec {
     pub budget: Option<Arc<Mutex<Budget>>>,
 }
 
-impl SceneSpec {
+impl SnapshotSpec {
     /// Functions only.
-    pub fn new(table: impl Into<Arc<nic::Table>>, plugs: Vec<Plug>) -> SceneSpec {
+    pub fn new(table: impl Into<Arc<nic::Table>>, plugs: Vec<Plug>) -> SnapshotSpec {
         let table = table.into();
         let (senders, queues, monitors, rules) = Default::default();
-        SceneSpec { table, switch: None, plugs, senders, queues, monitors, rules, budget: None }
+        SnapshotSpec { table, switch: None, plugs, senders, queues, monitors, rules, budget: None }
     }
 }
 
 /// How often each rule of a switch's ACLs was met. Lanes add to it now and then.
 #[derive(Debug, Default)]
-pub struct Hits(Box<[AtomicU64]>);
+pub struct AclHits(Box<[AtomicU64]>);
 
-impl Hits {
+impl AclHits {
     /// Zeros for so many rules.
-    pub fn new(rules: usize) -> Hits {
-        Hits((0..rules).map(|_| AtomicU64::new(0)).collect())
+    pub fn new(rules: usize) -> AclHits {
+        AclHits((0..rules).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// Frames that met rule `rule`.
@@ -156,26 +156,28 @@ impl RuleHits {
 
 /// The switch as lanes see it.
 #[derive(Debug)]
-pub(crate) struct Switch {
+pub(crate) struct SwitchSnapshot {
     pub(crate) table: Arc<vswitch::Table>,
     pub(crate) state: Arc<vswitch::State>,
-    pub(crate) hits: Arc<Hits>,
+    pub(crate) hits: Arc<AclHits>,
     /// By the switch's port number; none at the uplink.
     ports: Vec<Option<Arc<Port>>>,
     /// Whether what comes from the NIC must show more than 16 bytes.
     pub(crate) uplink_needs_deep: bool,
 }
 
-impl Switch {
-    fn new(spec: SwitchSpec, plugs: &[Plug]) -> Switch {
+impl SwitchSnapshot {
+    fn new(spec: SwitchSpec, plugs: &[Plug]) -> SwitchSnapshot {
         let plugged = plugs.iter().filter_map(|plug| match plug.place {
-            Place::Switch(id) => Some((id, plug.port.clone())),
-            Place::Function(_) | Place::Piped(_) | Place::Representor(_) => None,
+            PortLocation::Switch(id) => Some((id, plug.port.clone())),
+            PortLocation::Function(_) | PortLocation::Piped(_) | PortLocation::Representor(_) => {
+                None
+            }
         });
         let ports = by_index(plugged.chain(spec.monitors).map(|(id, port)| (id.index(), port)));
         let uplink_needs_deep = spec.table.needs_deep(SwitchPort::UPLINK);
         let SwitchSpec { table, state, hits, .. } = spec;
-        Switch { table, state, hits, ports, uplink_needs_deep }
+        SwitchSnapshot { table, state, hits, ports, uplink_needs_deep }
     }
 
     #[inline]
@@ -192,10 +194,10 @@ impl Switch {
 
 /// All that decides where the frames of a NIC go; see the module's documentation.
 #[derive(Debug)]
-pub struct Scene {
+pub struct ForwardingSnapshot {
     number: u64,
     pub(crate) table: Arc<nic::Table>,
-    pub(crate) switch: Option<Switch>,
+    pub(crate) switch: Option<SwitchSnapshot>,
     /// By the NIC's port number; none at the PF if a switch hangs there.
     ports: Vec<Option<Arc<Port>>>,
     /// By the function's port number; in switchdev mode only.
@@ -220,33 +222,33 @@ fn by_index<T>(all: impl Iterator<Item = (usize, T)>) -> Vec<Option<T>> {
     places
 }
 
-impl Scene {
+impl ForwardingSnapshot {
     /// Makes the snapshot.
-    pub fn new(spec: SceneSpec) -> Scene {
+    pub fn new(spec: SnapshotSpec) -> ForwardingSnapshot {
         let plugs = spec.plugs.iter().map(|plug| {
             let share = match plug.place {
-                Place::Function(id) | Place::Piped(id) => spec.table.share(id),
-                Place::Switch(_) | Place::Representor(_) => plug.share,
+                PortLocation::Function(id) | PortLocation::Piped(id) => spec.table.share(id),
+                PortLocation::Switch(_) | PortLocation::Representor(_) => plug.share,
             };
             (plug.port.number, Plug { share, ..plug.clone() })
         });
         let senders = spec.senders.iter().map(|(id, port)| {
-            let (port, place) = (port.clone(), Place::Function(*id));
+            let (port, place) = (port.clone(), PortLocation::Function(*id));
             (port.number, Plug { port, place, share: spec.table.share(*id) })
         });
         let plugs = by_index(plugs.chain(senders));
         let functions = spec.plugs.iter().filter_map(|plug| match plug.place {
-            Place::Function(id) | Place::Piped(id) => Some((id, plug.port.clone())),
-            Place::Switch(_) | Place::Representor(_) => None,
+            PortLocation::Function(id) | PortLocation::Piped(id) => Some((id, plug.port.clone())),
+            PortLocation::Switch(_) | PortLocation::Representor(_) => None,
         });
         let representors = spec.plugs.iter().filter_map(|plug| match plug.place {
-            Place::Representor(of) => Some((of.index(), plug.port.clone())),
+            PortLocation::Representor(of) => Some((of.index(), plug.port.clone())),
             _ => None,
         });
         let ports = by_index(functions.chain(spec.queues).map(|(id, port)| (id.index(), port)));
-        Scene {
+        ForwardingSnapshot {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            switch: spec.switch.map(|switch| Switch::new(switch, &spec.plugs)),
+            switch: spec.switch.map(|switch| SwitchSnapshot::new(switch, &spec.plugs)),
             table: spec.table,
             ports,
             representors: by_index(representors),
@@ -258,13 +260,13 @@ impl Scene {
     }
 
     /// Nothing is plugged in: whatever comes is dropped.
-    pub(crate) fn empty() -> Scene {
+    pub(crate) fn empty() -> ForwardingSnapshot {
         let nothing = nic::NicConfig { uplink_up: false, ..nic::NicConfig::default() };
         let table = nic::Table::build(&nothing).expect("a NIC without functions has no mistake");
-        Scene::new(SceneSpec::new(table, Vec::new()))
+        ForwardingSnapshot::new(SnapshotSpec::new(table, Vec::new()))
     }
 
-    /// A number that no other scene has.
+    /// A number that no other snapshot has.
     #[inline]
     pub const fn number(&self) -> u64 {
         self.number
@@ -279,7 +281,7 @@ impl Scene {
 
     /// Where a port is plugged in, if it is.
     #[inline]
-    pub fn place(&self, port: &Port) -> Option<Place> {
+    pub fn place(&self, port: &Port) -> Option<PortLocation> {
         self.plug(port).map(|plug| plug.place)
     }
 
@@ -292,8 +294,10 @@ impl Scene {
     /// meters of its own.
     pub(crate) fn storm_limit(&self, port: &Port) -> u32 {
         match self.place(port) {
-            Some(Place::Function(id) | Place::Piped(id)) => self.table.storm_limit(id),
-            Some(Place::Switch(_) | Place::Representor(_)) | None => 0,
+            Some(PortLocation::Function(id) | PortLocation::Piped(id)) => {
+                self.table.storm_limit(id)
+            }
+            Some(PortLocation::Switch(_) | PortLocation::Representor(_)) | None => 0,
         }
     }
 
@@ -301,18 +305,18 @@ impl Scene {
     /// representors.
     pub(crate) fn enters(&self, port: &Port) -> PortId {
         match self.place(port) {
-            Some(Place::Function(id) | Place::Piped(id)) => id,
-            Some(Place::Switch(_) | Place::Representor(_)) | None => PortId::PF,
+            Some(PortLocation::Function(id) | PortLocation::Piped(id)) => id,
+            Some(PortLocation::Switch(_) | PortLocation::Representor(_)) | None => PortId::PF,
         }
     }
 
     /// Whether the port's link is up: what its guest is to be told.
     pub fn is_up(&self, port: &Port) -> bool {
         match (self.place(port), &self.switch) {
-            (Some(Place::Function(id) | Place::Piped(id)), _) => self.table.is_up(id),
-            (Some(Place::Representor(of)), _) => self.table.has(of),
-            (Some(Place::Switch(id)), Some(switch)) => switch.table.has(id),
-            (Some(Place::Switch(_)), None) | (None, _) => false,
+            (Some(PortLocation::Function(id) | PortLocation::Piped(id)), _) => self.table.is_up(id),
+            (Some(PortLocation::Representor(of)), _) => self.table.has(of),
+            (Some(PortLocation::Switch(id)), Some(switch)) => switch.table.has(id),
+            (Some(PortLocation::Switch(_)), None) | (None, _) => false,
         }
     }
 

@@ -39,29 +39,31 @@ impl Units {
 
 /// What one side asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wish {
+pub(super) enum EventSuppression {
     Always,
     Never,
     /// When this place is passed.
     At(u64),
 }
 
-impl Wish {
-    pub(super) fn armed(units: Units, at: u64) -> Wish {
-        if units.event_idx { Wish::At(at) } else { Wish::Always }
+impl EventSuppression {
+    pub(super) fn armed(units: Units, at: u64) -> EventSuppression {
+        if units.event_idx { EventSuppression::At(at) } else { EventSuppression::Always }
     }
 
-    pub(super) fn disarmed(units: Units, at: u64) -> Wish {
+    pub(super) fn disarmed(units: Units, at: u64) -> EventSuppression {
         let by_place = units.event_idx && !units.packed;
-        if by_place { Wish::At(at + 0x8000) } else { Wish::Never }
+        if by_place { EventSuppression::At(at + 0x8000) } else { EventSuppression::Never }
     }
 
     /// Whether what is in `old..new` obliges to notify.
     pub(super) fn wants(self, units: Units, old: u64, new: u64) -> bool {
         match self {
-            Wish::Always => old != new,
-            Wish::Never => false,
-            Wish::At(event) => (old..new).any(|at| at % units.period() == event % units.period()),
+            EventSuppression::Always => old != new,
+            EventSuppression::Never => false,
+            EventSuppression::At(event) => {
+                (old..new).any(|at| at % units.period() == event % units.period())
+            }
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::packed::event::Wish;
-use crate::packed::place::Place;
+use crate::packed::event::EventSuppression;
+use crate::packed::position::PackedPosition;
 
 /// The place of the descriptor that is the `count`th of all laps.
-fn place(count: u32, size: u16) -> Place {
+fn place(count: u32, size: u16) -> PackedPosition {
     let (lap, index) = (count / u32::from(size), count % u32::from(size));
-    Place(index as u16 | if lap.is_multiple_of(2) { 0x8000 } else { 0 })
+    PackedPosition(index as u16 | if lap.is_multiple_of(2) { 0x8000 } else { 0 })
 }
 
 const SIZES: [u16; 8] = [1, 2, 3, 7, 256, 1000, 32767, 32768];
@@ -49,8 +49,9 @@ fn an_event_is_passed_when_its_descriptor_is_among_those_published() {
                 // All places there are, by counts from a lap before to a lap after.
                 for event in end.saturating_sub(2 * u32::from(size))..end {
                     let area = AtomicU32::new(u32::from(place(event, size).0) | 2 << 16);
-                    let wish = Wish { area: &area, event_idx: true };
-                    let told = wish.must_notify(place(count, size), place(end, size), size);
+                    let suppression = EventSuppression { area: &area, event_idx: true };
+                    let told =
+                        suppression.needs_notification(place(count, size), place(end, size), size);
                     assert_eq!(told, event >= count, "{event}: {count}..{end} of {size}");
                 }
             }
@@ -62,7 +63,7 @@ fn an_event_is_passed_when_its_descriptor_is_among_those_published() {
 fn flags_of_an_event_area() {
     let notifies = |word: u32, event_idx| {
         let area = AtomicU32::new(word);
-        Wish { area: &area, event_idx }.must_notify(place(3, 8), place(4, 8), 8)
+        EventSuppression { area: &area, event_idx }.needs_notification(place(3, 8), place(4, 8), 8)
     };
     let at = |index: u32, flags: u32| 0x8000 | index | flags << 16;
     for event_idx in [false, true] {
@@ -78,12 +79,12 @@ fn flags_of_an_event_area() {
     notifies(at(0x7fff, 2), true);
 
     let area = AtomicU32::new(0);
-    let wish = |event_idx| Wish { area: &area, event_idx };
-    assert!(!wish(true).arm(place(13, 8), || false));
+    let suppression = |event_idx| EventSuppression { area: &area, event_idx };
+    assert!(!suppression(true).enable_notification(place(13, 8), || false));
     assert_eq!(area.load(Ordering::Relaxed), 2 << 16 | 5, "the wrap counter is zero in lap two");
-    assert!(wish(false).arm(place(13, 8), || true));
+    assert!(suppression(false).enable_notification(place(13, 8), || true));
     assert_eq!(area.load(Ordering::Relaxed) >> 16, 0);
-    wish(true).disarm();
+    suppression(true).disable_notification();
     assert_eq!(area.load(Ordering::Relaxed) >> 16, 1);
 }
 
@@ -101,7 +102,7 @@ fn a_base_is_where_to_use_next_or_else_where_to_take_next() {
         (0x0000_0100, 256, None),
         (0x7fff_7fff, 32768, Some(0x7fff)),
     ] {
-        assert_eq!(Place::of(base, size).map(|place| place.0), expected, "{base:#x}");
+        assert_eq!(PackedPosition::of(base, size).map(|place| place.0), expected, "{base:#x}");
     }
-    assert_eq!(Place::FIRST.position(), 0x8000_8000);
+    assert_eq!(PackedPosition::FIRST.position(), 0x8000_8000);
 }

@@ -95,7 +95,7 @@ impl World {
         device.stage(BURST);
         let n = n.min(device.buffers().0.len());
         let len = if self.content == Content::Writable { turn } else { 0 };
-        (0..n).for_each(|_| device.use_next(len));
+        (0..n).for_each(|_| device.add_used(len));
         let shown = living_for(stores, || device.publish()).is_some();
         self.deaths += u32::from(!shown);
         shown
@@ -193,7 +193,7 @@ fn a_driver_that_begins_the_ring_anew_is_not_the_one_before() {
         let mut device = world.owner(u32::MAX);
         assert!(world.work(&mut device, 3, (1, u32::MAX)));
         if asks {
-            device.arm();
+            device.enable_notification();
         }
         drop(device);
         // The same driver still: the record holds, whether or not its owner slept.
@@ -257,7 +257,7 @@ proptest! {
         let index = device.position() & 0x7fff;
         prop_assert!(index < u32::from(SIZE));
         device.stage(BURST);
-        device.use_all();
+        device.add_used_all();
         device.publish();
     }
 }

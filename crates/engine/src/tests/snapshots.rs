@@ -186,8 +186,8 @@ fn a_table_may_name_functions_without_a_port() {
 fn held_frames_wait_where_they_are() {
     let bench = Bench::new(vec![plain(0), plain(1)], 2);
     let [mut a, mut b] = bench.guests([VF0, VF1]);
-    bench.fabric.hold(true);
-    assert!(bench.fabric.wait_for_rest(std::time::Duration::from_secs(10)));
+    bench.fabric.pause_tx();
+    assert!(bench.fabric.wait_tx_paused(std::time::Duration::from_secs(10)));
     for i in 0..100 {
         a.send(&frame(mac(1), mac(0), i, 60));
     }
@@ -198,7 +198,7 @@ fn held_frames_wait_where_they_are() {
     drop(bench.vf(1).detach_receive(0));
     bench.wait_for_rounds(2);
     b.attach_receive(bench.vf(1), 0);
-    bench.fabric.hold(false);
+    bench.fabric.resume_tx();
     let numbers: Vec<u32> = b.wait_for(100).iter().map(|frame| number(frame)).collect();
     assert!(numbers.into_iter().eq(0..100));
     bench.expect("n/vf1", "rx_drop_down", 0);

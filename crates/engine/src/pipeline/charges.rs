@@ -20,9 +20,10 @@ use std::cell::{Cell, RefCell};
 use nic::{DropReason, StormLimit};
 use port::{Delivered, Head};
 
-use super::{View, Walk};
-use crate::port::word;
-use crate::scene::Switch;
+use super::Pipeline;
+use crate::port::counter;
+use crate::snapshot::SwitchSnapshot;
+use crate::view::BurstView;
 
 /// Storm limit of the sender of a burst.
 pub(crate) enum Storm<'a> {
@@ -31,7 +32,7 @@ pub(crate) enum Storm<'a> {
     /// Limit of a function.
     Function(RefCell<&'a mut StormLimit>),
     /// Limits of a port of the switch.
-    Switch(&'a Switch, vswitch::PortId),
+    Switch(&'a SwitchSnapshot, vswitch::PortId),
 }
 
 /// Charges of one burst.
@@ -64,12 +65,12 @@ impl<'a> Charges<'a> {
 
 /// Stop at which a frame is flooded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum FloodPoint {
     Nic,
     Switch,
 }
 
-impl Walk<'_> {
+impl Pipeline<'_> {
     /// Counts a frame to a group by the limit of a function; returns `false` if it must be dropped.
     /// The switch counts its own while it classifies.
     pub(super) fn admits_group(&self) -> bool {
@@ -80,30 +81,30 @@ impl Walk<'_> {
     }
 
     /// Charges the further segments of a frame that is about to be flooded, if a limit counts it at
-    /// this stop.
-    pub(super) fn begin_flood(&self, at: At, view: &View<'_>, pick: usize) {
+    /// this scratch.
+    pub(super) fn begin_flood(&self, at: FloodPoint, view: &BurstView<'_>, index: usize) {
         if !view.flooded {
             self.charges.was_cut.set(false);
         }
-        let head = &view.heads[pick];
+        let head = &view.heads[index];
         let is_counted = match &self.charges.storm {
-            Storm::Function(_) => at == At::Nic && is_group(head),
-            Storm::Switch(..) => at == At::Switch,
+            Storm::Function(_) => at == FloodPoint::Nic && is_group(head),
+            Storm::Switch(..) => at == FloodPoint::Switch,
             Storm::None => false,
         };
         if is_counted {
-            self.charge_segments(view, pick);
+            self.charge_segments(view, index);
         }
     }
 
     /// Charges the further segments of a frame that a limit has let pass.
-    pub(super) fn charge_segments(&self, view: &View<'_>, pick: usize) {
+    pub(super) fn charge_segments(&self, view: &BurstView<'_>, index: usize) {
         if self.burst.offloads.is_empty() {
             return;
         }
-        let frame = usize::from(view.frame(pick as u8));
+        let frame = usize::from(view.frame(index as u8));
         let (count, _) = self.burst.offload(frame).segments(self.burst.frames[frame].len);
-        self.charge_storm(&view.heads[pick], count - 1);
+        self.charge_storm(&view.heads[index], count - 1);
     }
 
     fn charge_storm(&self, head: &Head, frames: u32) {
@@ -117,7 +118,7 @@ impl Walk<'_> {
     }
 
     /// Copies that a tunnel may make of frames to addresses that it does not know.
-    pub(super) fn copies_allowed(&self, view: &View<'_>) -> u32 {
+    pub(super) fn copies_allowed(&self, view: &BurstView<'_>) -> u32 {
         match &self.charges.storm {
             Storm::None => u32::MAX,
             Storm::Function(limit) => limit.borrow_mut().room(self.now_ns),
@@ -131,8 +132,15 @@ impl Walk<'_> {
 
     /// Charges copies, and segments that were cut for a further receiver of a flood.
     #[cold]
-    pub(super) fn charge_delivered(&self, view: &View<'_>, picks: &[u8], delivered: &Delivered) {
-        let Some(head) = picks.first().map(|pick| &view.heads[usize::from(*pick)]) else { return };
+    pub(super) fn charge_delivered(
+        &self,
+        view: &BurstView<'_>,
+        indices: &[u8],
+        delivered: &Delivered,
+    ) {
+        let Some(head) = indices.first().map(|index| &view.heads[usize::from(*index)]) else {
+            return;
+        };
         self.charges.add_bytes(delivered.copied_bytes);
         self.charge_storm(head, delivered.copies);
         let is_cut = view.flooded && delivered.frames > 1; // a flood is delivered frame by frame
@@ -145,9 +153,9 @@ impl Walk<'_> {
         if delivered.over_limit > 0 {
             let word = match &self.charges.storm {
                 Storm::Switch(..) => {
-                    word::TX_SWITCH_DROPS + vswitch::DropReason::StormUnknown.index()
+                    counter::TX_SWITCH_DROPS + vswitch::DropReason::StormUnknown.index()
                 }
-                Storm::None | Storm::Function(_) => word::TX_DROPS + DropReason::Storm.index(),
+                Storm::None | Storm::Function(_) => counter::TX_DROPS + DropReason::Storm.index(),
             };
             self.source.block().add(word, u64::from(delivered.over_limit));
         }

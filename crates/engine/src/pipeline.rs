@@ -1,0 +1,154 @@
+//! The way of a burst through NIC and switch, and the one copy at its end.
+//!
+//! # Model
+//! A burst enters at one of the two stops, and what goes to the PF goes on to the other: from there
+//! nothing comes back. At each stop the frames stand as they look there ([`BurstView`]): with the tag
+//! that is right on the PF. What is done to a frame's tag on its whole egress is put together into
+//! one change, and made by the copy.
+
+mod charges;
+mod nic;
+mod switch;
+mod switchdev;
+
+use ::nic::DropReason;
+use host::standing::Standing;
+use port::{BURST, Burst, BurstBuffers, Delivered, VlanEdit};
+
+use crate::counters::CounterBlock;
+use crate::edit;
+use crate::port::{Port, counter};
+use crate::scratch::{NicScratch, SwitchScratch};
+use crate::snapshot::ForwardingSnapshot;
+use crate::stage_clock::StageClock;
+use crate::stages::Stage;
+use crate::view::{BurstView, ViewBuffer};
+
+pub(crate) use charges::{Charges, Storm};
+
+/// A burst on its egress: where it comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct BurstSource<'a> {
+    pub(crate) snapshot: &'a ForwardingSnapshot,
+    pub(crate) port: &'a Port,
+    pub(crate) pair: usize,
+    /// Where the lane says whose memory it touches.
+    pub(crate) standing: &'a Standing,
+    /// Where it measures stages.
+    pub(crate) stages: &'a StageClock,
+}
+
+impl BurstSource<'_> {
+    /// The counters of the ring that the burst comes from.
+    #[inline]
+    pub(crate) fn block(&self) -> &CounterBlock {
+        self.port.block(self.pair)
+    }
+}
+
+/// What the NIC needs to send frames on.
+pub(crate) struct NicEgress<'a> {
+    /// The next stop; `None` if that is where they come from.
+    pub(crate) switch: Option<(&'a mut SwitchScratch, &'a mut ViewBuffer)>,
+    pub(crate) receive: &'a mut BurstBuffers,
+}
+
+/// What the switch needs to send frames on.
+pub(crate) struct SwitchEgress<'a> {
+    /// The next stop; `None` if that is where they come from.
+    pub(crate) nic: Option<(&'a mut NicScratch, &'a mut ViewBuffer)>,
+    pub(crate) receive: &'a mut BurstBuffers,
+}
+
+/// A burst on its egress.
+#[derive(Clone, Copy)]
+pub(crate) struct Pipeline<'a> {
+    source: BurstSource<'a>,
+    burst: &'a Burst<'a>,
+    charges: &'a Charges<'a>,
+    now_ns: u64,
+    from_uplink: bool,
+}
+
+impl<'a> Pipeline<'a> {
+    pub(crate) fn new(
+        source: BurstSource<'a>,
+        burst: &'a Burst<'a>,
+        charges: &'a Charges<'a>,
+        now_ns: u64,
+        from_uplink: bool,
+    ) -> Pipeline<'a> {
+        Pipeline { source, burst, charges, now_ns, from_uplink }
+    }
+
+    fn snapshot(&self) -> &'a ForwardingSnapshot {
+        self.source.snapshot
+    }
+
+    fn prefetch(&self, port: Option<&std::sync::Arc<Port>>, frames: usize) {
+        if let Some(port) = port
+            && let Some(attached) = port.receive(self.source.pair).0.as_ref()
+        {
+            attached.ring.prefetch(frames);
+        }
+    }
+
+    /// Copies the picked frames of a view to a port, with one more change to their tags; says what
+    /// it took.
+    fn deliver(
+        &self,
+        port: &Port,
+        view: &BurstView<'_>,
+        indices: &[u8],
+        then: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
+        let Some(edit) = edit::combine(view.edit, then) else {
+            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
+            return Delivered::default();
+        };
+        let mut numbers = [0; BURST];
+        let frames = match view.frames {
+            None => indices,
+            Some(_) => {
+                let each = numbers.iter_mut().zip(indices);
+                each.for_each(|(number, index)| *number = view.frame(*index));
+                &numbers[..indices.len()]
+            }
+        };
+        let stages = self.source.stages;
+        stages.end(Stage::Classify);
+        let (mut half, block) = port.receive(self.source.pair);
+        let Some(attached) = half.as_mut() else {
+            if !port.is_gone() {
+                block.add(counter::RX_DOWN, indices.len() as u64);
+            }
+            return Delivered::default();
+        };
+        self.source.standing.touch(port.id);
+        if attached.makes_copies {
+            attached.ring.allow_copies(self.copies_allowed(view));
+        }
+        let delivered = attached.fill(block, buffers, stages, |ring| {
+            if stages.is_sampling() {
+                ring.stage(frames.len());
+                stages.end(Stage::Descriptors);
+            }
+            ring.deliver(self.burst, frames, edit)
+        });
+        if self.from_uplink {
+            block.add(counter::RX_UPLINK_FRAMES, u64::from(delivered.frames));
+            block.add(counter::RX_UPLINK_BYTES, delivered.bytes);
+        }
+        if delivered.copies + delivered.over_limit > 0 || view.flooded && delivered.frames > 1 {
+            self.charge_delivered(view, indices, &delivered);
+        }
+        drop(half);
+        stages.end(Stage::Publish);
+        delivered
+    }
+
+    fn drop_at_nic(&self, reason: DropReason, frames: usize) {
+        self.source.block().add(counter::TX_DROPS + reason.index(), frames as u64);
+    }
+}

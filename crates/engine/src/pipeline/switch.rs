@@ -1,0 +1,174 @@
+//! The pipeline's stop at the switch.
+
+use nic::DropReason;
+use port::VlanEdit;
+use vswitch::PortId as SwitchPort;
+
+use super::charges::FloodPoint;
+use super::{NicEgress, Pipeline, SwitchEgress};
+use crate::port::counter;
+use crate::scratch::SwitchScratch;
+use crate::snapshot::SwitchSnapshot;
+use crate::view::{ALL, BurstView};
+
+impl Pipeline<'_> {
+    /// Frames that go on from the PF into the switch.
+    pub(super) fn enter_switch(
+        &self,
+        switch: &SwitchSnapshot,
+        view: &BurstView<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        egress: &mut NicEgress<'_>,
+    ) -> usize {
+        let Some((scratch, view_buffer)) = &mut egress.switch else {
+            self.drop_at_nic(DropReason::Hairpin, indices.len());
+            return 0;
+        };
+        let Some(view) = view_buffer.view(self.burst, view, indices, edit) else {
+            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
+            return 0;
+        };
+        let summary = scratch.classify(switch, SwitchPort::UPLINK, &view, self.now_ns, None);
+        let mut egress = SwitchEgress { nic: None, receive: egress.receive };
+        self.leave_switch(switch, SwitchPort::UPLINK, &view, summary, scratch, &mut egress)
+    }
+
+    /// Carries on what the switch has judged; says how many frames were delivered.
+    pub(crate) fn leave_switch(
+        &self,
+        switch: &SwitchSnapshot,
+        from: SwitchPort,
+        view: &BurstView<'_>,
+        summary: vswitch::Summary,
+        scratch: &mut SwitchScratch,
+        egress: &mut SwitchEgress<'_>,
+    ) -> usize {
+        let delivered = match summary.port() {
+            Some(to) if view.skip == 0 => {
+                let indices = &ALL[..view.heads.len()];
+                self.send_to_port(switch, (from, to), view, indices, egress)
+            }
+            _ => self.scatter_switch(switch, from, view, scratch, egress),
+        };
+        self.mirror_switch(switch, from, view, scratch, egress);
+        delivered
+    }
+
+    fn scatter_switch(
+        &self,
+        switch: &SwitchSnapshot,
+        from: SwitchPort,
+        view: &BurstView<'_>,
+        scratch: &mut SwitchScratch,
+        egress: &mut SwitchEgress<'_>,
+    ) -> usize {
+        let SwitchScratch { verdicts, groups, .. } = scratch;
+        let mut delivered = 0;
+        groups.clear();
+        for (i, verdict) in verdicts.as_slice().iter().enumerate() {
+            if view.skip >> i & 1 == 1 {
+                continue; // counted by the poll
+            }
+            match verdict.action() {
+                vswitch::Action::Port(port) => groups.add(port.0, i),
+                vswitch::Action::Flood(flood) => {
+                    delivered += self.flood_switch(switch, from, view, (i, flood), egress);
+                }
+                vswitch::Action::Drop(
+                    vswitch::DropReason::NoMatch | vswitch::DropReason::Hairpin,
+                ) if view.flooded => {}
+                vswitch::Action::Drop(reason) => {
+                    self.source.block().add(counter::TX_SWITCH_DROPS + reason.index(), 1);
+                }
+            }
+        }
+        for (to, len) in groups.sizes() {
+            self.prefetch(switch.port(SwitchPort(to)), len);
+        }
+        while let Some((to, indices)) = groups.next() {
+            delivered += self.send_to_port(switch, (from, SwitchPort(to)), view, indices, egress);
+        }
+        delivered
+    }
+
+    /// Sends a frame to all ports of the switch that are to get it; says how many did.
+    #[cold]
+    pub(crate) fn flood_switch(
+        &self,
+        switch: &SwitchSnapshot,
+        from: SwitchPort,
+        view: &BurstView<'_>,
+        (frame, flood): (usize, vswitch::Flood),
+        egress: &mut SwitchEgress<'_>,
+    ) -> usize {
+        self.begin_flood(FloodPoint::Switch, view, frame);
+        let vid = switch.table.vid(from, &view.heads[frame]);
+        let receivers = switch.table.flood_ports(from, vid, flood).iter();
+        let indices = &ALL[frame..=frame];
+        let view = BurstView { flooded: true, ..*view };
+        // A port may have no guest: nobody there is no drop.
+        let is_there = |to: SwitchPort| to == SwitchPort::UPLINK || switch.port(to).is_some();
+        let others = receivers.filter(|to| **to != from && is_there(**to));
+        others.map(|to| self.send_to_port(switch, (from, *to), &view, indices, egress)).sum()
+    }
+
+    /// Sends the picked frames to one port of the switch, with the tags that its rules ask for.
+    fn send_to_port(
+        &self,
+        switch: &SwitchSnapshot,
+        (from, to): (SwitchPort, SwitchPort),
+        view: &BurstView<'_>,
+        indices: &[u8],
+        egress: &mut SwitchEgress<'_>,
+    ) -> usize {
+        let edit = |index: &u8| switch.table.edit(from, to, &view.heads[usize::from(*index)]);
+        let mut send = |indices: &[u8], edit: VlanEdit| match to {
+            SwitchPort::UPLINK => self.enter_nic(view, indices, edit, egress),
+            _ => match switch.port(to) {
+                Some(port) => {
+                    self.deliver(port, view, indices, edit, egress.receive).frames as usize
+                }
+                None => {
+                    let word = counter::TX_SWITCH_DROPS + vswitch::DropReason::NoMatch.index();
+                    self.source.block().add(word, indices.len() as u64);
+                    0
+                }
+            },
+        };
+        match indices {
+            [] => 0,
+            [first, ..] if switch.table.edits_alike(from) => send(indices, edit(first)),
+            _ => {
+                let alike = indices.chunk_by(|a, b| edit(a) == edit(b));
+                alike.map(|indices| send(indices, edit(&indices[0]))).sum()
+            }
+        }
+    }
+
+    /// Gives the switch's mirrors their copies: as the mirrored port sees the frames. What is
+    /// dropped was not sent, as at the NIC's scratch.
+    fn mirror_switch(
+        &self,
+        switch: &SwitchSnapshot,
+        from: SwitchPort,
+        view: &BurstView<'_>,
+        scratch: &SwitchScratch,
+        egress: &mut SwitchEgress<'_>,
+    ) {
+        let verdicts = scratch.verdicts.as_slice().iter();
+        for (i, (mirrors, verdict)) in scratch.verdicts.mirrors().iter().zip(verdicts).enumerate() {
+            let is_carried = view.skip >> i & 1 == 0 && !verdict.is_drop();
+            let mut left = if is_carried { *mirrors } else { 0 };
+            while left != 0 {
+                let mirror = left.trailing_zeros() as usize;
+                left &= left - 1;
+                let port = switch.table.mirror_port(mirror).and_then(|to| switch.port(to));
+                if let Some(port) = port {
+                    let edit = switch.table.mirror_edit(mirror, from, &view.heads[i]);
+                    self.deliver(port, view, &ALL[i..=i], edit, egress.receive);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The room for a burst at each stop of its egress: the NIC, the switch, and what lies between.
+
+use std::sync::Arc;
+
+use nic::{PortId, Summary};
+use port::BurstBuffers;
+
+use crate::groups::Groups;
+use crate::snapshot::{AclHits, SwitchSnapshot};
+use crate::view::{BurstView, ViewBuffer};
+
+/// A lane counts in the shared counters of rules after so many bursts at the latest.
+const FLUSH_AFTER: u32 = 256;
+
+/// Room for a burst in the NIC.
+#[derive(Debug)]
+pub(crate) struct NicScratch {
+    pub(crate) verdicts: nic::Verdicts,
+    pub(crate) groups: Groups,
+    /// Of the flows that come from the switch.
+    pub(crate) flows: nic::Flows,
+}
+
+impl NicScratch {
+    pub(crate) fn new() -> NicScratch {
+        let (verdicts, flows) = (nic::Verdicts::new(), nic::Flows::new());
+        NicScratch { verdicts, groups: Groups::new(), flows }
+    }
+
+    /// Whether a frame of the burst that was judged may go to the PF.
+    pub(crate) fn reaches_pf(&self, summary: Summary) -> bool {
+        let may =
+            |verdict: nic::Verdict| verdict.is_flood() || verdict.as_port() == Some(PortId::PF);
+        match summary {
+            Summary::Uniform(verdict) => may(verdict),
+            Summary::Empty => false,
+            Summary::Mixed => self.verdicts.as_slice().iter().any(|verdict| may(*verdict)),
+        }
+    }
+}
+
+/// Room for a burst in the switch.
+#[derive(Debug)]
+pub(crate) struct SwitchScratch {
+    pub(crate) verdicts: vswitch::Verdicts,
+    pub(crate) groups: Groups,
+    /// Of the flows that come from the NIC.
+    flows: vswitch::Flows,
+    /// How often rules were met that `hits` does not know of yet.
+    counted: Vec<u64>,
+    hits: Arc<AclHits>,
+    bursts: u32,
+}
+
+impl SwitchScratch {
+    pub(crate) fn new() -> SwitchScratch {
+        SwitchScratch {
+            verdicts: vswitch::Verdicts::new(),
+            groups: Groups::new(),
+            flows: vswitch::Flows::new(),
+            counted: Vec::new(),
+            hits: Arc::default(),
+            bursts: 0,
+        }
+    }
+
+    /// Judges a burst; `flows` are those of the port that it came from, if it is not the uplink.
+    pub(crate) fn classify(
+        &mut self,
+        switch: &SwitchSnapshot,
+        from: vswitch::PortId,
+        view: &BurstView<'_>,
+        now_ns: u64,
+        flows: Option<&mut vswitch::Flows>,
+    ) -> vswitch::Summary {
+        if !switch.hits.is_empty() && !Arc::ptr_eq(&self.hits, &switch.hits) {
+            self.flush();
+            self.hits = switch.hits.clone();
+            self.counted.resize(switch.hits.len(), 0);
+        }
+        let deep = (!view.deep.is_empty()).then_some(view.deep);
+        let burst = vswitch::Burst { from, heads: view.heads, deep, now_ns };
+        let flows = flows.unwrap_or(&mut self.flows);
+        let counted = if switch.hits.is_empty() { &mut [][..] } else { &mut self.counted[..] };
+        let table = &switch.table;
+        let summary = table.classify(&switch.state, &burst, flows, counted, &mut self.verdicts);
+        self.bursts += 1;
+        if self.bursts >= FLUSH_AFTER {
+            self.flush();
+        }
+        summary
+    }
+
+    /// Tells the shared counters of rules what was counted here.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        if self.bursts > 0 {
+            self.bursts = 0;
+            self.hits.add(&mut self.counted);
+        }
+    }
+}
+
+/// A lane's own working space, so that the way of a frame allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub(crate) nic: NicScratch,
+    pub(crate) switch: SwitchScratch,
+    pub(crate) view_buffer: ViewBuffer,
+    pub(crate) fates: nic::Fates,
+    pub(crate) transmit: BurstBuffers,
+    pub(crate) receive: BurstBuffers,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch {
+            nic: NicScratch::new(),
+            switch: SwitchScratch::new(),
+            view_buffer: ViewBuffer::new(),
+            fates: nic::Fates::new(),
+            transmit: BurstBuffers::default(),
+            receive: BurstBuffers::default(),
+        }
+    }
+}

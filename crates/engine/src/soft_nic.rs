@@ -1,0 +1,61 @@
+//! A soft NIC: its ports, and the snapshot that decides where their frames go.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use crate::port::Port;
+use crate::snapshot::ForwardingSnapshot;
+
+/// One soft NIC.
+pub struct SoftNic {
+    /// Its name.
+    pub name: String,
+    snapshot: ArcSwap<ForwardingSnapshot>,
+    /// By port number; `None` where a port is gone.
+    ports: Mutex<Vec<Option<Arc<Port>>>>,
+}
+
+impl fmt::Debug for SoftNic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftNic").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl SoftNic {
+    /// A NIC with no port plugged in.
+    pub(crate) fn new(name: &str) -> SoftNic {
+        let snapshot = ArcSwap::from_pointee(ForwardingSnapshot::empty());
+        SoftNic { name: name.to_owned(), snapshot, ports: Mutex::default() }
+    }
+
+    /// What is in force.
+    #[inline]
+    pub fn snapshot(&self) -> arc_swap::Guard<Arc<ForwardingSnapshot>> {
+        self.snapshot.load()
+    }
+
+    /// Puts another snapshot in force: a burst sees the old or the new, never a mixture.
+    /// A frame that a guest posts when this has returned is carried by the new one.
+    pub fn set_snapshot(&self, snapshot: impl Into<Arc<ForwardingSnapshot>>) {
+        self.snapshot.store(snapshot.into());
+    }
+
+    /// Waits until no lane uses a replaced snapshot (grace period): a burst is forwarded under the
+    /// lock of its transmit ring.
+    pub fn wait_grace_period(&self) {
+        for port in self.ports() {
+            (0..port.pairs()).for_each(|pair| drop(port.lock_transmit(pair)));
+        }
+    }
+
+    /// All ports.
+    pub fn ports(&self) -> Vec<Arc<Port>> {
+        self.lock().iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Option<Arc<Port>>>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,139 @@
+//! Views of a burst: its frames as one stage of the pipeline sees them.
+
+use port::{BURST, Burst, Head, VlanEdit};
+use wire::DeepHead;
+
+use crate::edit;
+
+/// The frames of a burst in order.
+pub(crate) const ALL: [u8; BURST] = {
+    let mut all = [0; BURST];
+    let mut i = 0;
+    while i < BURST {
+        all[i] = i as u8;
+        i += 1;
+    }
+    all
+};
+
+/// Frames of a burst as a stop sees them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BurstView<'a> {
+    pub(crate) heads: &'a [Head],
+    /// More of each, if it was taken.
+    pub(crate) deep: &'a [DeepHead],
+    /// Their numbers in the burst; `None` for all of it.
+    pub(crate) frames: Option<&'a [u8]>,
+    /// What was done to the tags of all of them so far.
+    pub(crate) edit: VlanEdit,
+    /// Bit i is set if frame i is none to be carried.
+    pub(crate) skip: u64,
+    /// Whether the stop before sent them to others too: then it is no drop if nobody is here.
+    pub(crate) flooded: bool,
+}
+
+impl<'a> BurstView<'a> {
+    /// A burst as it came.
+    pub(crate) fn of(burst: &Burst<'a>) -> BurstView<'a> {
+        let Burst { heads, deep, malformed, .. } = *burst;
+        BurstView {
+            heads,
+            deep,
+            frames: None,
+            edit: VlanEdit::None,
+            skip: malformed,
+            flooded: false,
+        }
+    }
+
+    /// The number of a frame in the burst.
+    #[inline]
+    pub(crate) fn frame(&self, index: u8) -> u8 {
+        self.frames.map_or(index, |frames| frames[usize::from(index)])
+    }
+}
+
+/// Room for frames as they look between NIC and switch, with the tags that are right there.
+#[derive(Debug)]
+pub(crate) struct ViewBuffer {
+    heads: Box<[Head; BURST]>,
+    deep: Box<[DeepHead; BURST]>,
+    frames: Box<[u8; BURST]>,
+}
+
+impl ViewBuffer {
+    pub(crate) fn new() -> ViewBuffer {
+        ViewBuffer {
+            heads: Box::new([[0; 16]; BURST]),
+            deep: Box::new([DeepHead::EMPTY; BURST]),
+            frames: Box::new([0; BURST]),
+        }
+    }
+
+    /// The picked frames of a view after a change; `None` if it cannot be told how they begin then,
+    /// for want of deep heads.
+    pub(crate) fn view(
+        &mut self,
+        burst: &Burst<'_>,
+        before: &BurstView<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+    ) -> Option<BurstView<'_>> {
+        let deep = !before.deep.is_empty();
+        if edit == VlanEdit::Pop && !deep {
+            return None;
+        }
+        for (place, index) in indices.iter().enumerate() {
+            let at = usize::from(*index);
+            let frame = before.frame(*index);
+            self.frames[place] = frame;
+            if deep {
+                self.deep[place] = edited(edit, &before.deep[at]);
+                let bytes = &self.deep[place].bytes;
+                self.heads[place].copy_from_slice(&bytes[..16]);
+            } else {
+                self.heads[place] = edited_head(edit, &before.heads[at]);
+            }
+        }
+        debug_assert!(indices.iter().all(|index| before.frame(*index) < burst.frames.len() as u8));
+        let len = indices.len();
+        Some(BurstView {
+            heads: &self.heads[..len],
+            deep: if deep { &self.deep[..len] } else { &[] },
+            frames: Some(&self.frames[..len]),
+            edit: edit::combine(before.edit, edit)?,
+            skip: 0,
+            flooded: before.flooded,
+        })
+    }
+}
+
+/// A head after a change that takes no tag off.
+fn edited_head(edit: VlanEdit, head: &Head) -> Head {
+    let mut after = *head;
+    if let VlanEdit::Push(tag) | VlanEdit::Retag(tag) = edit {
+        after[12..].copy_from_slice(&tag);
+    }
+    after
+}
+
+/// A deep head after a change; what a tag pushes out at its end is cut off, and what is not known
+/// when one is taken off is not there.
+fn edited(edit: VlanEdit, head: &DeepHead) -> DeepHead {
+    let mut after = *head;
+    match edit {
+        VlanEdit::None => {}
+        VlanEdit::Retag(tag) => after.bytes[12..16].copy_from_slice(&tag),
+        VlanEdit::Push(tag) => {
+            after.bytes.copy_within(12..DeepHead::LEN - 4, 16);
+            after.bytes[12..16].copy_from_slice(&tag);
+            after.len = (head.len + 4).min(DeepHead::LEN as u8);
+        }
+        VlanEdit::Pop => {
+            after.bytes.copy_within(16.., 12);
+            after.bytes[DeepHead::LEN - 4..].fill(0);
+            after.len = head.len.saturating_sub(4);
+        }
+    }
+    after
+}

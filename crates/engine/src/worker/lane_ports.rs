@@ -1,0 +1,78 @@
+//! NICs, ports and rings of a lane, with what the lane took from their snapshots.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nic::{Budget, PortId, Share};
+
+use super::silence::Silence;
+use crate::forward::Sender;
+use crate::port::Port;
+use crate::queue_list::TxRing;
+use crate::soft_nic::SoftNic;
+
+/// A NIC of which this lane has ports, and what was taken from its snapshot.
+pub(super) struct LaneNic {
+    pub(super) nic: Arc<SoftNic>,
+    /// The snapshot's number; 0 for none yet.
+    pub(super) snapshot: u64,
+    pub(super) budget: Option<Arc<Mutex<Budget>>>,
+}
+
+impl LaneNic {
+    /// Asks the budget, if there is one, whether a burst that enters there may go now.
+    ///
+    /// # Errors
+    /// The time at which to ask again, in ns.
+    #[inline]
+    pub(super) fn may_send(&self, enters: PortId, now_ns: u64) -> Result<(), u64> {
+        let Some(budget) = &self.budget else { return Ok(()) };
+        budget.lock().unwrap_or_else(PoisonError::into_inner).open(enters, now_ns)
+    }
+}
+
+/// A port as a sender of this lane's schedule.
+pub(super) struct LanePort {
+    /// Its NIC's place in the worker's list.
+    pub(super) nic: usize,
+    pub(super) port: Arc<Port>,
+    /// Its rings on this lane: where they begin, and how many.
+    pub(super) first: usize,
+    pub(super) rings: usize,
+    /// What was set last: tokens start anew when rates are set, and snapshots change often.
+    pub(super) share: Option<Share>,
+}
+
+impl LanePort {
+    /// What this lane grants of the port's share: its part of the rates, by rings.
+    pub(super) fn part_of(&self, share: Share) -> Share {
+        let part = |mbit: u32| {
+            let mbit = u64::from(mbit) * self.rings as u64;
+            mbit.div_ceil(self.port.pairs() as u64) as u32
+        };
+        Share {
+            weight: share.weight,
+            min_mbit: part(share.min_mbit),
+            max_mbit: part(share.max_mbit),
+        }
+    }
+}
+
+/// A transmit ring's place in a lane.
+pub(super) struct LaneRing {
+    pub(super) ring: TxRing,
+    /// Its NIC's place in the worker's list.
+    pub(super) nic: usize,
+    /// Where its frames enter the NIC.
+    pub(super) enters: PortId,
+    pub(super) silence: Silence,
+    pub(super) sender: Sender,
+    /// Whether it had frames when the lane last wanted to sleep.
+    pub(super) waits: bool,
+}
+
+impl LaneRing {
+    pub(super) fn new(ring: TxRing) -> LaneRing {
+        let (enters, sender) = (PortId::PF, Sender::new());
+        LaneRing { ring, nic: 0, enters, silence: Silence::default(), sender, waits: false }
+    }
+}
