@@ -202,8 +202,8 @@ impl Fabric {
         Ok(port)
     }
 
-    /// Removes a port: its rings are taken out, and no lane polls it any more. The snapshot in force
-    /// should have no place for it.
+    /// Removes a port: its rings are taken out, and no lane polls it any more. The snapshot in
+    /// force should have no place for it.
     pub fn remove_port(&mut self, nic: &Arc<SoftNic>, port: &Arc<Port>) {
         self.lanes.iter().for_each(|lane| lane.queue_list.remove(port));
         self.quarantine.remove(port);
@@ -235,8 +235,8 @@ impl Fabric {
         self.all_lanes().for_each(|lane| lane.wake.wake());
     }
 
-    /// Waits until every lane knows that it is [paused](Self::pause_tx), so that no frame is on its way;
-    /// says whether all did within `most`.
+    /// Waits until every lane knows that it is [paused](Self::pause_tx), so that no frame is on its
+    /// way; says whether all did within `most`.
     pub fn wait_tx_paused(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         loop {

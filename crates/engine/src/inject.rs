@@ -13,8 +13,8 @@ use crate::stage_clock::StageClock;
 use crate::view::BurstView;
 
 impl SoftNic {
-    /// Sends a frame of ours as if the guest at `from` had, without its checks, to all members of
-    /// its VLAN; says how many received it. Not for the way of a frame: it allocates.
+    /// Sends a frame of the daemon as if the guest at `from` had sent it, without its checks, to
+    /// all members of its VLAN; returns the number of receivers. Allocates: not for the data path.
     pub fn inject(&self, from: &Port, frame: &[u8]) -> usize {
         inject(&self.snapshot(), from, frame)
     }
@@ -22,7 +22,7 @@ impl SoftNic {
 
 /// Delivers a frame that no guest sent to all members of the VLAN of the port that it is to come
 /// from; says how many received it.
-fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -> usize {
+pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -> usize {
     let Some(place) = snapshot.place(from) else { return 0 };
     let Ok(file) = SharedFile::create("shunt-inject", frame.len() as u64, Pages::Ordinary) else {
         return 0;

@@ -1,9 +1,10 @@
 //! A lane: one thread that polls transmit rings, and sleeps when they are silent.
 //!
-//! After the last frame a lane goes on polling for [`IdlePolicy::poll`](crate::IdlePolicy::poll), then polls and yields its
-//! CPU in turn for [`IdlePolicy::yielding`](crate::IdlePolicy::yielding), then asks every guest for a kick, looks once more, and
-//! sleeps on the eventfds. While it is awake guests are asked not to kick. Frames that wait since
-//! their sender is over its limit do not keep it awake: a timer ends that sleep.
+//! After the last frame a lane goes on polling for [`IdlePolicy::poll`](crate::IdlePolicy::poll),
+//! then polls and yields its CPU in turn for [`IdlePolicy::yielding`](crate::IdlePolicy::yielding),
+//! then asks every guest for a kick, looks once more, and sleeps on the eventfds. While it is awake
+//! guests are asked not to kick. Frames that wait since their sender is over its limit do not keep
+//! it awake: a timer ends that sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,12 +1,12 @@
 //! Lanes: poll, burst, classify, one copy, complete, sleep; and counters in shared memory.
 //!
 //! # Model
-//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds ports, and a [`ForwardingSnapshot`] that says where each
-//! port is plugged in, in the NIC itself or in the switch on its PF, and what becomes of frames
-//! there. Scenes are replaced, and ports come and go, while frames flow. A [`Lane`] is one thread
-//! that polls the transmit rings of its ports in turn, as its schedule says (shares of bytes by
-//! weight, minima and maxima), and carries each burst through NIC and switch to the receive rings.
-//! [`counters`] are a file that another process maps read-only.
+//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds ports, and a [`ForwardingSnapshot`] that says
+//! where each port is plugged in, in the NIC itself or in the switch on its PF, and what becomes of
+//! frames there. Scenes are replaced, and ports come and go, while frames flow. A [`Lane`] is one
+//! thread that polls the transmit rings of its ports in turn, as its schedule says (shares of bytes
+//! by weight, minima and maxima), and carries each burst through NIC and switch to the receive
+//! rings. [`counters`] are a file that another process maps read-only.
 //!
 //! # Locks
 //! Each half of a queue pair has a lock of its own. A lane holds the lock of the transmit ring it

@@ -2,9 +2,9 @@
 //!
 //! # Model
 //! A burst enters at one of the two stops, and what goes to the PF goes on to the other: from there
-//! nothing comes back. At each stop the frames stand as they look there ([`BurstView`]): with the tag
-//! that is right on the PF. What is done to a frame's tag on its whole egress is put together into
-//! one change, and made by the copy.
+//! nothing comes back. At each stop the frames stand as they look there ([`BurstView`]): with the
+//! tag that is right on the PF. What is done to a frame's tag on its whole egress is put together
+//! into one change, and made by the copy.
 
 mod charges;
 mod nic;

@@ -117,7 +117,8 @@ struct Pair {
 }
 
 /// The data plane's end of an attachment: a guest's adapter, an uplink, or a monitor that receives
-/// copies. The [`ForwardingSnapshot`](crate::ForwardingSnapshot) decides where its frames go; the port does not know.
+/// copies. The [`ForwardingSnapshot`](crate::ForwardingSnapshot) decides where its frames go; the
+/// port does not know.
 pub struct Port {
     /// Its name, as counters show it.
     pub label: String,

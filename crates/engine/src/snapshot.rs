@@ -1,11 +1,12 @@
 //! A snapshot: all that decides where the frames of one NIC go, as one snapshot that lanes share.
 //!
 //! # Model
-//! A snapshot holds the NIC's classifier, the switch that hangs on its PF if one does, and where each
-//! port is plugged in ([`PortLocation`]). It is made whole and never changed; a change of anything is a
-//! new snapshot, swapped in one step. A lane works off a burst by one snapshot, so an adapter that moves
-//! from a VF to the switch has each of its frames on the one path or on the other: none is lost,
-//! none comes twice, and since a ring stays with its lane, none overtakes another.
+//! A snapshot holds the NIC's classifier, the switch that hangs on its PF if one does, and where
+//! each port is plugged in ([`PortLocation`]). It is made whole and never changed; a change of
+//! anything is a new snapshot, swapped in one step. A lane works off a burst by one snapshot, so an
+//! adapter that moves from a VF to the switch has each of its frames on the one path or on the
+//! other: none is lost, none comes twice, and since a ring stays with its lane, none overtakes
+//! another.
 //!
 //! The switch and the NIC meet at the PF: the switch's port 0 is its uplink. What the NIC sends to
 //! the PF enters the switch there, and what the switch sends there enters the NIC from the PF.
@@ -104,7 +105,7 @@ impl AclHits {
     }
 
     /// Goes on from what was counted elsewhere.
-    pub fn go_on_from(&self, rule: usize, frames: u64) {
+    pub fn restore(&self, rule: usize, frames: u64) {
         if let Some(hits) = self.0.get(rule) {
             hits.fetch_add(frames, Ordering::Relaxed);
         }
@@ -144,7 +145,7 @@ impl RuleHits {
     }
 
     /// Goes on from what was counted elsewhere.
-    pub fn go_on_from(&self, frames: u64, bytes: u64) {
+    pub fn restore(&self, frames: u64, bytes: u64) {
         self.add(frames, bytes);
     }
 

@@ -185,9 +185,9 @@ impl DeviceQueue {
     }
 
     /// Takes the first `n` staged buffers off the stage unused, for an owner who has more of them
-    /// in hand than are staged at a time. It must [use](Self::add_used_set_aside) them in this order,
-    /// before any that are staged. They stay the guest's: a later owner of the ring takes them
-    /// again.
+    /// in hand than are staged at a time. It must [use](Self::add_used_set_aside) them in this
+    /// order, before any that are staged. They stay the guest's: a later owner of the ring takes
+    /// them again.
     ///
     /// # Panics
     /// If fewer are staged.

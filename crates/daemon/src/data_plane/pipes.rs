@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use api::compile::{Attached, Place};
+use api::compile::{Attached, PortLocation};
 use model::state::{DeviceState, FunctionName};
 
 use super::super::nic_instance::{End, NicInstance};
@@ -50,7 +50,7 @@ impl DataPlane {
             for plug in nic.plugs.iter().filter(|plug| plug.of != Attached::Uplink) {
                 let Some(served) = instance.served.get(&plug.of) else { continue };
                 let mut representor = None;
-                if let Place::Piped(port) = plug.place {
+                if let PortLocation::Piped(port) = plug.place {
                     let of = port.vf_index().map_or(FunctionName::Pf, FunctionName::Vf);
                     representor = instance.served.get(&Attached::Representor(of)).map(|it| it.end);
                 }

@@ -1,4 +1,5 @@
-//! What a lane takes from others: which rings it has, and from snapshots shares, limits and budgets.
+//! What a lane takes from others: which rings it has, and from snapshots shares, limits and
+//! budgets.
 
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! After its last frame a lane polls for `poll_us`, then polls and yields for `yield_us`. Then it
 //! asks every ring for kicks, polls **once more**, and sleeps if there was nothing. The full fence
-//! between the request and the poll is in the ring's `enable_notification()`; without it guest and lane could both
-//! sleep. Kicks are watched edge-triggered, so a wake-up costs no read. `lanes.sleep = false`
-//! leaves the last step out.
+//! between the request and the poll is in the ring's `enable_notification()`; without it guest and
+//! lane could both sleep. Kicks are watched edge-triggered, so a wake-up costs no read.
+//! `lanes.sleep = false` leaves the last step out.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -226,7 +226,8 @@ impl PackedDevice {
         log.descriptors(0, Descriptor::SIZE as u64 * u64::from(self.ring.size()));
     }
 
-    /// Logs what [`enable_notification`](Self::enable_notification) and [`disable_notification`](Self::disable_notification) write to.
+    /// Logs what [`enable_notification`](Self::enable_notification) and
+    /// [`disable_notification`](Self::disable_notification) write to.
     pub(crate) fn log_event_suppression(&self, log: &WriteLog) {
         log.used(0, EVENT_AREA);
     }

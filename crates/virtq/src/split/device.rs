@@ -204,7 +204,8 @@ impl SplitDevice {
         log.used(USED_FLAGS, USED_ENTRIES + 8 * u64::from(self.ring.size()));
     }
 
-    /// Logs what [`enable_notification`](Self::enable_notification) and [`disable_notification`](Self::disable_notification) write to.
+    /// Logs what [`enable_notification`](Self::enable_notification) and
+    /// [`disable_notification`](Self::disable_notification) write to.
     pub(crate) fn log_event_suppression(&self, log: &WriteLog) {
         match self.event_idx {
             true => log.used(USED_ENTRIES + 8 * u64::from(self.ring.size()), 2),

@@ -2,7 +2,8 @@
 //!
 //! Both sides of a ring do the same two things, so both use the same code:
 //! - a side that has published decides whether to notify the other ([`needs_notification`]);
-//! - a side that wants to sleep asks for a notification, then looks once more ([`enable_notification`]).
+//! - a side that wants to sleep asks for a notification, then looks once more
+//!   ([`enable_notification`]).
 //!
 //! Each has a store and then a load of what the other side stores; without a full fence between
 //! them both could miss each other and sleep for ever. The tests explore every interleaving.
