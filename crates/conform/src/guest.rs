@@ -1,8 +1,8 @@
-//! A guest that does one thing at a time: sends the frames it is told to, and shows those it got.
+//! A guest that sends given frames and returns the received ones.
 //!
-//! Its memory and rings outlive a connection, as a virtual machine's do when its host's daemon
-//! restarts: what it posted meanwhile is there when it is attached again. One queue pair, buffers
-//! of one piece, nothing but polling.
+//! Its memory and rings outlive a connection, like a virtual machine's when the host's daemon
+//! restarts: frames posted meanwhile are still there after the next attachment. One queue pair,
+//! single-segment buffers, polling only.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -17,23 +17,23 @@ use virtq::{DriverQueue, Features, Segment, Used};
 use wire::Mac;
 use wire::virtio_net::{self as net, feature};
 
-use super::subject::GuestView;
+use super::subject::GuestConfig;
 
-/// Entries of each ring, and so the most frames that wait in one.
+/// Entries of each ring, and the maximum number of frames waiting in it.
 pub(super) const RING: u16 = 256;
-/// Bytes of a buffer.
+/// Size of a buffer in bytes.
 const BUFFER: u32 = 2048;
 const HEADER: u32 = net::HEADER_LEN as u32;
 /// Guest physical address of the memory.
 const BASE: u64 = 1 << 32;
-/// How long the other side may take to be there.
-const WAIT: Duration = Duration::from_secs(10);
+/// Time limit for the other side to appear.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RX: u8 = 0;
 const TX: u8 = 1;
 
-/// A guest.
+/// A test guest.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct TestGuest {
     frontend: Option<Frontend>,
     tx: DriverQueue,
     rx: DriverQueue,
@@ -41,18 +41,18 @@ pub(super) struct Guest {
     file: SharedFile,
     kick: OwnedFd,
     call: OwnedFd,
-    /// Buffers that are not posted, and those that are, by descriptor.
+    /// Free buffers, and posted ones by descriptor.
     free: Vec<u64>,
     sending: Vec<u64>,
     receiving: Vec<u64>,
 }
 
-impl Guest {
+impl TestGuest {
     /// A guest that is not attached, with all its receive buffers posted.
     ///
     /// # Errors
-    /// There is no memory or no descriptor left.
-    pub(super) fn new() -> Result<Guest> {
+    /// Out of memory or file descriptors.
+    pub(super) fn new() -> Result<TestGuest> {
         let rings = DriverQueue::bytes(RING);
         let size = 2 * rings + 2 * u64::from(RING) * u64::from(BUFFER);
         let file = SharedFile::create("shunt-conform-guest", size, Pages::Ordinary)?;
@@ -62,7 +62,7 @@ impl Guest {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (kick, call) = (event()?, event()?);
         let buffer = |i: u16| BASE + 2 * rings + u64::from(i) * u64::from(BUFFER);
-        let mut guest = Guest {
+        let mut guest = TestGuest {
             frontend: None,
             tx,
             rx,
@@ -82,19 +82,20 @@ impl Guest {
     /// Connects to a socket, which may take a while to appear.
     ///
     /// # Errors
-    /// Nobody is there, or it offers too little.
+    /// No listener, or missing features.
     pub(super) fn connect(&mut self, socket: &Path) -> Result<()> {
         let shown = || format!("cannot attach to {}", socket.display());
-        let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
+        let frontend = Frontend::connect(socket, CONNECT_TIMEOUT).with_context(shown)?;
         self.start(frontend).with_context(shown)
     }
 
     /// Waits for the other side to connect.
     ///
     /// # Errors
-    /// It does not, or offers too little.
+    /// No connection, or missing features.
     pub(super) fn accept(&mut self, listener: &Listener) -> Result<()> {
-        let frontend = Frontend::accept(listener, WAIT).context("nobody attached to the guest")?;
+        let frontend =
+            Frontend::accept(listener, CONNECT_TIMEOUT).context("nobody attached to the guest")?;
         self.start(frontend).context("cannot attach to who connected")
     }
 
@@ -136,40 +137,40 @@ impl Guest {
         Ok(())
     }
 
-    /// Stops the rings as a driver does that is unloaded, and disconnects.
+    /// Stops the rings, like a driver on unload, and disconnects.
     pub(super) fn leave(&mut self) {
         if let Some(mut frontend) = self.frontend.take() {
-            // A daemon that is gone needs no good-bye.
+            // The daemon may be gone already.
             let _ = frontend.stop_ring(RX).and_then(|_| frontend.stop_ring(TX));
         }
     }
 
-    /// Breaks the connection off, as the kernel does for a process that was killed.
+    /// Breaks the connection, as the kernel does for a killed process.
     pub(super) fn die(&mut self) {
         self.frontend = None;
     }
 
-    /// Whether the connection stands.
+    /// `true` while the connection exists.
     pub(super) fn is_attached(&self) -> bool {
         self.frontend.as_ref().is_some_and(|frontend| !frontend.is_closed())
     }
 
-    /// What the device says of itself.
+    /// Configuration of the device, as the guest reads it.
     ///
     /// # Errors
-    /// It is not attached, or does not answer.
-    pub(super) fn view(&mut self) -> Result<GuestView> {
+    /// The guest is not attached, or the device does not answer.
+    pub(super) fn view(&mut self) -> Result<GuestConfig> {
         let frontend = self.frontend.as_mut().context("the guest is not attached")?;
         let config = frontend.config(0, 8)?;
         let (mac, status) = config.split_first_chunk().context("a short configuration")?;
         let status = u16::from_le_bytes(*status.first_chunk().context("a short configuration")?);
-        Ok(GuestView { mac: Mac(*mac), link_up: status & 1 != 0 })
+        Ok(GuestConfig { mac: Mac(*mac), link_up: status & 1 != 0 })
     }
 
     /// Posts a frame.
     ///
     /// # Errors
-    /// It is too long, or too many are under way.
+    /// The frame is too long, or too many are in flight.
     pub(super) fn send(&mut self, frame: &[u8]) -> Result<()> {
         self.reap();
         let bytes = [&[0; HEADER as usize], frame].concat();
@@ -190,8 +191,8 @@ impl Guest {
         let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes()); // full: it is kicked already
     }
 
-    /// Frames that were sent and whose buffers have not come back.
-    pub(super) fn under_way(&mut self) -> usize {
+    /// Sent frames whose buffers have not been returned.
+    pub(super) fn in_flight(&mut self) -> usize {
         self.reap();
         usize::from(RING) - self.tx.room()
     }
@@ -202,13 +203,13 @@ impl Guest {
         }
     }
 
-    /// The frames that have arrived.
+    /// Received frames.
     ///
     /// # Errors
-    /// One is not as the virtio rules say.
+    /// A frame violates the virtio rules.
     pub(super) fn take(&mut self) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
-        // All places first: a buffer that is posted again takes a number of those below.
+        // Collects all entries first: a buffer that is posted again reuses one of their numbers.
         let used = reap(&mut self.rx).into_iter();
         let places: Vec<(u64, u32)> =
             used.map(|used| (self.receiving[usize::from(used.id)], used.len)).collect();
@@ -226,7 +227,7 @@ impl Guest {
     }
 
     fn post_receive(&mut self, addr: u64) {
-        // There are as many buffers as entries, so there is room for each that comes back.
+        // There are as many buffers as entries, so each returned one fits.
         if let Some(id) = self.rx.post(Segment { addr, len: BUFFER, writable: true }) {
             self.receiving[usize::from(id)] = addr;
         }

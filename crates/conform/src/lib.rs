@@ -1,21 +1,20 @@
-//! The conformance suite: what users of SR-IOV complain about, each complaint as a test of a NIC
-//! and its management.
+//! Conformance suite: known SR-IOV issues as tests of a NIC and its management.
 //!
 //! # Model
-//! A [`Test`] is one complaint with the thread it comes from. It asks and sends through a
-//! [`Subject`], and knows nothing of what that is; [`soft`] is the soft NIC. [`run`] begins each
-//! test on a fresh NIC and gives a [`Report`]: `pass`, `fail` with what differed, or `n/a` where
-//! the subject [lacks](Subject::lacks) something.
+//! A [`Test`] is one issue with its source thread. It sends requests and frames through a
+//! [`Subject`], and does not know the implementation; [`soft`] is the soft NIC. [`run`] starts each
+//! test on a fresh NIC and gives a [`SuiteReport`]: `pass`, `fail` with the difference, or `n/a` if
+//! the subject [lacks](Subject::lacks) a capability.
 //!
-//! That a frame does *not* arrive is seen without waiting for a time: [`Subject::settle`] returns
-//! once the NIC has done with all that was sent, and then what arrived is compared as a whole, at
-//! every station.
+//! A frame that must *not* arrive is detected without a timeout: [`Subject::settle`] returns once
+//! the NIC has processed all sent frames. Then the arrivals at every station are compared.
 //!
 //! # Limits
-//! One NIC, one queue pair a guest, 256 frames under way. Tests of rates have a lower bound of time
-//! and no upper one.
+//! One NIC, one queue pair per guest, 256 frames in flight. Tests of rates have a minimum time and
+//! no maximum.
 
 mod cases;
+mod context;
 mod frame;
 mod guest;
 mod report;
@@ -23,27 +22,26 @@ pub mod soft;
 pub mod subject;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use anyhow::Result;
 
-pub use report::{Report, TestReport, TestResult};
+use context::TestContext;
+pub use report::{SuiteReport, TestReport, TestResult};
 use subject::{Capability, Subject};
-use trial::Trial;
 
-/// A complaint as a test.
+/// A known issue as a test.
 #[derive(Debug, Clone, Copy)]
 pub struct Test {
-    /// Its name, in kebab-case; no other test has it.
+    /// Unique name, in kebab-case.
     pub name: &'static str,
-    /// The thread with the complaint, or the documentation that has the gap.
+    /// Thread that reports the issue, or the documentation with the gap.
     pub thread: &'static str,
-    /// What must hold, as a sentence.
+    /// Requirement, as a sentence.
     pub promise: &'static str,
-    /// What a subject must be able to do for it.
+    /// Capabilities that the test needs.
     needs: &'static [Capability],
-    /// The test; none as long as no subject has what it needs.
-    test: Option<fn(&mut Trial<'_>) -> Result<String>>,
+    /// Test function; `None` while no subject has the capabilities.
+    test: Option<fn(&mut TestContext<'_>) -> Result<String>>,
 }
 
 /// Every test, in the order of the catalogue.
@@ -51,13 +49,13 @@ pub fn tests() -> impl Iterator<Item = &'static Test> {
     cases::ALL.iter().copied().flatten()
 }
 
-/// Runs the tests that `wanted` takes, and hands each outcome to `seen` as it comes.
+/// Runs the tests that `wanted` accepts, and passes each outcome to `seen` at once.
 pub fn run(
     subject: &mut dyn Subject,
     wanted: impl Fn(&Test) -> bool,
     mut seen: impl FnMut(&TestReport),
-) -> Report {
-    let mut report = Report::default();
+) -> SuiteReport {
+    let mut report = SuiteReport::default();
     for test in tests().filter(|test| wanted(test)) {
         let (result, detail) = outcome(test, subject);
         let (name, thread) = (test.name.to_owned(), test.thread.to_owned());
@@ -76,7 +74,7 @@ fn outcome(test: &Test, subject: &mut dyn Subject) -> (TestResult, String) {
         let why = "no NIC could be tested for it when this program was made";
         return (TestResult::NotApplicable, why.to_owned());
     };
-    match run(&mut Trial::new(subject)) {
+    match run(&mut TestContext::new(subject)) {
         Ok(detail) => (TestResult::Pass, detail),
         Err(error) => (TestResult::Fail, format!("{error:#}")),
     }

@@ -1,21 +1,21 @@
-//! What a run of the suite found.
+//! Results of a suite run.
 
 use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 use serde::{Deserialize, Serialize};
 
-/// The widest that the table gets, in columns.
+/// Maximum width of the table, in columns.
 const WIDTH: u16 = 80;
 
-/// A test's result.
+/// Result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TestResult {
-    /// The NIC does not have what was complained of.
+    /// The NIC does not have the issue.
     #[serde(rename = "pass")]
     Pass,
-    /// It has.
+    /// The NIC has the issue.
     #[serde(rename = "fail")]
     Fail,
-    /// The NIC cannot have it, or cannot be tested for it.
+    /// The NIC cannot have the issue, or cannot be tested for it.
     #[serde(rename = "n/a")]
     NotApplicable,
 }
@@ -31,33 +31,33 @@ impl TestResult {
     }
 }
 
-/// One test's outcome.
+/// Outcome of one test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestReport {
-    /// The test's name.
+    /// Name of the test.
     pub name: String,
-    /// The thread with the complaint, or the documentation that has the gap.
+    /// Thread that reports the issue, or the documentation with the gap.
     pub thread: String,
     /// The result.
     pub result: TestResult,
-    /// What was seen; for `fail` what differed, for `n/a` why.
+    /// Observation; for `fail` the difference, for `n/a` the reason.
     pub detail: String,
 }
 
-/// All of a run.
+/// Outcomes of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// The tests, in the order of the catalogue.
+pub struct SuiteReport {
+    /// Tests, in the order of the catalogue.
     pub tests: Vec<TestReport>,
 }
 
-impl Report {
-    /// How many tests have this result.
+impl SuiteReport {
+    /// Number of tests with this result.
     pub fn count(&self, result: TestResult) -> usize {
         self.tests.iter().filter(|test| test.result == result).count()
     }
 
-    /// A table of at most 80 columns, and a line that counts.
+    /// Table of at most 80 columns, and a summary line.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
@@ -78,7 +78,7 @@ impl Report {
     }
 }
 
-/// Details repeat what a manager answered, which is not to reach a terminal as it is.
+/// Removes control characters: details quote the manager's answers.
 fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
     text.chars().map(shown).collect()
@@ -88,7 +88,7 @@ fn printable(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> SuiteReport {
         let test = |name: &str, result, detail: &str| TestReport {
             name: name.into(),
             thread: "a-house-with-a-long-name/and-a-repository-with-one#12345".into(),
@@ -96,7 +96,7 @@ mod tests {
             detail: detail.into(),
         };
         let long = "a frame from x arrived at y and was to arrive at z ".repeat(9);
-        Report {
+        SuiteReport {
             tests: vec![
                 test("one-thing", TestResult::Pass, "seen"),
                 test("another-thing-with-quite-a-long-name", TestResult::Fail, &long),
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(words, ["pass", "fail", "n/a"]);
         let fields: Vec<_> = json["tests"][0].as_object().unwrap().keys().collect();
         assert_eq!(fields, ["detail", "name", "result", "thread"]);
-        assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report());
+        assert_eq!(serde_json::from_value::<SuiteReport>(json).unwrap(), report());
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
     fn results_are_counted() {
         for result in [TestResult::Pass, TestResult::Fail, TestResult::NotApplicable] {
             assert_eq!(report().count(result), 1);
-            assert_eq!(Report::default().count(result), 0);
+            assert_eq!(SuiteReport::default().count(result), 0);
         }
     }
 }

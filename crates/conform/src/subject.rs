@@ -1,10 +1,10 @@
-//! What is tested: a NIC with its manager, the guests that use it, and the wire behind it.
+//! Subject of the tests: a NIC with its manager, its guests, and the wire behind it.
 //!
-//! Tests know a NIC only by [`Subject`]. Whatever can be asked for in the words of the state
-//! document, see what is in force, and carry frames to and from guests can be a subject: the soft
-//! NIC is one ([`soft`](super::soft)); a card would be one with guests on its VFs and a second port
-//! as the wire. What a subject cannot do it says by [`Subject::lacks`], and the tests that need it
-//! are then not applicable, with the reason.
+//! Tests know a NIC only by [`Subject`]. A subject accepts requests in the fields of the state
+//! document, reports the state in force, and carries frames to and from guests. The soft NIC is one
+//! ([`soft`](super::soft)); a card would be one with guests on its VFs and a second port as the
+//! wire. [`Subject::lacks`] reports a missing capability, and the tests that need it are not
+//! applicable.
 
 use anyhow::Result;
 use api::InForce;
@@ -12,67 +12,67 @@ use api::stats::PortStats;
 use serde_json::Value;
 use wire::Mac;
 
-/// The wire: the station at the far end of the NIC's uplink.
+/// Station at the far end of the NIC's uplink.
 pub const WIRE: &str = "uplink";
 
-/// What not every NIC, or not every test bed, can do.
+/// Capability that a NIC or test bed may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// NICs of other sizes can be created.
+    /// Creation of NICs of other sizes.
     Create,
-    /// It can refuse what cards of other makers refuse.
+    /// Card profiles: rejecting what other makers' cards reject.
     Profiles,
-    /// Its manager can be ended and started again.
+    /// Stop and restart of the manager.
     Restart,
-    /// Guests can be there before the manager is.
+    /// Guests that start before the manager.
     GuestFirst,
-    /// The link of its uplink can be taken away.
+    /// Loss of the uplink's link.
     UplinkLink,
-    /// A switch can hang on its PF.
+    /// A switch on the PF.
     Switch,
-    /// It has receive queues for adapters without a VF.
+    /// Receive queues for adapters without a VF.
     Queues,
-    /// VFs can be trunks of several VLANs.
+    /// VFs as trunks of several VLANs.
     Trunk,
-    /// VFs can be access ports of 802.1ad VLANs.
+    /// VFs as access ports of 802.1ad VLANs.
     ServiceTag,
-    /// A minimum transmit rate can be set.
+    /// Minimum transmit rate.
     MinRate,
-    /// VFs can have further addresses.
+    /// Additional addresses of a VF.
     FurtherMacs,
-    /// Adapters can follow their traffic from path to path.
+    /// Adapters that change paths by their traffic.
     FollowTraffic,
-    /// It has a switchdev mode, with representors.
+    /// Switchdev mode with representors.
     Switchdev,
-    /// VFs are PCI functions in IOMMU groups.
+    /// VFs as PCI functions in IOMMU groups.
     IommuGroups,
-    /// Guests can be migrated.
+    /// Migration of guests.
     Migration,
-    /// It is no hardware.
+    /// No hardware.
     Virtual,
 }
 
-/// The NIC that a test begins with.
+/// NIC at the start of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setup {
-    /// How many VFs it can have; a NIC that cannot be created has at least as many.
+pub struct NicSetup {
+    /// Maximum number of VFs; a NIC that cannot be created has at least as many.
     pub total_vfs: u16,
-    /// How many are enabled.
+    /// Number of enabled VFs.
     pub num_vfs: u16,
-    /// The card whose refusals it shows.
+    /// Card profile.
     pub profile: &'static str,
-    /// Whether a switch hangs on its PF, and whether that was created for IOV.
+    /// Switch on the PF, if any, and its IOV setting.
     pub switch: Option<bool>,
-    /// How many receive queues it has for adapters without a VF.
+    /// Number of receive queues for adapters without a VF.
     pub queues: u16,
-    /// Whether it has an uplink, with the station [`WIRE`] at its far end.
+    /// The NIC has an uplink, with the station [`WIRE`] at its far end.
     pub uplink: bool,
 }
 
-impl Setup {
-    /// A NIC of so many VFs, all enabled, with the wire and without a switch.
-    pub fn vfs(count: u16) -> Setup {
-        Setup {
+impl NicSetup {
+    /// A NIC of `count` VFs, all enabled, with the wire and without a switch.
+    pub fn vfs(count: u16) -> NicSetup {
+        NicSetup {
             total_vfs: count,
             num_vfs: count,
             profile: "ideal",
@@ -83,36 +83,36 @@ impl Setup {
     }
 
     /// The same with an IOV switch, and two receive queues.
-    pub fn with_switch(count: u16) -> Setup {
-        Setup { switch: Some(true), queues: 2, ..Setup::vfs(count) }
+    pub fn with_switch(count: u16) -> NicSetup {
+        NicSetup { switch: Some(true), queues: 2, ..NicSetup::vfs(count) }
     }
 }
 
-/// Where a new adapter is.
+/// Location of a new adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Home {
+pub enum AdapterLocation {
     /// On this VF.
     Vf(u16),
-    /// On the NIC, with whichever VF is free.
+    /// On the NIC, with any free VF.
     Pool,
     /// On the switch.
     Switch,
 }
 
-/// A request to the manager. Settings are merge patches in the words of the state document, where
-/// null is the default.
+/// A request to the manager. Settings are merge patches of the state document; null resets to the
+/// default.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// Enables so many VFs.
+pub enum ManagerRequest {
+    /// Sets the number of enabled VFs.
     NumVfs(u16),
-    /// Sets what the operator says of a VF.
+    /// Changes the operator's settings of a VF.
     Vf {
         /// The VF.
         index: u16,
         /// The settings.
         settings: Value,
     },
-    /// Gives a VF's settings up, as the owner with that token if one is given.
+    /// Releases a VF's settings, with the owner's token if given.
     ReleaseVf {
         /// The VF.
         index: u16,
@@ -121,53 +121,53 @@ pub enum Change {
     },
     /// Adds an adapter for a guest.
     Add {
-        /// Its name.
+        /// Name of the adapter.
         name: String,
-        /// Where it is.
-        home: Home,
-        /// Its settings; `mac` must be among them.
+        /// Location.
+        location: AdapterLocation,
+        /// Settings; `mac` is required.
         settings: Value,
-        /// Whether its guest waits for the manager, and not the manager for the guest.
+        /// The guest waits for the manager, not the manager for the guest.
         guest_first: bool,
     },
     /// Changes an adapter's settings.
     Adapter {
-        /// Its name.
+        /// Name of the adapter.
         name: String,
         /// The settings.
         settings: Value,
     },
-    /// Removes an adapter, as the owner of its VF with that token if one is given.
+    /// Removes an adapter, with the token of its VF's owner if given.
     Remove {
-        /// Its name.
+        /// Name of the adapter.
         name: String,
         /// The token.
         owner: Option<u64>,
     },
-    /// Has each function a representor on the host, which is a station of that name (`p0`,
-    /// `pf0vf2`), or the NIC its own bridge again.
+    /// Enters or leaves switchdev mode. In it, each function has a representor on the host, a
+    /// station of that name (`p0`, `pf0vf2`).
     Switchdev(bool),
-    /// Applies the state that is in force once more.
-    Again,
+    /// Applies the current state once more.
+    Reapply,
 }
 
-/// Why a manager did not do what it was asked for.
+/// Error of a request that the manager rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The field it is about, if any.
+pub struct Rejection {
+    /// Path of the rejected field, or empty.
     pub field: String,
     /// Its value.
     pub value: String,
-    /// What is wrong.
+    /// Error.
     pub error: String,
-    /// What is allowed.
+    /// Allowed values.
     pub allowed: String,
 }
 
-impl Refusal {
-    /// The refusal in one line.
+impl Rejection {
+    /// The error in one line.
     pub fn text(&self) -> String {
-        let Refusal { field, value, error, allowed } = self;
+        let Rejection { field, value, error, allowed } = self;
         let colon = if field.is_empty() { "" } else { ": " };
         let space = if value.is_empty() { "" } else { " " };
         let then = if allowed.is_empty() { "" } else { "; " };
@@ -175,131 +175,129 @@ impl Refusal {
     }
 }
 
-/// How a manager ends.
+/// Stop mode of a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// As it does when it is asked to.
-    Asked,
-    /// By kill -9.
+pub enum ManagerStop {
+    /// Regular shutdown.
+    Graceful,
+    /// SIGKILL.
     Killed,
 }
 
-/// How a guest ends.
+/// Stop mode of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
-    /// Its driver stops first.
+pub enum GuestStop {
+    /// The driver stops first.
     Orderly,
-    /// Its process is gone.
+    /// The process is killed.
     Killed,
 }
 
-/// What a guest reads of its adapter before it sends.
+/// Configuration that a guest reads of its adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GuestView {
-    /// The address that it is to use.
+pub struct GuestConfig {
+    /// Address of the adapter.
     pub mac: Mac,
-    /// Whether it has a link.
+    /// Link state.
     pub link_up: bool,
 }
 
-/// A NIC under test. An error is one of the test bed; what the NIC answers is a value.
+/// A NIC under test. Errors are those of the test bed; the NIC's answers are values.
 pub trait Subject {
-    /// What it is, for people.
+    /// Name for messages.
     fn name(&self) -> String;
 
-    /// Why it cannot do that; nothing if it can.
+    /// Reason why a capability is missing; `None` if it is there.
     fn lacks(&self, what: Capability) -> Option<String>;
 
-    /// Ends whatever was before, and begins anew with this NIC, without adapters or settings of
-    /// VFs.
+    /// Ends the previous test and creates this NIC, without adapters or VF settings.
     ///
     /// # Errors
-    /// There is no such NIC.
-    fn begin(&mut self, setup: &Setup) -> Result<()>;
+    /// The NIC cannot be created.
+    fn begin(&mut self, setup: &NicSetup) -> Result<()>;
 
-    /// Asks the manager for a change.
+    /// Requests a change from the manager.
     ///
     /// # Errors
-    /// It did not answer, or failed over it.
-    fn change(&mut self, change: &Change) -> Result<Result<(), Refusal>>;
+    /// No answer, or an internal error.
+    fn change(&mut self, change: &ManagerRequest) -> Result<Result<(), Rejection>>;
 
-    /// The state document, with every setting that was asked for.
+    /// State document with every requested setting.
     ///
     /// # Errors
-    /// The manager did not answer.
+    /// No answer.
     fn document(&mut self) -> Result<Value>;
 
-    /// What is in force, and who owns which VF, by `NIC/vfN`.
+    /// State in force, and VF owners by `NIC/vfN`.
     ///
     /// # Errors
-    /// The manager did not answer.
+    /// No answer.
     fn in_force(&mut self) -> Result<InForce>;
 
-    /// The name of the NIC in [`in_force`](Self::in_force) and [`document`](Self::document).
+    /// Name of the NIC in [`in_force`](Self::in_force) and [`document`](Self::document).
     fn nic(&self) -> String;
 
-    /// The counters of every adapter and of the wire, by their names, as the host reads them.
+    /// Counters of every adapter and of the wire, by name, as the host reads them.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The counters cannot be read.
     fn counters(&mut self) -> Result<Vec<(String, PortStats)>>;
 
-    /// Ends the manager.
+    /// Stops the manager.
     ///
     /// # Errors
-    /// It does not end.
-    fn end_manager(&mut self, how: End) -> Result<()>;
+    /// The manager does not stop.
+    fn stop_manager(&mut self, how: ManagerStop) -> Result<()>;
 
-    /// Starts it again, and waits until it answers.
+    /// Restarts the manager, and waits until it answers.
     ///
     /// # Errors
-    /// It does not start.
+    /// The manager does not start.
     fn start_manager(&mut self) -> Result<()>;
 
-    /// Attaches a guest to its adapter, or the wire. One that has been attached before comes back
-    /// as it was: with its memory, and the frames that it posted.
+    /// Attaches a guest to its adapter, or the wire. A guest that was attached before keeps its
+    /// memory and its posted frames.
     ///
     /// # Errors
-    /// It cannot attach.
+    /// The station cannot attach.
     fn attach(&mut self, station: &str) -> Result<()>;
 
-    /// Ends a guest.
+    /// Stops a guest.
     ///
     /// # Errors
-    /// There is none.
-    fn leave(&mut self, station: &str, how: Leave) -> Result<()>;
+    /// There is no such guest.
+    fn leave(&mut self, station: &str, how: GuestStop) -> Result<()>;
 
-    /// Whether a guest's attachment has held since [`attach`](Self::attach).
+    /// `true` if a guest's attachment has held since [`attach`](Self::attach).
     fn is_attached(&mut self, station: &str) -> bool;
 
-    /// What a guest reads of its adapter.
+    /// Configuration that a guest reads of its adapter.
     ///
     /// # Errors
-    /// It is not attached.
-    fn view(&mut self, station: &str) -> Result<GuestView>;
+    /// The guest is not attached.
+    fn view(&mut self, station: &str) -> Result<GuestConfig>;
 
-    /// Has a guest, or the wire, send frames; a guest that is not attached posts them for later.
+    /// Sends frames from a guest or the wire; a detached guest posts them for later.
     ///
     /// # Errors
-    /// There is no such guest, or it cannot hold as many.
+    /// There is no such guest, or its ring is full.
     fn send(&mut self, station: &str, frames: &[Vec<u8>]) -> Result<()>;
 
-    /// Waits until the NIC has done with every frame that was sent: each has arrived, or never
-    /// will.
+    /// Waits until the NIC has processed every sent frame: each has arrived, or never will.
     ///
     /// # Errors
-    /// It does not within seconds.
+    /// Frames are still in flight after some seconds.
     fn settle(&mut self) -> Result<()>;
 
-    /// The frames that have arrived since this was last called, as (station, frames).
+    /// Frames that arrived since the last call, as (station, frames).
     ///
     /// # Errors
-    /// What arrived is damaged.
+    /// A frame is damaged.
     fn take(&mut self) -> Result<Vec<(String, Vec<Vec<u8>>)>>;
 
-    /// The devices of the machine that the NIC and its manager use, as paths.
+    /// Paths of the devices that the NIC and its manager use.
     ///
     /// # Errors
-    /// That cannot be told.
+    /// The devices cannot be listed.
     fn devices(&mut self) -> Result<Vec<String>>;
 }

@@ -1,4 +1,4 @@
-//! The catalogue: names, threads, and that the documentation has each of them.
+//! Catalogue: unique names, threads, and an entry in the documentation for each test.
 
 use std::collections::BTreeSet;
 

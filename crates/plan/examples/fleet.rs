@@ -1,6 +1,6 @@
-//! Prints a fleet of 10 000 guests for `shunt plan fleet`, always the same one:
-//! `cargo run --release -p shunt-plan --example fleet -- KINDS HOSTS > fleet.toml`, with so many
-//! kinds of chains and so many hosts.
+//! Prints a reproducible fleet of 10 000 guests for `shunt plan fleet`:
+//! `cargo run --release -p shunt-plan --example fleet -- KINDS HOSTS > fleet.toml`.
+//! KINDS is the number of chain kinds, HOSTS the number of hosts.
 
 use report::statistics::random::Random;
 
@@ -30,7 +30,7 @@ fn main() {
         if services == 0 {
             break;
         }
-        // What is left is divided among the kinds that are left.
+        // Divides the remaining guests among the remaining kinds.
         let guests = (left / (kinds - kind)).max(services);
         let count = guests / services;
         left -= count * services;

@@ -1,58 +1,58 @@
-//! What a NIC and its driver exchange over PCIe for each frame.
+//! PCIe transactions between NIC and driver for each frame.
 //!
 //! # Model
 //! To send: the host writes the tail pointer, the device reads the descriptor and the data, writes
 //! the descriptor back, may interrupt, and the host may read the head pointer. To receive: the host
 //! writes the tail pointer behind free buffers, the device reads their descriptors, writes the
-//! data, writes the descriptor back, may interrupt, and the host may read the head. Each of these
-//! is done once for so many frames ([`Batches`]). Frames are in memory without their FCS.
+//! data, writes the descriptor back, may interrupt, and the host may read the head. Each step
+//! serves a batch of frames ([`Batches`]). FrameMix are in memory without their FCS.
 //!
 //! # Sources
 //! Intel 82599 datasheet 1.9.1, 1.9.2, 7.1.6, 7.1.7, 7.2.1.2 and 7.2.3; pcie-bench (Neugebauer et
-//! al., SIGCOMM 2018), whose published program counts the same. It loses what it has counted for
-//! reading receive descriptors (an assignment where an addition is meant); this does not.
+//! al., SIGCOMM 2018), whose published program counts the same. That program drops the cost of
+//! reading receive descriptors (an assignment in place of an addition); this one counts it.
 
 use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
-use crate::frames::Frames;
-use crate::pcie::Link;
+use crate::frames::FrameMix;
+use crate::pcie::PcieLink;
 use crate::units::Bytes;
 
-/// The FCS, in bytes: on the wire only.
+/// FCS in bytes; present on the wire only.
 pub const FCS: f64 = 4.0;
-/// Descriptors of all kinds, in bytes.
+/// Size of any descriptor, in bytes.
 const DESCRIPTOR: f64 = 16.0;
-/// Pointers and the data of an interrupt message, in bytes.
+/// Size of a pointer write, and of an interrupt message's data, in bytes.
 const POINTER: f64 = 4.0;
 
-/// For how many frames each step is done once; 0: never.
+/// Frames for each occurrence of a step; 0: the step never happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batches {
-    /// The host's write of the transmit tail.
+    /// Host's write of the transmit tail.
     pub transmit_tail: u16,
-    /// The device's read of transmit descriptors.
+    /// Device's read of transmit descriptors.
     pub transmit_fetch: u16,
-    /// The device's write-back of transmit descriptors; 0 where it reports in another way.
+    /// Device's write-back of transmit descriptors; 0 if it reports completion in another way.
     pub transmit_write_back: u16,
-    /// The host's read of the transmit head.
+    /// Host's read of the transmit head.
     pub transmit_head: u16,
-    /// The host's write of the receive tail.
+    /// Host's write of the receive tail.
     pub receive_tail: u16,
-    /// The device's read of receive descriptors.
+    /// Device's read of receive descriptors.
     pub receive_fetch: u16,
-    /// The device's write-back of receive descriptors.
+    /// Device's write-back of receive descriptors.
     pub receive_write_back: u16,
-    /// The host's read of the receive head.
+    /// Host's read of the receive head.
     pub receive_head: u16,
     /// Interrupts, each way.
     pub interrupt: u16,
 }
 
 impl Batches {
-    /// A device that batches nothing.
+    /// Device without batching.
     pub const SIMPLE: Self = Self {
         transmit_tail: 1,
         transmit_fetch: 1,
@@ -65,7 +65,7 @@ impl Batches {
         interrupt: 1,
     };
 
-    /// An 82599 with Linux's driver.
+    /// 82599 with the Linux driver.
     pub const KERNEL: Self = Self {
         transmit_tail: 1,
         transmit_fetch: 40,
@@ -78,7 +78,7 @@ impl Batches {
         interrupt: 32,
     };
 
-    /// An 82599 with a polling driver, such as DPDK's.
+    /// 82599 with a polling driver, such as DPDK's.
     pub const POLLING: Self =
         Self { transmit_tail: 32, transmit_head: 0, receive_head: 0, interrupt: 0, ..Self::KERNEL };
 }
@@ -100,15 +100,15 @@ impl Add for Crossing {
     }
 }
 
-/// What a frame of a mix costs on average.
-pub fn mean(frames: &Frames, each: impl Fn(f64) -> Crossing) -> Crossing {
+/// Mean cost of a frame of a mix.
+pub fn mean(frames: &FrameMix, each: impl Fn(f64) -> Crossing) -> Crossing {
     Crossing {
         up: frames.mean(|bytes| each(bytes).up),
         down: frames.mean(|bytes| each(bytes).down),
     }
 }
 
-/// `step` once for `batch` frames, as a share of each.
+/// Cost of `step` for each frame, if it is done once for `batch` frames.
 fn each(batch: u16, step: impl FnOnce(f64) -> Bytes) -> Bytes {
     match batch {
         0 => Bytes(0.0),
@@ -116,8 +116,8 @@ fn each(batch: u16, step: impl FnOnce(f64) -> Bytes) -> Bytes {
     }
 }
 
-/// What a frame of `frame` bytes, FCS counted, costs on its way from the host.
-pub fn transmit(link: &Link, batches: &Batches, frame: f64) -> Crossing {
+/// Cost of sending a frame of `frame` bytes, FCS included.
+pub fn transmit(link: &PcieLink, batches: &Batches, frame: f64) -> Crossing {
     let data = frame - FCS;
     let descriptors = |n: f64| n * DESCRIPTOR;
     let tail = each(batches.transmit_tail, |_| link.write(POINTER));
@@ -132,8 +132,8 @@ pub fn transmit(link: &Link, batches: &Batches, frame: f64) -> Crossing {
     }
 }
 
-/// What a frame of `frame` bytes, FCS counted, costs on its way to the host.
-pub fn receive(link: &Link, batches: &Batches, frame: f64) -> Crossing {
+/// Cost of receiving a frame of `frame` bytes, FCS included.
+pub fn receive(link: &PcieLink, batches: &Batches, frame: f64) -> Crossing {
     let data = frame - FCS;
     let descriptors = |n: f64| n * DESCRIPTOR;
     let tail = each(batches.receive_tail, |_| link.write(POINTER));
@@ -148,8 +148,8 @@ pub fn receive(link: &Link, batches: &Batches, frame: f64) -> Crossing {
     }
 }
 
-/// The host's read of a pointer of the device's: the request goes down, the data up.
-fn head_read(link: &Link, batch: u16) -> Crossing {
+/// Host's read of a device pointer: the request goes down, the data up.
+fn head_read(link: &PcieLink, batch: u16) -> Crossing {
     Crossing {
         up: each(batch, |_| link.completions(POINTER)),
         down: each(batch, |_| link.read_requests(POINTER)),
@@ -160,9 +160,9 @@ fn head_read(link: &Link, batch: u16) -> Crossing {
 mod tests {
     use super::*;
 
-    /// Gbit/s each way without FCS, which pcie-bench's program (github.com/pcie-bench/pcie-model)
-    /// prints with its one defect mended, at Gen3 x8, MPS 256, MRRS 512: of a device that batches
-    /// nothing, the 82599 with Linux's driver, and with a polling one.
+    /// Gbit/s each way without FCS, as printed by pcie-bench's program
+    /// (github.com/pcie-bench/pcie-model) with its one defect fixed. Gen3 x8, MPS 256, MRRS 512:
+    /// unbatched device, 82599 with the Linux driver, 82599 with a polling driver.
     const PUBLISHED: [(f64, [f64; 3]); 6] = [
         (64.0, [11.577, 15.719, 18.070]),
         (128.0, [19.719, 25.189, 28.016]),
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_terms_are_those_of_pcie_bench() {
-        let link = Link { generation: 3, lanes: 8, max_payload: 256, max_read_request: 512 };
+        let link = PcieLink { generation: 3, lanes: 8, max_payload: 256, max_read_request: 512 };
         for (frame, expected) in PUBLISHED {
             let kinds = [Batches::SIMPLE, Batches::KERNEL, Batches::POLLING];
             for (batches, expected) in kinds.iter().zip(expected) {

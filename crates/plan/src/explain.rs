@@ -1,15 +1,15 @@
-//! A drawing of where a frame's bytes and cycles go, as SVG.
+//! SVG drawing of a frame's bytes and cycles along a chain.
 //!
-//! One panel for each path: the wire, the NIC, the host and the guests of a chain from left to
-//! right, the frame's way as a line, and each crossing of PCIe with its number. Beneath, what the
-//! frame took on its whole way as bars, of the same scale in all panels: bytes on PCIe, of the
-//! frame itself and of all else; cycles of the switch, of copies and of all else; cycles of guests.
+//! There is one panel for each path. It shows the wire, the NIC, the host and the guests of the
+//! chain from left to right, the frame's route as a line, and each PCIe crossing with its number.
+//! Bars below show the cost of the whole route, on one scale for all panels: bytes on PCIe (frame
+//! and overhead), cycles of the switch (copies and the rest), cycles of guests.
 
 use std::fmt::Write;
 
 use crate::dma::FCS;
-use crate::frames::Frames;
-use crate::load::{self, Guests, Load};
+use crate::frames::FrameMix;
+use crate::load::{self, Guests, MachineLoad};
 use crate::machine::{Host, Machine};
 use crate::predict::{PathKind, Pattern, Scenario, ScenarioError, predict};
 use crate::units::{Bytes, FrameRate};
@@ -17,13 +17,13 @@ use crate::units::{Bytes, FrameRate};
 const WIDTH: f64 = 900.0;
 const PANEL: f64 = 390.0;
 const LEFT: f64 = 130.0;
-/// Heights of what a frame passes, from the top of a panel.
+/// Heights of the layers, from the top of a panel.
 const WIRE: f64 = 60.0;
 const NIC: f64 = 100.0;
 const PCIE: f64 = 140.0;
 const SWITCH: f64 = 180.0;
 const GUEST: f64 = 230.0;
-/// The first bar, the way to the next, its height, and the longest.
+/// Top of the first bar, distance between bars, height of a bar, and length of the longest bar.
 const BARS: f64 = 275.0;
 const NEXT_BAR: f64 = 22.0;
 const BAR: f64 = 14.0;
@@ -32,52 +32,51 @@ const LONGEST: f64 = 400.0;
 const STYLE: &str = "\
 text{font:13px sans-serif;fill:#222}.title{font-size:16px;font-weight:bold}.small{font-size:11px;fill:#555}\
 .layer{stroke:#ccc;stroke-width:1}.pcie{stroke:#b45309;stroke-width:1.5;stroke-dasharray:6 4}\
-.guest{fill:#e5e7eb;stroke:#6b7280}.way{fill:none;stroke:#1d4ed8;stroke-width:2;stroke-linejoin:round}\
+.guest{fill:#e5e7eb;stroke:#6b7280}.cost{fill:none;stroke:#1d4ed8;stroke-width:2;stroke-linejoin:round}\
 .a{fill:#1d4ed8}.b{fill:#93c5fd}.c{fill:#0f766e}.d{fill:#5eead4}.e{fill:#9ca3af}.cross{fill:#b45309}.number{fill:#fff;font-size:10px;text-anchor:middle}.mid{text-anchor:middle}\
 @media(prefers-color-scheme:dark){svg{background:#111}text{fill:#eee}.small{fill:#aaa}.layer{stroke:#444}\
-.guest{fill:#333;stroke:#999}.way{stroke:#93c5fd}}";
+.guest{fill:#333;stroke:#999}.cost{stroke:#93c5fd}}";
 
-/// What a frame takes on its way through a whole chain.
+/// Cost of a frame on its route through a whole chain.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Way {
-    /// How often it crosses PCIe.
+pub struct PathCost {
+    /// Number of PCIe crossings.
     pub crossings: u32,
     /// Bytes on PCIe from the NIC to the host.
     pub up: f64,
     /// Bytes on PCIe from the host to the NIC.
     pub down: f64,
-    /// Bytes of the frame itself among them, each way.
+    /// Bytes of the frame itself among them, in each direction.
     pub frame: f64,
     /// Cycles of the switch's threads.
     pub switch_cycles: f64,
-    /// Cycles of copies among them.
+    /// Cycles for copies, part of `switch_cycles`.
     pub copy_cycles: f64,
     /// Cycles of guests.
     pub guest_cycles: f64,
 }
 
-/// What a frame of `frames` takes on a path through a chain of so many guests, from the wire to the
-/// wire.
+/// Cost of a frame of `frames` through a chain of `guests` guests, from the wire to the wire.
 ///
 /// # Errors
-/// There is no such chain.
-pub fn way(
+/// The scenario is impossible.
+pub fn path_cost(
     machine: &Machine,
     path: PathKind,
     guests: u32,
-    frames: &Frames,
-) -> Result<Way, ScenarioError> {
+    frames: &FrameMix,
+) -> Result<PathCost, ScenarioError> {
     let pattern = Pattern::NorthSouth;
-    // The same checks as of a scenario.
+    // Applies the checks of a scenario.
     predict(machine, &Scenario { pattern, path, frames: frames.clone(), guests, cores_each: 1.0 })?;
     let each = Guests { count: 1, cores_each: 1.0, cycles: None };
     let paths = (0..guests).map(|_| [path; 2]);
-    let (company, hops) = load::chain(each, paths, FrameRate(1.0), frames);
-    let load = Load::of(machine, &company, &hops);
-    let without_copies = Load::of(&without_copies(machine), &company, &hops);
+    let (guest_set, hops) = load::chain(each, paths, FrameRate(1.0), frames);
+    let load = MachineLoad::of(machine, &guest_set, &hops);
+    let without_copies = MachineLoad::of(&without_copies(machine), &guest_set, &hops);
     let clock = machine.host.clock().0;
     let crossings = crossings(machine, path, guests);
-    Ok(Way {
+    Ok(PathCost {
         crossings,
         up: load.up.0 / 8.0,
         down: load.down.0 / 8.0,
@@ -88,7 +87,7 @@ pub fn way(
     })
 }
 
-/// The same machine, if bytes were copied at no cost.
+/// The same machine with copies at no cost.
 fn without_copies(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
     let Host { switch, soft_nic, kernel, .. } = &mut machine.host;
@@ -106,48 +105,49 @@ fn crossings(machine: &Machine, path: PathKind, guests: u32) -> u32 {
     }
 }
 
-/// Draws a chain of so many guests on paths `vf` and `vhost`.
+/// Draws a chain of `guests` guests on paths `vf` and `vhost`.
 ///
 /// # Errors
-/// There is no such chain.
-pub fn draw(machine: &Machine, guests: u32, frames: &Frames) -> Result<String, ScenarioError> {
-    // A card with too few functions has no panel of its own.
+/// The scenario is impossible.
+pub fn draw(machine: &Machine, guests: u32, frames: &FrameMix) -> Result<String, ScenarioError> {
+    // A card with too few VFs gets no panel.
     let paths = [PathKind::Vf, PathKind::Vhost].into_iter();
     let paths = paths.filter(|path| *path != PathKind::Vf || guests <= machine.vfs());
-    let ways = paths.map(|path| way(machine, path, guests, frames).map(|way| (path, way)));
-    let ways = ways.collect::<Result<Vec<_>, _>>()?;
-    let height = PANEL * ways.len() as f64;
-    let most = |of: fn(&Way) -> f64| ways.iter().map(|(_, way)| of(way)).fold(0.0, f64::max);
-    let scale = Scale {
-        bytes: most(|way| way.up.max(way.down)),
-        cycles: most(|way| way.switch_cycles.max(way.guest_cycles)),
+    let costs = paths.map(|path| path_cost(machine, path, guests, frames).map(|cost| (path, cost)));
+    let costs = costs.collect::<Result<Vec<_>, _>>()?;
+    let height = PANEL * costs.len() as f64;
+    let most =
+        |of: fn(&PathCost) -> f64| costs.iter().map(|(_, cost)| of(cost)).fold(0.0, f64::max);
+    let scale = BarScale {
+        bytes: most(|cost| cost.up.max(cost.down)),
+        cycles: most(|cost| cost.switch_cycles.max(cost.guest_cycles)),
     };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n\
          <title>A chain of {guests} guests, {frames}: where bytes and cycles go</title>\n<style>{STYLE}</style>\n"
     );
-    for (number, (path, way)) in ways.into_iter().enumerate() {
+    for (number, (path, cost)) in costs.into_iter().enumerate() {
         let top = PANEL * number as f64;
         // Writing to a string does not fail.
         let _ = writeln!(svg, "<g transform=\"translate(0 {top})\">");
-        panel(&mut svg, path, guests, &way);
-        bars(&mut svg, &way, &scale);
+        panel(&mut svg, path, guests, &cost);
+        bars(&mut svg, &cost, &scale);
         svg += "</g>\n";
     }
     svg += "</svg>\n";
     Ok(svg)
 }
 
-fn panel(svg: &mut String, path: PathKind, guests: u32, way: &Way) {
+fn panel(svg: &mut String, path: PathKind, guests: u32, cost: &PathCost) {
     let name = match path {
-        PathKind::Vf if way.crossings == 0 => "the software NIC",
+        PathKind::Vf if cost.crossings == 0 => "the software NIC",
         PathKind::Vf => "virtual functions",
         PathKind::Vhost | PathKind::Virtio => "the switch",
     };
     let _ = writeln!(
         svg,
         "<text class=\"title\" x=\"20\" y=\"30\">path {path}: {name}, {} crossings of PCIe</text>",
-        way.crossings
+        cost.crossings
     );
     for (y, name) in [(WIRE, "wire"), (NIC, "NIC"), (SWITCH, "switch"), (GUEST, "guests")] {
         let _ = writeln!(
@@ -163,12 +163,12 @@ fn panel(svg: &mut String, path: PathKind, guests: u32, way: &Way) {
         PCIE + 4.0,
         WIDTH - 20.0
     );
-    let is_card = path == PathKind::Vf && way.crossings > 0;
-    let points = line(is_card, guests);
+    let is_card = path == PathKind::Vf && cost.crossings > 0;
+    let points = route_points(is_card, guests);
     let text: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let _ = writeln!(svg, "<polyline class=\"way\" points=\"{}\"/>", text.join(" "));
     for guest in 0..guests {
-        let x = place(guest, guests);
+        let x = guest_x(guest, guests);
         let _ = writeln!(
             svg,
             "<rect class=\"guest\" x=\"{:.1}\" y=\"{GUEST}\" width=\"36\" height=\"26\" rx=\"4\"/>\
@@ -179,7 +179,7 @@ fn panel(svg: &mut String, path: PathKind, guests: u32, way: &Way) {
         );
     }
     let mut number = 0;
-    for pair in points.windows(2).filter(|_| way.crossings > 0) {
+    for pair in points.windows(2).filter(|_| cost.crossings > 0) {
         let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
         if (y1 - PCIE) * (y2 - PCIE) < 0.0 {
             number += 1;
@@ -194,15 +194,15 @@ fn panel(svg: &mut String, path: PathKind, guests: u32, way: &Way) {
     }
 }
 
-/// What the longest bars stand for.
-struct Scale {
+/// Values of the longest bars.
+struct BarScale {
     bytes: f64,
     cycles: f64,
 }
 
-/// What the frame took, as bars.
-fn bars(svg: &mut String, way: &Way, scale: &Scale) {
-    let &Way { up, down, frame, switch_cycles, copy_cycles, guest_cycles, .. } = way;
+/// Draws the cost of a frame as bars.
+fn bars(svg: &mut String, cost: &PathCost, scale: &BarScale) {
+    let &PathCost { up, down, frame, switch_cycles, copy_cycles, guest_cycles, .. } = cost;
     let bytes = |all: f64| {
         let text = format!("{all:.0} bytes: {frame:.0} of the frame, {:.0} besides", all - frame);
         ([("a", frame), ("b", all - frame)], scale.bytes, text)
@@ -237,20 +237,20 @@ fn bars(svg: &mut String, way: &Way, scale: &Scale) {
     }
 }
 
-/// Where a guest is drawn.
-fn place(guest: u32, guests: u32) -> f64 {
+/// Horizontal centre of a guest.
+fn guest_x(guest: u32, guests: u32) -> f64 {
     let step = (WIDTH - 20.0 - LEFT) / f64::from(guests);
     LEFT + step * (f64::from(guest) + 0.5)
 }
 
-/// The frame's way: it turns at the card, or at the switch.
-fn line(is_card: bool, guests: u32) -> Vec<(f64, f64)> {
+/// Points of the frame's route, which turns at the card or at the switch.
+fn route_points(is_card: bool, guests: u32) -> Vec<(f64, f64)> {
     let half = (WIDTH - 20.0 - LEFT) / f64::from(guests) / 4.0;
     let turn = if is_card { NIC } else { SWITCH };
-    let (first, last) = (place(0, guests), place(guests - 1, guests));
+    let (first, last) = (guest_x(0, guests), guest_x(guests - 1, guests));
     let mut points = vec![(first - half, WIRE), (first - half, NIC)];
     for guest in 0..guests {
-        let x = place(guest, guests);
+        let x = guest_x(guest, guests);
         let aside = half.min(14.0);
         points.extend([(x - half, turn), (x - aside, GUEST), (x + aside, GUEST), (x + half, turn)]);
     }
@@ -267,11 +267,11 @@ mod tests {
     #[test]
     fn a_chain_of_six_crosses_pcie_twelve_times_on_functions_and_twice_on_the_switch() {
         let machine = testbed().unwrap();
-        let frames = Frames::of(1518).unwrap();
-        let vf = way(&machine, PathKind::Vf, 6, &frames).unwrap();
-        let vhost = way(&machine, PathKind::Vhost, 6, &frames).unwrap();
+        let frames = FrameMix::of(1518).unwrap();
+        let vf = path_cost(&machine, PathKind::Vf, 6, &frames).unwrap();
+        let vhost = path_cost(&machine, PathKind::Vhost, 6, &frames).unwrap();
         assert_eq!((vf.crossings, vhost.crossings), (12, 2));
-        // A hop between functions costs as much as a frame in and one out.
+        // A hop between VFs costs as much as one frame in and one frame out.
         assert!((vf.up / vhost.up - 6.0).abs() < 0.01 && (vf.down / vhost.down - 6.0).abs() < 0.01);
         assert_eq!((vf.switch_cycles, vf.frame), (0.0, 6.0 * 1514.0));
         assert!(vf.frame < vf.up && vhost.copy_cycles < vhost.switch_cycles);
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn there_is_no_drawing_of_nobody() {
         let machine = testbed().unwrap();
-        let frames = Frames::of(64).unwrap();
+        let frames = FrameMix::of(64).unwrap();
         assert!(draw(&machine, 0, &frames).is_err());
     }
 }

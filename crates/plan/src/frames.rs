@@ -1,33 +1,33 @@
-//! Sizes of frames: one size, or a mix.
+//! Frame sizes: one size, or a mix.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::units::Bytes;
 
-/// The shortest and the longest frame that the model takes, in bytes, FCS counted.
+/// Valid frame sizes of the model, in bytes, FCS included.
 const SIZES: std::ops::RangeInclusive<u32> = 64..=9018;
 /// "Simple IMIX" as testers use it: 7 of 64, 4 of 570 and 1 of 1518 bytes.
 const IMIX: [(u32, f64); 3] = [(64, 7.0), (570, 4.0), (1518, 1.0)];
-/// Sizes that a mix may have.
+/// Maximum number of sizes in a mix.
 const KINDS_MAX: usize = 16;
 
-/// A mix of frame sizes, FCS counted, each with its share of the frames.
+/// A mix of frame sizes, FCS included, each with its share of the frames.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Frames(Vec<(f64, f64)>);
+pub struct FrameMix(Vec<(f64, f64)>);
 
-/// Why something is no mix of frames.
+/// Invalid frame mix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FramesError {
+pub enum FrameMixError {
     /// Neither a number nor a mix.
     #[error(
         "{0:?} is no frame size: give bytes with FCS (64 to 9018), `imix`, or sizes with shares as 64:7,1518:1"
     )]
     Form(String),
-    /// A size that no frame has.
+    /// Size out of range.
     #[error("frames of {0} bytes: 64 to 9018 are possible, FCS counted")]
     Size(u32),
-    /// Shares that are none.
+    /// Invalid shares.
     #[error("the shares in {0:?} must be above 0 and at most 1000000")]
     Share(String),
     /// Too many sizes.
@@ -35,28 +35,28 @@ pub enum FramesError {
     Many(usize),
 }
 
-impl Frames {
+impl FrameMix {
     /// Frames of one size.
     ///
     /// # Errors
-    /// [`FramesError::Size`].
-    pub fn of(bytes: u32) -> Result<Self, FramesError> {
+    /// [`FrameMixError::Size`].
+    pub fn of(bytes: u32) -> Result<Self, FrameMixError> {
         Self::mix([(bytes, 1.0)])
     }
 
-    fn mix(kinds: impl IntoIterator<Item = (u32, f64)>) -> Result<Self, FramesError> {
+    fn mix(kinds: impl IntoIterator<Item = (u32, f64)>) -> Result<Self, FrameMixError> {
         let kinds: Vec<_> = kinds.into_iter().collect();
         if kinds.len() > KINDS_MAX {
-            return Err(FramesError::Many(kinds.len()));
+            return Err(FrameMixError::Many(kinds.len()));
         }
         if let Some(&(size, _)) = kinds.iter().find(|(size, _)| !SIZES.contains(size)) {
-            return Err(FramesError::Size(size));
+            return Err(FrameMixError::Size(size));
         }
         let sum: f64 = kinds.iter().map(|(_, share)| share).sum();
         Ok(Self(kinds.into_iter().map(|(size, share)| (f64::from(size), share / sum)).collect()))
     }
 
-    /// What a frame costs on average, where one of so many bytes costs `cost`.
+    /// Mean cost of a frame, for a cost function of the size.
     pub fn mean<T>(&self, cost: impl Fn(f64) -> T) -> T
     where
         T: std::ops::Mul<f64, Output = T> + std::iter::Sum,
@@ -64,34 +64,34 @@ impl Frames {
         self.0.iter().map(|&(size, share)| cost(size) * share).sum()
     }
 
-    /// The mean size, FCS counted.
+    /// Mean size, FCS included.
     pub fn size(&self) -> Bytes {
         self.mean(Bytes)
     }
 }
 
-impl FromStr for Frames {
-    type Err = FramesError;
+impl FromStr for FrameMix {
+    type Err = FrameMixError;
 
-    fn from_str(text: &str) -> Result<Self, FramesError> {
+    fn from_str(text: &str) -> Result<Self, FrameMixError> {
         if text.eq_ignore_ascii_case("imix") {
             return Self::mix(IMIX);
         }
-        let form = || FramesError::Form(text.to_owned());
+        let form = || FrameMixError::Form(text.to_owned());
         let kind = |kind: &str| {
             let (size, share) = kind.split_once(':').unwrap_or((kind, "1"));
             let size = size.trim().parse().map_err(|_| form())?;
             let share: f64 = share.trim().parse().map_err(|_| form())?;
             match share > 0.0 && share <= 1e6 {
                 true => Ok((size, share)),
-                false => Err(FramesError::Share(text.to_owned())),
+                false => Err(FrameMixError::Share(text.to_owned())),
             }
         };
         Self::mix(text.split(',').map(kind).collect::<Result<Vec<_>, _>>()?)
     }
 }
 
-impl fmt::Display for Frames {
+impl fmt::Display for FrameMix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0[..] {
             [(size, _)] => write!(f, "{size} B"),
@@ -112,10 +112,13 @@ mod tests {
 
     #[test]
     fn sizes_and_mixes_are_read() {
-        assert_eq!("64".parse::<Frames>().unwrap(), Frames::of(64).unwrap());
-        let imix: Frames = "IMIX".parse().unwrap();
+        assert_eq!("64".parse::<FrameMix>().unwrap(), FrameMix::of(64).unwrap());
+        let imix: FrameMix = "IMIX".parse().unwrap();
         assert!((imix.size().0 - (64.0 * 7.0 + 570.0 * 4.0 + 1518.0) / 12.0).abs() < 1e-9);
-        assert_eq!("64:1, 1518:3".parse::<Frames>().unwrap().to_string(), "25 % 64 B, 75 % 1518 B");
+        assert_eq!(
+            "64:1, 1518:3".parse::<FrameMix>().unwrap().to_string(),
+            "25 % 64 B, 75 % 1518 B"
+        );
     }
 
     #[test]
@@ -130,9 +133,9 @@ mod tests {
             ("64:nan", "above 0"),
             ("64:1e300", "above 0"),
         ] {
-            let error = text.parse::<Frames>().unwrap_err().to_string();
+            let error = text.parse::<FrameMix>().unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
-        assert!(vec!["64"; 17].join(",").parse::<Frames>().is_err());
+        assert!(vec!["64"; 17].join(",").parse::<FrameMix>().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The planner: the model and its advice.
+//! Planner: a model of network paths, and advice from it.
 
 pub mod advise;
 pub mod dma;
@@ -11,9 +11,9 @@ pub mod load;
 pub mod machine;
 pub mod pcie;
 pub mod predict;
+mod range;
 pub mod units;
 pub mod validate;
-mod within;
 pub mod workload;
 
-pub use within::{CORES, ValueError};
+pub use range::{CORES, ValueError};

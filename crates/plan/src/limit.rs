@@ -1,36 +1,36 @@
-//! What can hold frames up.
+//! Limits of the data path, and the resources that they apply to.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A limit.
+/// Kind of limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// The wire.
+    /// Line rate of the wire.
     Line,
     /// PCIe from the NIC to the host.
     PcieUp,
     /// PCIe from the host to the NIC.
     PcieDown,
-    /// Frames a second that the NIC can do.
+    /// Frames per second of the NIC.
     NicPps,
-    /// Bits a second within the NIC.
+    /// Bits per second within the NIC.
     NicInternal,
-    /// A function's queue pair.
+    /// Queue pair of a function.
     NicQueue,
-    /// The thread of the switch that polls a guest's port.
+    /// Switch thread that polls a guest's port.
     GuestPort,
-    /// The thread of the switch that polls the port to the NIC.
+    /// Switch thread that polls the port to the NIC.
     WirePort,
-    /// The receive queue of the port to the NIC.
+    /// Receive queue of the port to the NIC.
     WireQueue,
     /// All threads of the switch.
     SwitchCpu,
-    /// Guests' cores.
+    /// Cores of guests.
     GuestCpu,
-    /// The memory.
+    /// Memory bandwidth.
     Memory,
 }
 
@@ -53,26 +53,26 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Whose a resource is.
+/// Traffic that a resource serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Owner {
-    /// All traffic's.
+pub enum Scope {
+    /// All traffic.
     All,
-    /// That of frames that come in.
+    /// Frames from the wire.
     In,
-    /// That of frames that go out.
+    /// Frames to the wire.
     Out,
-    /// A party's own.
-    Party(usize),
-    /// Some guests' own.
+    /// One adapter group.
+    Adapters(usize),
+    /// One kind of guests.
     Guests(usize),
 }
 
-/// A limit, and whose it is.
+/// A limit, and the traffic it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resource {
     /// The limit.
     pub limit: Limit,
-    /// Whose it is.
-    pub of: Owner,
+    /// Traffic that it applies to.
+    pub scope: Scope,
 }

@@ -1,16 +1,15 @@
-//! What traffic uses of a machine.
+//! Use of a machine's resources by traffic.
 //!
 //! # Model
-//! Traffic is a set of *hops*: so many frames a second from one *end* to another, an end being the
-//! wire or a *party*: the adapters that guests of one kind have for one purpose, all on one path.
-//! Each hop uses some of the *resources*: of each, [`Load`] sums up the share that is taken, 1
-//! being all of it. What is taken by more than 1 is too much, and the resource of which most is
-//! taken is the one that binds. What a guest's core and a function's queue pair have of a frame
-//! that is taken in and sent on is counted by halves: one for who sends, one for who receives.
+//! Traffic is a set of *hops*: a frame rate from one end to another. An end is the wire or an
+//! *adapter group*: the adapters that guests of one kind have for one purpose, all on one path.
+//! [`MachineLoad`] sums the used share of every resource over all hops. A share above 1 is
+//! overload; the fullest resource is the bottleneck. Forwarding a frame costs a guest's core and a
+//! function's queue pair one half for receiving it and one half for sending it.
 //!
-//! Frames come by the wire in bursts. A burst of `b` is divided among `sum(1 - (1 - p)^b)` guests,
-//! where `p` is each one's part of what comes by the wire, and they send on what they got at once:
-//! each ring on the way is begun with as often.
+//! Frames come from the wire in bursts. A burst of `b` splits among `sum(1 - (1 - p)^b)` guests,
+//! with `p` each guest's share of the traffic from the wire. Guests send on what they got at once,
+//! so every ring along the route starts as often.
 //!
 //! | hop | PCIe, NIC | threads of the switch |
 //! |---|---|---|
@@ -27,151 +26,154 @@
 
 use std::collections::BTreeMap;
 
+use report::results::PathKind;
+
 use crate::dma::{self, Crossing, FCS};
-use crate::frames::Frames;
-use crate::limit::{Limit, Owner, Resource};
+use crate::frames::FrameMix;
+use crate::limit::{Limit, Resource, Scope};
 use crate::machine::{Costs, Host, Machine, Polling};
-use crate::predict::PathKind;
 use crate::units::{BitRate, Bytes, Cycles, FrameRate, Seconds};
 
-/// The part of a frame that is taken in and sent on that each of both counts for.
+/// Share of a forwarded frame's cost that counts for receiving, and for sending.
 const HALF: f64 = 0.5;
 /// Preamble and gap between frames, in bytes.
 const GAP: f64 = 20.0;
 
-/// Guests that are alike.
+/// Equal guests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guests {
-    /// How many.
+    /// Number of guests.
     pub count: u32,
-    /// Cores of each.
+    /// Cores of each guest.
     pub cores_each: f64,
-    /// Cycles for which a core of theirs has a frame that it takes in and sends on; the host's
-    /// figures, if none.
+    /// Guest cycles to receive and send on a frame; `None`: the host's figures.
     pub cycles: Option<f64>,
 }
 
-/// An adapter of each of some guests.
+/// One adapter of each guest of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Party {
-    /// Its path.
+pub struct AdapterGroup {
+    /// Path of the adapters.
     pub path: PathKind,
-    /// The number of those guests.
-    pub of: usize,
+    /// Index of the guests in [`GuestSet::guests`].
+    pub guests: usize,
 }
 
-/// What traffic is between.
+/// Guests and their adapters.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Company {
+pub struct GuestSet {
     /// The guests.
     pub guests: Vec<Guests>,
     /// Their adapters.
-    pub parties: Vec<Party>,
-    /// Among how many guests bursts by the wire are divided, if it is known; as the hops say, if
-    /// not.
+    pub adapters: Vec<AdapterGroup>,
+    /// Guests among which a burst from the wire splits; `None`: computed from the hops.
     pub receivers: Option<f64>,
 }
 
-impl Company {
+impl GuestSet {
     /// Guests with one adapter each.
     pub fn of(guests: Guests, path: PathKind) -> Self {
-        Self { guests: vec![guests], parties: vec![Party { path, of: 0 }], receivers: None }
+        Self {
+            guests: vec![guests],
+            adapters: vec![AdapterGroup { path, guests: 0 }],
+            receivers: None,
+        }
     }
 
-    /// How many guests a party is.
-    fn count(&self, party: usize) -> f64 {
-        f64::from(self.guests[self.parties[party].of].count)
+    /// Number of guests of an adapter group.
+    fn count(&self, group: usize) -> f64 {
+        f64::from(self.guests[self.adapters[group].guests].count)
     }
 }
 
-/// Where a hop begins or ends.
+/// End of a hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum FlowEnd {
     /// The wire.
     Wire,
-    /// The party of that number.
-    Party(usize),
+    /// Adapter group, by index.
+    Adapters(usize),
 }
 
 /// Frames from one end to another.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hop {
-    /// Where they come from.
-    pub from: End,
-    /// Where they go.
-    pub to: End,
-    /// How many, all guests of a party together.
+pub struct FlowHop {
+    /// Sender.
+    pub from: FlowEnd,
+    /// Receiver.
+    pub to: FlowEnd,
+    /// Frame rate, summed over the guests of a group.
     pub rate: FrameRate,
-    /// Their sizes.
-    pub frames: Frames,
-    /// Whether they came by the wire, on this hop or one before.
+    /// Frame sizes.
+    pub frames: FrameMix,
+    /// The frames came from the wire, on this hop or an earlier one.
     pub by_wire: bool,
 }
 
-/// A chain from the wire to the wire, of guests like this one: by the first of its paths frames
-/// come to each, by the second they leave; one adapter has both where they are the same.
+/// A chain of equal guests from the wire to the wire. Frames reach each guest by its first path and
+/// leave by its second; equal paths share one adapter.
 pub fn chain(
     each: Guests,
     paths: impl IntoIterator<Item = [PathKind; 2]>,
     rate: FrameRate,
-    frames: &Frames,
-) -> (Company, Vec<Hop>) {
-    let mut company = Company::default();
+    frames: &FrameMix,
+) -> (GuestSet, Vec<FlowHop>) {
+    let mut guest_set = GuestSet::default();
     let mut hops = Vec::new();
     let mut hop = |from, to| {
-        hops.push(Hop { from, to, rate, frames: frames.clone(), by_wire: true });
+        hops.push(FlowHop { from, to, rate, frames: frames.clone(), by_wire: true });
     };
-    let mut before = End::Wire;
-    for (of, [first, second]) in paths.into_iter().enumerate() {
-        company.guests.push(each);
-        company.parties.push(Party { path: first, of });
-        hop(before, End::Party(company.parties.len() - 1));
+    let mut before = FlowEnd::Wire;
+    for (index, [first, second]) in paths.into_iter().enumerate() {
+        guest_set.guests.push(each);
+        guest_set.adapters.push(AdapterGroup { path: first, guests: index });
+        hop(before, FlowEnd::Adapters(guest_set.adapters.len() - 1));
         if second != first {
-            company.parties.push(Party { path: second, of });
+            guest_set.adapters.push(AdapterGroup { path: second, guests: index });
         }
-        before = End::Party(company.parties.len() - 1);
+        before = FlowEnd::Adapters(guest_set.adapters.len() - 1);
     }
-    hop(before, End::Wire);
-    (company, hops)
+    hop(before, FlowEnd::Wire);
+    (guest_set, hops)
 }
 
-/// What is taken of each resource.
+/// Used share of each resource.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Load {
+pub struct MachineLoad {
     taken: BTreeMap<Resource, f64>,
     /// Bits on PCIe from the NIC to the host.
     pub up: BitRate,
     /// Bits on PCIe from the host to the NIC.
     pub down: BitRate,
-    /// Threads of the switch that work.
+    /// Busy cores of the switch.
     pub switch_cores: f64,
-    /// Cores of guests that work.
+    /// Busy cores of guests.
     pub guest_cores: f64,
 }
 
-impl Load {
-    /// What hops between parties take of a machine.
-    pub fn of(machine: &Machine, company: &Company, hops: &[Hop]) -> Self {
-        let division = Division::of(machine, company, hops);
-        let mut sum = Sum { machine, company, load: Self::default(), division };
+impl MachineLoad {
+    /// Load of these hops on a machine.
+    pub fn of(machine: &Machine, guest_set: &GuestSet, hops: &[FlowHop]) -> Self {
+        let burst_split = BurstSplit::of(machine, guest_set, hops);
+        let mut sum = LoadSum { machine, guest_set, load: Self::default(), burst_split };
         for hop in hops {
             sum.hop(hop);
         }
         sum.load
     }
 
-    /// All resources that are taken from, and how much of each.
+    /// Used resources, each with its share.
     pub fn iter(&self) -> impl Iterator<Item = (Resource, f64)> {
         self.taken.iter().map(|(what, taken)| (*what, *taken))
     }
 
-    /// The resource of which most is taken, and how much of it.
+    /// Fullest resource, with its share.
     pub fn fullest(&self) -> Option<(Resource, f64)> {
         self.iter().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
-/// What software costs frames of a path; none where a card has them.
+/// Software costs of a path; `None` if a card carries it.
 pub(crate) fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
     match path {
         PathKind::Vf => host.soft_nic.as_ref(),
@@ -180,39 +182,39 @@ pub(crate) fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
     }
 }
 
-/// How what comes by the wire to the switch is divided among guests.
-enum Division {
-    /// Among so many.
+/// Split of bursts from the wire among guests of the switch.
+enum BurstSplit {
+    /// Known number of receivers.
     Known(f64),
-    /// Guests, by the part of it that each of them gets.
+    /// Number of guests, and the share of traffic of each.
     Parts(Vec<(f64, f64)>),
 }
 
-impl Division {
-    fn of(machine: &Machine, company: &Company, hops: &[Hop]) -> Self {
-        if let Some(known) = company.receivers {
+impl BurstSplit {
+    fn of(machine: &Machine, guest_set: &GuestSet, hops: &[FlowHop]) -> Self {
+        if let Some(known) = guest_set.receivers {
             return Self::Known(known);
         }
-        let switched = |end: End| match end {
-            End::Wire => None,
-            End::Party(at) => costs(&machine.host, company.parties[at].path).map(|_| at),
+        let switched = |end: FlowEnd| match end {
+            FlowEnd::Wire => None,
+            FlowEnd::Adapters(at) => costs(&machine.host, guest_set.adapters[at].path).map(|_| at),
         };
         let to_ports = hops.iter().filter(|hop| switched(hop.from).is_none());
-        let mut rates = vec![0.0; company.parties.len()];
+        let mut rates = vec![0.0; guest_set.adapters.len()];
         for hop in to_ports {
-            if let Some(party) = switched(hop.to) {
-                rates[party] += hop.rate.0;
+            if let Some(group) = switched(hop.to) {
+                rates[group] += hop.rate.0;
             }
         }
         let all: f64 = rates.iter().sum();
-        let part = |(party, rate): (usize, &f64)| {
-            let guests = company.count(party);
+        let part = |(group, rate): (usize, &f64)| {
+            let guests = guest_set.count(group);
             (*rate > 0.0).then(|| (guests, rate / all / guests))
         };
         Self::Parts(rates.iter().enumerate().filter_map(part).collect())
     }
 
-    /// Among how many guests a burst of so many frames is divided: at least one has it.
+    /// Number of guests that share a burst of this size, at least 1.
     fn receivers(&self, burst: f64) -> f64 {
         match self {
             Self::Known(receivers) => receivers.clamp(1.0, burst),
@@ -224,8 +226,8 @@ impl Division {
         }
     }
 
-    /// The share of frames that go elsewhere than the one before.
-    fn elsewhere(&self) -> f64 {
+    /// Share of frames with another destination than the frame before.
+    fn changes(&self) -> f64 {
         match self {
             Self::Known(receivers) => 1.0 - 1.0 / receivers.max(1.0),
             Self::Parts(parts) if parts.is_empty() => 0.0,
@@ -236,8 +238,8 @@ impl Division {
     }
 }
 
-/// How long a core of a guest has a frame.
-pub(crate) fn guest_time(host: &Host, guests: &Guests, frames: &Frames) -> Seconds {
+/// Time of a guest's core for one frame.
+pub(crate) fn guest_time(host: &Host, guests: &Guests, frames: &FrameMix) -> Seconds {
     let fixed = guests.cycles.unwrap_or(host.guest_cycles.value);
     let byte = host.guest_cycles_per_byte.value;
     frames.mean(|bytes| Cycles(fixed + byte * bytes)) / host.clock()
@@ -245,170 +247,170 @@ pub(crate) fn guest_time(host: &Host, guests: &Guests, frames: &Frames) -> Secon
 
 /// One side of a hop.
 #[derive(Clone, Copy)]
-struct Side<'a> {
-    /// The party; none at the wire.
-    party: Option<usize>,
-    /// What software costs its frames.
+struct HopSide<'a> {
+    /// Adapter group; `None` at the wire.
+    group: Option<usize>,
+    /// Software costs; `None` if a card carries the frames.
     costs: Option<&'a Costs>,
 }
 
-struct Sum<'a> {
+struct LoadSum<'a> {
     machine: &'a Machine,
-    company: &'a Company,
-    load: Load,
-    division: Division,
+    guest_set: &'a GuestSet,
+    load: MachineLoad,
+    burst_split: BurstSplit,
 }
 
-impl<'a> Sum<'a> {
-    fn take(&mut self, limit: Limit, of: Owner, share: f64) {
-        *self.load.taken.entry(Resource { limit, of }).or_default() += share;
+impl<'a> LoadSum<'a> {
+    fn take(&mut self, limit: Limit, scope: Scope, share: f64) {
+        *self.load.taken.entry(Resource { limit, scope }).or_default() += share;
     }
 
-    fn side(&self, end: End) -> Side<'a> {
+    fn side(&self, end: FlowEnd) -> HopSide<'a> {
         match end {
-            End::Wire => Side { party: None, costs: None },
-            End::Party(party) => {
-                let path = self.company.parties[party].path;
-                Side { party: Some(party), costs: costs(&self.machine.host, path) }
+            FlowEnd::Wire => HopSide { group: None, costs: None },
+            FlowEnd::Adapters(group) => {
+                let path = self.guest_set.adapters[group].path;
+                HopSide { group: Some(group), costs: costs(&self.machine.host, path) }
             }
         }
     }
 
-    fn hop(&mut self, hop: &Hop) {
+    fn hop(&mut self, hop: &FlowHop) {
         let (from, to) = (self.side(hop.from), self.side(hop.to));
-        for party in [from.party, to.party].into_iter().flatten() {
-            self.guest(party, hop);
+        for group in [from.group, to.group].into_iter().flatten() {
+            self.guest(group, hop);
         }
-        if from.party.is_none() || to.party.is_none() {
+        if from.group.is_none() || to.group.is_none() {
             self.generator(hop);
         }
         let is_soft = self.machine.host.soft_nic.is_some();
         if !is_soft && (from.costs.is_none() || to.costs.is_none()) {
             self.nic(hop, from, to);
         }
-        let begun = |costs: &Costs| {
+        let start = |costs: &Costs| {
             let burst = f64::from(costs.burst);
-            let receivers = if hop.by_wire { self.division.receivers(burst) } else { 1.0 };
+            let receivers = if hop.by_wire { self.burst_split.receivers(burst) } else { 1.0 };
             costs.receiver.value * receivers / burst
         };
         match (from.costs, to.costs) {
             (None, None) => (),
             (Some(costs), Some(_)) => {
-                let fixed = costs.from_guest.value + costs.to_guest.value + begun(costs);
+                let fixed = costs.from_guest.value + costs.to_guest.value + start(costs);
                 self.switch(hop, from, costs, fixed, f64::from(costs.copies));
             }
             (Some(costs), None) => {
-                let fixed = costs.from_guest.value + costs.wire.value + begun(costs);
+                let fixed = costs.from_guest.value + costs.wire.value + start(costs);
                 self.switch(hop, from, costs, fixed, 1.0);
             }
             (None, Some(costs)) => {
                 let lookup = costs.lookup.as_ref().map_or(0.0, |lookup| lookup.value);
-                let lookup = lookup * self.division.elsewhere();
-                let fixed = costs.wire.value + costs.to_guest.value + begun(costs) + lookup;
+                let lookup = lookup * self.burst_split.changes();
+                let fixed = costs.wire.value + costs.to_guest.value + start(costs) + lookup;
                 self.switch(hop, from, costs, fixed, 1.0);
             }
         }
     }
 
-    /// The cores of a guest that sends or receives.
-    fn guest(&mut self, party: usize, hop: &Hop) {
+    /// Guest cores for sending or receiving.
+    fn guest(&mut self, group: usize, hop: &FlowHop) {
         let host = &self.machine.host;
-        let of = self.company.parties[party].of;
-        let it = &self.company.guests[of];
-        let cores = hop.rate * guest_time(host, it, &hop.frames) * HALF;
+        let kind = self.guest_set.adapters[group].guests;
+        let guests = &self.guest_set.guests[kind];
+        let cores = hop.rate * guest_time(host, guests, &hop.frames) * HALF;
         let all = cores / host.guest_cores.value;
-        let own = cores / (f64::from(it.count) * it.cores_each);
-        self.take(Limit::GuestCpu, Owner::Guests(of), own);
-        self.take(Limit::GuestCpu, Owner::All, all);
+        let own = cores / (f64::from(guests.count) * guests.cores_each);
+        self.take(Limit::GuestCpu, Scope::Guests(kind), own);
+        self.take(Limit::GuestCpu, Scope::All, all);
         self.load.guest_cores += cores;
     }
 
-    /// The far end of the wire, where it runs on guests' cores.
-    fn generator(&mut self, hop: &Hop) {
+    /// Traffic generator at the far end of the wire, if it runs on guests' cores.
+    fn generator(&mut self, hop: &FlowHop) {
         let host = &self.machine.host;
         if let Some(cycles) = &host.generator_cycles {
             let cores = hop.rate * (Cycles(cycles.value) / host.clock());
-            self.take(Limit::GuestCpu, Owner::All, cores / host.guest_cores.value);
+            self.take(Limit::GuestCpu, Scope::All, cores / host.guest_cores.value);
         }
     }
 
-    /// The NIC, its link and the wire. The switch's port to the NIC is a function like others.
-    fn nic(&mut self, hop: &Hop, from: Side<'_>, to: Side<'_>) {
+    /// NIC, PCIe link and wire. The switch's port to the NIC is a function like others.
+    fn nic(&mut self, hop: &FlowHop, from: HopSide<'_>, to: HopSide<'_>) {
         let nic = &self.machine.nic;
         let link = nic.link.tlp() * nic.link_share.value;
         let mut crossing = Crossing::default();
-        if to.party.is_some() {
+        if to.group.is_some() {
             crossing = crossing
                 + dma::mean(&hop.frames, |bytes| dma::receive(&nic.link, &nic.batches, bytes));
         }
-        if from.party.is_some() {
+        if from.group.is_some() {
             crossing = crossing
                 + dma::mean(&hop.frames, |bytes| dma::transmit(&nic.link, &nic.batches, bytes));
         }
         let (up, down) = (hop.rate * crossing.up, hop.rate * crossing.down);
         self.load.up = self.load.up + up;
         self.load.down = self.load.down + down;
-        self.take(Limit::PcieUp, Owner::All, up / link);
-        self.take(Limit::PcieDown, Owner::All, down / link);
+        self.take(Limit::PcieUp, Scope::All, up / link);
+        self.take(Limit::PcieDown, Scope::All, down / link);
         let time =
             |bytes: f64| Seconds::ns(nic.queue_ns.value + nic.queue_ns_per_byte.value * bytes);
         for side in [from, to] {
-            if let Side { party: Some(party), costs: None } = side {
+            if let HopSide { group: Some(group), costs: None } = side {
                 let busy = hop.rate * hop.frames.mean(time) * HALF;
-                let pairs = self.company.count(party);
-                self.take(Limit::NicQueue, Owner::Party(party), busy / pairs);
+                let pairs = self.guest_set.count(group);
+                self.take(Limit::NicQueue, Scope::Adapters(group), busy / pairs);
             }
         }
         let size = hop.frames.size();
-        let way = match (from.party, to.party) {
-            (None, _) => Owner::In,
-            (_, None) => Owner::Out,
+        let scope = match (from.group, to.group) {
+            (None, _) => Scope::In,
+            (_, None) => Scope::Out,
             _ => {
                 let share = hop.rate / FrameRate::mpps(nic.between.mpps.value);
-                self.take(Limit::NicPps, Owner::In, share);
-                self.take(Limit::NicPps, Owner::Out, share);
+                self.take(Limit::NicPps, Scope::In, share);
+                self.take(Limit::NicPps, Scope::Out, share);
                 let inside =
                     hop.rate * (size + Bytes(-FCS)) / BitRate::gbps(nic.between.gbps.value);
-                self.take(Limit::NicInternal, Owner::All, inside);
+                self.take(Limit::NicInternal, Scope::All, inside);
                 return self.memory(hop, 2.0);
             }
         };
         let line = BitRate::gbps(nic.wire.line_gbps.value) * f64::from(nic.wire.ports);
-        self.take(Limit::Line, way, hop.rate * (size + Bytes(GAP)) / line);
-        self.take(Limit::NicPps, way, hop.rate / FrameRate::mpps(nic.wire.mpps.value));
+        self.take(Limit::Line, scope, hop.rate * (size + Bytes(GAP)) / line);
+        self.take(Limit::NicPps, scope, hop.rate / FrameRate::mpps(nic.wire.mpps.value));
         self.memory(hop, 1.0);
     }
 
-    /// A thread of the switch, which carries frames from one port to another.
-    fn switch(&mut self, hop: &Hop, from: Side<'_>, costs: &Costs, fixed: f64, copies: f64) {
+    /// Switch thread that carries frames from one port to another.
+    fn switch(&mut self, hop: &FlowHop, from: HopSide<'_>, costs: &Costs, fixed: f64, copies: f64) {
         let host = &self.machine.host;
         let cycles = |bytes: f64| Cycles(fixed + costs.byte.value * copies * bytes);
         let threads = hop.rate * (hop.frames.mean(cycles) / host.clock());
         let cores = host.switch_cores.value;
         self.load.switch_cores += threads;
-        self.take(Limit::SwitchCpu, Owner::All, threads / cores);
+        self.take(Limit::SwitchCpu, Scope::All, threads / cores);
         self.memory(hop, 2.0 * copies);
         if host.polling == Polling::Shared {
             return;
         }
         match from {
-            Side { party: Some(party), costs: Some(_) } => {
-                let ports = self.company.count(party).min(cores);
-                self.take(Limit::GuestPort, Owner::Party(party), threads / ports);
+            HopSide { group: Some(group), costs: Some(_) } => {
+                let ports = self.guest_set.count(group).min(cores);
+                self.take(Limit::GuestPort, Scope::Adapters(group), threads / ports);
             }
             _ => {
                 let ports = f64::from(self.machine.nic.wire.ports);
-                self.take(Limit::WirePort, Owner::In, threads / ports);
+                self.take(Limit::WirePort, Scope::In, threads / ports);
                 let queue = BitRate::gbps(host.wire_queue_gbps.value) * ports;
                 let filled = hop.rate * (hop.frames.size() + Bytes(GAP)) / queue;
-                self.take(Limit::WireQueue, Owner::In, filled);
+                self.take(Limit::WireQueue, Scope::In, filled);
             }
         }
     }
 
-    /// The memory, which is read or written so often for each byte.
-    fn memory(&mut self, hop: &Hop, touched: f64) {
+    /// Memory bandwidth, for `touched` reads or writes of each byte.
+    fn memory(&mut self, hop: &FlowHop, touched: f64) {
         let memory = BitRate::gbps(self.machine.host.memory_gbps.value);
-        self.take(Limit::Memory, Owner::All, hop.rate * (hop.frames.size() * touched) / memory);
+        self.take(Limit::Memory, Scope::All, hop.rate * (hop.frames.size() * touched) / memory);
     }
 }

@@ -1,11 +1,11 @@
-//! A PCIe link: what of its raw rate is left for transactions, and what transactions cost.
+//! PCIe link: rate available to transactions, and cost of transactions.
 //!
 //! # Model
-//! Links are dual simplex: each direction has the whole rate. Of it the line code takes its share
-//! (8b/10b up to generation 2, 128b/130b after), and so do acknowledgements and flow control
-//! updates, one of each as often as the specification recommends, and skip ordered sets. What is
-//! left carries transaction layer packets (TLPs): a memory write and a completion carry data, a
-//! read request carries none. "Up" is from the device to the host.
+//! Links are dual simplex: each direction has the whole rate. The line code takes its share (8b/10b
+//! up to generation 2, 128b/130b after). So do skip ordered sets, acknowledgements and flow control
+//! updates, one of each as often as the specification recommends. The rest carries transaction
+//! layer packets (TLPs): a memory write and a completion carry data, a read request carries none.
+//! "Up" is from the device to the host.
 //!
 //! # Sources
 //! PCI Express Base Specification 5.0: 2.6.1.2 (flow control update latency), 3.6.3.1
@@ -14,7 +14,7 @@
 //! performance for end host networking", SIGCOMM 2018.
 //!
 //! # Limits
-//! No bit errors, no credits that run out, no IOMMU; latency is no part of it.
+//! No bit errors, no exhausted credits, no IOMMU, no latency.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,22 +22,22 @@ use crate::units::{BitRate, Bytes};
 
 /// Framing, sequence number and LCRC of a TLP, in bytes.
 const TLP_FRAMING: f64 = 8.0;
-/// A TLP with a 64-bit address and no data: 16 bytes of header and its framing. Write requests and
-/// read requests alike.
+/// TLP with a 64-bit address and no data: 16 bytes of header, and framing. Same for write and read
+/// requests.
 const REQUEST: f64 = TLP_FRAMING + 16.0;
 /// A completion's header and framing.
 const COMPLETION: f64 = TLP_FRAMING + 12.0;
-/// A data link layer packet with its framing: an acknowledgement, or a flow control update.
+/// Data link layer packet with framing: an acknowledgement or a flow control update.
 const DLLP: f64 = 8.0;
-/// Header and framing of a TLP as the specification's formula for latencies counts it.
+/// Header and framing of a TLP, as in the specification's latency formula.
 const TLP_OVERHEAD: f64 = 28.0;
 /// A skip ordered set of 4 symbols after each 1538 symbols, on each lane.
 const SKIP_SHARE: f64 = 4.0 / 1538.0;
 
-/// A link as it was trained and configured.
+/// Trained and configured PCIe link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Link {
+pub struct PcieLink {
     /// Generation, 1 to 5.
     pub generation: u8,
     /// Lanes: 1, 2, 4, 8 or 16.
@@ -48,8 +48,8 @@ pub struct Link {
     pub max_read_request: u16,
 }
 
-impl Link {
-    /// What is wrong with it, as the field's name and what it may be.
+impl PcieLink {
+    /// First invalid field, with its allowed values.
     pub(crate) fn fault(&self) -> Option<(&'static str, &'static str)> {
         let size = |size: u16| size.is_power_of_two() && (128..=4096).contains(&size);
         let checks = [
@@ -61,7 +61,7 @@ impl Link {
         checks.into_iter().find(|(_, holds, _)| !holds).map(|(field, _, allowed)| (field, allowed))
     }
 
-    /// The raw rate of one direction, behind the line code.
+    /// Raw rate of one direction, after the line code.
     pub fn raw(&self) -> BitRate {
         let lane = match self.generation {
             1 | 2 => 2.5 * f64::from(self.generation) * 8.0 / 10.0,
@@ -70,15 +70,15 @@ impl Link {
         BitRate::gbps(lane * f64::from(self.lanes))
     }
 
-    /// What of it TLPs have.
+    /// Rate available to TLPs.
     pub fn tlp(&self) -> BitRate {
         let between = self.between_acknowledgements();
         self.raw() * (1.0 - 2.0 * DLLP / between - SKIP_SHARE)
     }
 
-    /// Symbol times between two acknowledgements, and between two flow control updates: the
-    /// recommended limits are the same. `(MPS + overhead) * factor / lanes + internal delay`,
-    /// rounded down as in the specification's tables.
+    /// Symbol times between acknowledgements, and between flow control updates: both recommended
+    /// limits are equal. `(MPS + overhead) * factor / lanes + internal delay`, rounded down as in
+    /// the specification's tables.
     fn between_acknowledgements(&self) -> f64 {
         let factor = match (self.lanes, self.max_payload) {
             (..=4, ..=256) => 1.4,
@@ -96,18 +96,18 @@ impl Link {
         (packet * factor / f64::from(self.lanes) + internal).floor()
     }
 
-    /// Bytes in the writer's direction of a memory write.
+    /// Bytes of a memory write, in the writer's direction.
     pub fn write(&self, bytes: f64) -> Bytes {
         Bytes((bytes / f64::from(self.max_payload)).ceil() * REQUEST + bytes)
     }
 
-    /// Bytes in the reader's direction of a memory read: its requests.
+    /// Request bytes of a memory read, in the reader's direction.
     pub fn read_requests(&self, bytes: f64) -> Bytes {
         Bytes((bytes / f64::from(self.max_read_request)).ceil() * REQUEST)
     }
 
-    /// Bytes in the other direction of a memory read: the data. A root complex may split at smaller
-    /// boundaries (RCB, 64 bytes); this counts those that fill their payload.
+    /// Data bytes of a memory read, in the other direction. Counts full payloads; a root complex
+    /// may split at smaller boundaries (RCB, 64 bytes).
     pub fn completions(&self, bytes: f64) -> Bytes {
         Bytes((bytes / f64::from(self.max_payload)).ceil() * COMPLETION + bytes)
     }
@@ -117,8 +117,8 @@ impl Link {
 mod tests {
     use super::*;
 
-    fn link(generation: u8, lanes: u8, max_payload: u16) -> Link {
-        Link { generation, lanes, max_payload, max_read_request: 512 }
+    fn link(generation: u8, lanes: u8, max_payload: u16) -> PcieLink {
+        PcieLink { generation, lanes, max_payload, max_read_request: 512 }
     }
 
     /// Tables 3-7 to 3-9 of the specification.

@@ -1,8 +1,7 @@
-//! Quantities of the model. Each is a type of its own, and only what makes sense can be done with
-//! it: cycles over a frequency are a time, a bandwidth over bytes is a rate of frames.
+//! Quantities of the model, one type each, with only the physically valid operations: cycles over a
+//! frequency are a time, a bandwidth over bytes is a frame rate.
 //!
-//! Limits: no check that a number is finite or positive; whoever reads a number from a file checks
-//! it.
+//! Limits: values may be negative or not finite; file readers check the range.
 
 use std::iter::Sum;
 use std::ops::{Add, Div, Mul};
@@ -69,7 +68,7 @@ macro_rules! quantity {
 }
 
 quantity!(
-    /// Bytes, as an expectation: a mix of frames has fractions of them.
+    /// Bytes as an expected value: means over a mix of frames have fractions.
     Bytes
 );
 quantity!(
@@ -94,7 +93,7 @@ quantity!(
 );
 
 impl Hertz {
-    /// From GHz, as data sheets say it.
+    /// From GHz, the unit of data sheets.
     pub const fn ghz(ghz: f64) -> Self {
         Self(ghz * 1e9)
     }
@@ -161,7 +160,7 @@ impl Mul<Bytes> for FrameRate {
 }
 
 impl Mul<Seconds> for FrameRate {
-    /// How many are busy at a time: cores, or frames on their way (Little's law).
+    /// Mean number in service: busy cores, or frames in flight (Little's law).
     type Output = f64;
 
     fn mul(self, each: Seconds) -> f64 {

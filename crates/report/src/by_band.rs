@@ -1,35 +1,35 @@
-//! Cycles of places that were measured often, by the distance of the CPUs.
+//! Cycles of repeatedly measured configurations, by CPU distance.
 //!
-//! What a frame costs follows the distance, so a median over all slots of a place tells how often
-//! the CPUs were near as much as what the switch does. Of each band with [`SLOTS_MIN`] slots the
-//! median is told, of others only how many slots they have.
+//! The cost of a frame follows the distance, so a median over all slots depends on how often the
+//! CPUs were near. Bands with at least [`SLOTS_MIN`] slots show their median, others their number
+//! of slots.
 
-use super::figure::three;
+use super::format::three;
 use super::results::{PathKind, Point};
 use super::view::TrafficKind;
 use crate::statistics::bands::Band;
 use crate::statistics::quantile::median;
 
-/// Fewest slots of a band whose median is told: those of a place in `nfv`.
+/// Minimum number of slots for a band's median: those of a configuration in `nfv`.
 pub const SLOTS_MIN: usize = 4;
 
-/// A place: one path of one kind of traffic, with one frame size and number of guests.
+/// Configuration: traffic, path, frame size and number of guests, with its distance bands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Place {
-    /// Traffic.
+pub struct ConfigBands {
+    /// Kind of traffic.
     pub kind: TrafficKind,
     /// Path.
     pub path: PathKind,
     /// Bytes of a frame, with FCS.
     pub frame_bytes: u32,
-    /// Guests.
+    /// Number of guests.
     pub vms: u32,
-    /// Every band, nearest first: slots, and the median cycles for a delivered frame.
+    /// Every band, nearest first: number of slots, and median cycles for each delivered frame.
     pub bands: Vec<(Band, usize, Option<f64>)>,
 }
 
-/// Places that have a band with enough slots.
-pub fn places(points: &[Point]) -> Vec<Place> {
+/// Configurations with at least one band of enough slots.
+pub fn by_config(points: &[Point]) -> Vec<ConfigBands> {
     let mut keys: Vec<_> = points.iter().map(key).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -45,7 +45,7 @@ pub fn places(points: &[Point]) -> Vec<Place> {
             let told = median(&cycles).filter(|_| cycles.len() >= SLOTS_MIN);
             (band, cycles.len(), told)
         };
-        Place { kind, path, frame_bytes, vms, bands: Band::ALL.map(band).into() }
+        ConfigBands { kind, path, frame_bytes, vms, bands: Band::ALL.map(band).into() }
     };
     let places = keys.into_iter().map(place);
     places.filter(|place| place.bands.iter().any(|(.., told)| told.is_some())).collect()
@@ -55,7 +55,7 @@ fn key(point: &Point) -> (TrafficKind, u32, u32, PathKind) {
     (TrafficKind::of(point), point.frame_bytes, point.vms, point.path)
 }
 
-/// A band in words: its median, how few slots it has, or that it is empty.
+/// Text of a band: its median, or its number of slots.
 pub(super) fn cell((_, slots, told): &(Band, usize, Option<f64>)) -> String {
     match (slots, told) {
         (slots, Some(cycles)) => format!("{} ({slots})", three(*cycles)),
@@ -64,9 +64,9 @@ pub(super) fn cell((_, slots, told): &(Band, usize, Option<f64>)) -> String {
     }
 }
 
-/// The places as a table for the terminal; empty without any.
+/// Table for the terminal; empty without configurations.
 pub fn text(points: &[Point]) -> String {
-    let places = places(points);
+    let places = by_config(points);
     if places.is_empty() {
         return String::new();
     }
@@ -77,7 +77,7 @@ pub fn text(points: &[Point]) -> String {
         "", "under 120", "120-300", "300-600", "over 600"
     );
     for place in places {
-        let Place { kind, path, frame_bytes, vms, bands } = &place;
+        let ConfigBands { kind, path, frame_bytes, vms, bands } = &place;
         let what = format!("{} {path} {frame_bytes} B x{vms}", kind.id());
         let cells: String = bands.iter().map(|band| format!("{:>12}", cell(band))).collect();
         text += &format!("{what:<29}{cells}\n");
@@ -109,11 +109,11 @@ mod tests {
         let near = (0..9).map(|n| slot(40.0 + f64::from(n), 100.0));
         let far = (0..3).map(|n| slot(90.0 + f64::from(n), 700.0));
         let points: Vec<Point> = near.chain(far).collect();
-        let [place] = &places(&points)[..] else { panic!("one place") };
+        let [place] = &by_config(&points)[..] else { panic!("one place") };
         let cells: Vec<String> = place.bands.iter().map(cell).collect();
         assert_eq!(cells, ["44.0 (9)", "empty", "empty", "few (3)"]);
         let text = text(&points);
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        assert!(places(&points[..3]).is_empty(), "three slots are too few");
+        assert!(by_config(&points[..3]).is_empty(), "three slots are too few");
     }
 }

@@ -1,15 +1,14 @@
-//! Tables that are declared by their columns, for terminals and for the page.
+//! Tables declared by their columns, for terminals and for the page.
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
 
 use super::svg::escape;
 
-/// A column: its heading, whether it holds words (which are read from the left), and its text for a
-/// row.
+/// Heading, left-aligned text or not, and the cell text of a row.
 pub(super) type Column<T> = (&'static str, bool, fn(&T) -> String);
 
-/// A table for the terminal below its title; empty without rows. A first cell that repeats the one
-/// above is left out.
+/// Table for the terminal below its title; empty without rows. A first cell equal to the one above
+/// is left blank.
 pub(super) fn terminal<T>(title: &str, columns: &[Column<T>], rows: &[&T]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -33,7 +32,7 @@ pub(super) fn terminal<T>(title: &str, columns: &[Column<T>], rows: &[&T]) -> St
     format!("{title}\n{}\n\n", table.trim_fmt())
 }
 
-/// A table for the page; empty without rows. Rows whose first cells are alike are one group.
+/// Table for the page; empty without rows. Rows with equal first cells form a group.
 pub(super) fn html<T>(columns: &[Column<T>], rows: &[&T]) -> String {
     if rows.is_empty() {
         return String::new();

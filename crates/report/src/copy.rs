@@ -1,9 +1,9 @@
-//! File copies as hyperv-2012 measured them: guests on the paths vf and synthetic receive the same
-//! file from a server beyond the uplink, with CPU by layer.
+//! File copies as hyperv-2012 measured them: guests on the paths vf and synthetic receive one file
+//! from a server beyond the uplink, with CPU by layer.
 //!
 //! Layers: a guest is its program and its kernel; the daemon's lane is NIC and switch in one
-//! thread; the rest is kernel. A guest's kernel receives in the context of what writes to its tap,
-//! so that part is in the daemon's system time and in the lane's busy cycles, on both paths.
+//! thread; the rest is kernel. A guest's kernel receives in the context of the writer to its tap.
+//! That part counts as the daemon's system time and the lane's busy cycles, on both paths.
 //!
 //! Limits: as for transfers, every number is finite and not negative ([`FileCopy::check`]).
 
@@ -13,34 +13,31 @@ use model::state::PathInForce;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Pinned;
-use super::figure::list;
+use super::format::list;
 use super::names::CopySetup;
+use super::pinned::Pinned;
 use super::transfer::{Spread, TransferError, check_numbers};
-
-mod verdict;
-
-pub use verdict::{WHY, sentences};
 
 /// One guest's copy of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CopyGuest {
-    /// Path of its adapter.
+    /// Path of the guest's adapter.
     #[schemars(with = "String")]
     pub path: PathInForce,
     /// Seconds from the common start to the end of this copy.
     pub seconds: Spread,
-    /// Gigabits a second of payload in that time.
+    /// Gbit/s of payload in that time.
     pub gbps: Spread,
     /// Cores in use in user space in that time; read in ticks of 10 ms.
     pub user_cores: Spread,
-    /// Cores in use in the kernel in that time, in the context of the guest's program; likewise.
+    /// Cores in use in the kernel in that time, in the context of the guest's program; in ticks of
+    /// 10 ms.
     pub system_cores: Spread,
     /// CPU seconds of the guest's program, user and system, for each GiB received; exact.
     pub cpu_s_per_gib: Spread,
     /// Bytes received in each round.
     pub bytes: u64,
-    /// Checksum of what was received in the last round; the others had the same.
+    /// Checksum of the received file, equal in all rounds.
     pub checksum: String,
 }
 
@@ -51,21 +48,21 @@ pub struct CopyHost {
     pub server_user_cores: Spread,
     /// Cores of the server's program and kernel.
     pub server_system_cores: Spread,
-    /// Cores of the daemon in user space; a pinned lane polls and takes a core, busy or not.
+    /// Cores of the daemon in user space; a pinned lane polls and uses a whole core.
     pub daemon_user_cores: Spread,
-    /// Cores of the daemon in the kernel: reads and writes of taps, and what guests' kernels
-    /// receive.
+    /// Cores of the daemon in the kernel: tap reads and writes, and the receive work of guests'
+    /// kernels.
     pub daemon_system_cores: Spread,
-    /// Share (0 to 1) of the lane's cycles that moved frames.
+    /// Share (0 to 1) of the lane's cycles with frames.
     pub lane_busy_share: Spread,
     /// Service demand of the lane: its busy time-stamp cycles for each KiB that guests received,
-    /// system calls included.
+    /// including system calls.
     pub lane_cycles_per_kib: Spread,
-    /// Cores in soft interrupts, of the whole machine, as far as the kernel tells them apart.
+    /// Cores in soft interrupts of the whole machine, as far as the kernel accounts for them.
     pub softirq_cores: Spread,
 }
 
-/// One setup: its guests, and the layers they share. Spreads are least, median and most of the
+/// One setup: its guests, and the layers they share. Spreads are minimum, median and maximum of the
 /// rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileCopy {
@@ -79,9 +76,9 @@ pub struct FileCopy {
     pub rounds: u32,
     /// Seconds from the common start to the end of the last copy.
     pub seconds: Spread,
-    /// Gigabits a second of payload of all guests in that time.
+    /// Gbit/s of payload of all guests in that time.
     pub gbps: Spread,
-    /// The guests, those of one path together.
+    /// The guests, grouped by path.
     pub guests: Vec<CopyGuest>,
     /// The layers that they share.
     pub host: CopyHost,
@@ -89,11 +86,11 @@ pub struct FileCopy {
     pub pinned: Pinned,
 }
 
-/// A field of a guest that has a spread.
+/// A field of a guest with a spread.
 type GuestSpread = (SpreadNames, fn(&CopyGuest) -> Spread);
-/// A field of a file copy that has a spread.
+/// A field of a file copy with a spread.
 type CopySpread = (SpreadNames, fn(&FileCopy) -> Spread);
-/// Names of a field's least, median and most, as in CSV and in errors.
+/// Names of a field's minimum, median and maximum, as in CSV and in errors.
 pub(super) type SpreadNames = [&'static str; 3];
 
 /// The three names of a field.
@@ -112,7 +109,7 @@ pub(super) const GUEST_SPREADS: [GuestSpread; 5] = [
     (spread!("guest.cpu_s_per_gib"), |guest| guest.cpu_s_per_gib),
 ];
 
-/// All spreads of what guests share.
+/// All spreads of the shared layers.
 pub(super) const COPY_SPREADS: [CopySpread; 9] = [
     (spread!("seconds"), |copy| copy.seconds),
     (spread!("gbps"), |copy| copy.gbps),
@@ -142,7 +139,7 @@ impl FileCopy {
         format!("{} {}", self.guests.len(), self.setup)
     }
 
-    /// Setup in few words: `4 together`, `1 on vf`.
+    /// Short name of the setup: `4 together`, `1 on vf`.
     pub fn label(&self) -> String {
         match self.setup {
             CopySetup::Together => self.what(),
@@ -150,7 +147,7 @@ impl FileCopy {
         }
     }
 
-    /// Checks that every number can be one.
+    /// Checks that every number is valid.
     ///
     /// # Errors
     /// The first field that is not finite or negative.
@@ -172,7 +169,7 @@ impl FileCopy {
     }
 }
 
-/// Copies of one size together, which a run measures one after the other.
+/// Groups copies by file size; a run measures a size's copies in a row.
 pub(super) fn by_size(copies: &[FileCopy]) -> impl Iterator<Item = &[FileCopy]> {
     copies.chunk_by(|a, b| a.file_mib == b.file_mib)
 }

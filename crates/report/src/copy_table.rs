@@ -1,9 +1,9 @@
-//! File copies as tables: the columns of guests and of the layers that they share, for terminals
-//! (at most 80 columns wide) and for the page.
+//! Tables of file copies: columns of guests and of the shared layers, for terminals (at most 80
+//! columns wide) and for the page.
 
 use super::columns::{Column, terminal};
 use super::copy::{CopyGuest, FileCopy, by_size};
-use super::figure::{percent, three};
+use super::format::{percent, three};
 use super::transfer::Spread;
 
 const LEGEND: &str = "\
@@ -14,14 +14,14 @@ the lane's cycles that moved frames; cyc/KiB: these cycles for each KiB that
 guests received; softirq: cores, of the whole machine. Medians of the rounds.
 ";
 
-/// A guest with the copy it is part of.
+/// A guest with its copy.
 #[derive(Debug)]
 pub(super) struct GuestRow<'a> {
     copy: &'a FileCopy,
     guest: &'a CopyGuest,
 }
 
-/// A row for each guest.
+/// One row for each guest.
 pub(super) fn guest_rows(copies: &[FileCopy]) -> Vec<GuestRow<'_>> {
     copies
         .iter()
@@ -43,7 +43,7 @@ pub(super) fn guest_columns<'a>() -> [Column<GuestRow<'a>>; 8] {
     ]
 }
 
-/// Columns of the layers that guests share.
+/// Columns of the shared layers.
 pub(super) const HOST_COLUMNS: [Column<FileCopy>; 8] = [
     ("guests", true, FileCopy::label),
     ("Gbps", false, |copy| three(copy.gbps[1])),
@@ -55,8 +55,8 @@ pub(super) const HOST_COLUMNS: [Column<FileCopy>; 8] = [
     ("softirq", false, |copy| three(copy.host.softirq_cores[1])),
 ];
 
-/// The tables with their legend; empty without copies. In words:
-/// [`sentences`](super::copy::sentences).
+/// Tables with their legend; empty without copies. For text see
+/// [`sentences`](super::copy_verdict::sentences).
 pub fn all(copies: &[FileCopy]) -> String {
     let of_size = |copies: &[FileCopy]| {
         let title = format!("copies of a file of {} MiB, the guests", copies[0].file_mib);
@@ -69,7 +69,7 @@ pub fn all(copies: &[FileCopy]) -> String {
     if tables.is_empty() { tables } else { tables + LEGEND }
 }
 
-/// Least and most of the rounds.
+/// Minimum and maximum of the rounds.
 fn range([least, _, most]: &Spread) -> String {
     format!("{}-{}", three(*least), three(*most))
 }

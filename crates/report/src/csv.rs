@@ -1,20 +1,20 @@
 //! Points, transfers, received frames and guests of file copies as CSV: one line each, fields named
 //! as in JSON, nested ones by their path.
 //!
-//! Format: RFC 4180 with `\n` as line end. What JSON writes as `null` is an empty field. Lists
-//! stand in one field: guests as `guest:rx_mpps:tx_mpps` and drops as `reason:count`, CPUs as
-//! numbers, each separated by spaces.
+//! Format: RFC 4180 with `\n` as line end. JSON's `null` is an empty field. A list is one field
+//! with spaces between its items: guests as `guest:rx_mpps:tx_mpps`, drops as `reason:count`, CPUs
+//! as numbers.
 
 use super::copy::{COPY_SPREADS, CopyGuest, GUEST_SPREADS, SpreadNames};
-use super::receive::Side;
-use super::results::{FileCopy, Guest, Point, Receive, Transfer};
+use super::receive::ReceivePath;
+use super::results::{FileCopy, GuestRates, Point, Receive, Transfer};
 use super::stages::Stages;
 use super::transfer::Spread;
 
-/// A column: its name, and its text for a point.
-type Column = (&'static str, fn(&Point) -> String);
+/// Name, and cell text of a point.
+type PointColumn = (&'static str, fn(&Point) -> String);
 
-const COLUMNS: &[Column] = &[
+const COLUMNS: &[PointColumn] = &[
     ("pattern", |p| p.pattern.to_string()),
     ("path", |p| p.path.to_string()),
     ("vms", |p| p.vms.to_string()),
@@ -61,7 +61,7 @@ pub fn text(points: &[Point]) -> String {
     text
 }
 
-/// The fields of a point's stages, in the order of the header.
+/// Fields of a point's stages, in the order of the header.
 fn stages_of(point: &Point) -> Vec<String> {
     let Some(stages) = &point.stages else {
         return vec![String::new(); Stages::PARTS.len() + 1];
@@ -89,7 +89,7 @@ const TRANSFER_COLUMNS: &[TransferColumn] = &[
     ("pinned.generator", |t| joined(t.pinned.generator.iter().map(usize::to_string))),
 ];
 
-/// The numbers that a transfer may have, in the order of their columns.
+/// Optional numbers of a transfer, in the order of their columns.
 const TRANSFER_NUMBERS: [&str; 19] = [
     "seconds",
     "gbps",
@@ -112,7 +112,7 @@ const TRANSFER_NUMBERS: [&str; 19] = [
     "cpu.softirq_cores",
 ];
 
-/// The header line and a line per transfer; fields that a transfer does not have are empty.
+/// The header line and a line per transfer; absent fields are empty.
 pub fn transfers(transfers: &[Transfer]) -> String {
     let names = TRANSFER_COLUMNS.iter().map(|(name, _)| *name).chain(TRANSFER_NUMBERS);
     let mut text = line(names.map(str::to_owned));
@@ -128,7 +128,7 @@ pub fn transfers(transfers: &[Transfer]) -> String {
     text
 }
 
-/// A column of file copies: its name, and its text for a guest of one.
+/// Name, and cell text of a guest of a file copy.
 type CopyColumn = (&'static str, fn(&FileCopy, &CopyGuest) -> String);
 
 const COPY_COLUMNS: &[CopyColumn] = &[
@@ -144,7 +144,7 @@ const COPY_COLUMNS: &[CopyColumn] = &[
     ("guest.checksum", |_, guest| guest.checksum.clone()),
 ];
 
-/// The header line and a line per guest; what its copy shares is on each of its guests' lines.
+/// The header line and a line per guest; values of the shared layers repeat on each guest's line.
 pub fn copies(copies: &[FileCopy]) -> String {
     let of_guests = GUEST_SPREADS.iter().flat_map(|(names, _)| names);
     let of_copies = COPY_SPREADS.iter().flat_map(|(names, _)| names);
@@ -162,11 +162,11 @@ pub fn copies(copies: &[FileCopy]) -> String {
     text
 }
 
-/// A field of a path of received frames that has a spread.
-type SideSpread = (SpreadNames, fn(&Side) -> Spread);
+/// A field of a receive path with a spread.
+type ReceiveSpread = (SpreadNames, fn(&ReceivePath) -> Spread);
 
-/// All of them.
-const RECEIVE_SPREADS: [SideSpread; 3] = [
+/// All spreads of a receive path.
+const RECEIVE_SPREADS: [ReceiveSpread; 3] = [
     (["mpps_least", "mpps", "mpps_most"], |side| side.mpps),
     (["gbps_least", "gbps", "gbps_most"], |side| side.gbps),
     (
@@ -202,7 +202,7 @@ fn line(fields: impl Iterator<Item = String>) -> String {
     quoted.join(",") + "\n"
 }
 
-/// Quotes a field where it must be: a reason may be any text.
+/// Quotes a field if needed; a drop reason may be any text.
 fn quote(field: &str) -> String {
     if field.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
@@ -215,7 +215,7 @@ fn optional(value: Option<f64>) -> String {
     value.map_or(String::new(), |value| value.to_string())
 }
 
-fn guest(guest: &Guest) -> String {
+fn guest(guest: &GuestRates) -> String {
     format!("{}:{}:{}", guest.guest, guest.rx_mpps, guest.tx_mpps)
 }
 

@@ -1,14 +1,14 @@
-//! The results as JSON: a file for a run, one line for a point.
+//! Results as JSON: a file for a run, one line for a point.
 
 use serde::Deserialize;
 
-use super::files::ReportError;
+use super::error::ReportError;
 use super::results::{FileCopy, Point, Receive, Results, SCHEMA, Transfer};
 
-/// One point as one line without its end, as `shunt lab run --json` prints it.
+/// One point as one line without line end, as in `shunt lab run --json`.
 ///
 /// # Errors
-/// A number that no measurement can give ([`Point::check`]).
+/// An invalid number ([`Point::check`]).
 pub fn point(point: &Point) -> Result<String, ReportError> {
     point.check()?;
     serde_json::to_string(point).map_err(ReportError::Json)
@@ -17,19 +17,19 @@ pub fn point(point: &Point) -> Result<String, ReportError> {
 /// A whole run, indented, as in `results.json`.
 ///
 /// # Errors
-/// A number that no measurement can give ([`Point::check`]).
+/// An invalid number ([`Point::check`]).
 pub fn results(results: &Results) -> Result<String, ReportError> {
     check(results)?;
     let text = serde_json::to_string_pretty(results).map_err(ReportError::Json)?;
     Ok(text + "\n")
 }
 
-/// Reads what [`results()`] wrote.
+/// Reads the output of [`results()`].
 ///
 /// # Errors
-/// Text that is not such JSON, or a number that no measurement can give.
+/// Invalid JSON, or an invalid number.
 pub fn read(text: &str) -> Result<Results, ReportError> {
-    /// All that is known of the format of results from any program.
+    /// The version field, common to the results of all program versions.
     #[derive(Deserialize)]
     struct Format {
         #[serde(default)]

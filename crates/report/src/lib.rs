@@ -1,32 +1,33 @@
-//! What a run of the lab says: its results as data, and everything that shows them.
+//! Results of lab runs as data, and all their presentations.
 //!
-//! Model: a [`Point`] is one measurement, [`Results`] are the points of one run with the machine
-//! and the command they belong to. All else is a function of these: [`table`] and [`verdict`] for
-//! the terminal, [`json`] and [`csv`] for programs, [`html`] with its plots for readers,
-//! [`write()`] for all three as files. Nothing here measures, and nothing shows a figure that no
-//! point holds, with one exception that is labelled as such: the values of nfv-2017 beside ours
-//! ([`published`]).
+//! Model: a [`Point`] is one measurement. [`Results`] are the points of one run, with the machine
+//! and the command. Everything else is computed from these: [`table`] and [`verdict`] for the
+//! terminal, [`json`] and [`csv`] for programs, [`html`] with its plots for readers, [`write()`]
+//! for files. All values shown come from points, except published ones ([`published`]), which are
+//! labelled.
 //!
-//! Words: a point whose bottleneck is the generator tells nothing about the switch but that it can
-//! do no less. It is shown as a lower bound (`> 12.3`) wherever it appears. Where the same point
-//! was measured more than once, the tables show each, and plots and verdicts take the one of median
-//! Mpps.
+//! Words: if the generator is the bottleneck of a point, its rate is a lower bound for the switch.
+//! It is shown as such (`> 12.3`) everywhere. If a point was measured several times, tables show
+//! each, and plots and verdicts use the one of median Mpps.
 
-pub mod beside;
 pub mod by_band;
 mod columns;
 pub mod copy;
 pub mod copy_table;
+pub mod copy_verdict;
 pub mod csv;
+mod error;
 pub mod experiment;
-mod figure;
 mod files;
+mod format;
 pub mod html;
 pub mod json;
 mod names;
+mod pinned;
 pub mod published;
 pub mod receive;
 pub mod results;
+pub mod scaling;
 pub mod stages;
 pub mod statistics;
 mod svg;
@@ -42,11 +43,13 @@ pub mod samples;
 #[cfg(test)]
 mod tests;
 
-pub use files::{RESULTS, ReportError, folder_name, read, save, write};
+pub use error::ReportError;
+pub use files::{RESULTS, folder_name, read, save, write};
 pub use results::{
-    Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, ParseNameError, PathKind, Pattern, Pinned,
-    Point, PointError, Receive, Results, RingKind, Started, Transfer, Workload,
+    Bottleneck, CopySetup, Cpu, FileCopy, GeneratorLoad, GuestRates, ParseNameError, PathKind,
+    Pattern, Pinned, Point, PointError, Receive, Results, RingKind, SocketWorkload, Started,
+    Transfer,
 };
 pub use stages::Stages;
-pub use transfer::{Layers, RoundTrip, Spread, TransferError};
+pub use transfer::{LayerCpu, RoundTrip, Spread, TransferError};
 pub use view::TrafficKind;

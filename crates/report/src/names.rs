@@ -1,5 +1,4 @@
-//! The words a point is told by: pattern, path, bottleneck; each with its one name in the CLI, JSON
-//! and CSV.
+//! Names in points: pattern, path, bottleneck; the same in the CLI, JSON and CSV.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Between whom the frames travel.
+/// Ends of the traffic.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub enum Pattern {
     /// External machine to guest and back.
     NorthSouth,
-    /// From guest to guest in a chain inside one server.
+    /// From guest to guest in a chain within one server.
     EastWest,
 }
 
@@ -40,7 +39,7 @@ impl Pattern {
     }
 }
 
-/// The path that carries a guest's frames.
+/// Path of a guest's frames.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -68,34 +67,38 @@ impl PathKind {
     }
 }
 
-/// The traffic over guests' sockets.
+/// Kind of traffic over guests' sockets.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Workload {
+pub enum SocketWorkload {
     /// TCP in bulk, sent by the guest.
     TcpStream,
     /// UDP in bulk, sent by the guest.
     UdpTransmit,
     /// UDP in bulk, received by the guest.
     UdpReceive,
-    /// UDP requests of the guest, one at a time, and their answers.
+    /// UDP requests of the guest, one at a time, with responses.
     UdpRequest,
 }
 
-impl Workload {
-    /// All of them, in the order in which reports show them.
-    pub const ALL: [Workload; 4] =
-        [Workload::TcpStream, Workload::UdpTransmit, Workload::UdpReceive, Workload::UdpRequest];
+impl SocketWorkload {
+    /// All kinds, in the order in which reports show them.
+    pub const ALL: [SocketWorkload; 4] = [
+        SocketWorkload::TcpStream,
+        SocketWorkload::UdpTransmit,
+        SocketWorkload::UdpReceive,
+        SocketWorkload::UdpRequest,
+    ];
 
     /// The name as in JSON and CSV.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Workload::TcpStream => "tcp-stream",
-            Workload::UdpTransmit => "udp-transmit",
-            Workload::UdpReceive => "udp-receive",
-            Workload::UdpRequest => "udp-request",
+            SocketWorkload::TcpStream => "tcp-stream",
+            SocketWorkload::UdpTransmit => "udp-transmit",
+            SocketWorkload::UdpReceive => "udp-receive",
+            SocketWorkload::UdpRequest => "udp-request",
         }
     }
 }
@@ -108,12 +111,12 @@ impl Workload {
 pub enum CopySetup {
     /// Two guests on the path vf and two on the path synthetic, all at once.
     Together,
-    /// One guest, and no other.
+    /// A single guest.
     Alone,
 }
 
 impl CopySetup {
-    /// All of them, in the order in which reports show them.
+    /// All setups, in the order in which reports show them.
     pub const ALL: [CopySetup; 2] = [CopySetup::Together, CopySetup::Alone];
 
     /// The name as in JSON and CSV.
@@ -125,7 +128,7 @@ impl CopySetup {
     }
 }
 
-/// Who limited a point.
+/// Bottleneck of a point.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -133,7 +136,7 @@ impl CopySetup {
 pub enum Bottleneck {
     /// The switch's lanes.
     Switch,
-    /// The guests' own work.
+    /// The guests' processing.
     Guest,
     /// The generator; the point's rates are lower bounds.
     Generator,
@@ -157,19 +160,19 @@ impl Bottleneck {
     }
 }
 
-/// A word that is none of the names allowed.
+/// Unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} is not a {what}; use {allowed}")]
 pub struct ParseNameError {
-    /// What was looked for: `pattern`, `path` or `bottleneck`.
+    /// Kind of name: `pattern`, `path` or `bottleneck`.
     pub what: &'static str,
-    /// The word found.
+    /// Given name.
     pub value: String,
-    /// The names allowed.
+    /// Allowed names.
     pub allowed: String,
 }
 
-/// Gives a type with `ALL` and `as_str` its `Display` and `FromStr`.
+/// Implements `Display` and `FromStr` for a type with `ALL` and `as_str`.
 macro_rules! named {
     ($type:ident, $what:literal) => {
         impl fmt::Display for $type {
@@ -193,7 +196,7 @@ macro_rules! named {
     };
 }
 
-/// The rings of the guests' adapters.
+/// Ring format of the guests' adapters.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -204,7 +207,7 @@ pub enum RingKind {
     Split,
     /// Packed rings.
     Packed,
-    /// Packed rings whose buffers are used in order, as the driver is told.
+    /// Packed rings with in-order use of buffers (`VIRTIO_F_IN_ORDER`).
     PackedInOrder,
 }
 
@@ -227,32 +230,32 @@ impl RingKind {
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Load {
-    /// Closed loop: a frame is sent when another one has come back, so nothing is lost.
+pub enum GeneratorLoad {
+    /// Closed loop: each returned frame allows the next one to be sent, so no frame is lost.
     Closed,
-    /// Overload: frames are sent as fast as the ring takes them, and what is too much is lost. The
-    /// only load of results of schema 1.
+    /// Overload: frames are sent as fast as the ring takes them, and the excess is lost. The only
+    /// load of results of schema 1.
     #[default]
     Overload,
 }
 
-impl Load {
+impl GeneratorLoad {
     /// All loads.
-    pub const ALL: [Load; 2] = [Load::Closed, Load::Overload];
+    pub const ALL: [GeneratorLoad; 2] = [GeneratorLoad::Closed, GeneratorLoad::Overload];
 
     /// The name as in the CLI and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Load::Closed => "closed",
-            Load::Overload => "overload",
+            GeneratorLoad::Closed => "closed",
+            GeneratorLoad::Overload => "overload",
         }
     }
 }
 
-named!(Load, "load");
+named!(GeneratorLoad, "load");
 named!(Pattern, "pattern");
 named!(PathKind, "path");
 named!(Bottleneck, "bottleneck");
-named!(Workload, "workload");
+named!(SocketWorkload, "workload");
 named!(CopySetup, "setup");
 named!(RingKind, "ring");

@@ -1,30 +1,30 @@
-//! What papers published for what we measure: nfv-2017 for the same pattern, path, frame size and
-//! number of guests, and hyperv-2012 for file copies. Values for transfers are in the experiments'
+//! Published results for our measurements: nfv-2017 for the same pattern, path, frame size and
+//! number of guests, and hyperv-2012 for file copies. Values for transfers are in the experiment
 //! files.
 //!
-//! Its machine and NIC were others, so these values are a mark beside ours, never a yardstick.
-//! Source and test bed: `published/README.md`; Gbps are counted as ours, without FCS and summed
-//! over the guests' transmit side.
+//! Machine and NIC differ, so these values are a reference, not a target. Source and test bed:
+//! `published/README.md`; Gbps are counted like ours, without FCS and summed over the guests'
+//! transmit side.
 
 use super::results::{PathKind, Pattern};
 
-/// The paper whose forwarding rates are in the table.
+/// Paper with the forwarding rates of the table.
 pub const FORWARDING: &str = "nfv-2017";
 
 const TABLE: &str = include_str!("../../../published/nfv_dpdk_forwarding.csv");
 
 const HEADLINES: &str = include_str!("../../../published/headlines.csv");
 
-/// One published value.
+/// One published rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Published {
+pub struct PublishedRate {
     /// Gigabits a second.
     pub gbps: f64,
     /// Million frames a second.
     pub mpps: f64,
 }
 
-/// The name of a path's counterpart in the paper.
+/// The paper's name for a path.
 pub const fn interface(path: PathKind) -> &'static str {
     match path {
         PathKind::Vf => "sriov",
@@ -33,26 +33,24 @@ pub const fn interface(path: PathKind) -> &'static str {
     }
 }
 
-/// The published value, if there is one: E/W starts at 2 guests and has no virtio, frames are 64 to
-/// 1518 B.
+/// Published rate, if any: E/W starts at 2 guests and has no virtio, frames are 64 to 1518 B.
 pub fn forwarding(
     pattern: Pattern,
     path: PathKind,
     frame_bytes: u32,
     vms: u32,
-) -> Option<Published> {
+) -> Option<PublishedRate> {
     let key =
         [pattern.as_str(), interface(path), &frame_bytes.to_string(), &vms.to_string()].join(",");
     let values = TABLE.lines().find_map(|line| line.strip_prefix(&key)?.strip_prefix(','))?;
     let (gbps, mpps) = values.split_once(',')?;
-    Some(Published { gbps: gbps.trim().parse().ok()?, mpps: mpps.trim().parse().ok()? })
+    Some(PublishedRate { gbps: gbps.trim().parse().ok()?, mpps: mpps.trim().parse().ok()? })
 }
 
-/// What hyperv-2012 published of file copies: orders of magnitude and words, as its figures show no
-/// numbers.
+/// hyperv-2012's file copies: orders of magnitude and words, since its plots show no numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishedCopies {
-    /// Guests on SR-IOV beside guests on the synthetic path.
+    /// Guests on SR-IOV compared with guests on the synthetic path.
     pub guests: &'static str,
     /// CPU of the host's NDIS and VMBus with SR-IOV, such as `1e2`.
     pub host_vf: &'static str,
@@ -61,7 +59,7 @@ pub struct PublishedCopies {
 }
 
 impl PublishedCopies {
-    /// Host CPU of the synthetic path over that with SR-IOV: least and most.
+    /// Host CPU of the synthetic path over that with SR-IOV: minimum and maximum.
     pub fn host_ratio(&self) -> [f64; 2] {
         let order = |text: &str| text.parse::<f64>().unwrap_or(f64::NAN);
         let (least, most) = self
@@ -72,7 +70,7 @@ impl PublishedCopies {
     }
 }
 
-/// What hyperv-2012 published of file copies.
+/// Published file copies of hyperv-2012.
 pub fn file_copy() -> PublishedCopies {
     let host = |path: &str| {
         let begins = "hyperv-2012,20 GB SMB copy to a VM";
@@ -86,7 +84,7 @@ pub fn file_copy() -> PublishedCopies {
     }
 }
 
-/// The value of the line that begins so.
+/// Value of the line with this prefix.
 fn headline(begins: &str) -> Option<&'static str> {
     let value = HEADLINES.lines().find_map(|line| line.strip_prefix(begins))?;
     value.split(',').next()
@@ -94,7 +92,7 @@ fn headline(begins: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PathKind, Pattern, Published, TABLE, file_copy, forwarding};
+    use super::{PathKind, Pattern, PublishedRate, TABLE, file_copy, forwarding};
 
     #[test]
     fn file_copies_stand_beside_orders_of_magnitude() {
@@ -109,9 +107,9 @@ mod tests {
     #[test]
     fn finds_what_the_table_holds() {
         let found = forwarding(Pattern::NorthSouth, PathKind::Vf, 64, 1);
-        assert_eq!(found, Some(Published { gbps: 9.9, mpps: 20.6 }));
+        assert_eq!(found, Some(PublishedRate { gbps: 9.9, mpps: 20.6 }));
         let found = forwarding(Pattern::EastWest, PathKind::Vhost, 1518, 8);
-        assert_eq!(found, Some(Published { gbps: 216.41, mpps: 17.73 }));
+        assert_eq!(found, Some(PublishedRate { gbps: 216.41, mpps: 17.73 }));
     }
 
     #[test]

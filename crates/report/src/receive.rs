@@ -1,69 +1,70 @@
-//! What guests received with a queue of their own and without.
+//! Received frames with a queue for each guest and without.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::transfer::{Spread, TransferError};
 
-/// One frame size, received on the paths vmq and synthetic in turn.
+/// One frame size, received on the paths vmq and synthetic alternately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Receive {
     /// Bytes of a frame, with FCS.
     pub frame_bytes: u32,
-    /// Guests.
+    /// Number of guests.
     pub guests: usize,
-    /// On the path vmq.
-    pub vmq: Side,
-    /// On the path synthetic.
-    pub synthetic: Side,
-    /// The lane's cycles a frame on the path synthetic over those on the path vmq, round by round.
+    /// Result on the path vmq.
+    pub vmq: ReceivePath,
+    /// Result on the path synthetic.
+    pub synthetic: ReceivePath,
+    /// The lane's cycles per frame on the path synthetic over those on the path vmq, for each
+    /// round.
     pub cycles_ratio: Spread,
-    /// Frames that arrived on the path vmq over those on the path synthetic, round by round.
+    /// Received frames on the path vmq over those on the path synthetic, for each round.
     pub throughput_ratio: Spread,
-    /// Millions of frames a second that the generator could send to an instant sink.
+    /// Generator's rate into an instant sink, in million frames per second.
     pub generator_limit_mpps: f64,
-    /// Whether the generator was the limit: then only the cycles count.
+    /// The generator was the bottleneck, so only the cycles are valid.
     pub generator_bound: bool,
     /// Rounds.
     pub rounds: usize,
-    /// What the paper published.
-    pub published: Option<Published>,
-    /// CPUs that were pinned: the switch's, and that of guests and generator.
+    /// Published values of the paper.
+    pub published: Option<PublishedThroughput>,
+    /// Pinned CPUs: the switch's, and that of guests and generator.
     pub pinned: Vec<usize>,
 }
 
-/// One path.
+/// Result on one path.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Side {
-    /// Millions of frames a second that guests received.
+pub struct ReceivePath {
+    /// Million frames per second that guests received.
     pub mpps: Spread,
     /// The same in Gbit/s, without FCS.
     pub gbps: Spread,
     /// Busy cycles of the lane for each delivered frame.
     pub switch_cycles_per_frame: Spread,
-    /// Share of the frames sent that no guest received, in the median round.
+    /// Share of lost frames, in the median round.
     pub lost_share: f64,
 }
 
-/// Throughput that was published, Gbit/s.
+/// Published throughput, in Gbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Published {
+pub struct PublishedThroughput {
     /// Without a queue for each guest.
     pub without_gbps: f64,
-    /// And with it.
+    /// With a queue for each guest.
     pub with_gbps: f64,
 }
 
-impl Published {
-    /// The second over the first.
+impl PublishedThroughput {
+    /// Throughput with queues over that without.
     pub fn ratio(&self) -> f64 {
         self.with_gbps / self.without_gbps
     }
 }
 
 impl Receive {
-    /// Checks that every number can be one.
+    /// Checks that every number is valid.
     ///
     /// # Errors
     /// The first field that is not finite or negative.
@@ -86,12 +87,12 @@ impl Receive {
         }
     }
 
-    /// Both paths, with their names.
-    pub fn sides(&self) -> [(&'static str, Side); 2] {
+    /// Results of both paths, with their names.
+    pub fn sides(&self) -> [(&'static str, ReceivePath); 2] {
         [("vmq", self.vmq), ("synthetic", self.synthetic)]
     }
 
-    /// What was found, in a sentence; beside what was published.
+    /// Result as a sentence, compared with the published one.
     pub fn sentence(&self) -> String {
         let [least, median, most] = self.cycles_ratio;
         let mut text = format!(
@@ -105,7 +106,7 @@ impl Receive {
             false => format!("; with them throughput is {more:.2} times"),
         };
         if let Some(published) = self.published {
-            let Published { without_gbps, with_gbps } = published;
+            let PublishedThroughput { without_gbps, with_gbps } = published;
             let ratio = published.ratio();
             text +=
                 &format!("; published: {without_gbps} and {with_gbps} Gbit/s, {ratio:.2} times");
@@ -114,7 +115,7 @@ impl Receive {
     }
 }
 
-/// The results as a table for the terminal, with their sentences; empty without any.
+/// Table for the terminal, with sentences; empty without results.
 pub fn text(receives: &[Receive]) -> String {
     if receives.is_empty() {
         return String::new();

@@ -1,7 +1,7 @@
-//! The results of a run as data; their JSON is the lab's output format.
+//! Results of a run as data; their JSON is the lab's output format.
 //!
-//! Limits: every number is finite and not negative ([`Point::check`]); what a run could not know is
-//! `None`, in JSON `null`, never 0.
+//! Limits: every number is finite and not negative ([`Point::check`]); an unknown value is `None`,
+//! in JSON `null`, never 0.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,23 +11,25 @@ use serde::{Deserialize, Serialize};
 
 pub use super::copy::FileCopy;
 pub use super::names::{
-    Bottleneck, CopySetup, Load, ParseNameError, PathKind, Pattern, RingKind, Workload,
+    Bottleneck, CopySetup, GeneratorLoad, ParseNameError, PathKind, Pattern, RingKind,
+    SocketWorkload,
 };
+pub use super::pinned::Pinned;
 pub use super::receive::Receive;
 use super::stages::Stages;
 use super::time;
 pub use super::transfer::Transfer;
 use crate::experiment::Experiment;
 
-/// The bytes of the frame check sequence. Frame sizes count it, Gbps do not: there is none in
+/// Size of the frame check sequence, in bytes. Frame sizes include it, Gbps do not: it is never in
 /// memory.
 pub const FCS_BYTES: u32 = 4;
 
-/// CPU by layer, over the measured time. A polling thread takes a whole core however little it
-/// does; `*_share` say how much of that was work.
+/// CPU by layer, over the measured time. A polling thread uses a whole core at any load; `*_share`
+/// are the shares with work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
-    /// The share (0 to 1) of the switch's polling cycles that found frames, mean of its lanes.
+    /// Share (0 to 1) of the switch's polling cycles that found frames, mean of its lanes.
     pub switch_busy_share: f64,
     /// Cores the switch spent in user space.
     pub switch_user_cores: f64,
@@ -37,7 +39,7 @@ pub struct Cpu {
     pub guests_user_cores: f64,
     /// Cores all guests together spent in the kernel.
     pub guests_system_cores: f64,
-    /// The share (0 to 1) of the generator's polling cycles that moved frames.
+    /// Share (0 to 1) of the generator's polling cycles that moved frames.
     pub generator_share: f64,
     /// Cores the generator spent in user space.
     #[serde(default)]
@@ -64,47 +66,35 @@ impl Cpu {
     }
 }
 
-/// One guest of a point.
+/// Rates of one guest of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Guest {
-    /// Its number, from 0; in a chain, its place.
+pub struct GuestRates {
+    /// Number of the guest, from 0; in a chain, its position.
     pub guest: u32,
-    /// Million frames a second that it received.
+    /// Million frames per second received.
     pub rx_mpps: f64,
-    /// Million frames a second that it sent.
+    /// Million frames per second sent.
     pub tx_mpps: f64,
 }
 
-/// The CPUs that threads were pinned to; empty where they were not.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Pinned {
-    /// The switch's lanes.
-    pub switch: Vec<usize>,
-    /// The guests.
-    pub guests: Vec<usize>,
-    /// The generator.
-    #[serde(default)]
-    pub generator: Vec<usize>,
-}
-
-/// One measured point; its JSON is what `shunt lab run --json` prints. Rx and Tx are seen from the
-/// guest.
+/// One measured point; its JSON is the output of `shunt lab run --json`. Rx and Tx are seen from
+/// the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
-    /// The traffic pattern.
+    /// Traffic pattern.
     pub pattern: Pattern,
-    /// The path under measurement.
+    /// Measured path.
     pub path: PathKind,
-    /// The number of guests.
+    /// Number of guests.
     pub vms: u32,
-    /// The frame's size with its FCS, as papers count it: 64 is 60 bytes in memory.
+    /// Frame size with FCS, as papers count it: 64 is 60 bytes in memory.
     pub frame_bytes: u32,
-    /// How long was measured, without warm-up.
+    /// Measured time without warm-up, in seconds.
     pub seconds: f64,
     /// Load of the generator.
     #[serde(default)]
-    pub load: Load,
-    /// Rings of the guests; split in results from before it was told.
+    pub load: GeneratorLoad,
+    /// Rings of the guests; older results without it used split rings.
     #[serde(default)]
     pub ring: RingKind,
     /// Million frames a second, summed over the guests' transmit side.
@@ -113,51 +103,50 @@ pub struct Point {
     pub gbps: f64,
     /// Million frames a second, summed over the guests' receive side.
     pub rx_mpps: f64,
-    /// Million frames a second that came back to the generator's receiving end.
+    /// Million frames a second that returned to the generator.
     pub returned_mpps: f64,
     /// Million frames a second that the generator sent.
     pub offered_mpps: f64,
-    /// Frames the generator sent, warm-up included, that had not come back when none moved any
-    /// more.
+    /// Frames sent by the generator, warm-up included, that had not returned when traffic stopped.
     pub lost_frames: u64,
-    /// Busy time-stamp cycles of the switch's lanes divided by delivered frames; in results of
-    /// schema 1 by all frames that were polled, dropped ones included. `None` if no frame passed,
-    /// or if the path has no switch whose cycles can be told apart.
+    /// Busy time-stamp cycles of the switch's lanes per delivered frame; in schema 1 per polled
+    /// frame, dropped ones included. `None` without frames, or if the path's switch cycles cannot
+    /// be measured.
     pub switch_cycles_per_frame: Option<f64>,
-    /// Million frames a second the generator does with an instant sink, by its self-test in this
+    /// Million frames per second of the generator into an instant sink, by its self-test in this
     /// run.
     pub generator_limit_mpps: f64,
-    /// Who limited the point.
+    /// Bottleneck of the point.
     pub bottleneck: Bottleneck,
     /// CPU by layer.
     pub cpu: Cpu,
-    /// Each guest's share.
-    pub guests: Vec<Guest>,
+    /// Rates of each guest.
+    pub guests: Vec<GuestRates>,
     /// Frames the switch dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Where the threads ran.
+    /// CPUs of the threads.
     pub pinned: Pinned,
-    /// Frames per poll that found any, in the switch; `None` if none did.
+    /// Mean burst: frames per non-empty poll of the switch; `None` without any.
     pub burst_mean: Option<f64>,
-    /// Time-stamp cycles that a cache line took from the switch's CPU to the guests' and back, the
+    /// Time-stamp cycles of a cache line's round trip between the switch's CPU and the guests',
     /// mean of before and after the measurement; 0 if the CPUs moved meanwhile. `None` with one
-    /// CPU, or in results from before it was measured.
+    /// CPU, or in older results.
     #[serde(default)]
     pub round_trip_cycles: Option<f64>,
-    /// Share (0 to 1) of the CPUs' time that other processes or other virtual machines took
-    /// meanwhile, the larger of both. `None` in results from before it was measured.
+    /// Share (0 to 1) of the CPUs' time that other processes or other virtual machines took, the
+    /// larger of both. `None` in older results.
     #[serde(default)]
     pub others_share: Option<f64>,
-    /// The switch's cycles by stage. `None` where `switch_cycles_per_frame` is, and in results from
-    /// before they were measured.
+    /// The switch's cycles by stage. `None` where `switch_cycles_per_frame` is, and in older
+    /// results.
     #[serde(default)]
     pub stages: Option<Stages>,
 }
 
-/// Share of the CPUs' time from which others disturb a measurement.
+/// Share of the CPUs' time used by others from which a measurement counts as disturbed.
 pub const OTHERS_MUCH: f64 = 0.05;
 
-/// A number in a point that cannot be: a mistake of the program, not of the user.
+/// Invalid number in a point: a bug of the program.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error(
     "{pattern} {path}, frame_bytes {frame_bytes}, vms {vms}: {field} is {value}, which no measurement can give; \
@@ -174,30 +163,30 @@ pub struct PointError {
     pub frame_bytes: u32,
     /// The field, as in JSON.
     pub field: &'static str,
-    /// What it holds.
+    /// Its value.
     pub value: f64,
 }
 
-/// Gbps of `mpps` million frames a second of `frame_bytes` (with FCS), the FCS not counted.
+/// Gbit/s of `mpps` million frames a second of `frame_bytes` (with FCS), without the FCS.
 pub fn gbps(mpps: f64, frame_bytes: u32) -> f64 {
     mpps * f64::from(frame_bytes.saturating_sub(FCS_BYTES)) * 8.0 / 1000.0
 }
 
 impl Point {
-    /// Whether the generator was the bottleneck, so that the rates are lower bounds.
+    /// `true` if the generator was the bottleneck, so that the rates are lower bounds.
     pub fn is_lower_bound(&self) -> bool {
         self.bottleneck == Bottleneck::Generator
     }
 
-    /// `true` if frames were lost in a closed loop: fewer went round than are said to, so the
-    /// point is no result.
+    /// `true` if a closed loop lost frames: fewer frames circulated than stated, so the point is
+    /// not valid.
     pub fn lost_in_closed_loop(&self) -> bool {
         let dropped = self.lost_frames > 0 || self.drops.values().any(|frames| *frames > 0);
-        self.load == Load::Closed && dropped
+        self.load == GeneratorLoad::Closed && dropped
     }
 
-    /// `true` if it can be set beside another machine's: no frame was lost that is not meant to be,
-    /// the CPUs did not move, and others did not use them.
+    /// `true` if the point can be compared with another machine's: no unexpected loss, the CPUs did
+    /// not move, and others did not use them.
     pub fn is_steady(&self) -> bool {
         let moved = self.round_trip_cycles.is_some_and(|cycles| cycles <= 0.0);
         !self.lost_in_closed_loop() && !moved && !self.is_disturbed()
@@ -208,11 +197,11 @@ impl Point {
         self.others_share.is_some_and(|share| share >= OTHERS_MUCH)
     }
 
-    /// Checks that every number can be one.
+    /// Checks that every number is valid.
     ///
     /// # Errors
-    /// The first field that is not finite or negative, `seconds` or `vms` that is 0, or a frame
-    /// with nothing but FCS.
+    /// The first field that is not finite or negative, `seconds` or `vms` of 0, or a frame of FCS
+    /// only.
     pub fn check(&self) -> Result<(), PointError> {
         let sizes = [("vms", self.vms, 1), ("frame_bytes", self.frame_bytes, FCS_BYTES + 1)];
         let bad_size = sizes.into_iter().find(|&(_, value, least)| value < least);
@@ -229,7 +218,7 @@ impl Point {
         }
     }
 
-    /// Every fractional number with its name in JSON; what is `None` is left out.
+    /// Every fractional number with its name in JSON; `None` is left out.
     fn numbers(&self) -> Vec<(&'static str, f64)> {
         let mut all = vec![
             ("seconds", self.seconds),
@@ -260,7 +249,7 @@ impl Point {
     }
 }
 
-/// When a run began.
+/// Start time of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Started {
     /// Seconds since 1970.
@@ -270,7 +259,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// This moment.
+    /// Current time.
     pub fn now() -> Started {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Started::at(since.map_or(0, |time| time.as_secs()))
@@ -282,55 +271,55 @@ impl Started {
     }
 }
 
-/// Version of [`Results`] that this program writes.
+/// Version of [`Results`] written by this program.
 pub const SCHEMA: u32 = 2;
 
-/// Version of results that say none.
+/// Version of results without a version field.
 fn first_schema() -> u32 {
     1
 }
 
 impl Results {
-    /// Whether there are measurements other than points.
+    /// `true` if there are measurements other than points.
     pub(super) fn has_others(&self) -> bool {
         !(self.transfers.is_empty() && self.receives.is_empty() && self.copies.is_empty())
     }
 }
 
-/// All that one run measured, and what is needed to repeat it.
+/// All measurements of one run, with everything needed to repeat it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
-    /// Version of this format: 1 until it was written down, then [`SCHEMA`].
+    /// Version of this format; 1 if absent, currently [`SCHEMA`].
     #[serde(default = "first_schema")]
     pub schema: u32,
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
     /// The exact command line.
     pub command: String,
-    /// When the run began.
+    /// Start time.
     pub started: Started,
-    /// Facts of the machine, as an object of names and values; names say their units.
+    /// Facts of the machine, as an object of names and values; names end in their units.
     pub machine: serde_json::Value,
-    /// The experiment, with the settings that it was measured with.
+    /// The experiment, with the settings of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment: Option<Experiment>,
-    /// Steps of the experiment that were measured, in its order.
+    /// Number of measured steps of the experiment, in its order.
     #[serde(default)]
     pub steps_done: usize,
-    /// Why the run ended before its last step, if it did.
+    /// Reason why the run ended before its last step, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_early: Option<String>,
-    /// The points in the order of measurement.
+    /// Points, in the order of measurement.
     pub points: Vec<Point>,
-    /// What was measured over guests' sockets, likewise.
+    /// Measurements over guests' sockets, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transfer>,
-    /// What was received with a queue for each guest and without, likewise.
+    /// Received frames with a queue for each guest and without, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receives: Vec<Receive>,
-    /// File copies, likewise.
+    /// File copies, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<FileCopy>,
-    /// Remarks the reader needs, one sentence each.
+    /// Remarks for the reader, one sentence each.
     pub notes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Points for tests: made up by a simple rule, so that a wrong figure shows.
+//! Points for tests, made by a simple rule, so that wrong values are visible.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use model::state::PathInForce::{self, Synthetic, Vf};
 
 use super::copy::{CopyGuest, CopyHost};
 use super::results::{
-    Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, PathKind, Pattern, Pinned, Point, Results,
-    RingKind, Started, Transfer, Workload, gbps,
+    Bottleneck, CopySetup, Cpu, FileCopy, GeneratorLoad, GuestRates, PathKind, Pattern, Pinned,
+    Point, Results, RingKind, SocketWorkload, Started, Transfer, gbps,
 };
 use super::stages::Stages;
-use super::transfer::{Layers, RoundTrip};
+use super::transfer::{LayerCpu, RoundTrip};
 
 /// A point of `mpps`, limited by the switch.
 pub fn point(pattern: Pattern, path: PathKind, frame_bytes: u32, vms: u32, mpps: f64) -> Point {
@@ -20,7 +20,7 @@ pub fn point(pattern: Pattern, path: PathKind, frame_bytes: u32, vms: u32, mpps:
         vms,
         frame_bytes,
         seconds: 2.0,
-        load: Load::Closed,
+        load: GeneratorLoad::Closed,
         ring: RingKind::Split,
         mpps,
         gbps: gbps(mpps, frame_bytes),
@@ -42,7 +42,7 @@ pub fn point(pattern: Pattern, path: PathKind, frame_bytes: u32, vms: u32, mpps:
             generator_system_cores: 0.01,
         },
         guests: (0..vms)
-            .map(|guest| Guest {
+            .map(|guest| GuestRates {
                 guest,
                 rx_mpps: mpps * 1.25 / f64::from(vms),
                 tx_mpps: mpps / f64::from(vms),
@@ -62,13 +62,13 @@ pub fn stages() -> Stages {
     Stages::from_cycles([2.5, 12.0, 8.0, 25.5, 6.0, 0.0, 11.9, 0.1], 3_125)
 }
 
-/// The same point, limited by someone else.
+/// The same point with another bottleneck.
 pub fn limited(point: Point, bottleneck: Bottleneck) -> Point {
     Point { bottleneck, ..point }
 }
 
-/// The points of `shunt lab` with one path: three frame sizes, 1, 2 and 4 guests; one point is a
-/// lower bound.
+/// Points of `shunt lab` with one path: three frame sizes, 1, 2 and 4 guests; one point is a lower
+/// bound.
 pub fn one_path() -> Vec<Point> {
     let mut points = Vec::new();
     for pattern in Pattern::ALL {
@@ -104,7 +104,7 @@ pub fn three_paths() -> Vec<Point> {
     points
 }
 
-/// A run of these points, with text in it that HTML must not take at its word.
+/// A run with these points, and text that HTML must escape.
 pub fn results(points: Vec<Point>) -> Results {
     Results {
         schema: super::results::SCHEMA,
@@ -130,13 +130,18 @@ pub fn results(points: Vec<Point>) -> Results {
     }
 }
 
-/// One stream or request with 64 KiB writes and default buffers, of so many Gbit/s or hundreds of
-/// us.
-pub fn transfer(experiment: &str, workload: Workload, path: PathKind, figure: f64) -> Transfer {
+/// One stream or request with 64 KiB writes and default buffers; `figure` is in Gbit/s or hundreds
+/// of us.
+pub fn transfer(
+    experiment: &str,
+    workload: SocketWorkload,
+    path: PathKind,
+    figure: f64,
+) -> Transfer {
     let us = figure * 100.0;
     let (p99_us, p999_us, max_us) = (us * 1.5, us * 3.0, us * 10.0);
     let round_trip = RoundTrip { p50_us: us, p99_us, p999_us, max_us, per_s: 1e6 / us };
-    let requests = workload == Workload::UdpRequest;
+    let requests = workload == SocketWorkload::UdpRequest;
     Transfer {
         experiment: experiment.to_owned(),
         workload,
@@ -149,13 +154,13 @@ pub fn transfer(experiment: &str, workload: Workload, path: PathKind, figure: f6
         seconds: 1.0,
         rounds: 3,
         gbps: (!requests).then_some([figure * 0.9, figure, figure * 1.1]),
-        lost_share: matches!(workload, Workload::UdpTransmit | Workload::UdpReceive)
+        lost_share: matches!(workload, SocketWorkload::UdpTransmit | SocketWorkload::UdpReceive)
             .then_some(0.25),
         round_trip: requests.then_some(round_trip),
         limit: 30.0,
         published: (path == PathKind::Vf).then_some(5.0),
         bottleneck: Bottleneck::Guest,
-        cpu: Layers {
+        cpu: LayerCpu {
             guest_user_cores: 0.05,
             guest_system_cores: 0.45,
             far_user_cores: 0.04,
@@ -169,24 +174,26 @@ pub fn transfer(experiment: &str, workload: Workload, path: PathKind, figure: f6
     }
 }
 
-/// What the three experiments give on two paths, a lower bound among them.
+/// Transfers of three experiments on two paths, a lower bound among them.
 pub fn transfers() -> Vec<Transfer> {
     let mut all = Vec::new();
     for (path, figure) in [(PathKind::Vf, 12.0), (PathKind::Virtio, 6.0)] {
         for experiment in ["ntttcp", "netperf"] {
-            let one = transfer(experiment, Workload::TcpStream, path, figure);
+            let one = transfer(experiment, SocketWorkload::TcpStream, path, figure);
             let small = Transfer { send_bytes: 64, streams: 4, ..one.clone() };
             let bound = Transfer { buffer_kib: Some(1024), ..one.clone() };
             all.extend([one, small, Transfer { bottleneck: Bottleneck::Generator, ..bound }]);
         }
-        for workload in [Workload::UdpTransmit, Workload::UdpReceive, Workload::UdpRequest] {
+        for workload in
+            [SocketWorkload::UdpTransmit, SocketWorkload::UdpReceive, SocketWorkload::UdpRequest]
+        {
             all.push(transfer("vpf", workload, path, figure / 10.0));
         }
     }
     all
 }
 
-/// A copy of 64 MiB by guests on these paths, each in 0.5 s; on the path synthetic for a tenth more
+/// A copy of 64 MiB by guests on these paths, each in 0.5 s; the path synthetic uses a tenth more
 /// CPU.
 pub fn file_copy(setup: CopySetup, paths: &[PathInForce]) -> FileCopy {
     let spread = |median: f64| [median * 0.9, median, median * 1.1];
@@ -223,7 +230,7 @@ pub fn file_copy(setup: CopySetup, paths: &[PathInForce]) -> FileCopy {
     }
 }
 
-/// What hyperv-2012's experiment gives: four guests together, and one alone on either path.
+/// Copies of hyperv-2012's experiment: four guests together, and one alone on either path.
 pub fn copies() -> Vec<FileCopy> {
     vec![
         file_copy(CopySetup::Together, &[Vf, Vf, Synthetic, Synthetic]),

@@ -1,18 +1,17 @@
-//! Cycles of the switch for each delivered frame, by stage of a burst.
+//! Switch cycles for each delivered frame, by stage of a burst.
 //!
-//! Contents of each stage: `crates/engine/src/stages.rs`. The lanes measure them on a
-//! sample of the bursts.
+//! Contents of each stage: `crates/engine/src/stages.rs`. The lanes measure a sample of bursts.
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::figure::three;
+use super::format::three;
 
-/// Time-stamp cycles for each delivered frame. All add up to the busy cycles of the lanes.
+/// Time-stamp cycles for each delivered frame; the sum is the busy cycles of the lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stages {
-    /// Choice of the ring, and the counters of the burst.
+    /// Choice of the ring, and the burst's counters.
     pub poll: f64,
     /// Reads of the sender's and the receivers' descriptors.
     pub descriptors: f64,
@@ -20,16 +19,16 @@ pub struct Stages {
     pub classify: f64,
     /// The one copy.
     pub copy: f64,
-    /// Used entries shown to guests.
+    /// Publishing of used entries to guests.
     pub publish: f64,
     /// Interrupts.
     pub notify: f64,
-    /// Busy cycles outside of bursts: rounds, polls that found nothing, and time that others took.
-    /// 0 if the sampled bursts alone make up more than all busy cycles.
+    /// Busy cycles outside of bursts: rounds, empty polls, and stolen time. 0 if the sampled bursts
+    /// alone exceed all busy cycles.
     pub other: f64,
     /// Readings of the counter on sampled bursts, spread over all frames.
     pub sampling: f64,
-    /// Bursts that were sampled.
+    /// Number of sampled bursts.
     pub sampled_bursts: u64,
 }
 
@@ -45,7 +44,7 @@ impl Stages {
         [poll, descriptors, classify, copy, publish, notify, other, sampling]
     }
 
-    /// The reverse of [`cycles`](Self::cycles).
+    /// Inverse of [`cycles`](Self::cycles).
     pub fn from_cycles(cycles: [f64; 8], sampled_bursts: u64) -> Stages {
         let [poll, descriptors, classify, copy, publish, notify, other, sampling] = cycles;
         Stages {
@@ -62,7 +61,7 @@ impl Stages {
     }
 }
 
-/// Stage, cycles a frame and share, with a legend.
+/// Table of stages with cycles per frame and share, and a legend.
 pub fn table(stages: &Stages) -> String {
     let cycles = stages.cycles();
     let total: f64 = cycles.iter().sum();

@@ -1,17 +1,17 @@
-//! The results as a table for the terminal: one per pattern, at most 80 columns wide.
+//! Results as a table for the terminal: one per pattern, at most 80 columns wide.
 //!
 //! Rows are frame sizes and guests, each path once: of several slots the median one by Mpps (the
-//! lower of two); the paths of a place stand one below the other, which is where three of them fit.
+//! lower of two). Paths of a configuration stand in consecutive rows, where three of them fit.
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
 
-use super::figure::{NONE, percent, rate, three, whole};
-use super::results::{Load, PathKind, Point};
-use super::view::View;
+use super::format::{NONE, bounded, percent, three, whole};
+use super::results::{GeneratorLoad, PathKind, Point};
+use super::view::TrafficView;
 
 const HEADER: [&str; 9] =
     ["frame", "VMs", "path", "Gbps", "Mpps", "cycles", "switch CPU", "guests CPU", "limit"];
-/// The columns with words, which are read from the left.
+/// Left-aligned columns.
 const WORDS: [&str; 2] = ["path", "limit"];
 
 const LEGEND: &str = "\
@@ -25,7 +25,7 @@ const LEGEND_BOUND: &str = "
 
 /// Every pattern's table under its heading; empty without points.
 pub fn all(points: &[Point]) -> String {
-    let views = View::each(points);
+    let views = TrafficView::each(points);
     let tables: Vec<String> = views.iter().map(one).collect();
     if tables.is_empty() {
         return String::new();
@@ -51,7 +51,7 @@ fn disturbed(points: &[Point]) -> String {
 fn overload(point: &Point) -> Option<String> {
     let Point { pattern, path, vms, frame_bytes, offered_mpps, returned_mpps, .. } = point;
     let lost_mpps = (offered_mpps - returned_mpps).max(0.0);
-    (point.load == Load::Overload && *offered_mpps > 0.0).then(|| {
+    (point.load == GeneratorLoad::Overload && *offered_mpps > 0.0).then(|| {
         format!(
             "overload, {pattern} {path}, {frame_bytes} B, {vms} VMs:\n  \
              offered {} Mpps, delivered {}, lost {} ({})\n",
@@ -64,9 +64,9 @@ fn overload(point: &Point) -> Option<String> {
 }
 
 /// One pattern's heading and table.
-fn one(view: &View<'_>) -> String {
+fn one(view: &TrafficView<'_>) -> String {
     let mut table = Table::new();
-    // Lines above, under the header and below; between rows they would only double the length.
+    // Lines above, under the header and below; lines between rows would only double the length.
     let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
     table.load_style(style).set_header(HEADER);
     let mut above = None;
@@ -77,13 +77,13 @@ fn one(view: &View<'_>) -> String {
     for (column, name) in table.column_iter_mut().zip(HEADER) {
         let words = WORDS.contains(&name);
         column.set_cell_alignment(if words { CellAlignment::Left } else { CellAlignment::Right });
-        // One space between columns on the left only: two would not leave room for 80 columns.
+        // One space between columns on the left only: two would not fit 80 columns.
         column.set_padding((1, 0));
     }
     format!("{}\n{}\n", view.kind.title(), table.trim_fmt())
 }
 
-/// The cells of one point; frame size and guests only where they differ from the row above.
+/// Cells of one point; frame size and guests only if they differ from the row above.
 fn row(point: &Point, above: Option<&Point>) -> [String; HEADER.len()] {
     let new_frame = above.is_none_or(|above| above.frame_bytes != point.frame_bytes);
     let new_vms = new_frame || above.is_none_or(|above| above.vms != point.vms);
@@ -93,11 +93,11 @@ fn row(point: &Point, above: Option<&Point>) -> [String; HEADER.len()] {
         when(new_frame, format!("{} B", point.frame_bytes)),
         when(new_vms, point.vms.to_string()),
         point.path.to_string(),
-        rate(point, point.gbps),
-        rate(point, point.mpps),
+        bounded(point.gbps, point.is_lower_bound()),
+        bounded(point.mpps, point.is_lower_bound()),
         whole(point.switch_cycles_per_frame),
         match point.path {
-            // The kernel's switch has no core of its own: it works in the context of who sends.
+            // The kernel's switch has no core of its own: it runs in the sender's context.
             PathKind::Virtio => NONE.to_owned(),
             _ => format!("{} ({busy})", three(point.cpu.switch_cores())),
         },

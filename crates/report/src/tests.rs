@@ -3,7 +3,9 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use super::results::{Bottleneck, Load, PathKind, Pattern, Point, Results, Transfer, gbps};
+use super::results::{
+    Bottleneck, GeneratorLoad, PathKind, Pattern, Point, Results, Transfer, gbps,
+};
 use super::samples::{limited, one_path, point, results, stages, three_paths, transfers};
 use super::stages::table as stages_table;
 use super::svg::escape;
@@ -12,7 +14,7 @@ use super::{csv, folder_name, html, json, table, transfer_table, verdict, write}
 mod copies;
 mod experiments;
 
-/// Reads CSV as RFC 4180 has it: the independent end of the round trip.
+/// Parses CSV per RFC 4180, independently of the writer.
 fn parse_csv(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
     let mut chars = text.chars().peekable();
@@ -35,7 +37,7 @@ fn parse_csv(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Checks that every element is closed in order and that `&` and `<` begin only what they may.
+/// Checks that elements are closed in order, and that `&` and `<` start only valid markup.
 fn check_html(page: &str) -> Result<(), String> {
     let body = page.strip_prefix("<!DOCTYPE html>\n").ok_or("no doctype")?;
     let mut open: Vec<&str> = Vec::new();
@@ -165,7 +167,7 @@ fn tables_fit_80_columns() {
     large.cpu.guests_user_cores = 63.0;
     large.cpu.switch_user_cores = 14.0;
     large.cpu.switch_busy_share = 1.0;
-    large.load = Load::Overload;
+    large.load = GeneratorLoad::Overload;
     points.push(large);
     assert!(table::all(&points).contains("offered 325 Mpps, delivered 216, lost 108 (33 %)"));
     for line in table::all(&points).lines() {
@@ -274,7 +276,7 @@ fn csv_parses_back() {
     assert_eq!(field(2, "switch_cycles_per_frame"), "");
 }
 
-/// Every name in a point's JSON is a column too, so that no field is forgotten in one of them.
+/// Every name in a point's JSON is also a CSV column.
 #[test]
 fn csv_has_every_field_of_json() {
     let value = serde_json::to_value(&one_path()[0]).unwrap();
@@ -342,7 +344,7 @@ fn writes_three_files_and_nothing_else() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("lab-results").join(folder_name(0, "lab1"));
     let run = results(one_path());
-    // Twice: the second run replaces what the first left.
+    // The second run replaces the files of the first.
     for _ in 0..2 {
         let written = write(&dir, &run).unwrap();
         let names: Vec<_> = written.iter().map(|file| file.file_name().unwrap()).collect();
@@ -396,7 +398,7 @@ fn tables_of_transfers_fit_a_terminal_and_say_what_is_a_bound() {
         assert!(line.chars().count() <= 80, "{line}");
     }
     assert!(text.contains("> 12.0") && text.contains("> lower bound"), "{text}");
-    // Paths of one traffic stand together, which is said once in each of two experiments.
+    // Each of two experiments prints the traffic once for all its paths.
     assert_eq!(text.matches("1 x 64 KiB, 1 MiB").count(), 2, "{text}");
     assert_eq!(transfer_table::all(&[]), "");
 }

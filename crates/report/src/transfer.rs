@@ -1,4 +1,4 @@
-//! What was measured over the sockets of guests' kernels: TCP and UDP in bulk, and UDP request and
+//! Measurements over the sockets of guests' kernels: TCP and UDP in bulk, and UDP request and
 //! response.
 //!
 //! Limits: as for points, every number is finite and not negative ([`Transfer::check`]).
@@ -8,16 +8,16 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::names::{Bottleneck, PathKind, Pattern, Workload};
+use super::names::{Bottleneck, PathKind, Pattern, SocketWorkload};
+use super::pinned::Pinned;
 
-/// Least, median and most of the rounds.
+/// Minimum, median and maximum of the rounds.
 pub type Spread = [f64; 3];
 
-/// Cores in use while it was measured, by layer; the median round's. What a kernel does for a frame
-/// is accounted to whoever runs it then: a guest's kernel receives in the context of what writes to
-/// its tap.
+/// Cores in use during the measurement, by layer; from the median round. Kernel work counts for the
+/// running context: a guest's kernel receives in the context of the writer to its tap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Layers {
+pub struct LayerCpu {
     /// The guest's program, in user space.
     pub guest_user_cores: f64,
     /// The guest's program and kernel.
@@ -26,17 +26,17 @@ pub struct Layers {
     pub far_user_cores: f64,
     /// The other end's program and kernel.
     pub far_system_cores: f64,
-    /// What carries the frames, in user space: the daemon, or on the path virtio the relays.
+    /// Carrier of the frames, in user space: the daemon, or on the path virtio the relays.
     pub carrier_user_cores: f64,
-    /// What carries the frames, in the kernel; on the path virtio with the bridge.
+    /// Carrier of the frames, in the kernel; on the path virtio with the bridge.
     pub carrier_system_cores: f64,
-    /// Of a polling lane, the share of its cycles that moved frames.
+    /// Share of a polling lane's cycles that moved frames.
     pub carrier_busy_share: Option<f64>,
-    /// Of all this, the machine's soft interrupts, as far as the kernel tells them apart.
+    /// Soft interrupts of the machine, part of the above, as far as the kernel accounts for them.
     pub softirq_cores: f64,
 }
 
-impl Layers {
+impl LayerCpu {
     /// Both ends.
     pub fn ends_cores(&self) -> f64 {
         self.guest_user_cores
@@ -45,24 +45,24 @@ impl Layers {
             + self.far_system_cores
     }
 
-    /// What carries the frames.
+    /// Carrier of the frames.
     pub fn carrier_cores(&self) -> f64 {
         self.carrier_user_cores + self.carrier_system_cores
     }
 }
 
-/// Microseconds from a request to its answer; each the median of the rounds.
+/// Microseconds from a request to its response; each the median of the rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoundTrip {
-    /// Half of them.
+    /// Median.
     pub p50_us: f64,
-    /// 99 % of them.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9 % of them.
+    /// 99.9th percentile.
     pub p999_us: f64,
-    /// The longest one.
+    /// Maximum.
     pub max_us: f64,
-    /// Requests a second that were answered.
+    /// Answered requests per second.
     pub per_s: f64,
 }
 
@@ -71,84 +71,82 @@ pub struct RoundTrip {
 pub struct Transfer {
     /// Name of the experiment.
     pub experiment: String,
-    /// The traffic.
-    pub workload: Workload,
-    /// Between whom: north/south, a guest and the external machine; east/west, two guests.
+    /// Kind of traffic.
+    pub workload: SocketWorkload,
+    /// Ends: north/south, a guest and the external machine; east/west, two guests.
     pub pattern: Pattern,
-    /// The path under measurement.
+    /// Measured path.
     pub path: PathKind,
     /// Connections, or sockets.
     pub streams: u32,
     /// Bytes of each write, or payload of each datagram.
     pub send_bytes: u32,
-    /// KiB asked for each socket's buffers; `None`: what the kernel gives.
+    /// Requested KiB of each socket's buffers; `None`: the kernel's default.
     pub buffer_kib: Option<u32>,
-    /// KiB of the receiver's buffer at the end, as the kernel counts them, its own overhead
-    /// included.
+    /// KiB of the receiver's buffer at the end, as the kernel counts them, including its overhead.
     pub granted_kib: Option<u32>,
     /// Seconds of each measurement, without warm-up and cool-down.
     pub seconds: f64,
-    /// How often it was measured.
+    /// Number of measurements.
     pub rounds: u32,
-    /// Gigabits a second of payload that the receiver's program read; of requests, `None`.
+    /// Gbit/s of payload read by the receiver's program; `None` for requests.
     pub gbps: Option<Spread>,
-    /// Share of the datagrams that were sent and not received, in the median round.
+    /// Share of sent datagrams that were not received, in the median round.
     pub lost_share: Option<f64>,
-    /// Of requests.
+    /// Round trip of requests.
     pub round_trip: Option<RoundTrip>,
-    /// What both ends do with nothing between them, over one kernel's loopback, in this run:
-    /// gigabits a second; of requests, the median round trip in microseconds.
+    /// Result of both ends over one kernel's loopback in this run: Gbit/s, or for requests the
+    /// median round trip in microseconds.
     pub limit: f64,
-    /// What the paper published for it, in the same unit: Gbit/s, or of requests the 99th
-    /// percentile in us.
+    /// Published result of the paper in the same unit: Gbit/s, or for requests the 99th percentile
+    /// in us.
     #[serde(default)]
     pub published: Option<f64>,
-    /// Who limited it.
+    /// Bottleneck.
     pub bottleneck: Bottleneck,
     /// CPU by layer.
-    pub cpu: Layers,
-    /// The CPUs of what carries the frames (`switch`) and of both ends (`guests`, `generator`).
-    pub pinned: super::Pinned,
+    pub cpu: LayerCpu,
+    /// CPUs of the carrier (`switch`) and of both ends (`guests`, `generator`).
+    pub pinned: Pinned,
 }
 
-/// A number in a transfer or a file copy that cannot be: a mistake of the program, not of the user.
+/// Invalid number in a transfer or a file copy: a bug of the program.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{what}: {field} is {value}, which no measurement can give; please report it")]
 pub struct TransferError {
-    /// Which measurement.
+    /// The measurement.
     pub what: String,
     /// The field, as in JSON.
     pub field: &'static str,
-    /// What it holds.
+    /// Its value.
     pub value: f64,
 }
 
 impl Transfer {
-    /// Median gigabits a second; 0 of requests.
+    /// Median Gbit/s; 0 for requests.
     pub fn gbps_median(&self) -> f64 {
         self.gbps.map_or(0.0, |[_, median, _]| median)
     }
 
-    /// Whether both ends were the limit, so that the figure is a lower bound of what the path can
-    /// do.
+    /// `true` if the ends were the bottleneck, so that the result is a lower bound for the path.
     pub fn is_lower_bound(&self) -> bool {
         self.bottleneck == Bottleneck::Generator
     }
 
-    /// What is compared over paths: all that tells traffic of one pattern apart, as words.
+    /// Text that identifies the traffic within a pattern, for a comparison of paths.
     pub fn what(&self) -> String {
         let word = match self.workload {
-            Workload::TcpStream => "",
-            Workload::UdpTransmit => "tx ",
-            Workload::UdpReceive => "rx ",
-            Workload::UdpRequest => "request ",
+            SocketWorkload::TcpStream => "",
+            SocketWorkload::UdpTransmit => "tx ",
+            SocketWorkload::UdpReceive => "rx ",
+            SocketWorkload::UdpRequest => "request ",
         };
         let buffers = self.buffer_kib.map(|kib| format!(", {} buffers", bytes(kib << 10)));
         let (streams, sent) = (self.streams, bytes(self.send_bytes));
         format!("{word}{streams} x {sent}{}", buffers.unwrap_or_default())
     }
 
-    /// Checks that every number can be one.
+    /// Checks that every number is valid.
     ///
     /// # Errors
     /// The first field that is not finite or negative.
@@ -156,7 +154,7 @@ impl Transfer {
         check_numbers(self, &self.numbers())
     }
 
-    /// Every fractional number with its name in JSON; what is `None` is left out.
+    /// Every fractional number with its name in JSON; `None` is left out.
     pub(super) fn numbers(&self) -> Vec<(&'static str, f64)> {
         let cpu = &self.cpu;
         let mut all = vec![
@@ -188,7 +186,7 @@ impl Transfer {
     }
 }
 
-/// A number of bytes in the largest unit that leaves no rest.
+/// A number of bytes in the largest exact unit.
 fn bytes(bytes: u32) -> String {
     match bytes {
         mib if mib >= 1 << 20 && mib % (1 << 20) == 0 => format!("{} MiB", mib >> 20),

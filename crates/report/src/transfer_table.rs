@@ -1,8 +1,8 @@
-//! The transfers as tables for the terminal: one per experiment, at most 80 columns wide.
+//! Tables of transfers for the terminal: one per experiment, at most 80 columns wide.
 
 use super::columns::{self, terminal};
-use super::figure::{NONE, percent, three, whole};
-use super::names::{Pattern, Workload};
+use super::format::{NONE, percent, three, whole};
+use super::names::{Pattern, SocketWorkload};
 use super::transfer::Transfer;
 
 const LEGEND: &str = "\
@@ -59,7 +59,7 @@ pub(super) fn groups(all: &[Transfer]) -> Vec<Group<'_>> {
     groups
 }
 
-/// A transfer's rate, as a lower bound where it is one.
+/// Rate of a transfer, marked if it is a lower bound.
 pub(super) fn rate(transfer: &Transfer) -> String {
     match transfer.gbps {
         None => String::new(),
@@ -73,16 +73,16 @@ pub fn all(transfers: &[Transfer]) -> String {
     let mut text = String::new();
     for group in groups(transfers) {
         let title = group.title();
-        let of = |wanted: &[Workload]| -> Vec<&Transfer> {
+        let of = |wanted: &[SocketWorkload]| -> Vec<&Transfer> {
             let all = group.transfers.iter();
             let found = all.filter(|transfer| wanted.contains(&transfer.workload));
             found.copied().collect()
         };
-        let datagrams = of(&[Workload::UdpTransmit, Workload::UdpReceive]);
-        text += &terminal(&title, &STREAMS, &of(&[Workload::TcpStream]));
+        let datagrams = of(&[SocketWorkload::UdpTransmit, SocketWorkload::UdpReceive]);
+        text += &terminal(&title, &STREAMS, &of(&[SocketWorkload::TcpStream]));
         text += &terminal(&title, &DATAGRAMS, &datagrams);
         let title = format!("{title}: round trips in us; of the paper, p99");
-        text += &terminal(&title, &REQUESTS, &of(&[Workload::UdpRequest]));
+        text += &terminal(&title, &REQUESTS, &of(&[SocketWorkload::UdpRequest]));
     }
     if text.is_empty() {
         return text;
@@ -92,9 +92,9 @@ pub fn all(transfers: &[Transfer]) -> String {
 }
 
 /// A column of transfers.
-type Column = columns::Column<Transfer>;
+type TransferColumn = columns::Column<Transfer>;
 
-const STREAMS: [Column; 8] = [
+const STREAMS: [TransferColumn; 8] = [
     ("streams", true, |t| t.what().replace(" buffers", "")),
     ("path", true, |t| t.path.to_string()),
     ("Gbps", false, rate),
@@ -105,7 +105,7 @@ const STREAMS: [Column; 8] = [
     ("limit", true, |t| t.bottleneck.to_string()),
 ];
 
-const DATAGRAMS: [Column; 9] = [
+const DATAGRAMS: [TransferColumn; 9] = [
     ("traffic", true, |t| t.what().replace(" buffers", "")),
     ("path", true, |t| t.path.to_string()),
     ("Gbps", false, rate),
@@ -117,7 +117,7 @@ const DATAGRAMS: [Column; 9] = [
     ("limit", true, |t| t.bottleneck.to_string()),
 ];
 
-const REQUESTS: [Column; 9] = [
+const REQUESTS: [TransferColumn; 9] = [
     ("traffic", true, Transfer::what),
     ("path", true, |t| t.path.to_string()),
     ("p50", false, |t| trip(t, |trip| trip.p50_us)),

@@ -1,17 +1,17 @@
-//! Points of one kind of traffic, looked at along their dimensions: path, frame size, guests.
+//! Points of one kind of traffic, by path, frame size and guests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::results::{Load, PathKind, Pattern, Point, RingKind};
+use super::results::{GeneratorLoad, PathKind, Pattern, Point, RingKind};
 use crate::statistics::quantile::median_item;
 
-/// Traffic that is looked at, and compared, by itself.
+/// Kind of traffic, shown and compared by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrafficKind {
     /// Pattern.
     pub pattern: Pattern,
     /// Load of the generator.
-    pub load: Load,
+    pub load: GeneratorLoad,
     /// Rings of the guests.
     pub ring: RingKind,
 }
@@ -36,43 +36,43 @@ impl TrafficKind {
     }
 
     fn unusual(&self) -> Vec<String> {
-        let load = (self.load != Load::Closed).then(|| self.load.to_string());
+        let load = (self.load != GeneratorLoad::Closed).then(|| self.load.to_string());
         let ring = (self.ring != RingKind::Split).then(|| format!("{} rings", self.ring));
         load.into_iter().chain(ring).collect()
     }
 }
 
 /// Points of one kind of traffic, in the order of frame size, guests, path.
-pub(super) struct View<'a> {
+pub(super) struct TrafficView<'a> {
     pub(super) kind: TrafficKind,
     pub(super) points: Vec<&'a Point>,
 }
 
-impl<'a> View<'a> {
+impl<'a> TrafficView<'a> {
     /// A view for each kind of traffic among these points.
-    pub(super) fn each(points: impl IntoIterator<Item = &'a Point>) -> Vec<View<'a>> {
+    pub(super) fn each(points: impl IntoIterator<Item = &'a Point>) -> Vec<TrafficView<'a>> {
         let mut kinds: BTreeMap<TrafficKind, Vec<&'a Point>> = BTreeMap::new();
         for point in points {
             kinds.entry(TrafficKind::of(point)).or_default().push(point);
         }
         let view = |(kind, mut points): (TrafficKind, Vec<&'a Point>)| {
             points.sort_by_key(|point| (point.frame_bytes, point.vms, point.path));
-            View { kind, points }
+            TrafficView { kind, points }
         };
         kinds.into_iter().map(view).collect()
     }
 
-    /// The paths measured.
+    /// The measured paths.
     pub(super) fn paths(&self) -> BTreeSet<PathKind> {
         self.points.iter().map(|point| point.path).collect()
     }
 
-    /// The frame sizes measured.
+    /// The measured frame sizes.
     pub(super) fn frames(&self) -> BTreeSet<u32> {
         self.points.iter().map(|point| point.frame_bytes).collect()
     }
 
-    /// The numbers of guests measured.
+    /// The measured numbers of guests.
     pub(super) fn vms(&self) -> BTreeSet<u32> {
         self.points.iter().map(|point| point.vms).collect()
     }
@@ -89,8 +89,8 @@ impl<'a> View<'a> {
         points.filter(move |point| (point.path, point.frame_bytes, point.vms) == key)
     }
 
-    /// The one point for these; the one of median Mpps (the lower of two) of its steady slots, if
-    /// any was, else of all.
+    /// The single point for these: the median by Mpps (the lower of two) of its steady slots, or of
+    /// all slots if none is steady.
     pub(super) fn at(&self, path: PathKind, frame_bytes: u32, vms: u32) -> Option<&'a Point> {
         let mut found: Vec<&'a Point> = self.all(path, frame_bytes, vms).collect();
         if found.iter().any(|point| point.is_steady()) {
@@ -104,7 +104,7 @@ impl<'a> View<'a> {
         self.vms().into_iter().filter_map(|vms| self.at(path, frame_bytes, vms)).collect()
     }
 
-    /// Every place of the grid that was measured, once, in the order of frame size, guests, path.
+    /// Every measured configuration once, in the order of frame size, guests, path.
     pub(super) fn grid(&self) -> Vec<&'a Point> {
         let mut keys: Vec<_> =
             self.points.iter().map(|point| (point.frame_bytes, point.vms, point.path)).collect();

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use api::stats::{self, Stats};
 use guestmem::Pages;
 use host::tsc;
-use report::{Load, RingKind};
+use report::{GeneratorLoad, RingKind};
 use serde::{Deserialize, Serialize};
 use wire::Mac;
 
@@ -159,7 +159,7 @@ pub fn run(spec: &ContendSpec) -> Result<()> {
     }
     let mut limit = f64::INFINITY;
     for frame_bytes in sizes(&spec.guests) {
-        limit = limit.min(self_test(frame_bytes, Load::Overload, SELF_TEST_ROUNDS)?);
+        limit = limit.min(self_test(frame_bytes, GeneratorLoad::Overload, SELF_TEST_ROUNDS)?);
     }
     let guests = spec.guests.iter().map(attach).collect::<Result<Vec<_>>>()?;
     for at in spec.slices.iter().flat_map(|phase| phase.deaf.iter().chain(&phase.mute)) {
@@ -201,7 +201,7 @@ fn attach(guest: &Contender) -> Result<Generator> {
     let frame_bytes = guest.frame_bytes;
     let (in_flight, touch, pages) = (IN_FLIGHT, false, Pages::Gathered);
     let ring = RingKind::Split;
-    let load = Load::Overload;
+    let load = GeneratorLoad::Overload;
     let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
     Generator::attach(&guest.socket, &traffic)
 }

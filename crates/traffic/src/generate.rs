@@ -1,8 +1,8 @@
 //! Frame generator, and the sink for returned frames.
 //!
-//! In a closed loop ([`Load::Closed`]) each returned frame triggers the next one, so the number of
-//! frames in flight is constant, and no receiver with a larger ring must drop. Otherwise a buffer
-//! is sent again as soon as the switch has taken it.
+//! In a closed loop ([`GeneratorLoad::Closed`]) each returned frame triggers the next one, so the
+//! number of frames in flight is constant, and no receiver with a larger ring must drop. Otherwise
+//! a buffer is sent again as soon as the switch has taken it.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, Pages, SharedFile};
 use host::tsc;
-use report::{Load, RingKind};
+use report::{GeneratorLoad, RingKind};
 use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 use wire::Mac;
 use wire::probe::{Mark, Probe};
@@ -35,7 +35,7 @@ pub struct Traffic<'a> {
     /// Frames in flight, 1 to [`IN_FLIGHT`].
     pub in_flight: u32,
     /// Trigger of the next frame.
-    pub load: Load,
+    pub load: GeneratorLoad,
     /// Write a new sequence number into each frame and read each received one, as real guests do.
     /// Otherwise buffers are recycled unread, which is the highest rate a guest can offer.
     pub touch: bool,
@@ -88,7 +88,7 @@ impl Generator {
                 adapter.post_receive(u32::from(RING) + half + buffer);
             }
         }
-        let closed = (load == Load::Closed).then(Closed::default);
+        let closed = (load == GeneratorLoad::Closed).then(Closed::default);
         let (sequence, sent, received) = (0, 0, 0);
         Ok(Generator { adapter, sending: true, touch, closed, len, sequence, sent, received })
     }
@@ -200,7 +200,7 @@ pub fn frame(source: Mac, destination: Mac, frame_bytes: u32, sequence: u32) -> 
 
 /// Highest rate of a generator on this CPU into an instant sink, Mframes/s: times only the
 /// generator's own work.
-pub fn self_test(frame_bytes: u32, load: Load, rounds: u32) -> Result<f64> {
+pub fn self_test(frame_bytes: u32, load: GeneratorLoad, rounds: u32) -> Result<f64> {
     let base = 1 << 32;
     let file = SharedFile::create("self-test", 8 << 20, Pages::Ordinary)?;
     let memory: Arc<GuestMemory> = virtq::guest_memory(&file, base)?;
@@ -233,8 +233,8 @@ pub fn self_test(frame_bytes: u32, load: Load, rounds: u32) -> Result<f64> {
         sink.publish();
         let begin = tsc::now();
         match load {
-            Load::Overload => frames += u64::from(tx.recycle()),
-            Load::Closed => {
+            GeneratorLoad::Overload => frames += u64::from(tx.recycle()),
+            GeneratorLoad::Closed => {
                 let mut used = [Used::default(); BURST];
                 let n = tx.reap(&mut used);
                 frames += n as u64;

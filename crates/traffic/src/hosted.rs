@@ -7,7 +7,7 @@ use guestmem::Pages;
 use host::tsc;
 use wire::Mac;
 
-use report::Load;
+use report::GeneratorLoad;
 
 use super::paced::Paced;
 use super::tapped::{self, TapForwarder, TapGenerator};
@@ -129,7 +129,7 @@ impl Hosted {
             }
             (Role::Pace { flows, in_flight, load_fps, burst }, Place::Socket(socket)) => {
                 let flows = &macs(flows)?[..];
-                let (in_flight, load, touch) = (*in_flight, Load::default(), true);
+                let (in_flight, load, touch) = (*in_flight, GeneratorLoad::default(), true);
                 let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
                 Hosted::Paced(Box::new(Paced::attach(
                     socket,

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use report::{Load, RingKind};
+use report::{GeneratorLoad, RingKind};
 
 pub use forward::Forwarder;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
@@ -129,7 +129,7 @@ pub enum Role {
         /// Frames in flight, 1 to 512.
         in_flight: u32,
         /// Trigger of the next frame.
-        load: Load,
+        load: GeneratorLoad,
         /// Write each frame before it is sent, and read each received one.
         touch: bool,
     },

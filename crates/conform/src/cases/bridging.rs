@@ -1,4 +1,4 @@
-//! Who reaches whom within one NIC: VFs, the switch on its PF, and what is behind that.
+//! Forwarding within one NIC: between VFs, the switch on the PF, and stations behind it.
 
 use anyhow::{Result, ensure};
 use model::state::PathInForce;
@@ -6,9 +6,9 @@ use serde_json::json;
 use wire::Mac;
 
 use crate::Test;
-use crate::frame::{Frame, mac};
-use crate::subject::{Capability, Home, Setup, WIRE};
-use crate::trial::{A, B, Trial, W};
+use crate::context::{A, B, TestContext, W};
+use crate::frame::{TestFrame, mac};
+use crate::subject::{AdapterLocation, Capability, NicSetup, WIRE};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -58,42 +58,46 @@ pub(super) const TESTS: &[Test] = &[
 pub(super) const C: Mac = mac(0xc);
 
 /// `a` on a VF, `b` on the switch, `c` on a receive queue.
-pub(super) fn three_paths(t: &mut Trial<'_>) -> Result<()> {
-    t.begin(&Setup::with_switch(4))?;
-    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
-    t.guest_on("b", Home::Switch, B, json!({"path": "synthetic"}))?;
-    t.guest_on("c", Home::Switch, C, json!({"path": "vmq"}))?;
+pub(super) fn three_paths(t: &mut TestContext<'_>) -> Result<()> {
+    t.begin(&NicSetup::with_switch(4))?;
+    t.guest_on("a", AdapterLocation::Switch, A, json!({"iov_weight": 100}))?;
+    t.guest_on("b", AdapterLocation::Switch, B, json!({"path": "synthetic"}))?;
+    t.guest_on("c", AdapterLocation::Switch, C, json!({"path": "vmq"}))?;
     t.is_on("a", PathInForce::Vf)?;
     t.is_on("b", PathInForce::Synthetic)?;
     t.is_on("c", PathInForce::Vmq)?;
-    // From now on the switch knows where W is.
-    everybody_hears(t, (WIRE, W), &["a", "b", "c"])
+    // The switch learns W from this frame.
+    broadcast_reaches(t, (WIRE, W), &["a", "b", "c"])
 }
 
-/// A broadcast must arrive once at each of these and nowhere else.
-pub(super) fn everybody_hears(t: &mut Trial<'_>, from: (&str, Mac), others: &[&str]) -> Result<()> {
+/// Checks that a broadcast arrives once at each of these stations and at no other.
+pub(super) fn broadcast_reaches(
+    t: &mut TestContext<'_>,
+    from: (&str, Mac),
+    others: &[&str],
+) -> Result<()> {
     let frame = t.frame(from.1, Mac::BROADCAST);
-    let wanted: Vec<(&str, &Frame)> = others.iter().map(|other| (*other, &frame)).collect();
+    let wanted: Vec<(&str, &TestFrame)> = others.iter().map(|other| (*other, &frame)).collect();
     t.expect(from.0, &frame, &wanted)
 }
 
-/// A frame must arrive at a station once; who else gets it does not matter.
-fn arrives_once(t: &mut Trial<'_>, from: &str, frame: &Frame, at: &str) -> Result<()> {
+/// Checks that a frame arrives at a station exactly once; other stations are ignored.
+fn arrives_once(t: &mut TestContext<'_>, from: &str, frame: &TestFrame, at: &str) -> Result<()> {
     let arrived = t.send(from, std::slice::from_ref(frame))?;
     let count = arrived.get(at).map_or(0, Vec::len);
     ensure!(count == 1, "a frame from {from} arrived {count} times at {at}");
     Ok(())
 }
 
-fn vf_and_switch_port(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::with_switch(2))?;
-    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
-    t.guest_on("b", Home::Switch, B, json!({"path": "synthetic"}))?;
+fn vf_and_switch_port(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::with_switch(2))?;
+    t.guest_on("a", AdapterLocation::Switch, A, json!({"iov_weight": 100}))?;
+    t.guest_on("b", AdapterLocation::Switch, B, json!({"path": "synthetic"}))?;
     t.is_on("a", PathInForce::Vf)?;
     t.is_on("b", PathInForce::Synthetic)?;
     t.talk(("a", A), ("b", B))?;
-    everybody_hears(t, ("a", A), &["b", WIRE])?;
-    everybody_hears(t, ("b", B), &["a", WIRE])?;
+    broadcast_reaches(t, ("a", A), &["b", WIRE])?;
+    broadcast_reaches(t, ("b", B), &["a", WIRE])?;
     for name in ["a", "b"] {
         t.set_adapter(name, json!({"vlan": {"id": 12}}))?;
     }
@@ -101,24 +105,24 @@ fn vf_and_switch_port(t: &mut Trial<'_>) -> Result<String> {
     Ok("both ways, with and without a VLAN, and broadcasts".to_owned())
 }
 
-fn two_kinds(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(4))?;
-    t.guest_on("a", Home::Pool, A, json!({}))?;
-    t.guest_on("b", Home::Vf(3), B, json!({}))?;
+fn two_kinds(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(4))?;
+    t.guest_on("a", AdapterLocation::Pool, A, json!({}))?;
+    t.guest_on("b", AdapterLocation::Vf(3), B, json!({}))?;
     t.set_vf(3, json!({"trust": true}))?;
     t.talk(("a", A), ("b", B))?;
-    everybody_hears(t, ("a", A), &["b", WIRE])?;
-    everybody_hears(t, ("b", B), &["a", WIRE])?;
+    broadcast_reaches(t, ("a", A), &["b", WIRE])?;
+    broadcast_reaches(t, ("b", B), &["a", WIRE])?;
     Ok("both ways, and broadcasts".to_owned())
 }
 
-fn bridge_learned(t: &mut Trial<'_>) -> Result<String> {
+fn bridge_learned(t: &mut TestContext<'_>) -> Result<String> {
     let behind = mac(0x44);
-    t.begin(&Setup::with_switch(2))?;
-    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
+    t.begin(&NicSetup::with_switch(2))?;
+    t.guest_on("a", AdapterLocation::Switch, A, json!({"iov_weight": 100}))?;
     let bridge = json!({"path": "synthetic", "spoof_check": false});
-    t.guest_on("b", Home::Switch, B, bridge)?;
-    t.guest_on("c", Home::Switch, C, json!({"path": "synthetic"}))?;
+    t.guest_on("b", AdapterLocation::Switch, B, bridge)?;
+    t.guest_on("c", AdapterLocation::Switch, C, json!({"path": "synthetic"}))?;
     t.reaches(("b", behind), ("a", A))?; // who is behind b speaks first
     let frame = t.frame(A, behind);
     arrives_once(t, "a", &frame, "b")?;
@@ -128,20 +132,20 @@ fn bridge_learned(t: &mut Trial<'_>) -> Result<String> {
     Ok("a station behind b was reached from a VF, the switch and the wire".to_owned())
 }
 
-fn bridge_added(t: &mut Trial<'_>) -> Result<String> {
+fn bridge_added(t: &mut TestContext<'_>) -> Result<String> {
     let behind = mac(0x44);
-    t.begin(&Setup::with_switch(2))?;
-    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
+    t.begin(&NicSetup::with_switch(2))?;
+    t.guest_on("a", AdapterLocation::Switch, A, json!({"iov_weight": 100}))?;
     let bridge = json!({"path": "synthetic", "macs": [behind.to_string()]});
-    t.guest_on("b", Home::Switch, B, bridge)?;
-    t.guest_on("c", Home::Switch, C, json!({"path": "synthetic"}))?;
+    t.guest_on("b", AdapterLocation::Switch, B, bridge)?;
+    t.guest_on("c", AdapterLocation::Switch, C, json!({"path": "synthetic"}))?;
     t.talk(("a", A), ("b", behind))?;
     t.talk(("c", C), ("b", behind))?;
     t.reaches((WIRE, W), ("b", behind))?;
     Ok("reached at once and nowhere else, without a frame from it before".to_owned())
 }
 
-fn bridge_on_vf(t: &mut Trial<'_>) -> Result<String> {
+fn bridge_on_vf(t: &mut TestContext<'_>) -> Result<String> {
     let behind = mac(0x44);
     t.pair()?;
     t.set_vf(1, json!({"trust": true, "promiscuous": true, "spoof_check": false}))?;
@@ -154,7 +158,7 @@ fn bridge_on_vf(t: &mut Trial<'_>) -> Result<String> {
     Ok("from another VF and from the wire".to_owned())
 }
 
-fn switch_clients(t: &mut Trial<'_>) -> Result<String> {
+fn switch_clients(t: &mut TestContext<'_>) -> Result<String> {
     three_paths(t)?;
     let all = [("a", A), ("b", B), ("c", C), (WIRE, W)];
     for (i, one) in all.iter().enumerate() {
@@ -163,7 +167,7 @@ fn switch_clients(t: &mut Trial<'_>) -> Result<String> {
         }
         let others: Vec<&str> =
             all.iter().map(|(name, _)| *name).filter(|name| *name != one.0).collect();
-        everybody_hears(t, *one, &others)?;
+        broadcast_reaches(t, *one, &others)?;
     }
     Ok("VF, queue, switch port and wire: 12 ways and 4 broadcasts".to_owned())
 }

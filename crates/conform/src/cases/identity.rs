@@ -1,4 +1,4 @@
-//! What a VF is called, which address it has, and what the host knows of it.
+//! Identity of a VF: name, address, and the host's knowledge of it.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use wire::Mac;
 
 use super::bridging::C;
 use crate::Test;
-use crate::frame::{Frame, mac};
-use crate::subject::{Capability, Change, End, Home, Setup, WIRE};
-use crate::trial::{A, B, Trial, W, added};
+use crate::context::{A, B, TestContext, W, added};
+use crate::frame::{TestFrame, mac};
+use crate::subject::{AdapterLocation, Capability, ManagerRequest, ManagerStop, NicSetup, WIRE};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -72,16 +72,16 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-fn numbers_last(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(4))?;
-    t.guest_on("a", Home::Pool, A, json!({}))?;
-    t.guest_on("b", Home::Pool, B, json!({}))?;
-    t.guest_on("c", Home::Pool, C, json!({}))?;
+fn numbers_last(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(4))?;
+    t.guest_on("a", AdapterLocation::Pool, A, json!({}))?;
+    t.guest_on("b", AdapterLocation::Pool, B, json!({}))?;
+    t.guest_on("c", AdapterLocation::Pool, C, json!({}))?;
     let (number, token) = match t.adapter("c")?.vf {
         Some(number) => (number, t.token(number)?),
         None => anyhow::bail!("the third of three adapters has none of 4 VFs"),
     };
-    let check = |t: &mut Trial<'_>, after: &str| -> Result<()> {
+    let check = |t: &mut TestContext<'_>, after: &str| -> Result<()> {
         let (vf, adapter) = (t.vf(number)?, t.adapter("c")?.vf);
         let same = adapter == Some(number) && vf.adapter.as_deref() == Some("c");
         ensure!(same, "{after} c has VF {adapter:?}, and had {number}");
@@ -90,16 +90,16 @@ fn numbers_last(t: &mut Trial<'_>) -> Result<String> {
     };
     t.remove("a")?;
     check(t, "when another guest had left")?;
-    t.guest_on("d", Home::Pool, mac(0xd), json!({}))?;
+    t.guest_on("d", AdapterLocation::Pool, mac(0xd), json!({}))?;
     check(t, "when another guest had come")?;
-    t.restart(End::Killed, &["b", "c", "d", WIRE])?;
+    t.restart(ManagerStop::Killed, &["b", "c", "d", WIRE])?;
     check(t, "after a restart")?;
     ensure!(t.token(number)? == token, "VF {number} had another owner in between");
     t.talk(("b", B), ("c", C))?;
     Ok(format!("VF {number} stayed VF {number}, with its user and address"))
 }
 
-fn named_after_nic(t: &mut Trial<'_>) -> Result<String> {
+fn named_after_nic(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(3, json!({"trust": true}))?;
     let nic = t.subject.nic();
@@ -113,45 +113,45 @@ fn named_after_nic(t: &mut Trial<'_>) -> Result<String> {
     Ok(meant.join(", "))
 }
 
-fn pf_not_up(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup { num_vfs: 0, uplink: false, ..Setup::vfs(4) })?;
+fn pf_not_up(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup { num_vfs: 0, uplink: false, ..NicSetup::vfs(4) })?;
     t.set_vf(0, json!({"link_state": "enable", "vlan": {"id": 7}}))?;
-    t.must(&Change::NumVfs(4))?;
+    t.must(&ManagerRequest::NumVfs(4))?;
     t.set_vf(1, json!({"link_state": "enable", "vlan": {"id": 7}, "max_tx_mbps": 1000}))?;
-    t.must(&added("a", Home::Vf(0), A, json!({"vlan": {"id": 7}})))?;
-    t.must(&added("b", Home::Vf(1), B, json!({"vlan": {"id": 7}})))?;
+    t.must(&added("a", AdapterLocation::Vf(0), A, json!({"vlan": {"id": 7}})))?;
+    t.must(&added("b", AdapterLocation::Vf(1), B, json!({"vlan": {"id": 7}})))?;
     t.subject.attach("a")?;
     t.subject.attach("b")?;
     t.talk(("a", A), ("b", B))?;
     Ok("VFs were set before they were enabled, on a NIC without an uplink".to_owned())
 }
 
-fn own_mac(t: &mut Trial<'_>) -> Result<String> {
+fn own_mac(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    t.guest_on("c", Home::Pool, C, json!({}))?;
-    let read = |t: &mut Trial<'_>| -> Result<Vec<Mac>> {
+    t.guest_on("c", AdapterLocation::Pool, C, json!({}))?;
+    let read = |t: &mut TestContext<'_>| -> Result<Vec<Mac>> {
         ["a", "b", "c"].iter().map(|name| Ok(t.subject.view(name)?.mac)).collect()
     };
     let before = read(t)?;
     ensure!(before == [A, B, C], "the guests read {before:?}");
-    t.restart(End::Asked, &["a", "b", "c", WIRE])?;
+    t.restart(ManagerStop::Graceful, &["a", "b", "c", WIRE])?;
     let after = read(t)?;
     ensure!(after == before, "after the restart the guests read {after:?}");
     Ok("3 guests read 3 addresses, and the same ones after a restart".to_owned())
 }
 
-fn mac_before_up(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(4))?;
+fn mac_before_up(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(4))?;
     let macs: Vec<Option<String>> =
         (0..4).map(|index| Ok(t.vf(index)?.mac)).collect::<Result<_>>()?;
     let different: BTreeSet<&String> = macs.iter().flatten().collect();
     ensure!(different.len() == 4, "4 VFs without users have the addresses {macs:?}");
-    let mut bare = added("a", Home::Vf(0), A, json!({}));
-    if let Change::Add { settings, .. } = &mut bare {
+    let mut bare = added("a", AdapterLocation::Vf(0), A, json!({}));
+    if let ManagerRequest::Add { settings, .. } = &mut bare {
         *settings = json!({});
     }
     let said = t.refuses(&bare, &["mac"])?;
-    t.must(&added("a", Home::Vf(0), A, json!({})))?;
+    t.must(&added("a", AdapterLocation::Vf(0), A, json!({})))?;
     let vf = t.vf(0)?;
     ensure!(vf.mac == Some(A.to_string()), "before its guest is there VF 0 has {:?}", vf.mac);
     t.subject.attach("a")?;
@@ -160,9 +160,9 @@ fn mac_before_up(t: &mut Trial<'_>) -> Result<String> {
     Ok(format!("without an address an adapter is refused ({})", said.text()))
 }
 
-fn counters(t: &mut Trial<'_>) -> Result<String> {
+fn counters(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    let frames: Vec<Frame> = (0..100).map(|_| t.frame(A, B)).collect();
+    let frames: Vec<TestFrame> = (0..100).map(|_| t.frame(A, B)).collect();
     let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
     t.send("a", &frames)?;
     let spoofed = t.frame(mac(0x66), B);
@@ -184,8 +184,8 @@ fn counters(t: &mut Trial<'_>) -> Result<String> {
     Ok("101 frames sent, 100 received, 1 dropped were counted".to_owned())
 }
 
-fn properties(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup { queues: 1, ..Setup::with_switch(1) })?;
+fn properties(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup { queues: 1, ..NicSetup::with_switch(1) })?;
     let wishes = [
         ("a", json!({"iov_weight": 100})),
         ("b", json!({"iov_weight": 10})),
@@ -193,7 +193,7 @@ fn properties(t: &mut Trial<'_>) -> Result<String> {
         ("d", json!({"path": "synthetic"})),
     ];
     for ((name, settings), number) in wishes.into_iter().zip(0xa..) {
-        t.guest_on(name, Home::Switch, mac(number), settings)?;
+        t.guest_on(name, AdapterLocation::Switch, mac(number), settings)?;
     }
     let meant = [
         ("a", PathInForce::Vf, Reason::Supported, Reason::Supported),
@@ -220,7 +220,7 @@ fn properties(t: &mut Trial<'_>) -> Result<String> {
     Ok("4 adapters on 3 paths, each with its reasons and counters".to_owned())
 }
 
-fn no_hardware(t: &mut Trial<'_>) -> Result<String> {
+fn no_hardware(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.talk(("a", A), ("b", B))?;
     let devices = t.subject.devices()?;

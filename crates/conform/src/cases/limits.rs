@@ -1,5 +1,4 @@
-//! Numbers: of VFs, of rates, of anything out of range; and settings that a card's driver does not
-//! have.
+//! Numbers: VFs, rates, values out of range, and settings that a card's driver rejects.
 
 use std::time::Duration;
 
@@ -8,9 +7,9 @@ use model::state::Reason;
 use serde_json::{Value, json};
 
 use crate::Test;
+use crate::context::{A, B, TestContext, added};
 use crate::frame::mac;
-use crate::subject::{Capability, Change, Home, Setup};
-use crate::trial::{A, B, Trial, added};
+use crate::subject::{AdapterLocation, Capability, ManagerRequest, NicSetup};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -85,13 +84,13 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-/// The least time that 250 frames of 1514 bytes take at 10 Mbit/s: all but a burst of 128 KiB, with
-/// a quarter to spare.
+/// Minimum time for 250 frames of 1514 bytes at 10 Mbit/s, less a burst of 128 KiB and a margin of
+/// 25 %.
 const LEAST_AT_10_MBIT: Duration = Duration::from_millis(150);
 
-/// Whether what `a` sends to `b` is held to 10 Mbit/s. A machine that stands still for a moment
-/// makes one try slow, and not five.
-pub(super) fn is_held_to_10_mbit(t: &mut Trial<'_>) -> Result<bool> {
+/// `true` if traffic from `a` to `b` is limited to 10 Mbit/s. Of five tries one must be slow
+/// enough: a stall of the machine can only slow a try down.
+pub(super) fn is_held_to_10_mbit(t: &mut TestContext<'_>) -> Result<bool> {
     for _ in 0..5 {
         if t.time_of_250_long()? < LEAST_AT_10_MBIT {
             return Ok(false);
@@ -100,35 +99,35 @@ pub(super) fn is_held_to_10_mbit(t: &mut Trial<'_>) -> Result<bool> {
     Ok(true)
 }
 
-fn through_zero(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(4))?;
-    let said = t.refuses(&Change::NumVfs(2), &["num_vfs"])?;
+fn through_zero(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(4))?;
+    let said = t.refuses(&ManagerRequest::NumVfs(2), &["num_vfs"])?;
     ensure!(!said.allowed.is_empty(), "it is not said what is allowed: {}", said.text());
-    t.refuses(&Change::NumVfs(5), &["num_vfs"])?;
-    t.guest_on("a", Home::Vf(0), A, json!({}))?;
-    t.must(&Change::NumVfs(0))?;
+    t.refuses(&ManagerRequest::NumVfs(5), &["num_vfs"])?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
+    t.must(&ManagerRequest::NumVfs(0))?;
     let reason = t.adapter("a")?.reason;
     ensure!(reason == Reason::VfDisabled, "an adapter whose VF is off says {reason}");
     let frame = t.frame(A, B);
     t.is_dropped("a", &frame)?;
-    t.must(&Change::NumVfs(2))?;
-    t.guest_on("b", Home::Vf(1), B, json!({}))?;
+    t.must(&ManagerRequest::NumVfs(2))?;
+    t.guest_on("b", AdapterLocation::Vf(1), B, json!({}))?;
     t.talk(("a", A), ("b", B))?;
     Ok(format!("4 to 2 was refused ({}), 4 to 0 to 2 was done", said.error))
 }
 
-fn total_vfs(t: &mut Trial<'_>) -> Result<String> {
+fn total_vfs(t: &mut TestContext<'_>) -> Result<String> {
     for count in [2, 64] {
-        t.begin(&Setup::vfs(count))?;
-        t.guest_on("a", Home::Vf(0), A, json!({}))?;
-        t.guest_on("b", Home::Vf(count - 1), B, json!({}))?;
+        t.begin(&NicSetup::vfs(count))?;
+        t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
+        t.guest_on("b", AdapterLocation::Vf(count - 1), B, json!({}))?;
         t.talk(("a", A), ("b", B))?;
     }
     Ok("NICs of 2 and of 64 VFs carried frames at once".to_owned())
 }
 
-fn all_vfs(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(255))?;
+fn all_vfs(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(255))?;
     let nic = t.subject.nic();
     let nics = t.subject.in_force()?.actual.nics;
     let nic = nics.into_iter().find(|one| one.name == nic);
@@ -139,13 +138,13 @@ fn all_vfs(t: &mut Trial<'_>) -> Result<String> {
     let (enabled, total) = (nic.vfs.len(), usize::from(nic.total_vfs));
     ensure!(enabled == total, "{enabled} of {total} VFs are enabled, without a reason");
     let last = nic.total_vfs - 1;
-    t.guest_on("a", Home::Vf(0), A, json!({}))?;
-    t.guest_on("b", Home::Vf(last), B, json!({}))?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
+    t.guest_on("b", AdapterLocation::Vf(last), B, json!({}))?;
     t.talk(("a", A), ("b", B))?;
     Ok(format!("{enabled} VFs, and frames between the first and the last"))
 }
 
-fn no_restart(t: &mut Trial<'_>) -> Result<String> {
+fn no_restart(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let changes = [
         json!({"vlan": {"id": 5}}),
@@ -165,7 +164,7 @@ fn no_restart(t: &mut Trial<'_>) -> Result<String> {
     Ok(format!("{} changes under two guests, who stayed attached", changes.len()))
 }
 
-fn max_enforced(t: &mut Trial<'_>) -> Result<String> {
+fn max_enforced(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
     ensure!(is_held_to_10_mbit(t)?, "250 frames of 1514 B took less than {LEAST_AT_10_MBIT:?}");
@@ -174,14 +173,14 @@ fn max_enforced(t: &mut Trial<'_>) -> Result<String> {
     Ok("frames were held to 10 Mbit/s, and not once the limit was gone".to_owned())
 }
 
-/// What the operator has set of VF 0's rates, as (min, max).
-fn rates(t: &mut Trial<'_>) -> Result<(u64, u64)> {
+/// Configured rates of VF 0, as (min, max).
+fn rates(t: &mut TestContext<'_>) -> Result<(u64, u64)> {
     let vf = t.vf_settings(0)?;
     let number = |field: &str| vf[field].as_u64().unwrap_or(0);
     Ok((number("min_tx_mbps"), number("max_tx_mbps")))
 }
 
-fn min_keeps_max(t: &mut Trial<'_>) -> Result<String> {
+fn min_keeps_max(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
     t.set_vf(0, json!({"min_tx_mbps": 5}))?;
@@ -191,7 +190,7 @@ fn min_keeps_max(t: &mut Trial<'_>) -> Result<String> {
     Ok("a minimum of 5 left the maximum of 10 Mbit/s, as frames showed".to_owned())
 }
 
-fn max_keeps_min(t: &mut Trial<'_>) -> Result<String> {
+fn max_keeps_min(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"min_tx_mbps": 5}))?;
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
@@ -204,20 +203,20 @@ fn max_keeps_min(t: &mut Trial<'_>) -> Result<String> {
     Ok("a maximum of 10 left the minimum of 5 Mbit/s, and so did none".to_owned())
 }
 
-fn min_above_max(t: &mut Trial<'_>) -> Result<String> {
+fn min_above_max(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
-    let over = Change::Vf { index: 0, settings: json!({"min_tx_mbps": 11}) };
+    let over = ManagerRequest::Vf { index: 0, settings: json!({"min_tx_mbps": 11}) };
     let said = t.refuses(&over, &["min_tx_mbps"])?;
     t.set_vf(0, json!({"min_tx_mbps": 10}))?;
-    let under = Change::Vf { index: 0, settings: json!({"max_tx_mbps": 9}) };
+    let under = ManagerRequest::Vf { index: 0, settings: json!({"max_tx_mbps": 9}) };
     t.refuses(&under, &["min_tx_mbps", "max_tx_mbps"])?;
     let rates = rates(t)?;
     ensure!(rates == (10, 10), "after two refusals min and max are {rates:?}");
     Ok(said.text())
 }
 
-/// A card, a setting that its driver refuses, and the errno.
+/// Card, setting that its driver rejects, and errno.
 fn refusals() -> [(&'static str, Value, &'static str); 8] {
     let service = || json!({"vlan": {"id": 7, "proto": "802.1ad"}});
     [
@@ -232,24 +231,24 @@ fn refusals() -> [(&'static str, Value, &'static str); 8] {
     ]
 }
 
-fn unsupported(t: &mut Trial<'_>) -> Result<String> {
+fn unsupported(t: &mut TestContext<'_>) -> Result<String> {
     let refusals = refusals();
     for (profile, settings, errno) in refusals.clone() {
-        t.begin(&Setup { profile, ..Setup::vfs(4) })?;
-        t.guest_on("a", Home::Vf(0), A, json!({}))?;
-        let change = Change::Vf { index: 0, settings: settings.clone() };
+        t.begin(&NicSetup { profile, ..NicSetup::vfs(4) })?;
+        t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
+        let change = ManagerRequest::Vf { index: 0, settings: settings.clone() };
         let said = t.refuses(&change, &[errno])?;
         ensure!(!said.field.is_empty(), "{profile:?} names no field: {}", said.text());
         let left = t.vf_settings(0)?;
         ensure!(left.is_null(), "{profile:?} refused {settings}, and has {left}");
-        // An adapter's own settings are held to the same.
-        let change = added("c", Home::Vf(1), mac(0xc), settings);
+        // The settings of an adapter have the same limits.
+        let change = added("c", AdapterLocation::Vf(1), mac(0xc), settings);
         t.refuses(&change, &[errno])?;
     }
     Ok(format!("{} settings of 4 cards were refused with their errno", refusals.len()))
 }
 
-fn out_of_range(t: &mut Trial<'_>) -> Result<String> {
+fn out_of_range(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let before = t.subject.document()?;
     let wrong = [
@@ -266,14 +265,17 @@ fn out_of_range(t: &mut Trial<'_>) -> Result<String> {
         ("mac", json!({"mac": "02:00:00"})),
     ];
     for (field, settings) in &wrong {
-        let change = Change::Vf { index: 0, settings: settings.clone() };
+        let change = ManagerRequest::Vf { index: 0, settings: settings.clone() };
         let said = t.refuses(&change, &[field])?;
         let whole =
             said.field.contains(field) && !said.value.is_empty() && !said.allowed.is_empty();
         ensure!(whole, "{settings}: field, value or what is allowed is missing: {}", said.text());
     }
-    t.refuses(&Change::NumVfs(300), &["num_vfs"])?;
-    t.refuses(&Change::Vf { index: 200, settings: json!({"trust": true}) }, &["VF", "index"])?;
+    t.refuses(&ManagerRequest::NumVfs(300), &["num_vfs"])?;
+    t.refuses(
+        &ManagerRequest::Vf { index: 200, settings: json!({"trust": true}) },
+        &["VF", "index"],
+    )?;
     let after = t.subject.document()?;
     ensure!(after == before, "a refused change was made in part");
     t.talk(("a", A), ("b", B))?;

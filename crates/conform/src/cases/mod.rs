@@ -1,4 +1,4 @@
-//! The complaints, by what they are about.
+//! Test cases, by subject.
 
 mod bridging;
 mod identity;

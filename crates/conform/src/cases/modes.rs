@@ -1,13 +1,13 @@
-//! What a guest may do with its VF: addresses, receive modes, and whether it has a link.
+//! Guest control of a VF: addresses, receive modes, link state.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
 use wire::Mac;
 
 use crate::Test;
+use crate::context::{A, B, TestContext, W};
 use crate::frame::mac;
-use crate::subject::{Capability, Change, Home, Setup, WIRE};
-use crate::trial::{A, B, Trial, W};
+use crate::subject::{AdapterLocation, Capability, ManagerRequest, NicSetup, WIRE};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -75,13 +75,13 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-fn wrong_word(t: &mut Trial<'_>) -> Result<String> {
+fn wrong_word(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let mut said = String::new();
     for word in [json!("yes"), json!("on"), json!(""), json!(1)] {
         for field in ["spoof_check", "trust"] {
             let settings = json!({field: word});
-            said = t.refuses(&Change::Vf { index: 0, settings }, &[field])?.text();
+            said = t.refuses(&ManagerRequest::Vf { index: 0, settings }, &[field])?.text();
         }
     }
     let spoofed = t.frame(mac(0x66), B);
@@ -89,7 +89,7 @@ fn wrong_word(t: &mut Trial<'_>) -> Result<String> {
     Ok(said)
 }
 
-fn mac_spoof(t: &mut Trial<'_>) -> Result<String> {
+fn mac_spoof(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let other = mac(0x66);
     for (from, to) in [(other, B), (B, W), (other, Mac::BROADCAST)] {
@@ -105,7 +105,7 @@ fn mac_spoof(t: &mut Trial<'_>) -> Result<String> {
     Ok("frames from other addresses were dropped while the check was on".to_owned())
 }
 
-fn vlan_spoof(t: &mut Trial<'_>) -> Result<String> {
+fn vlan_spoof(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(1, json!({"vlan": {"id": 30}}))?;
     for spoof_check in [true, false] {
@@ -125,17 +125,17 @@ fn vlan_spoof(t: &mut Trial<'_>) -> Result<String> {
     Ok("4 frames with tags of the guest's own were dropped and counted".to_owned())
 }
 
-fn promiscuous(t: &mut Trial<'_>) -> Result<String> {
+fn promiscuous(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let nobody = mac(0x55);
     let frame = t.frame(W, nobody);
     t.is_dropped(WIRE, &frame)?;
-    let bare = Change::Vf { index: 0, settings: json!({"promiscuous": true}) };
+    let bare = ManagerRequest::Vf { index: 0, settings: json!({"promiscuous": true}) };
     let said = t.refuses(&bare, &["trust"])?;
     t.set_vf(0, json!({"promiscuous": true, "trust": true}))?;
     let frame = t.frame(W, nobody);
     t.expect(WIRE, &frame, &[("a", &frame)])?;
-    let distrust = Change::Vf { index: 0, settings: json!({"trust": false}) };
+    let distrust = ManagerRequest::Vf { index: 0, settings: json!({"trust": false}) };
     t.refuses(&distrust, &["trust"])?;
     t.set_vf(0, json!({"promiscuous": false, "trust": false}))?;
     let frame = t.frame(W, nobody);
@@ -143,22 +143,22 @@ fn promiscuous(t: &mut Trial<'_>) -> Result<String> {
     Ok(said.text())
 }
 
-fn all_multicast(t: &mut Trial<'_>) -> Result<String> {
+fn all_multicast(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let group = Mac([0x01, 0x00, 0x5e, 0x01, 0x02, 0x03]);
     let frame = t.frame(W, group);
     t.expect(WIRE, &frame, &[("a", &frame), ("b", &frame)])?;
     let settings = json!({"all_multicast": true});
-    let said = t.subject.change(&Change::Vf { index: 0, settings })?;
+    let said = t.subject.change(&ManagerRequest::Vf { index: 0, settings })?;
     let frame = t.frame(W, group);
     t.expect(WIRE, &frame, &[("a", &frame), ("b", &frame)])?;
     Ok(match said {
         Ok(()) => "a group's frames arrived, and all_multicast was accepted".to_owned(),
-        Err(refusal) => format!("a group's frames arrived; {}", refusal.text()),
+        Err(rejection) => format!("a group's frames arrived; {}", rejection.text()),
     })
 }
 
-fn further_macs(t: &mut Trial<'_>) -> Result<String> {
+fn further_macs(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let further: Vec<Mac> = (0..64).map(|i| mac(0x80 + i)).collect();
     let texts: Vec<String> = further.iter().map(ToString::to_string).collect();
@@ -177,7 +177,7 @@ fn further_macs(t: &mut Trial<'_>) -> Result<String> {
     Ok(format!("{} further addresses worked on an untrusted VF", further.len()))
 }
 
-fn link_disable(t: &mut Trial<'_>) -> Result<String> {
+fn link_disable(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     ensure!(t.subject.view("a")?.link_up, "a VF with auto has no link, and the uplink has one");
     t.set_vf(0, json!({"link_state": "disable"}))?;
@@ -192,10 +192,10 @@ fn link_disable(t: &mut Trial<'_>) -> Result<String> {
     Ok("nothing passed either way, and the guest saw the link go and return".to_owned())
 }
 
-fn link_enable(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup { uplink: false, ..Setup::vfs(2) })?;
+fn link_enable(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup { uplink: false, ..NicSetup::vfs(2) })?;
     for (name, index, address) in [("a", 0, A), ("b", 1, B)] {
-        t.guest_on(name, Home::Vf(index), address, json!({"link_state": "enable"}))?;
+        t.guest_on(name, AdapterLocation::Vf(index), address, json!({"link_state": "enable"}))?;
     }
     t.talk(("a", A), ("b", B))?;
     ensure!(t.subject.view("a")?.link_up, "the guest sees no link, and it is enabled");

@@ -1,13 +1,15 @@
-//! Whose a VF is, and what is left of whom it was: releases that come late, are forgotten, or find
-//! the guest dead.
+//! VF ownership, and leftovers of earlier owners: releases that come late, are forgotten, or meet a
+//! dead guest.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::Test;
-use crate::frame::{Frame, mac};
-use crate::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
-use crate::trial::{A, B, Trial, W, added, removed};
+use crate::context::{A, B, TestContext, W, added, removed};
+use crate::frame::{TestFrame, mac};
+use crate::subject::{
+    AdapterLocation, Capability, GuestStop, ManagerRequest, ManagerStop, NicSetup, WIRE,
+};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -82,17 +84,17 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-/// `a` was on VF 0 with VLAN 10 and is so again, as another; its first self's token.
-fn a_second_self(t: &mut Trial<'_>) -> Result<u64> {
+/// Recreates `a` on VF 0 with VLAN 10; returns the first owner's token.
+fn recreate_adapter(t: &mut TestContext<'_>) -> Result<u64> {
     t.pair()?;
     let old = t.token(0)?;
     t.remove("a")?;
-    t.guest_on("a", Home::Vf(0), A, json!({"vlan": {"id": 10}}))?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({"vlan": {"id": 10}}))?;
     Ok(old)
 }
 
-/// The new owner has VF 0 with its VLAN, and uses it.
-fn new_owner_is_unharmed(t: &mut Trial<'_>) -> Result<()> {
+/// Checks that the new owner has VF 0 with its VLAN, and traffic.
+fn new_owner_is_unharmed(t: &mut TestContext<'_>) -> Result<()> {
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame.tagged(10))])?;
     let vf = t.vf(0)?;
@@ -101,10 +103,13 @@ fn new_owner_is_unharmed(t: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-fn late_release(t: &mut Trial<'_>) -> Result<String> {
-    let old = a_second_self(t)?;
+fn late_release(t: &mut TestContext<'_>) -> Result<String> {
+    let old = recreate_adapter(t)?;
     t.refuses(&removed("a", Some(old)), &["owner", "token"])?;
-    t.refuses(&Change::ReleaseVf { index: 0, owner: Some(old) }, &["owner", "there is no"])?;
+    t.refuses(
+        &ManagerRequest::ReleaseVf { index: 0, owner: Some(old) },
+        &["owner", "there is no"],
+    )?;
     new_owner_is_unharmed(t)?;
     let new = t.token(0)?;
     ensure!(new != old, "the new owner has the old one's token {old}");
@@ -112,52 +117,52 @@ fn late_release(t: &mut Trial<'_>) -> Result<String> {
     Ok(format!("token {old} was refused, {new} accepted"))
 }
 
-fn late_release_after_restart(t: &mut Trial<'_>) -> Result<String> {
-    let old = a_second_self(t)?;
+fn late_release_after_restart(t: &mut TestContext<'_>) -> Result<String> {
+    let old = recreate_adapter(t)?;
     let new = t.token(0)?;
-    t.restart(End::Killed, &["a", "b", WIRE])?;
+    t.restart(ManagerStop::Killed, &["a", "b", WIRE])?;
     let kept = t.token(0)?;
     ensure!(kept == new, "the owner's token was {new} and is {kept} after the restart");
     t.refuses(&removed("a", Some(old)), &["owner", "token"])?;
     new_owner_is_unharmed(t)?;
     t.remove("a")?;
-    t.guest_on("a", Home::Vf(0), A, json!({}))?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
     let next = t.token(0)?;
     ensure!(next != old && next != new, "token {next} was given twice");
     Ok(format!("token {old} was refused after kill -9"))
 }
 
-fn one_mac(t: &mut Trial<'_>) -> Result<String> {
+fn one_mac(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    let said = t.refuses(&added("c", Home::Vf(2), B, json!({})), &["address", "mac"])?;
-    ensure!(!said.field.is_empty(), "the refusal names no field: {}", said.text());
+    let said = t.refuses(&added("c", AdapterLocation::Vf(2), B, json!({})), &["address", "mac"])?;
+    ensure!(!said.field.is_empty(), "the rejection names no field: {}", said.text());
     let settings = json!({"mac": B.to_string()});
-    t.refuses(&Change::Vf { index: 2, settings: settings.clone() }, &["address", "mac"])?;
-    t.refuses(&Change::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
+    t.refuses(&ManagerRequest::Vf { index: 2, settings: settings.clone() }, &["address", "mac"])?;
+    t.refuses(&ManagerRequest::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
     let settings = json!({"macs": [B.to_string()]});
-    t.refuses(&Change::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
+    t.refuses(&ManagerRequest::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
     t.talk(("a", A), ("b", B))?;
     t.reaches((WIRE, W), ("b", B))?;
     // In another VLAN it is another address.
-    t.guest_on("c", Home::Vf(2), B, json!({"vlan": {"id": 30}}))?;
+    t.guest_on("c", AdapterLocation::Vf(2), B, json!({"vlan": {"id": 30}}))?;
     t.reaches((WIRE, W), ("b", B))?;
     let frame = t.frame(W, B);
     t.expect(WIRE, &frame.tagged(30), &[("c", &frame)])?;
     Ok(format!("refused naming {}", said.field))
 }
 
-fn no_leak(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(2))?;
+fn no_leak(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(2))?;
     for round in 0..10 {
         for (name, address) in [("a", A), ("b", B)] {
-            t.guest_on(name, Home::Pool, address, json!({}))?;
+            t.guest_on(name, AdapterLocation::Pool, address, json!({}))?;
             let vf = t.adapter(name)?.vf;
             ensure!(vf.is_some(), "adapter {name} got no VF in round {round} though one is free");
         }
         t.talk(("a", A), ("b", B))?;
         let owners = t.subject.in_force()?.owners.len();
         ensure!(owners == 2, "2 adapters own {owners} VFs in round {round}");
-        t.subject.leave("a", Leave::Killed)?;
+        t.subject.leave("a", GuestStop::Killed)?;
         t.must(&removed("a", None))?;
         t.remove("b")?;
         let owners = t.subject.in_force()?.owners.len();
@@ -166,11 +171,11 @@ fn no_leak(t: &mut Trial<'_>) -> Result<String> {
     Ok("20 adapters had 2 VFs one after another".to_owned())
 }
 
-fn mac_after_restart(t: &mut Trial<'_>) -> Result<String> {
+fn mac_after_restart(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    t.subject.leave("a", Leave::Killed)?;
+    t.subject.leave("a", GuestStop::Killed)?;
     t.must(&removed("a", None))?;
-    t.guest_on("again", Home::Vf(2), A, json!({}))?;
+    t.guest_on("again", AdapterLocation::Vf(2), A, json!({}))?;
     for turn in ["before", "after"] {
         let holders: Vec<u16> = (0..4)
             .filter_map(|index| t.vf(index).ok())
@@ -180,13 +185,13 @@ fn mac_after_restart(t: &mut Trial<'_>) -> Result<String> {
         ensure!(holders == [2], "{turn} the restart VFs {holders:?} have the address, not VF 2");
         t.talk(("again", A), ("b", B))?;
         if turn == "before" {
-            t.restart(End::Killed, &["again", "b", WIRE])?;
+            t.restart(ManagerStop::Killed, &["again", "b", WIRE])?;
         }
     }
     Ok("one VF had the address, before and after kill -9".to_owned())
 }
 
-/// Every setting of a VF at another value than its default.
+/// Every setting of a VF with a value other than its default.
 fn all_settings() -> Value {
     json!({
         "vlan": {"id": 40},
@@ -197,14 +202,14 @@ fn all_settings() -> Value {
     })
 }
 
-fn defaults(t: &mut Trial<'_>) -> Result<String> {
+fn defaults(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, all_settings())?;
     let frame = t.frame(A, B);
     t.is_dropped("a", &frame)?; // the link is down: the settings are in force
     let vf = t.vf(0)?;
     ensure!(vf.vlan == Some(40), "VF 0 has VLAN {:?} and was given 40", vf.vlan);
-    t.must(&Change::ReleaseVf { index: 0, owner: None })?;
+    t.must(&ManagerRequest::ReleaseVf { index: 0, owner: None })?;
     let left = t.vf_settings(0)?;
     ensure!(left.is_null(), "settings are left after the release: {left}");
     t.talk(("a", A), ("b", B))?; // link, VLAN
@@ -216,17 +221,17 @@ fn defaults(t: &mut Trial<'_>) -> Result<String> {
     Ok("VLAN, spoof check, link state and rate were as new".to_owned())
 }
 
-fn old_mac(t: &mut Trial<'_>) -> Result<String> {
+fn old_mac(t: &mut TestContext<'_>) -> Result<String> {
     let own = mac(0x77);
     t.pair()?;
     t.set_vf(0, json!({"spoof_check": false, "trust": true}))?;
     t.reaches(("a", own), ("b", B))?; // its guest has given itself an address
-    t.must(&Change::ReleaseVf { index: 0, owner: None })?;
+    t.must(&ManagerRequest::ReleaseVf { index: 0, owner: None })?;
     t.remove("a")?;
-    t.guest_on("c", Home::Vf(0), mac(0xc), json!({}))?;
+    t.guest_on("c", AdapterLocation::Vf(0), mac(0xc), json!({}))?;
     let frame = t.frame(own, B);
     t.is_dropped("c", &frame)?;
-    let frame: Frame = t.frame(W, own);
+    let frame: TestFrame = t.frame(W, own);
     t.is_dropped(WIRE, &frame)?;
     let view = t.subject.view("c")?;
     ensure!(view.mac == mac(0xc), "the new guest reads the address {}", view.mac);
@@ -234,42 +239,42 @@ fn old_mac(t: &mut Trial<'_>) -> Result<String> {
     Ok("the next guest neither sent from it nor received for it".to_owned())
 }
 
-fn user_died(t: &mut Trial<'_>) -> Result<String> {
+fn user_died(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    t.subject.leave("a", Leave::Killed)?;
+    t.subject.leave("a", GuestStop::Killed)?;
     t.must(&removed("a", None))?;
     let vf = t.vf(0)?;
     ensure!(vf.adapter.is_none(), "VF 0 is still {:?}'s", vf.adapter);
-    t.guest_on("c", Home::Vf(0), mac(0xc), json!({}))?;
+    t.guest_on("c", AdapterLocation::Vf(0), mac(0xc), json!({}))?;
     t.talk(("c", mac(0xc)), ("b", B))?;
-    // Dead guests that nobody removed come back to what was theirs.
-    t.subject.leave("c", Leave::Killed)?;
+    // A dead guest that was not removed gets its VF back.
+    t.subject.leave("c", GuestStop::Killed)?;
     t.subject.attach("c")?;
     t.talk(("c", mac(0xc)), ("b", B))?;
     Ok("VF 0 went from a killed guest to the next".to_owned())
 }
 
-fn unclean_teardown(t: &mut Trial<'_>) -> Result<String> {
+fn unclean_teardown(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"vlan": {"id": 50}, "spoof_check": false}))?;
-    t.subject.leave("a", Leave::Killed)?;
-    t.restart(End::Killed, &["b", WIRE])?;
+    t.subject.leave("a", GuestStop::Killed)?;
+    t.restart(ManagerStop::Killed, &["b", WIRE])?;
     t.must(&removed("a", None))?;
-    t.must(&Change::ReleaseVf { index: 0, owner: None })?;
-    t.guest_on("c", Home::Vf(0), mac(0xc), json!({}))?;
+    t.must(&ManagerRequest::ReleaseVf { index: 0, owner: None })?;
+    t.guest_on("c", AdapterLocation::Vf(0), mac(0xc), json!({}))?;
     t.talk(("c", mac(0xc)), ("b", B))?;
     let spoofed = t.frame(mac(0x66), B);
     t.is_dropped("c", &spoofed)?;
     Ok("VLAN and spoof check were as new after kill -9 of both".to_owned())
 }
 
-fn vlan_gone(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(2))?;
-    t.guest_on("a", Home::Vf(0), A, json!({"vlan": {"id": 30}}))?;
+fn vlan_gone(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(2))?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({"vlan": {"id": 30}}))?;
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame.tagged(30))])?;
     t.remove("a")?;
-    t.guest_on("b", Home::Vf(0), B, json!({}))?;
+    t.guest_on("b", AdapterLocation::Vf(0), B, json!({}))?;
     t.talk(("b", B), (WIRE, W))?;
     let frame = t.frame(W, B);
     t.is_dropped(WIRE, &frame.tagged(30))?;

@@ -1,14 +1,14 @@
-//! Adapters that go from path to path, and guests that go from host to host.
+//! Path changes of adapters, and migration of guests.
 
 use anyhow::{Result, ensure};
 use model::state::PathInForce;
 use serde_json::json;
 
-use super::bridging::{C, everybody_hears, three_paths};
+use super::bridging::{C, broadcast_reaches, three_paths};
 use crate::Test;
-use crate::frame::Frame;
-use crate::subject::{Capability, Change, Home, Setup, WIRE};
-use crate::trial::{A, B, Trial, W};
+use crate::context::{A, B, TestContext, W};
+use crate::frame::TestFrame;
+use crate::subject::{AdapterLocation, Capability, ManagerRequest, NicSetup, WIRE};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -62,21 +62,21 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-/// The three paths as a patch, and as they are in force.
+/// The three paths, as a patch and as reported.
 const PATHS: [(&str, PathInForce); 3] =
     [("synthetic", PathInForce::Synthetic), ("vmq", PathInForce::Vmq), ("vf", PathInForce::Vf)];
 
-fn no_cause(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::with_switch(2))?;
-    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 50}))?;
-    t.guest_on("b", Home::Switch, B, json!({"iov_weight": 50}))?;
+fn no_cause(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::with_switch(2))?;
+    t.guest_on("a", AdapterLocation::Switch, A, json!({"iov_weight": 50}))?;
+    t.guest_on("b", AdapterLocation::Switch, B, json!({"iov_weight": 50}))?;
     let (vf_a, vf_b) = (t.adapter("a")?.vf, t.adapter("b")?.vf);
     let (token_a, token_b) = (t.token(0)?, t.token(1)?);
     for round in 0..10 {
-        t.must(&Change::Again)?;
+        t.must(&ManagerRequest::Reapply)?;
         t.set_adapter("b", json!({"max_tx_mbps": 1000 + round}))?;
-        // As weighty as those who have VFs, and with a name before theirs.
-        t.guest_on("0", Home::Switch, C, json!({"iov_weight": 50}))?;
+        // Equal weight to the guests with VFs, and a name that sorts before theirs.
+        t.guest_on("0", AdapterLocation::Switch, C, json!({"iov_weight": 50}))?;
         t.is_on("a", PathInForce::Vf)?;
         t.is_on("b", PathInForce::Vf)?;
         t.remove("0")?;
@@ -89,7 +89,7 @@ fn no_cause(t: &mut Trial<'_>) -> Result<String> {
     Ok("30 changes moved nobody".to_owned())
 }
 
-fn path_changes(t: &mut Trial<'_>) -> Result<String> {
+fn path_changes(t: &mut TestContext<'_>) -> Result<String> {
     three_paths(t)?;
     let mut count = 0;
     for _ in 0..8 {
@@ -97,7 +97,7 @@ fn path_changes(t: &mut Trial<'_>) -> Result<String> {
             let mut sent = Vec::new();
             for half in 0..2 {
                 for (from, src, dst) in [("b", B, A), ("c", C, A), ("a", A, B)] {
-                    let frames: Vec<Frame> = (0..10).map(|_| t.frame(src, dst)).collect();
+                    let frames: Vec<TestFrame> = (0..10).map(|_| t.frame(src, dst)).collect();
                     let bytes: Vec<Vec<u8>> = frames.iter().map(|one| one.bytes.clone()).collect();
                     t.subject.send(from, &bytes)?;
                     sent.push((from, frames));
@@ -114,16 +114,16 @@ fn path_changes(t: &mut Trial<'_>) -> Result<String> {
     Ok(format!("{count} changes, with 60 frames around each"))
 }
 
-/// Every flow must have arrived whole, once and in its order.
-fn check_flows(t: &mut Trial<'_>, sent: &[(&str, Vec<Frame>)]) -> Result<()> {
+/// Checks that every flow arrived complete, without duplicates and in order.
+fn check_flows(t: &mut TestContext<'_>, sent: &[(&str, Vec<TestFrame>)]) -> Result<()> {
     let arrived = t.arrived()?;
     for (from, to, source) in [("b", "a", B), ("c", "a", C), ("a", "b", A)] {
         let flow = sent.iter().filter(|(sender, _)| *sender == from);
         let meant: Vec<u64> =
-            flow.flat_map(|(_, frames)| frames.iter().map(Frame::sequence)).collect();
+            flow.flat_map(|(_, frames)| frames.iter().map(TestFrame::sequence)).collect();
         let came = arrived.get(to).into_iter().flatten();
         let of_flow = came.filter(|frame| frame.bytes.get(6..12) == Some(&source.0));
-        let came: Vec<u64> = of_flow.map(Frame::sequence).collect();
+        let came: Vec<u64> = of_flow.map(TestFrame::sequence).collect();
         ensure!(came == meant, "of frames {meant:?} from {from}, {came:?} arrived at {to}");
     }
     let all: usize = arrived.values().map(Vec::len).sum();
@@ -132,12 +132,12 @@ fn check_flows(t: &mut Trial<'_>, sent: &[(&str, Vec<Frame>)]) -> Result<()> {
     Ok(())
 }
 
-fn first_frame(t: &mut Trial<'_>) -> Result<String> {
+fn first_frame(t: &mut TestContext<'_>) -> Result<String> {
     three_paths(t)?;
     for (path, in_force) in PATHS {
         t.set_adapter("a", json!({"path": path}))?;
         t.is_on("a", in_force)?;
-        // The one that moved has said nothing since.
+        // The migrated guest has not sent since.
         t.reaches(("b", B), ("a", A))?;
         t.reaches(("c", C), ("a", A))?;
         t.reaches((WIRE, W), ("a", A))?;
@@ -145,15 +145,15 @@ fn first_frame(t: &mut Trial<'_>) -> Result<String> {
     Ok("from the switch, a queue's owner and the wire, on each path".to_owned())
 }
 
-fn broadcasts(t: &mut Trial<'_>) -> Result<String> {
+fn broadcasts(t: &mut TestContext<'_>) -> Result<String> {
     three_paths(t)?;
     for (path, in_force) in PATHS {
         t.set_adapter("a", json!({"path": path}))?;
         t.is_on("a", in_force)?;
-        everybody_hears(t, ("a", A), &["b", "c", WIRE])?;
-        everybody_hears(t, ("b", B), &["a", "c", WIRE])?;
-        everybody_hears(t, ("c", C), &["a", "b", WIRE])?;
-        everybody_hears(t, (WIRE, W), &["a", "b", "c"])?;
+        broadcast_reaches(t, ("a", A), &["b", "c", WIRE])?;
+        broadcast_reaches(t, ("b", B), &["a", "c", WIRE])?;
+        broadcast_reaches(t, ("c", C), &["a", "b", WIRE])?;
+        broadcast_reaches(t, (WIRE, W), &["a", "b", "c"])?;
     }
     Ok("4 senders on each of 3 paths: everybody heard each once".to_owned())
 }

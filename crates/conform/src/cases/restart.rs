@@ -1,4 +1,4 @@
-//! What a restart of the manager, asked for or not, must not change; and who may be there first.
+//! State that survives a manager's restart or crash, and the start order of guests and manager.
 
 use anyhow::{Result, bail, ensure};
 use api::InForce;
@@ -7,9 +7,11 @@ use serde_json::json;
 
 use super::switchdev;
 use crate::Test;
-use crate::frame::{Frame, mac};
-use crate::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
-use crate::trial::{A, B, Trial, W, added};
+use crate::context::{A, B, TestContext, W, added};
+use crate::frame::{TestFrame, mac};
+use crate::subject::{
+    AdapterLocation, Capability, GuestStop, ManagerRequest, ManagerStop, NicSetup, WIRE,
+};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -77,22 +79,23 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-fn guests_after(t: &mut Trial<'_>) -> Result<String> {
+fn guests_after(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"vlan": {"id": 9}}))?;
     t.set_adapter("b", json!({"vlan": {"id": 9}}))?;
     let mut count = 0;
-    for how in [End::Asked, End::Killed] {
+    for how in [ManagerStop::Graceful, ManagerStop::Killed] {
         t.talk(("a", A), ("b", B))?;
-        t.subject.end_manager(how)?;
-        let frames: Vec<Frame> = (0..20).map(|_| t.frame(A, B)).collect();
+        t.subject.stop_manager(how)?;
+        let frames: Vec<TestFrame> = (0..20).map(|_| t.frame(A, B)).collect();
         let bytes: Vec<Vec<u8>> = frames.iter().map(|frame| frame.bytes.clone()).collect();
         t.subject.send("a", &bytes)?;
         t.subject.start_manager()?;
-        // The sender first: its frames must wait for the receiver.
+        // The sender attaches first: its frames must wait for the receiver.
         ["a", "b", WIRE].iter().try_for_each(|station| t.subject.attach(station))?;
         let arrived = t.arrived()?;
-        let number = |frames: &Vec<Frame>| frames.iter().map(Frame::sequence).collect::<Vec<_>>();
+        let number =
+            |frames: &Vec<TestFrame>| frames.iter().map(TestFrame::sequence).collect::<Vec<_>>();
         let (meant, came) = (number(&frames), arrived.get("b").map(number).unwrap_or_default());
         let places: Vec<&String> = arrived.keys().collect();
         let whole = meant == came && places == ["b"];
@@ -103,11 +106,11 @@ fn guests_after(t: &mut Trial<'_>) -> Result<String> {
     Ok(format!("{count} frames posted while there was no manager arrived"))
 }
 
-fn guests_before(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(4))?;
+fn guests_before(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(4))?;
     for (name, index, address) in [("a", 0, A), ("b", 1, B)] {
-        let mut change = added(name, Home::Vf(index), address, json!({}));
-        if let Change::Add { guest_first, .. } = &mut change {
+        let mut change = added(name, AdapterLocation::Vf(index), address, json!({}));
+        if let ManagerRequest::Add { guest_first, .. } = &mut change {
             *guest_first = true;
         }
         t.must(&change)?;
@@ -115,14 +118,14 @@ fn guests_before(t: &mut Trial<'_>) -> Result<String> {
     }
     t.talk(("a", A), ("b", B))?;
     for (first, second) in [("a", "b"), ("b", "a")] {
-        t.restart(End::Killed, &[first, second, WIRE])?;
+        t.restart(ManagerStop::Killed, &[first, second, WIRE])?;
         t.talk(("a", A), ("b", B))?;
         t.talk(("a", A), (WIRE, W))?;
     }
     Ok("the manager found its guests waiting, twice".to_owned())
 }
 
-/// What must be the same after a restart: all but who is attached, for guests come back one by one.
+/// State to compare after a restart: all except attachments, since guests return one by one.
 fn without_guests(mut in_force: InForce) -> InForce {
     for adapter in &mut in_force.actual.adapters {
         (adapter.connected, adapter.guest) = (false, GuestState::Absent);
@@ -130,19 +133,19 @@ fn without_guests(mut in_force: InForce) -> InForce {
     in_force
 }
 
-/// The VFs and adapters in force, one a line.
+/// VFs and adapters in force, one per line.
 fn lines(in_force: &InForce) -> Vec<String> {
     let vfs = in_force.actual.nics.iter().flat_map(|nic| &nic.vfs).map(|vf| format!("{vf:?}"));
     vfs.chain(in_force.actual.adapters.iter().map(|adapter| format!("{adapter:?}"))).collect()
 }
 
-fn capacity(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(4))?;
-    t.guest_on("a", Home::Pool, A, json!({}))?;
-    t.guest_on("b", Home::Vf(3), B, json!({"vlan": {"id": 8}}))?;
+fn capacity(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(4))?;
+    t.guest_on("a", AdapterLocation::Pool, A, json!({}))?;
+    t.guest_on("b", AdapterLocation::Vf(3), B, json!({"vlan": {"id": 8}}))?;
     t.set_vf(2, json!({"mac": mac(0xc).to_string()}))?;
     let before = without_guests(t.subject.in_force()?);
-    for how in [End::Asked, End::Killed] {
+    for how in [ManagerStop::Graceful, ManagerStop::Killed] {
         t.restart(how, &[])?;
         let after = without_guests(t.subject.in_force()?);
         let (was, is) = (&before.owners, &after.owners);
@@ -157,18 +160,18 @@ fn capacity(t: &mut Trial<'_>) -> Result<String> {
     Ok("4 VFs, 3 owners and 2 users were the same after each restart".to_owned())
 }
 
-fn no_shortage(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(2))?;
-    t.guest_on("a", Home::Pool, A, json!({}))?;
+fn no_shortage(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(2))?;
+    t.guest_on("a", AdapterLocation::Pool, A, json!({}))?;
     let held = t.adapter("a")?.vf;
-    t.subject.leave("a", Leave::Killed)?;
-    t.restart(End::Killed, &[])?;
-    t.guest_on("b", Home::Pool, B, json!({}))?;
+    t.subject.leave("a", GuestStop::Killed)?;
+    t.restart(ManagerStop::Killed, &[])?;
+    t.guest_on("b", AdapterLocation::Pool, B, json!({}))?;
     t.is_on("b", PathInForce::Vf)?;
     let (a, b) = (t.adapter("a")?.vf, t.adapter("b")?.vf);
     ensure!(a == held, "the guest that was away had VF {held:?} and has {a:?}");
     ensure!(a != b, "both adapters have VF {a:?}");
-    t.guest_on("c", Home::Pool, mac(0xc), json!({"iov_weight": 10}))?;
+    t.guest_on("c", AdapterLocation::Pool, mac(0xc), json!({"iov_weight": 10}))?;
     let reason = t.adapter("c")?.reason;
     ensure!(reason == model::state::Reason::NoFreeVf, "with no VF left the reason is {reason}");
     ["a", WIRE].iter().try_for_each(|station| t.subject.attach(station))?;
@@ -176,13 +179,13 @@ fn no_shortage(t: &mut Trial<'_>) -> Result<String> {
     Ok("the free VF was given, the taken one was not".to_owned())
 }
 
-fn no_stale_ports(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::with_switch(2))?;
+fn no_stale_ports(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::with_switch(2))?;
     for (number, name) in [(0xa, "a"), (0xb, "b"), (0xc, "gone")] {
-        t.guest_on(name, Home::Switch, mac(number), json!({}))?;
+        t.guest_on(name, AdapterLocation::Switch, mac(number), json!({}))?;
     }
     t.remove("gone")?;
-    t.restart(End::Killed, &["a", "b", WIRE])?;
+    t.restart(ManagerStop::Killed, &["a", "b", WIRE])?;
     let mut names: Vec<String> = t.subject.counters()?.into_iter().map(|(name, _)| name).collect();
     names.sort();
     ensure!(names == ["a", "b", WIRE], "after the restart there are the ports {names:?}");

@@ -1,27 +1,27 @@
-//! Switchdev mode: there and back, with VFs and without, and what representors are called.
+//! Switchdev mode: entering and leaving, with VFs and without, and names of representors.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::subject::{Change, End, Home, Setup, WIRE};
-use crate::trial::{A, B, Trial, W};
+use crate::context::{A, B, TestContext, W};
+use crate::subject::{AdapterLocation, ManagerRequest, ManagerStop, NicSetup, WIRE};
 
-/// A link follows its representor this soon.
-const FOLLOWS: Duration = Duration::from_secs(5);
+/// Time limit for a link to follow its representor.
+const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The representors in force: of which function, by which name.
-fn names(t: &mut Trial<'_>) -> Result<Vec<(String, String)>> {
+/// Representors in force, as (function, name).
+fn names(t: &mut TestContext<'_>) -> Result<Vec<(String, String)>> {
     let nics = t.subject.in_force()?.actual.nics;
     let all = nics.into_iter().flat_map(|nic| nic.representors);
     Ok(all.map(|it| (it.of.to_string(), it.name)).collect())
 }
 
 /// Attaches the host to these representors, and waits until their links are up.
-fn bring_up(t: &mut Trial<'_>, representors: &[&str]) -> Result<()> {
+fn bring_up(t: &mut TestContext<'_>, representors: &[&str]) -> Result<()> {
     representors.iter().try_for_each(|name| t.subject.attach(name))?;
-    let patience = Instant::now() + FOLLOWS;
+    let patience = Instant::now() + LINK_TIMEOUT;
     loop {
         let nics = t.subject.in_force()?.actual.nics;
         let up: Vec<String> = nics
@@ -38,8 +38,9 @@ fn bring_up(t: &mut Trial<'_>, representors: &[&str]) -> Result<()> {
     }
 }
 
-/// What guests `a` and `b` send comes out at their representors, and what is sent there at them.
-fn pipes(t: &mut Trial<'_>) -> Result<()> {
+/// Checks that frames of guests `a` and `b` reach their representors, and frames sent there reach
+/// the guests.
+fn pipes(t: &mut TestContext<'_>) -> Result<()> {
     for (guest, own, other, representor) in [("a", A, B, "pf0vf0"), ("b", B, A, "pf0vf1")] {
         t.reaches((guest, own), (representor, other))?;
         t.reaches((representor, other), (guest, own))?;
@@ -47,14 +48,14 @@ fn pipes(t: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn back_to_legacy(t: &mut Trial<'_>) -> Result<String> {
+pub(super) fn back_to_legacy(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     for _ in 0..2 {
         t.talk(("a", A), ("b", B))?;
-        t.must(&Change::Switchdev(true))?;
+        t.must(&ManagerRequest::Switchdev(true))?;
         bring_up(t, &["pf0vf0", "pf0vf1"])?;
         pipes(t)?;
-        t.must(&Change::Switchdev(false))?;
+        t.must(&ManagerRequest::Switchdev(false))?;
         ensure!(names(t)?.is_empty(), "in legacy mode there are the representors {:?}", names(t)?);
     }
     t.talk(("a", A), ("b", B))?;
@@ -62,35 +63,35 @@ pub(super) fn back_to_legacy(t: &mut Trial<'_>) -> Result<String> {
     Ok("twice there and back, under guests that stayed attached".to_owned())
 }
 
-pub(super) fn vfs_present(t: &mut Trial<'_>) -> Result<String> {
+pub(super) fn vfs_present(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    t.must(&Change::Switchdev(true))?; // with VFs, and guests on them
+    t.must(&ManagerRequest::Switchdev(true))?; // with VFs, and guests on them
     bring_up(t, &["pf0vf0", "pf0vf1"])?;
     pipes(t)?;
-    t.begin(&Setup { num_vfs: 0, ..Setup::vfs(4) })?;
-    t.must(&Change::Switchdev(true))?;
+    t.begin(&NicSetup { num_vfs: 0, ..NicSetup::vfs(4) })?;
+    t.must(&ManagerRequest::Switchdev(true))?;
     let none = names(t)?;
     ensure!(none.len() == 1, "without VFs there are the representors {none:?}");
-    t.must(&Change::NumVfs(4))?;
+    t.must(&ManagerRequest::NumVfs(4))?;
     let all = names(t)?;
     ensure!(all.len() == 5, "with 4 VFs there are the representors {all:?}");
-    t.guest_on("a", Home::Vf(0), A, json!({}))?;
-    t.guest_on("b", Home::Vf(1), B, json!({}))?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
+    t.guest_on("b", AdapterLocation::Vf(1), B, json!({}))?;
     bring_up(t, &["pf0vf0", "pf0vf1"])?;
     pipes(t)?;
     Ok("with 4 VFs and with none, which had representors once they came".to_owned())
 }
 
-pub(super) fn names_last(t: &mut Trial<'_>) -> Result<String> {
+pub(super) fn names_last(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    t.must(&Change::Switchdev(true))?;
+    t.must(&ManagerRequest::Switchdev(true))?;
     let before = names(t)?;
     for (of, name) in &before {
         let number = of.strip_prefix("vf");
         let expected = number.map_or("p0".to_owned(), |number| format!("pf0vf{number}"));
         ensure!(*name == expected, "the representor of {of} is called {name}");
     }
-    for how in [End::Asked, End::Killed] {
+    for how in [ManagerStop::Graceful, ManagerStop::Killed] {
         t.restart(how, &["a", "b"])?;
         let after = names(t)?;
         ensure!(before == after, "representors were {before:?} and are {after:?} ({how:?})");

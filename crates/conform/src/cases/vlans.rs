@@ -1,12 +1,12 @@
-//! VLANs of a VF: access ports and trunks, and what 0 means.
+//! VLANs of a VF: access ports, trunks, and VLAN 0.
 
 use anyhow::Result;
 use serde_json::json;
 
 use crate::Test;
+use crate::context::{A, B, TestContext, W};
 use crate::frame::mac;
-use crate::subject::{Capability, Change, Home, Setup, WIRE};
-use crate::trial::{A, B, Trial, W};
+use crate::subject::{AdapterLocation, Capability, ManagerRequest, NicSetup, WIRE};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
@@ -46,9 +46,9 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-fn access(t: &mut Trial<'_>) -> Result<String> {
+fn access(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    t.guest_on("c", Home::Vf(2), mac(0xc), json!({}))?;
+    t.guest_on("c", AdapterLocation::Vf(2), mac(0xc), json!({}))?;
     t.set_vf(0, json!({"vlan": {"id": 20}}))?;
     t.set_vf(1, json!({"vlan": {"id": 20}}))?;
     t.set_vf(2, json!({"vlan": {"id": 21}}))?;
@@ -59,7 +59,7 @@ fn access(t: &mut Trial<'_>) -> Result<String> {
     t.expect(WIRE, &frame.tagged(20), &[("a", &frame)])?;
     t.is_dropped(WIRE, &frame.tagged(21))?;
     t.is_dropped(WIRE, &frame)?;
-    // To a station of another VLAN: to the wire at most, and in its own VLAN.
+    // To a station of another VLAN: to the wire at most, and in the sender's VLAN.
     let frame = t.frame(A, mac(0xc));
     t.expect("a", &frame, &[(WIRE, &frame.tagged(20))])?;
     let everybody = t.frame(A, wire::Mac::BROADCAST);
@@ -67,7 +67,7 @@ fn access(t: &mut Trial<'_>) -> Result<String> {
     Ok("VLANs 20 and 21 were kept apart, on the wire too".to_owned())
 }
 
-fn trunk(t: &mut Trial<'_>) -> Result<String> {
+fn trunk(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"trunks": ["10", "20-29"]}))?;
     t.set_vf(1, json!({"vlan": {"id": 25}}))?;
@@ -90,12 +90,12 @@ fn trunk(t: &mut Trial<'_>) -> Result<String> {
     Ok("VLANs 10 and 20 to 29 passed, 11, 30 and 4094 did not".to_owned())
 }
 
-fn vlan_zero(t: &mut Trial<'_>) -> Result<String> {
+fn vlan_zero(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"trunks": ["10"], "vlan": {"id": 5}}))?;
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame.tagged(5))])?;
-    let zero = Change::Vf { index: 0, settings: json!({"vlan": {"id": 0}}) };
+    let zero = ManagerRequest::Vf { index: 0, settings: json!({"vlan": {"id": 0}}) };
     let said = t.refuses(&zero, &["vlan"])?;
     t.set_vf(0, json!({"vlan": null}))?;
     let frame = t.frame(A, W);
@@ -105,9 +105,9 @@ fn vlan_zero(t: &mut Trial<'_>) -> Result<String> {
     Ok(format!("without a VLAN the trunk stayed; a VLAN 0 is refused ({})", said.allowed))
 }
 
-fn qos(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(2))?;
-    t.guest_on("a", Home::Vf(0), A, json!({"vlan": {"id": 20, "qos": 5}}))?;
+fn qos(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(2))?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({"vlan": {"id": 20, "qos": 5}}))?;
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame.with_priority(20, 5))])?;
     t.set_adapter("a", json!({"vlan": {"qos": 0}}))?;
@@ -116,9 +116,9 @@ fn qos(t: &mut Trial<'_>) -> Result<String> {
     Ok("priority 5, then 0, was in the tag".to_owned())
 }
 
-fn service_tag(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(2))?;
-    t.guest_on("a", Home::Vf(0), A, json!({"vlan": {"id": 20, "proto": "802.1ad"}}))?;
+fn service_tag(t: &mut TestContext<'_>) -> Result<String> {
+    t.begin(&NicSetup::vfs(2))?;
+    t.guest_on("a", AdapterLocation::Vf(0), A, json!({"vlan": {"id": 20, "proto": "802.1ad"}}))?;
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame.service_tagged(20))])?;
     let frame = t.frame(W, A);

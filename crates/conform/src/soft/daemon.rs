@@ -1,4 +1,4 @@
-//! The daemon of the soft NIC, which can be ended in every way and started again.
+//! Daemon of the soft NIC, with start, stop and kill.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::subject::End;
+use crate::subject::ManagerStop;
 
-/// How long it may take to be ready.
-const READY: Duration = Duration::from_secs(20);
-/// How long it may take to end.
-const END: Duration = Duration::from_secs(10);
+/// Time limit for the start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for the stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A daemon and its directory. Both go when it is dropped.
+/// A daemon and its directory; both end when dropped.
 #[derive(Debug)]
-pub(super) struct Daemon {
+pub(super) struct SoftDaemon {
     program: PathBuf,
     dir: tempfile::TempDir,
     child: Option<Child>,
 }
 
-impl Daemon {
-    /// Starts an empty daemon, which keeps its state.
-    pub(super) fn start(program: &Path) -> Result<Daemon> {
+impl SoftDaemon {
+    /// Starts a daemon with persistent, empty state.
+    pub(super) fn start(program: &Path) -> Result<SoftDaemon> {
         let dir = tempfile::Builder::new().prefix("shunt-conform-").tempdir();
         let dir = dir.context("cannot make a temporary directory; set TMPDIR to a writable one")?;
         let shown = dir.path().display();
         let text = format!("run_dir = \"{shown}/run\"\nstate_dir = \"{shown}/state\"\n");
         std::fs::write(dir.path().join("shunt.toml"), text).context("cannot write there")?;
-        let mut daemon = Daemon { program: program.to_owned(), dir, child: None };
+        let mut daemon = SoftDaemon { program: program.to_owned(), dir, child: None };
         daemon.resume()?;
         Ok(daemon)
     }
@@ -41,7 +41,7 @@ impl Daemon {
         self.dir.path().join("run")
     }
 
-    /// The directory for sockets of guests that listen: the daemon's own is its owner's.
+    /// Directory for sockets on which guests listen: the daemon's own belongs to its owner.
     pub(super) fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -50,7 +50,7 @@ impl Daemon {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Starts it again on what the one before has left.
+    /// Starts the daemon again on its old state.
     pub(super) fn resume(&mut self) -> Result<()> {
         let mut child = Command::new(&self.program)
             .args(["up", "--with-parent", "--config"])
@@ -70,34 +70,37 @@ impl Daemon {
             let mut out = out;
             let _ = said.send(out.read_line(&mut line).is_ok_and(|n| n > 0));
         });
-        // Somebody must read what it says, or it would stand still one day.
+        // Its output must be read, or the daemon would block on a full pipe.
         let (why, words) = mpsc::channel();
         std::thread::spawn(move || {
             let mut text = String::new();
             let _ = error.read_to_string(&mut text);
             let _ = why.send(text);
         });
-        if heard.recv_timeout(READY) == Ok(true) {
+        if heard.recv_timeout(START_TIMEOUT) == Ok(true) {
             return Ok(());
         }
-        self.end(End::Killed)?;
-        let words = words.recv_timeout(END).unwrap_or_default();
+        self.end(ManagerStop::Killed)?;
+        let words = words.recv_timeout(STOP_TIMEOUT).unwrap_or_default();
         bail!("the daemon did not start: {}", words.trim());
     }
 
-    /// Ends it, and waits until it is gone.
-    pub(super) fn end(&mut self, how: End) -> Result<()> {
+    /// Stops the daemon, and waits for its exit.
+    pub(super) fn end(&mut self, how: ManagerStop) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         match how {
-            End::Killed => child.kill()?,
-            End::Asked => kill_process(Pid::from_child(&child), Signal::TERM)?,
+            ManagerStop::Killed => child.kill()?,
+            ManagerStop::Graceful => kill_process(Pid::from_child(&child), Signal::TERM)?,
         }
-        let patience = Instant::now() + END;
+        let patience = Instant::now() + STOP_TIMEOUT;
         while child.try_wait()?.is_none() {
             if Instant::now() > patience {
                 child.kill()?;
                 child.wait()?;
-                bail!("the daemon did not end within {} s of being asked to", END.as_secs());
+                bail!(
+                    "the daemon did not end within {} s of being asked to",
+                    STOP_TIMEOUT.as_secs()
+                );
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -105,8 +108,8 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for SoftDaemon {
     fn drop(&mut self) {
-        let _ = self.end(End::Killed); // it is not needed any more, however it ends
+        let _ = self.end(ManagerStop::Killed); // it is not needed any more, however it ends
     }
 }

@@ -1,4 +1,4 @@
-//! The soft NIC as a subject: a daemon of its own, asked over its API, with guests over vhost-user.
+//! The soft NIC as a subject: a private daemon, managed over its API, with vhost-user guests.
 
 mod daemon;
 
@@ -14,24 +14,25 @@ use model::state::FunctionName;
 use serde_json::{Value, json};
 use vhost_user::Listener;
 
-use super::guest::Guest;
+use super::guest::TestGuest;
 use super::subject::{
-    Capability, Change, End, GuestView, Home, Leave, Refusal, Setup, Subject, WIRE,
+    AdapterLocation, Capability, GuestConfig, GuestStop, ManagerRequest, ManagerStop, NicSetup,
+    Rejection, Subject, WIRE,
 };
-use daemon::Daemon;
+use daemon::SoftDaemon;
 
-/// What the NIC and the switch on it are called.
+/// Name of the NIC and of the switch on it.
 const NIC: &str = "nic0";
 const SWITCH: &str = "sw0";
-/// How long frames may take on their way.
-const SETTLE: Duration = Duration::from_secs(10);
+/// Time limit for frames in flight.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A guest, or the wire, and where it attaches.
+/// A guest or the wire, with its socket.
 #[derive(Debug)]
-struct Station {
-    guest: Guest,
+struct SoftStation {
+    guest: TestGuest,
     socket: PathBuf,
-    /// It listens, and the daemon connects.
+    /// Set if the guest listens and the daemon connects.
     listener: Option<Listener>,
 }
 
@@ -39,28 +40,28 @@ struct Station {
 #[derive(Debug)]
 pub struct SoftNic {
     program: PathBuf,
-    daemon: Option<Daemon>,
-    stations: BTreeMap<String, Station>,
+    daemon: Option<SoftDaemon>,
+    stations: BTreeMap<String, SoftStation>,
 }
 
 impl SoftNic {
-    /// The soft NIC of that program, which is shunt itself.
+    /// The soft NIC of `program`, the shunt binary.
     pub fn new(program: &Path) -> SoftNic {
         SoftNic { program: program.to_owned(), daemon: None, stations: BTreeMap::new() }
     }
 
-    fn daemon(&mut self) -> Result<&mut Daemon> {
+    fn daemon(&mut self) -> Result<&mut SoftDaemon> {
         self.daemon.as_mut().context("no test has begun")
     }
 
-    fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Asked> {
+    fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<ManagerReply> {
         let client = Client::new(&socket_path(&self.daemon()?.run_dir()));
         match client.send(method, path, body, None) {
             Ok(reply) => Ok(Ok(reply.body)),
-            Err(ClientError::Refused(refusal)) if (400..500).contains(&refusal.status) => {
-                let trouble = refusal.trouble;
+            Err(ClientError::Refused(rejection)) if (400..500).contains(&rejection.status) => {
+                let trouble = rejection.trouble;
                 let more = trouble.more.into_iter().map(|line| format!("; {line}"));
-                Ok(Err(Refusal {
+                Ok(Err(Rejection {
                     field: trouble.field,
                     value: trouble.value,
                     error: trouble.error,
@@ -74,29 +75,36 @@ impl SoftNic {
     fn get(&mut self, path: &str) -> Result<Value> {
         match self.ask(Method::GET, path, None)? {
             Ok(body) => Ok(body),
-            Err(refusal) => bail!("{path} was refused: {}", refusal.text()),
+            Err(rejection) => bail!("{path} was refused: {}", rejection.text()),
         }
     }
 
-    /// Adds a guest, which is not yet attached.
+    /// Adds a guest, not yet attached.
     fn add_station(&mut self, name: &str, listens: bool) -> Result<Value> {
         let dir = self.daemon()?.path().to_owned();
         let socket = dir.join(format!("{name}.sock"));
-        // A guest that is there already is another virtual machine with the same name.
+        // An existing guest is another virtual machine with the same name.
         self.stations.remove(name);
         let listener = listens.then(|| Listener::bind(&socket)).transpose()?;
         let mode = if listens { "client" } else { "server" };
         let attachment = json!({"socket": socket.display().to_string(), "mode": mode});
-        self.stations.insert(name.to_owned(), Station { guest: Guest::new()?, socket, listener });
+        self.stations
+            .insert(name.to_owned(), SoftStation { guest: TestGuest::new()?, socket, listener });
         Ok(attachment)
     }
 
-    fn add(&mut self, name: &str, home: Home, settings: &Value, listens: bool) -> Result<Asked> {
+    fn add(
+        &mut self,
+        name: &str,
+        location: AdapterLocation,
+        settings: &Value,
+        listens: bool,
+    ) -> Result<ManagerReply> {
         let attachment = self.add_station(name, listens)?;
-        let mut adapter = match home {
-            Home::Vf(index) => json!({"nic": NIC, "vf": index, "iov_weight": 100}),
-            Home::Pool => json!({"nic": NIC, "iov_weight": 50}),
-            Home::Switch => json!({"switch": SWITCH}),
+        let mut adapter = match location {
+            AdapterLocation::Vf(index) => json!({"nic": NIC, "vf": index, "iov_weight": 100}),
+            AdapterLocation::Pool => json!({"nic": NIC, "iov_weight": 50}),
+            AdapterLocation::Switch => json!({"switch": SWITCH}),
         };
         adapter["attachment"] = attachment;
         for (field, value) in settings.as_object().context("settings are an object")? {
@@ -109,9 +117,8 @@ impl SoftNic {
         Ok(said)
     }
 
-    /// Changes the mode; in switchdev mode every VF that it could have has a station for its
-    /// representor.
-    fn switchdev(&mut self, on: bool) -> Result<Asked> {
+    /// Changes the mode; in switchdev mode every possible VF has a station for its representor.
+    fn switchdev(&mut self, on: bool) -> Result<ManagerReply> {
         let path = format!("/v1/nics/{NIC}");
         let nic = self.get(&path)?;
         let vfs = (0..nic["total_vfs"].as_u64().unwrap_or(0) as u16).map(FunctionName::Vf);
@@ -129,13 +136,13 @@ impl SoftNic {
         self.ask(Method::PATCH, &path, Some(&json!({"mode": mode, "representor": representors})))
     }
 
-    fn station(&mut self, name: &str) -> Result<&mut Station> {
+    fn station(&mut self, name: &str) -> Result<&mut SoftStation> {
         self.stations.get_mut(name).with_context(|| format!("there is no station {name}"))
     }
 }
 
-/// What the manager answered.
-type Asked = std::result::Result<Value, Refusal>;
+/// Answer of the manager.
+type ManagerReply = std::result::Result<Value, Rejection>;
 
 fn released(path: String, owner: Option<u64>) -> String {
     owner.map_or(path.clone(), |token| format!("{path}?owner={token}"))
@@ -161,10 +168,10 @@ impl Subject for SoftNic {
         Some(why.to_owned())
     }
 
-    fn begin(&mut self, setup: &Setup) -> Result<()> {
+    fn begin(&mut self, setup: &NicSetup) -> Result<()> {
         self.stations.clear();
         self.daemon = None; // ended before the next one starts
-        self.daemon = Some(Daemon::start(&self.program)?);
+        self.daemon = Some(SoftDaemon::start(&self.program)?);
         let mut nic = json!({
             "name": NIC,
             "profile": setup.profile,
@@ -177,37 +184,37 @@ impl Subject for SoftNic {
         }
         let switches = setup.switch.map(|iov| json!({"name": SWITCH, "nic": NIC, "iov": iov}));
         let state = json!({"version": 1, "nic": [nic], "switch": Vec::from_iter(switches)});
-        if let Err(refusal) = self.ask(Method::PUT, "/v1/state", Some(&state))? {
-            bail!("the NIC was refused: {}", refusal.text());
+        if let Err(rejection) = self.ask(Method::PUT, "/v1/state", Some(&state))? {
+            bail!("the NIC was refused: {}", rejection.text());
         }
         if setup.uplink { self.attach(WIRE) } else { Ok(()) }
     }
 
-    fn change(&mut self, change: &Change) -> Result<std::result::Result<(), Refusal>> {
+    fn change(&mut self, change: &ManagerRequest) -> Result<std::result::Result<(), Rejection>> {
         let nic = format!("/v1/nics/{NIC}");
         let said = match change {
-            Change::NumVfs(count) => {
+            ManagerRequest::NumVfs(count) => {
                 self.ask(Method::PATCH, &nic, Some(&json!({"num_vfs": count})))?
             }
-            Change::Vf { index, settings } => {
+            ManagerRequest::Vf { index, settings } => {
                 self.ask(Method::PATCH, &format!("{nic}/vfs/{index}"), Some(settings))?
             }
-            Change::ReleaseVf { index, owner } => {
+            ManagerRequest::ReleaseVf { index, owner } => {
                 let path = released(format!("{nic}/vfs/{index}"), *owner);
                 self.ask(Method::DELETE, &path, None)?
             }
-            Change::Add { name, home, settings, guest_first } => {
-                self.add(name, *home, settings, *guest_first)?
+            ManagerRequest::Add { name, location, settings, guest_first } => {
+                self.add(name, *location, settings, *guest_first)?
             }
-            Change::Adapter { name, settings } => {
+            ManagerRequest::Adapter { name, settings } => {
                 self.ask(Method::PATCH, &format!("/v1/adapters/{name}"), Some(settings))?
             }
-            Change::Remove { name, owner } => {
+            ManagerRequest::Remove { name, owner } => {
                 let path = released(format!("/v1/adapters/{name}"), *owner);
                 self.ask(Method::DELETE, &path, None)?
             }
-            Change::Switchdev(on) => self.switchdev(*on)?,
-            Change::Again => {
+            ManagerRequest::Switchdev(on) => self.switchdev(*on)?,
+            ManagerRequest::Reapply => {
                 let state = self.document()?;
                 self.ask(Method::PUT, "/v1/state", Some(&state))?
             }
@@ -236,7 +243,7 @@ impl Subject for SoftNic {
         Ok(stats.ports.into_iter().map(of_nic).collect())
     }
 
-    fn end_manager(&mut self, how: End) -> Result<()> {
+    fn stop_manager(&mut self, how: ManagerStop) -> Result<()> {
         self.daemon()?.end(how)
     }
 
@@ -245,18 +252,18 @@ impl Subject for SoftNic {
     }
 
     fn attach(&mut self, station: &str) -> Result<()> {
-        let Station { guest, socket, listener } = self.station(station)?;
+        let SoftStation { guest, socket, listener } = self.station(station)?;
         match listener {
             Some(listener) => guest.accept(listener),
             None => guest.connect(socket),
         }
     }
 
-    fn leave(&mut self, station: &str, how: Leave) -> Result<()> {
+    fn leave(&mut self, station: &str, how: GuestStop) -> Result<()> {
         let guest = &mut self.station(station)?.guest;
         match how {
-            Leave::Orderly => guest.leave(),
-            Leave::Killed => guest.die(),
+            GuestStop::Orderly => guest.leave(),
+            GuestStop::Killed => guest.die(),
         }
         Ok(())
     }
@@ -265,7 +272,7 @@ impl Subject for SoftNic {
         self.stations.get(station).is_some_and(|station| station.guest.is_attached())
     }
 
-    fn view(&mut self, station: &str) -> Result<GuestView> {
+    fn view(&mut self, station: &str) -> Result<GuestConfig> {
         self.station(station)?.guest.view()
     }
 
@@ -275,10 +282,10 @@ impl Subject for SoftNic {
     }
 
     fn settle(&mut self) -> Result<()> {
-        let patience = Instant::now() + SETTLE;
+        let patience = Instant::now() + SETTLE_TIMEOUT;
         for (name, station) in &mut self.stations {
-            // A guest that is not attached has posted for later.
-            while station.guest.is_attached() && station.guest.under_way() > 0 {
+            // A detached guest has posted frames for later.
+            while station.guest.is_attached() && station.guest.in_flight() > 0 {
                 if Instant::now() > patience {
                     bail!("frames that {name} sent are still under way after 10 s");
                 }
@@ -300,7 +307,7 @@ impl Subject for SoftNic {
         let pid = self.daemon()?.pid().context("the daemon does not run")?;
         let mut devices = Vec::new();
         for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
-            // One that is closed meanwhile is no device.
+            // A descriptor closed meanwhile is no device.
             let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
             let path = target.display().to_string();
             if path.starts_with("/dev/") && path != "/dev/null" && !path.starts_with("/dev/shm/") {

@@ -23,9 +23,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use report::Point;
-use report::statistics::Pair;
-use report::statistics::bands::{BandPairs, Grouped, PairedSlots, Slot};
-use report::statistics::permutation::{self, Comparison, Verdict};
+use report::statistics::CyclePair;
+use report::statistics::bands::{BandPairs, Grouped, PairedSlots, SlotSample};
+use report::statistics::permutation::{self, Comparison, PairedVerdict};
 use report::statistics::quantile::median;
 use report::statistics::random::Random;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -202,7 +202,7 @@ fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
         let cycles = point.switch_cycles_per_frame.context("the switch's cycles are not known")?;
         // A single CPU has no distance; all its slots are in the first band.
         let round_trip_cycles = point.round_trip_cycles.unwrap_or(1.0);
-        Ok::<Slot, anyhow::Error>(Slot { cycles_per_frame: cycles, round_trip_cycles })
+        Ok::<SlotSample, anyhow::Error>(SlotSample { cycles_per_frame: cycles, round_trip_cycles })
     };
     let whole = slots.iter().filter(|pair| !pair.iter().any(Point::lost_in_closed_loop));
     let lost = slots.len() - whole.clone().count();
@@ -217,8 +217,9 @@ fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
         )
     })?;
     let band = |band: &BandPairs| {
-        let of =
-            |value: fn(&Pair) -> f64| median(&band.pairs.iter().map(value).collect::<Vec<f64>>());
+        let of = |value: fn(&CyclePair) -> f64| {
+            median(&band.pairs.iter().map(value).collect::<Vec<f64>>())
+        };
         let medians = of(|pair| pair.a).zip(of(|pair| pair.b));
         BandCompared {
             band: band.band.to_string(),
@@ -229,9 +230,9 @@ fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
     Ok(Compared {
         sides: sides.clone(),
         difference: match verdict {
-            Verdict::Faster(_) => "faster",
-            Verdict::Slower(_) => "slower",
-            Verdict::NoDifferenceFound => "none",
+            PairedVerdict::Faster(_) => "faster",
+            PairedVerdict::Slower(_) => "slower",
+            PairedVerdict::NoDifferenceFound => "none",
         },
         ratio: estimate.ratio,
         interval: [estimate.low, estimate.high],

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use model::state::PathInForce::{self, Synthetic, Vf};
 use report::experiment::CopySweep;
-use report::{CopySetup, FileCopy, copy};
+use report::{CopySetup, FileCopy, copy_verdict};
 use traffic::arena;
 
 use self::conclude::conclude;
@@ -118,7 +118,7 @@ pub fn notes(cpus: &[usize]) -> Vec<String> {
         )),
         _ => {}
     }
-    notes.push(copy::WHY.to_owned());
+    notes.push(copy_verdict::WHY.to_owned());
     notes
 }
 

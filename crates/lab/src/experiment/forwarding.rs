@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use host::CpuTime;
 use report::results::gbps;
 use report::statistics::bands;
-use report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
+use report::{self, Bottleneck, Cpu, GeneratorLoad, PathKind, Pattern, Pinned, Point, RingKind};
 use traffic::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 use wire::Mac;
 
@@ -56,7 +56,7 @@ pub struct PointSpec {
     /// Rings of the guests, if any.
     pub ring: RingKind,
     /// Load of the generator.
-    pub load: Load,
+    pub load: GeneratorLoad,
 }
 
 impl PointSpec {
@@ -243,7 +243,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
             } else {
                 let number = forwarders.len() as u32;
                 let (rx_mpps, tx_mpps) = (rate(guest.received), rate(guest.sent));
-                forwarders.push(report::Guest { guest: number, rx_mpps, tx_mpps });
+                forwarders.push(report::GuestRates { guest: number, rx_mpps, tx_mpps });
             }
         }
     }

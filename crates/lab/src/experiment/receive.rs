@@ -9,9 +9,9 @@
 use anyhow::{Context, Result};
 use model::state::PathInForce;
 use report::experiment::ReceiveSweep;
-use report::receive::Side;
+use report::receive::ReceivePath;
 use report::results::gbps;
-use report::{Load, Receive, RingKind};
+use report::{GeneratorLoad, Receive, RingKind};
 use traffic::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 
 use super::forwarding::{OUTSIDE, SATURATED};
@@ -83,7 +83,8 @@ fn measure(
     let plan = SwitchedPlan { cpu: placement.switch, uplink: Some(Attached::Socket), adapters };
     let mut bench = SwitchedBench::start(machine.program, &plan)?;
     let flows = (0..guests).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
-    let role = Role::Generate { flows, in_flight: IN_FLIGHT, load: Load::Overload, touch: false };
+    let role =
+        Role::Generate { flows, in_flight: IN_FLIGHT, load: GeneratorLoad::Overload, touch: false };
     let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
     let sinks =
         (0..guests).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
@@ -128,7 +129,7 @@ fn conclude(frame_bytes: u32, seen: &[(Seen, Seen)]) -> Receive {
     let side = |of: fn(&(Seen, Seen)) -> Seen| {
         let spread_of = |what: fn(Seen) -> f64| spread(seen.iter().map(|s| what(of(s))));
         let mpps = spread_of(|seen| seen.mpps);
-        Side {
+        ReceivePath {
             mpps,
             gbps: mpps.map(|mpps| gbps(mpps, frame_bytes)),
             switch_cycles_per_frame: spread_of(|seen| seen.cycles),

@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use report::Load::Closed;
+use report::GeneratorLoad::Closed;
 use report::RingKind;
 use report::statistics::bands::{self, Band};
 use serde::Serialize;

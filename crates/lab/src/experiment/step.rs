@@ -97,11 +97,11 @@ impl fmt::Debug for Step {
 #[cfg(test)]
 mod tests {
     use report::PathKind;
-    use report::experiment::{Change, SHIPPED};
+    use report::experiment::{SHIPPED, SettingOverride};
 
     use super::*;
 
-    fn shipped(name: &str, changes: &[Change]) -> Experiment {
+    fn shipped(name: &str, changes: &[SettingOverride]) -> Experiment {
         Experiment::parse(Experiment::shipped(name).unwrap(), changes).unwrap()
     }
 
@@ -116,7 +116,7 @@ mod tests {
     fn only_paths_that_the_machine_has_make_steps() {
         assert_eq!(steps(&shipped("quick", &[]).on_paths(&[PathKind::Vf])).len(), 15 * 2);
         assert!(steps(&shipped("ntttcp", &[]).on_paths(&[])).is_empty());
-        let changes = [Change { key: "seconds", value: 0.5.into() }];
+        let changes = [SettingOverride { key: "seconds", value: 0.5.into() }];
         assert_eq!(steps(&shipped("ntttcp", &changes)).len(), steps(&shipped("ntttcp", &[])).len());
     }
 }

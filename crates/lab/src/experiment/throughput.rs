@@ -16,8 +16,10 @@ mod back_to_back;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use report::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop, TrialRecord};
-use report::{Load, PathKind, Pinned};
+use report::statistics::search::{
+    Goal, GoalResult, SearchLimits, StopReason, ThroughputSearch, TrialOutcome, TrialRecord,
+};
+use report::{GeneratorLoad, PathKind, Pinned};
 use serde::Serialize;
 use traffic::{IN_FLIGHT, PacedResult, Role};
 
@@ -173,14 +175,15 @@ pub fn run(
     let round_trip = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
     let before = round_trip()?;
     let seconds = settings.trial_s.1.max(0.5);
-    let closed = PointSpec { load: Load::Closed, seconds, ..*spec };
+    let closed = PointSpec { load: GeneratorLoad::Closed, seconds, ..*spec };
     let closed = forwarding::run(program, &closed, cpus)?;
     done(&format!("closed loop: {:.3} Mpps", closed.offered_mpps));
     let closed_fps = closed.offered_mpps * 1e6;
     let [min_load_fps, max_load_fps] = [MIN_LOAD, MAX_LOAD].map(|share| closed_fps * share);
     let Settings { trials_max, seconds_max, .. } = *settings;
-    let limits = Limits { min_load_fps, max_load_fps, trials_max, seconds_max };
-    let search = Search::new(goals(settings), limits).context("the search cannot be made")?;
+    let limits = SearchLimits { min_load_fps, max_load_fps, trials_max, seconds_max };
+    let search =
+        ThroughputSearch::new(goals(settings), limits).context("the search cannot be made")?;
     let found = search.run(&mut |load_fps: f64, seconds: f64| {
         let account = trial(program, spec, &placement, load_fps, seconds)?;
         let PacedResult { sent, received, .. } = account;
@@ -189,7 +192,7 @@ pub fn run(
         let missed = if generator_ok { "" } else { "; the generator missed its rate" };
         let (mpps, percent) = (load_fps / 1e6, lost * 100.0);
         done(&format!("{mpps:.3} Mpps for {seconds} s: loss {percent:.5} %{missed}"));
-        Ok::<_, anyhow::Error>(Outcome {
+        Ok::<_, anyhow::Error>(TrialOutcome {
             offered: sent,
             delivered: received,
             seconds,
@@ -305,13 +308,13 @@ pub(super) fn of_trials(trials: &[PacedResult]) -> (PacedResult, usize, bool) {
     (account, left_out, !kept.is_empty() && 2 * left_out <= trials.len())
 }
 
-fn ended_by(stop: Stop) -> &'static str {
+fn ended_by(stop: StopReason) -> &'static str {
     match stop {
-        Stop::Width => "width",
-        Stop::MaxLoad => "max-load",
-        Stop::MinLoad => "min-load",
-        Stop::GeneratorLimit => "generator",
-        Stop::TrialLimit => "trials-max",
-        Stop::TimeLimit => "seconds-max",
+        StopReason::Width => "width",
+        StopReason::MaxLoad => "max-load",
+        StopReason::MinLoad => "min-load",
+        StopReason::GeneratorLimit => "generator",
+        StopReason::TrialLimit => "trials-max",
+        StopReason::TimeLimit => "seconds-max",
     }
 }

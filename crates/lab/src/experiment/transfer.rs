@@ -12,7 +12,7 @@ mod sweep;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use report::{PathKind, Pattern, Transfer, Workload};
+use report::{PathKind, Pattern, SocketWorkload, Transfer};
 use traffic::arena;
 
 use self::conclude::conclude;
@@ -23,7 +23,7 @@ use crate::bench::{interrupt, plan};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
     /// Kind of traffic.
-    pub workload: Workload,
+    pub workload: SocketWorkload,
     /// Connections, or sockets.
     pub streams: u32,
     /// Bytes of a write, or of a datagram.

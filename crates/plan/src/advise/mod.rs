@@ -1,129 +1,128 @@
-//! Which path each adapter of a workload is to take, and why.
+//! Advice: a path for each adapter of a workload, with the reason.
 //!
 //! # Model
-//! All adapters that are not fixed are tried on `vf` and on `vhost`, as far as the VFs of the NIC
-//! go. The best way is the one on which the traffic can grow furthest, all flows alike, before a
-//! resource is full; of ways that are as good, the one that leaves the switch's cores most of their
-//! time, then the one that takes fewer VFs. Up to 12 adapters all ways are tried; beyond, the best
-//! of many is sought ([`search`]), and [`Advice::is_exact`] is false.
+//! Every adapter without a fixed path is tried on `vf` and on `vhost`, within the VFs of the NIC.
+//! The best candidate lets all flows grow furthest, by the same factor, before a resource is full.
+//! Among equals, fewer switch cores win, then fewer VFs. Up to 12 free adapters, all combinations
+//! are tried. Beyond that a local search ([`search`]) runs, and [`Advice::is_exact`] is false.
 
 mod search;
 
-use search::{Search, Way};
+use search::{Candidate, PathSearch};
 
 use crate::dma::FCS;
-use crate::frames::Frames;
-use crate::limit::{Limit, Owner, Resource};
-use crate::load::{End, Hop, Load};
+use crate::frames::FrameMix;
+use crate::limit::{Limit, Resource, Scope};
+use crate::load::{FlowEnd, FlowHop, MachineLoad};
 use crate::machine::Machine;
 use crate::predict::{PathKind, Pattern, Scenario, predict};
 use crate::units::{BitRate, Bytes, FrameRate};
 use crate::workload::{Service, Workload};
 
-/// Adapters up to which all ways are tried.
-const EXACT: usize = 12;
-/// What is left of rounding errors where cores are summed up.
+/// Maximum number of free adapters for an exhaustive search.
+const EXACT_MAX: usize = 12;
+/// Rounding tolerance for sums of cores.
 const ROUNDING: f64 = 1e-9;
-/// The longest chain in which a crossover is looked for.
+/// Longest chain that the search for a crossover tries, in guests.
 const CHAIN_MAX: u32 = 64;
 
-/// What is advised.
+/// Advice for a workload on a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// The paths, in the workload's order of adapters.
+    /// Advice for each adapter, in the workload's order.
     pub adapters: Vec<AdapterAdvice>,
-    /// How far the traffic can grow: beyond 1 all of it is carried.
+    /// Factor by which the traffic can grow; from 1 up, all wanted traffic is carried.
     pub scale: f64,
-    /// What is full first.
+    /// Bottleneck: the first resource to be full.
     pub binding: Limit,
-    /// All resources at the traffic as wanted (or at its limit, where no rates are wanted), the
-    /// fullest first.
+    /// Used share of every resource, the fullest first: at the wanted traffic, or at the maximum if
+    /// the workload wants no rates.
     pub resources: Vec<(Resource, f64)>,
-    /// VFs that it takes.
+    /// VFs in use.
     pub functions: u32,
-    /// Threads of the switch that work.
+    /// Busy cores of the switch.
     pub switch_cores: f64,
-    /// Whether all ways were tried.
+    /// All combinations were tried.
     pub is_exact: bool,
 }
 
-/// What is advised for one adapter.
+/// Advice for one adapter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterAdvice {
-    /// Its name.
+    /// Name of the adapter.
     pub name: String,
-    /// Its path.
+    /// Recommended path.
     pub path: PathKind,
-    /// How many guests have it.
+    /// Number of guests with this adapter.
     pub guests: u32,
-    /// What all of them receive: as wanted, or what can be had of it.
-    pub received: Traffic,
-    /// What all of them send.
-    pub sent: Traffic,
-    /// What of it is full first, and how much of that is free, as a share: negative where more is
-    /// wanted than there is. None where nothing passes it.
+    /// Traffic received by all its guests: the wanted rate, or the part of it that can be carried.
+    pub received: TrafficRate,
+    /// Traffic sent by all its guests.
+    pub sent: TrafficRate,
+    /// Fullest resource on its path, and the free share of it: negative under overload. `None`
+    /// without traffic.
     pub binding: Option<(Limit, f64)>,
-    /// What there would be on the other path, if it can take it.
-    pub otherwise: Option<Otherwise>,
+    /// Result on the other path, if the adapter can use it.
+    pub alternative: Option<Alternative>,
 }
 
-/// Frames, and their bits without FCS.
+/// Frame rate and bit rate, without FCS.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Traffic {
-    /// Frames a second.
+pub struct TrafficRate {
+    /// Frames per second.
     pub rate: FrameRate,
-    /// Bits a second.
+    /// Bits per second.
     pub bits: BitRate,
 }
 
 /// The same workload with one adapter on another path.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Otherwise {
-    /// That path.
+pub struct Alternative {
+    /// The other path.
     pub path: PathKind,
-    /// How far all traffic could grow then, against now: 0.8 is a fifth less.
-    pub against: f64,
-    /// What would be full first.
+    /// Growth of all traffic, relative to the recommendation: 0.8 is a fifth less.
+    pub relative_scale: f64,
+    /// Bottleneck on that path.
     pub binding: Limit,
 }
 
-/// Why there is no advice.
+/// Reason why no advice is possible.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AdviceError {
-    /// Adapters that must be VFs, and are too many.
+    /// Adapters fixed to path `vf` need more VFs than the NIC has.
     #[error(
         "adapters with path = \"vf\" take {wanted} VFs: {nic} has {vfs}; take `path` away from some, or give another NIC"
     )]
     Functions {
-        /// How many they take.
+        /// VFs needed.
         wanted: u32,
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
-        /// What it has.
+        /// VFs of the NIC.
         vfs: u32,
     },
-    /// Guests that take more cores than there are.
+    /// Guests need more cores than the host has.
     #[error(
         "its guests take {wanted} cores: the host has {cores} for guests; give services fewer `cores`, or another host"
     )]
     Cores {
-        /// How many they take.
+        /// Cores needed.
         wanted: f64,
-        /// What the host has.
+        /// Cores of the host for guests.
         cores: f64,
     },
 }
 
-/// Advises for a workload on a machine.
+/// Recommends paths for a workload on a machine.
 ///
 /// # Errors
-/// What must be on VFs does not fit the NIC.
+/// Adapters fixed to `vf` exceed the NIC's VFs, or guests exceed the host's cores.
 pub fn advise(machine: &Machine, workload: &Workload) -> Result<Advice, AdviceError> {
     let vfs = machine.vfs();
-    let search = Search { machine, workload, hops: workload.hops(), vfs };
-    let least: Vec<_> =
+    let search = PathSearch { machine, workload, hops: workload.hops(), vfs };
+    let fewest_vf: Vec<_> =
         workload.adapters.iter().map(|adapter| adapter.fixed.unwrap_or(PathKind::Vhost)).collect();
-    let wanted = workload.functions(&least);
+    let wanted = workload.functions(&fewest_vf);
     if wanted > vfs {
         return Err(AdviceError::Functions { wanted, nic: machine.card().to_owned(), vfs });
     }
@@ -134,18 +133,18 @@ pub fn advise(machine: &Machine, workload: &Workload) -> Result<Advice, AdviceEr
         return Err(AdviceError::Cores { wanted, cores });
     }
     let free: Vec<_> =
-        (0..least.len()).filter(|at| workload.adapters[*at].fixed.is_none()).collect();
-    let is_exact = free.len() <= EXACT;
+        (0..fewest_vf.len()).filter(|at| workload.adapters[*at].fixed.is_none()).collect();
+    let is_exact = free.len() <= EXACT_MAX;
     let best = match is_exact {
-        true => search.exhaust(&least, &free),
-        false => search.seek(&least, &free),
+        true => search.search_all(&fewest_vf, &free),
+        false => search.search_local(&fewest_vf, &free),
     };
-    Ok(search.told(best, is_exact))
+    Ok(search.advice(best, is_exact))
 }
 
-impl Search<'_> {
-    fn told(&self, best: Way, is_exact: bool) -> Advice {
-        // Without wanted rates the traffic is what the machine can carry of it.
+impl PathSearch<'_> {
+    fn advice(&self, best: Candidate, is_exact: bool) -> Advice {
+        // Without wanted rates, the traffic is the maximum that the machine carries.
         let times = if self.workload.has_rates { 1.0 } else { best.scale };
         let mut resources: Vec<_> =
             best.load.iter().map(|(what, taken)| (what, taken * times)).collect();
@@ -164,24 +163,24 @@ impl Search<'_> {
 
     fn adapter(
         &self,
-        best: &Way,
+        best: &Candidate,
         at: usize,
         resources: &[(Resource, f64)],
         times: f64,
     ) -> AdapterAdvice {
-        let its = |hop: &&Hop| [hop.from, hop.to].contains(&End::Party(at));
+        let its = |hop: &&FlowHop| [hop.from, hop.to].contains(&FlowEnd::Adapters(at));
         let hops: Vec<_> = self.hops.iter().filter(its).cloned().collect();
-        let used = Load::of(self.machine, &self.workload.company(&best.paths), &hops);
+        let used = MachineLoad::of(self.machine, &self.workload.guest_set(&best.paths), &hops);
         let needs = |what: &Resource| used.iter().any(|(used, _)| used == *what);
-        // Those are sorted: the first that its frames need is the fullest.
+        // The list is sorted: the first resource that this adapter uses is its fullest.
         let binding = resources.iter().find(|(what, _)| needs(what));
         let carried = if self.workload.has_rates { times.min(best.scale) } else { times };
-        let traffic = |end: fn(&Hop) -> End| {
-            let its = hops.iter().filter(|hop| end(hop) == End::Party(at));
-            its.fold(Traffic::default(), |sum, hop| {
+        let traffic = |end: fn(&FlowHop) -> FlowEnd| {
+            let its = hops.iter().filter(|hop| end(hop) == FlowEnd::Adapters(at));
+            its.fold(TrafficRate::default(), |sum, hop| {
                 let rate = hop.rate * carried;
                 let bits = rate * (hop.frames.size() + Bytes(-FCS));
-                Traffic { rate: sum.rate + rate, bits: sum.bits + bits }
+                TrafficRate { rate: sum.rate + rate, bits: sum.bits + bits }
             })
         };
         let adapter = &self.workload.adapters[at];
@@ -192,26 +191,26 @@ impl Search<'_> {
             received: traffic(|hop| hop.to),
             sent: traffic(|hop| hop.from),
             binding: binding.map(|(what, taken)| (what.limit, 1.0 - taken)),
-            otherwise: self.otherwise(best, at),
+            alternative: self.alternative(best, at),
         }
     }
 
-    fn otherwise(&self, best: &Way, at: usize) -> Option<Otherwise> {
+    fn alternative(&self, best: &Candidate, at: usize) -> Option<Alternative> {
         if self.workload.adapters[at].fixed.is_some() {
             return None;
         }
-        let way = self.changed(best, &[at])?;
-        Some(Otherwise {
-            path: way.paths[at],
-            against: way.scale / best.scale,
-            binding: way.binding,
+        let candidate = self.flip(best, &[at])?;
+        Some(Alternative {
+            path: candidate.paths[at],
+            relative_scale: candidate.scale / best.scale,
+            binding: candidate.binding,
         })
     }
 }
 
-/// From how many guests on the switch carries more frames of a size from guest to guest than the
-/// NIC; none up to 64.
-pub fn crossover(machine: &Machine, frames: &Frames) -> Option<u32> {
+/// Smallest chain, in guests, in which the switch carries more frames of this size between guests
+/// than the NIC; `None` up to 64.
+pub fn crossover(machine: &Machine, frames: &FrameMix) -> Option<u32> {
     let rate = |path, guests| {
         let pattern = Pattern::EastWest;
         let frames = frames.clone();
@@ -228,14 +227,14 @@ pub fn crossover(machine: &Machine, frames: &Frames) -> Option<u32> {
 }
 
 impl Advice {
-    /// The resources whose owner is an adapter or a service, by a name for people.
-    pub fn owner(&self, workload: &Workload, of: Owner) -> String {
+    /// Name of the adapter or service to which a resource belongs; empty for a shared resource.
+    pub fn owner(&self, workload: &Workload, of: Scope) -> String {
         match of {
-            Owner::All => String::new(),
-            Owner::In => "in".to_owned(),
-            Owner::Out => "out".to_owned(),
-            Owner::Party(at) => workload.adapters[at].name.clone(),
-            Owner::Guests(at) => workload.services[at].name.clone(),
+            Scope::All => String::new(),
+            Scope::In => "in".to_owned(),
+            Scope::Out => "out".to_owned(),
+            Scope::Adapters(at) => workload.adapters[at].name.clone(),
+            Scope::Guests(at) => workload.services[at].name.clone(),
         }
     }
 }
@@ -249,7 +248,7 @@ mod tests {
         advise(&testbed().unwrap(), &Workload::parse(text).unwrap())
     }
 
-    /// Half of what a frame takes is for who receives it, half for who sends it on.
+    /// Half of a frame's guest cycles are for receiving it, half for sending it on.
     #[test]
     fn a_guest_that_only_receives_takes_half_of_one_that_forwards() {
         let of = |through: &str| {
@@ -262,12 +261,12 @@ mod tests {
         let (sink, forwarder) = (of("\"wire\", \"ids\""), of("\"wire\", \"ids\", \"wire\""));
         assert_eq!((sink.binding, forwarder.binding), (Limit::GuestCpu, Limit::GuestCpu));
         assert!((sink.scale / forwarder.scale - 2.0).abs() < 1e-9, "{sink:?} {forwarder:?}");
-        assert_eq!(sink.adapters[0].sent, Traffic::default());
+        assert_eq!(sink.adapters[0].sent, TrafficRate::default());
         assert!((sink.adapters[0].received.rate.as_mpps() - sink.scale).abs() < 1e-9);
     }
 
-    /// A burst is divided by what guests get of it, not by how many there are; between guests it is
-    /// not divided by what others get.
+    /// A burst splits by the traffic of guests, not by their number. Traffic between guests does
+    /// not split.
     #[test]
     fn guests_that_hardly_receive_anything_slow_nobody_down() {
         let chain = "frames = \"64\"\n[[service]]\nname = \"a\"\npath = \"vhost\"\n\
@@ -287,7 +286,7 @@ mod tests {
         assert_eq!(error, AdviceError::Cores { wanted: 9.0, cores: 8.0 });
     }
 
-    /// Chains from which on the switch carries more, as nfv-2017 measured them.
+    /// Compares the predicted crossover with that of nfv-2017's measurements.
     #[test]
     fn crossovers_are_near_those_that_were_measured() {
         let machine = testbed().unwrap();
@@ -297,7 +296,7 @@ mod tests {
                     |path| report::published::forwarding(Pattern::EastWest, path, bytes, guests);
                 rate(PathKind::Vhost).unwrap().mpps > rate(PathKind::Vf).unwrap().mpps
             });
-            let said = crossover(&machine, &Frames::of(bytes).unwrap());
+            let said = crossover(&machine, &FrameMix::of(bytes).unwrap());
             let (measured, said) = (measured.unwrap(), said.unwrap());
             assert!(measured.abs_diff(said) <= 1, "{bytes} B: {said}, measured {measured}");
         }

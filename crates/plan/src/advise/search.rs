@@ -1,130 +1,129 @@
-//! The search for the best paths of many adapters.
+//! Local search for the paths of many adapters.
 //!
 //! # Model
-//! It begins with everything on one path or the other, and changes one adapter, or all of a flow,
-//! as long as that is better, the best change first. Then it changes some at random and begins
-//! again from there, so often as the size of the workload lets it in about a second, and keeps the
-//! best. The random numbers are always the same ones: so is the answer.
+//! The search starts from all adapters on `vhost`, and from as many as possible on `vf`. It flips
+//! one adapter, or all of a flow, and takes the best improvement until none is left. Then it
+//! restarts from random changes to the best result, within a budget of about a second. The random
+//! sequence is fixed, so results are reproducible.
 //!
 //! # Limits
-//! There may be a better way; a test holds what it finds against the best of all.
+//! The result may not be optimal; a test compares it with the exhaustive search.
 
 use std::collections::BTreeSet;
 
 use report::statistics::random::Random;
 
 use crate::limit::Limit;
-use crate::load::{Hop, Load};
+use crate::load::{FlowHop, MachineLoad};
 use crate::machine::Machine;
 use crate::predict::PathKind;
 use crate::workload::Workload;
 
-/// Ways count as equally good if they differ by less than this share.
-const ALIKE: f64 = 1e-9;
-/// Hops that are counted in all ways that are tried after the first ones.
-const EFFORT: usize = 2_000_000;
-/// Beginnings at random, at most.
-const BEGINNINGS: usize = 200;
+/// Relative difference below which two candidates are equally good.
+const TOLERANCE: f64 = 1e-9;
+/// Budget of the random restarts: evaluated candidates times hops.
+const RESTART_BUDGET: usize = 2_000_000;
+/// Maximum number of random restarts.
+const RESTARTS_MAX: usize = 200;
 
-/// One way, and what it is worth.
-pub(super) struct Way {
+/// Paths of all adapters, and their evaluation.
+pub(super) struct Candidate {
     pub(super) paths: Vec<PathKind>,
-    pub(super) load: Load,
+    pub(super) load: MachineLoad,
     pub(super) scale: f64,
     pub(super) binding: Limit,
     pub(super) functions: u32,
 }
 
-impl Way {
+impl Candidate {
     fn is_better(&self, other: &Self) -> bool {
-        let alike = (self.scale / other.scale - 1.0).abs() < ALIKE;
+        let alike = (self.scale / other.scale - 1.0).abs() < TOLERANCE;
         if !alike {
             return self.scale > other.scale;
         }
         let (mine, its) = (self.load.switch_cores, other.load.switch_cores);
-        if (mine - its).abs() > ALIKE * its.max(ALIKE) {
+        if (mine - its).abs() > TOLERANCE * its.max(TOLERANCE) {
             return mine < its;
         }
         self.functions < other.functions
     }
 }
 
-pub(super) struct Search<'a> {
+pub(super) struct PathSearch<'a> {
     pub(super) machine: &'a Machine,
     pub(super) workload: &'a Workload,
-    pub(super) hops: Vec<Hop>,
+    pub(super) hops: Vec<FlowHop>,
     pub(super) vfs: u32,
 }
 
-impl Search<'_> {
-    /// What these paths are worth; none where they take more VFs than there are.
-    fn way(&self, paths: Vec<PathKind>) -> Option<Way> {
+impl PathSearch<'_> {
+    /// Evaluates these paths; `None` if they need more VFs than the NIC has.
+    fn evaluate(&self, paths: Vec<PathKind>) -> Option<Candidate> {
         let functions = self.workload.functions(&paths);
         if functions > self.vfs {
             return None;
         }
-        let load = Load::of(self.machine, &self.workload.company(&paths), &self.hops);
+        let load = MachineLoad::of(self.machine, &self.workload.guest_set(&paths), &self.hops);
         let (what, taken) = load.fullest()?;
-        Some(Way { paths, load, scale: 1.0 / taken, binding: what.limit, functions })
+        Some(Candidate { paths, load, scale: 1.0 / taken, binding: what.limit, functions })
     }
 
-    fn known(&self, paths: &[PathKind]) -> Way {
-        // The caller has checked that these fit, and a workload has at least one hop, which takes
-        // something.
-        self.way(paths.to_vec()).expect("a way that fits")
+    fn must_evaluate(&self, paths: &[PathKind]) -> Candidate {
+        // The caller has checked that these fit, and a workload has at least one hop with a cost.
+        self.evaluate(paths.to_vec()).expect("the paths fit")
     }
 
-    /// A way with some adapters on the other path.
-    pub(super) fn changed(&self, way: &Way, adapters: &[usize]) -> Option<Way> {
-        let mut paths = way.paths.clone();
+    /// The candidate with some adapters moved to the other path.
+    pub(super) fn flip(&self, candidate: &Candidate, adapters: &[usize]) -> Option<Candidate> {
+        let mut paths = candidate.paths.clone();
         for &at in adapters {
             paths[at] = flipped(paths[at]);
         }
-        self.way(paths)
+        self.evaluate(paths)
     }
 
-    /// The best of all ways.
-    pub(super) fn exhaust(&self, least: &[PathKind], free: &[usize]) -> Way {
-        let mut best = self.known(least);
+    /// Best of all combinations.
+    pub(super) fn search_all(&self, fewest_vf: &[PathKind], free: &[usize]) -> Candidate {
+        let mut best = self.must_evaluate(fewest_vf);
         for choice in 1_u32..1 << free.len() {
-            let mut paths = least.to_vec();
+            let mut paths = fewest_vf.to_vec();
             for (bit, &at) in free.iter().enumerate() {
                 if choice >> bit & 1 == 1 {
                     paths[at] = PathKind::Vf;
                 }
             }
-            if let Some(way) = self.way(paths)
-                && way.is_better(&best)
+            if let Some(candidate) = self.evaluate(paths)
+                && candidate.is_better(&best)
             {
-                best = way;
+                best = candidate;
             }
         }
         best
     }
 
-    /// The best way that is found.
-    pub(super) fn seek(&self, least: &[PathKind], free: &[usize]) -> Way {
-        let mut most = least.to_vec();
+    /// Best candidate that the local search finds.
+    pub(super) fn search_local(&self, fewest_vf: &[PathKind], free: &[usize]) -> Candidate {
+        let mut most_vf = fewest_vf.to_vec();
         for &at in free {
-            most[at] = PathKind::Vf;
-            if self.workload.functions(&most) > self.vfs {
-                most[at] = PathKind::Vhost;
+            most_vf[at] = PathKind::Vf;
+            if self.workload.functions(&most_vf) > self.vfs {
+                most_vf[at] = PathKind::Vhost;
             }
         }
         let mut left = usize::MAX;
-        let mut best = self.climb(self.known(least), free, &mut left);
-        let other = self.climb(self.known(&most), free, &mut left);
+        let mut best = self.climb(self.must_evaluate(fewest_vf), free, &mut left);
+        let other = self.climb(self.must_evaluate(&most_vf), free, &mut left);
         if other.is_better(&best) {
             best = other;
         }
-        let mut left = EFFORT / self.hops.len();
+        let mut left = RESTART_BUDGET / self.hops.len();
         let mut random = Random::new(1);
-        for _ in 0..BEGINNINGS {
+        for _ in 0..RESTARTS_MAX {
             let part = 2 + random.below(free.len() as u64 / 2);
             let any = |random: &mut Random| free[random.below(free.len() as u64) as usize];
             let some: BTreeSet<_> = (0..part).map(|_| any(&mut random)).collect();
             let some: Vec<_> = some.into_iter().collect();
-            let Some(from) = self.changed(&best, &some) else { continue };
+            let Some(from) = self.flip(&best, &some) else { continue };
             let next = self.climb(from, free, &mut left);
             if next.is_better(&best) {
                 best = next;
@@ -136,14 +135,14 @@ impl Search<'_> {
         best
     }
 
-    /// Changes one adapter, or all of a flow, as long as that is better, the best change first, and
-    /// as long as ways are `left` to try.
-    fn climb(&self, from: Way, free: &[usize], left: &mut usize) -> Way {
+    /// Steepest ascent: flips one adapter, or all of a flow, until nothing improves or the budget
+    /// `left` is used up.
+    fn climb(&self, from: Candidate, free: &[usize], left: &mut usize) -> Candidate {
         let mut best = from;
         loop {
-            let changes = self.changes(&best, free);
+            let changes = self.moves(&best, free);
             *left = left.saturating_sub(changes.len());
-            let changed = changes.iter().filter_map(|change| self.changed(&best, change));
+            let changed = changes.iter().filter_map(|change| self.flip(&best, change));
             let change = changed.reduce(|a, b| if b.is_better(&a) { b } else { a });
             match change.filter(|change| change.is_better(&best)) {
                 Some(change) if *left > 0 => best = change,
@@ -153,13 +152,13 @@ impl Search<'_> {
         }
     }
 
-    /// What may be changed at a time: an adapter, or what of a flow is on the other path.
-    fn changes(&self, way: &Way, free: &[usize]) -> Vec<Vec<usize>> {
+    /// Moves to try: each free adapter, and for each flow all its adapters not yet on one path.
+    fn moves(&self, candidate: &Candidate, free: &[usize]) -> Vec<Vec<usize>> {
         let mut changes: Vec<_> = free.iter().map(|&at| vec![at]).collect();
         for flow in &self.workload.flows {
             for path in [PathKind::Vf, PathKind::Vhost] {
                 let ends = flow.hops.iter().flat_map(|&(from, to)| [from, to]).flatten();
-                let its = ends.filter(|at| free.contains(at) && way.paths[*at] != path);
+                let its = ends.filter(|at| free.contains(at) && candidate.paths[*at] != path);
                 let its: BTreeSet<_> = its.collect();
                 if its.len() > 1 {
                     changes.push(its.into_iter().collect());
@@ -217,12 +216,12 @@ mod tests {
             let mut machine = testbed().unwrap();
             machine.nic.vfs = vfs;
             let workload = Workload::parse(&text).unwrap();
-            let search = Search { machine: &machine, workload: &workload, hops: workload.hops(), vfs };
-            let least = vec![PathKind::Vhost; workload.adapters.len()];
-            let free: Vec<_> = (0..least.len()).collect();
-            let (best, found) = (search.exhaust(&least, &free), search.seek(&least, &free));
+            let search = PathSearch { machine: &machine, workload: &workload, hops: workload.hops(), vfs };
+            let fewest_vf = vec![PathKind::Vhost; workload.adapters.len()];
+            let free: Vec<_> = (0..fewest_vf.len()).collect();
+            let (best, found) = (search.search_all(&fewest_vf, &free), search.search_local(&fewest_vf, &free));
             prop_assert!(found.functions <= vfs);
-            prop_assert!(found.scale <= best.scale * (1.0 + ALIKE));
+            prop_assert!(found.scale <= best.scale * (1.0 + TOLERANCE));
             prop_assert!(found.scale >= best.scale * 0.999, "{} of {}", found.scale, best.scale);
         }
     }

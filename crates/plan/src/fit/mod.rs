@@ -1,12 +1,12 @@
-//! Calibration: the parameters with which the model comes nearest to what was measured.
+//! Calibration: fits the parameters of the model to measurements.
 //!
 //! # Model
-//! Least squares over `ln(predicted / measured)` of rates, and of the switch's cycles where they
-//! were measured, so that each counts by its ratio, by Levenberg and Marquardt's method. A
-//! parameter is searched by its logarithm and so stays above 0. What is far off pulls less: after
-//! each round its weight is `1 / sqrt(1 + (r / 0.03)^2)` of its residual `r` (pseudo-Huber), until
-//! nothing moves. Intervals are of 95 %, from the curvature at the minimum (`s^2 (J'J)^-1`); a
-//! parameter on which no point depends has none.
+//! Levenberg-Marquardt least squares over `ln(predicted / measured)` of rates, and of switch cycles
+//! if they were measured, so that points count by their ratio. A parameter is searched by its
+//! logarithm and so stays above 0. Outliers weigh less: after each round a residual `r` gets the
+//! weight `1 / sqrt(1 + (r / 0.03)^2)` (pseudo-Huber), until nothing moves. Intervals are 95 %
+//! confidence intervals, from the curvature at the minimum (`s^2 (J'J)^-1`). A parameter on which
+//! no point depends has none.
 //!
 //! # Sources
 //! Moré, "The Levenberg-Marquardt algorithm: implementation and theory", 1978, by the crate
@@ -25,85 +25,85 @@ use crate::machine::Machine;
 use crate::predict::{Scenario, ScenarioError, predict, switch_cycles};
 use crate::units::{Cycles, FrameRate};
 
-/// The residual from which a point pulls no more than linearly: some 3 %.
+/// Residual above which a point's influence grows only linearly: about 3 %.
 const FAR: f64 = 0.03;
-/// Rounds of weights.
+/// Maximum number of reweighting rounds.
 const ROUNDS: usize = 30;
-/// The share of where it began below which a parameter is as good as nothing.
+/// Lower bound of a parameter, as a share of its start value.
 const LEAST: f64 = 1e-4;
-/// The step of a parameter's logarithm by which slopes are found.
+/// Step of a parameter's logarithm for numerical derivatives.
 const STEP: f64 = 1e-4;
-/// Standard deviations of an interval of 95 %.
+/// Standard deviations of a 95 % interval.
 const WIDTH: f64 = 1.96;
 
 /// A measured point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// What was measured.
+    /// Scenario of the measurement.
     pub scenario: Scenario,
     /// Frames that guests sent, summed over guests.
     pub rate: FrameRate,
-    /// What they cost the switch, if it was measured.
+    /// Cost to the switch, if it was measured.
     pub switch: Option<SwitchObserved>,
 }
 
-/// What frames cost the switch.
+/// Measured cost of frames to the switch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SwitchObserved {
     /// Cycles for each frame that guests sent.
     pub cycles: Cycles,
-    /// Frames for each of those that came by the wire and found no room.
+    /// Dropped frames for each frame that came from the wire.
     pub dropped: f64,
-    /// Among how many guests bursts by the wire were divided.
+    /// Guests among which a burst from the wire was split.
     pub receivers: f64,
 }
 
 /// A fitted parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Which.
+    /// The parameter.
     pub parameter: Parameter,
     /// Its value.
     pub value: f64,
-    /// The interval that has it with 95 %; none if no point depends on it.
+    /// 95 % confidence interval; `None` if no point depends on the parameter.
     pub interval: Option<(f64, f64)>,
 }
 
-/// What came out.
+/// Result of a fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// The machine with the parameters set.
+    /// Machine with the fitted parameters.
     pub machine: Machine,
-    /// The parameters.
+    /// Fitted parameters.
     pub estimates: Vec<Estimate>,
 }
 
-/// Why nothing could be fitted.
+/// Reason why a fit failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FitError {
-    /// Too few points.
+    /// Fewer points than parameters.
     #[error("{points} points for {parameters} parameters: at least as many points are needed")]
     Few {
-        /// Points that there are.
+        /// Number of points.
         points: usize,
-        /// Parameters to be found.
+        /// Number of parameters.
         parameters: usize,
     },
-    /// A point that the model has no scenario for.
+    /// A point is no valid scenario.
     #[error("a measured point cannot be")]
     Scenario(#[from] ScenarioError),
-    /// A figure that the machine has not.
+    /// The machine lacks a figure.
     #[error("the machine has no {0:?}")]
     Parameter(Parameter),
-    /// A point without a rate, or without cycles where they were measured.
+    /// A point has a rate or cycles of 0 or less.
     #[error("point {0} has a rate or cycles that are not above 0")]
     Rate(usize),
 }
 
-/// Fits `parameters` of `machine`, whose figures are where the search begins, to what was measured.
+/// Fits `parameters` of `machine` to measurements, starting from the machine's figures.
 ///
 /// # Errors
-/// Too few points, or points that cannot be.
+/// Too few points, or invalid points.
 pub fn fit(
     machine: &Machine,
     parameters: &[Parameter],
@@ -160,7 +160,7 @@ struct Search<'a> {
     parameters: &'a [Parameter],
     points: &'a [Observation],
     logs: DVector<f64>,
-    /// What each parameter is at least.
+    /// Lower bound of each parameter.
     least: Vec<f64>,
     weights: DVector<f64>,
 }
@@ -175,7 +175,7 @@ impl Search<'_> {
         for ((parameter, log), least) in self.parameters.iter().zip(logs).zip(&self.least) {
             parameter.set(&mut machine, log.exp().max(*least));
         }
-        // A link cannot give more than it has, wherever the search goes.
+        // The search must not exceed the link's rate.
         machine.nic.link_share.value = machine.nic.link_share.value.min(1.0);
         machine
     }
@@ -212,7 +212,7 @@ impl Search<'_> {
         DMatrix::from_columns(&columns)
     }
 
-    /// Half the width of each parameter's interval, in logarithms.
+    /// Half width of each parameter's interval, in logarithms.
     fn spread(&self) -> Vec<Option<f64>> {
         let roots = self.weights.map(f64::sqrt);
         let slopes = DMatrix::from_diagonal(&roots) * self.slopes();

@@ -1,10 +1,10 @@
-//! What of a machine can be fitted.
+//! Parameters of a machine that can be fitted.
 
 use serde::Serialize;
 
 use crate::machine::{Costs, Figure, Host, Machine};
 
-/// A figure of a machine that can be fitted, or several that are taken for alike.
+/// A figure of a machine to be fitted, or several with a common value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each is the field of that name")]
@@ -29,15 +29,15 @@ pub enum Parameter {
     SoftLookup,
     /// `from_guest` and `to_guest` of the software NIC.
     SoftRing,
-    /// `byte` of the switch and of the software NIC, which are carried by the same lane.
+    /// `byte` of the switch and of the software NIC, which share a lane.
     LaneByte,
     KernelFromGuest,
     KernelWire,
 }
 
 impl Parameter {
-    /// What a forwarding experiment on a card and a switch can tell. Not what the wire's port costs
-    /// the switch, for it adds to what either end of a guest's costs, and only sums are seen.
+    /// Parameters that a forwarding experiment on a card and a switch determines. Without the
+    /// switch's wire-port cost: it appears only in sums with the cost of guest ports.
     pub const CARD: [Self; 11] = [
         Self::LinkShare,
         Self::WireMpps,
@@ -52,7 +52,7 @@ impl Parameter {
         Self::WireQueueGbps,
     ];
 
-    /// What the lab's experiment can tell, where path `vf` is a software NIC.
+    /// Parameters that the lab's experiment determines, with a software NIC as path `vf`.
     pub const LAB: [Self; 11] = [
         Self::SoftRing,
         Self::SoftWire,
@@ -67,7 +67,7 @@ impl Parameter {
         Self::GeneratorCycles,
     ];
 
-    /// Its figures, which are alike; none where the machine has nothing of the kind.
+    /// Figures with this parameter's value; empty if the machine has none.
     pub fn figures(self, machine: &mut Machine) -> Vec<&mut Figure> {
         let Machine { nic, host } = machine;
         let Host { switch, kernel, soft_nic, .. } = host;
@@ -99,7 +99,7 @@ impl Parameter {
         }
     }
 
-    /// Sets its figures.
+    /// Sets all its figures.
     pub fn set(self, machine: &mut Machine, value: f64) {
         for figure in self.figures(machine) {
             figure.value = value;

@@ -1,20 +1,20 @@
-//! A fleet's file.
+//! Fleet file.
 //!
 //! ```toml
 //! [[host]]
 //! name = "rack"             # a kind of hosts
 //! count = 400
-//! nic = "xl710"             # a profile's name, or its file
+//! nic = "xl710"             # name or path of a NIC profile
 //! profile = "nfv-2017"
-//! cores = 8                 # threads of the switch; the profile's, if left out
-//! guest_cores = 28          # cores for guests; the profile's, if left out
+//! cores = 8                 # cores of the switch; default: the profile's
+//! guest_cores = 28          # cores for guests; default: the profile's
 //!
 //! [[chain]]
 //! name = "edge"             # a kind of chains
 //! count = 500
-//! services = 4              # guests, one after another
-//! cores = 1.0               # of each guest; 1, if left out
-//! cycles = 400.0            # a frame; the host's figure, if left out
+//! services = 4              # guests in a row
+//! cores = 1.0               # of each guest; default 1
+//! cycles = 400.0            # per frame; default: the host's figure
 //! mpps = 0.5                # through the chain
 //! frames = "imix"
 //! ```
@@ -24,12 +24,12 @@ use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
-use super::{ChainKind, Fleet, HostKind, Scarce};
-use crate::frames::{Frames, FramesError};
+use super::{ChainKind, Fleet, HostKind, HostResource};
+use crate::frames::{FrameMix, FrameMixError};
 use crate::load::Guests;
 use crate::machine::{Figure, Host, Machine, Nic, ProfileError};
+use crate::range::{CORES, CYCLES, MPPS, ValueError, check_range};
 use crate::units::FrameRate;
-use crate::within::{CORES, CYCLES, MPPS, ValueError, within};
 use crate::workload::is_name;
 
 const KINDS_MAX: usize = 4096;
@@ -38,13 +38,13 @@ const SERVICES_MAX: u32 = 64;
 const HOSTS_MAX: u64 = 100_000;
 const GUESTS_MAX: u64 = 1_000_000;
 
-/// Why there is no plan for a fleet.
+/// Reason why a fleet cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The text is not of the form.
+    /// Syntax error, or a wrong field.
     #[error("{0}")]
     Form(String),
-    /// Nothing in it.
+    /// No host, or no chain.
     #[error("it has no [[{0}]]: a fleet has hosts, and chains to be placed on them")]
     Empty(&'static str),
     /// Too many kinds.
@@ -52,57 +52,57 @@ pub enum FleetError {
         "it has {count} [[{what}]]: at most {KINDS_MAX} are possible; give those that are alike a count"
     )]
     Many {
-        /// Of what.
+        /// `host` or `chain`.
         what: &'static str,
-        /// How many.
+        /// Number of kinds.
         count: usize,
     },
-    /// Too many in all.
+    /// Too many hosts or guests in total.
     #[error("it has {count} {what}: at most {max} are possible; plan for parts of it")]
     Large {
-        /// Of what.
+        /// `hosts` or `guests`.
         what: &'static str,
-        /// How many.
+        /// Total.
         count: u64,
-        /// How many there may be.
+        /// Maximum.
         max: u64,
     },
-    /// A name that none can have.
+    /// Invalid name.
     #[error("one of the {0} is called {1:?}: 1 to 32 letters, digits and hyphens are possible")]
     Name(&'static str, String),
-    /// A name twice.
+    /// Duplicate name.
     #[error("two {0} are called {1:?}: give those that are alike a count")]
     Twice(&'static str, String),
-    /// A figure that cannot be.
+    /// Value out of range.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// Frames that are none.
+    /// Invalid frame sizes.
     #[error("chain {of:?}: {why}")]
     Frames {
-        /// Whose.
+        /// Name of the chain.
         of: String,
-        /// Why not.
-        why: FramesError,
+        /// Cause.
+        why: FrameMixError,
     },
-    /// A profile.
+    /// Invalid profile.
     #[error("host {of:?}: {why}")]
     Profile {
-        /// Whose.
+        /// Name of the host.
         of: String,
-        /// Why not.
+        /// Cause.
         why: ProfileError,
     },
-    /// A chain for no host.
+    /// A chain that fits no host.
     #[error("chain {name:?} fits no host, even alone: on the best one it takes {:.0} % of {limit}", taken * 100.0)]
     Chain {
-        /// The chain.
+        /// Name of the chain.
         name: String,
-        /// What is not enough.
-        limit: Scarce,
-        /// How much of it a chain takes.
+        /// Resource that is too small.
+        limit: HostResource,
+        /// Share of it that one chain needs.
         taken: f64,
     },
-    /// The solver gave up.
+    /// The solver failed.
     #[error("the linear program could not be solved: {0}")]
     Solver(String),
 }
@@ -189,7 +189,7 @@ fn unique<'a>(
 
 fn host_kind(entry: HostEntry) -> Result<HostKind, FleetError> {
     let of = format!("host {:?}", entry.name);
-    within(&of, "count", entry.count, COUNTS)?;
+    check_range(&of, "count", entry.count, COUNTS)?;
     let fault = |why| FleetError::Profile { of: entry.name.clone(), why };
     let nic = Nic::named(&entry.nic).map_err(fault)?;
     let mut host = Host::named(&entry.profile).map_err(fault)?;
@@ -197,7 +197,7 @@ fn host_kind(entry: HostEntry) -> Result<HostKind, FleetError> {
     let figures = [&mut host.switch_cores, &mut host.guest_cores];
     for ((field, given), figure) in given.into_iter().zip(figures) {
         let Some(cores) = given else { continue };
-        within(&of, field, cores, CORES)?;
+        check_range(&of, field, cores, CORES)?;
         *figure = Figure::new(cores, "the fleet's file");
     }
     Ok(HostKind { name: entry.name, count: entry.count, machine: Machine { nic, host } })
@@ -205,12 +205,12 @@ fn host_kind(entry: HostEntry) -> Result<HostKind, FleetError> {
 
 fn chain_kind(entry: ChainEntry) -> Result<ChainKind, FleetError> {
     let of = format!("chain {:?}", entry.name);
-    within(&of, "count", entry.count, COUNTS)?;
-    within(&of, "services", entry.services, 1.0..=f64::from(SERVICES_MAX))?;
-    within(&of, "cores", entry.cores, CORES)?;
-    within(&of, "mpps", entry.mpps, MPPS)?;
-    entry.cycles.map(|cycles| within(&of, "cycles", cycles, CYCLES)).transpose()?;
-    let frames: Frames =
+    check_range(&of, "count", entry.count, COUNTS)?;
+    check_range(&of, "services", entry.services, 1.0..=f64::from(SERVICES_MAX))?;
+    check_range(&of, "cores", entry.cores, CORES)?;
+    check_range(&of, "mpps", entry.mpps, MPPS)?;
+    entry.cycles.map(|cycles| check_range(&of, "cycles", cycles, CYCLES)).transpose()?;
+    let frames: FrameMix =
         entry.frames.parse().map_err(|why| FleetError::Frames { of: entry.name.clone(), why })?;
     Ok(ChainKind {
         name: entry.name,

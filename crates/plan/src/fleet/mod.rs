@@ -1,25 +1,24 @@
-//! Chains on many hosts.
+//! Placement of service chains on many hosts.
 //!
 //! # Model
-//! A chain is placed whole on one host, on one of three ways: all its guests on VFs, all on the
-//! switch, or its two ends on VFs and everything between on the switch. Each way takes a share of
-//! each of a host's resources ([`Load`]) and a number of VFs and cores, and a host can have what
-//! sums up to at most all of each. Chains of one kind are alike, and so are hosts.
+//! A chain is placed whole on one host, in one of three layouts: all guests on VFs, all on the
+//! switch, or the ends on VFs and the rest on the switch. Each layout takes a share of every
+//! resource of a host ([`MachineLoad`]), and a number of VFs and cores. The shares on a host sum to
+//! at most 1. Chains of one kind are equal, and so are hosts of one kind.
 //!
-//! Two answers are given. *Greedy*: the largest chains first, each on the first host that has room,
-//! on the way that takes least of what is scarcest there. *Solved*: a linear program over kinds of
-//! chains, kinds of hosts and ways, with fractions allowed, which no placement can beat. As many
-//! hosts as it has are opened, and its mix is spread over them, so that each host has some of all;
-//! what finds no room there opens others, and at the end hosts are emptied whose chains find room
-//! elsewhere.
+//! There are two results. *Greedy*: the largest chains first, each on the first host with room, in
+//! the layout that fills the host least. *Solved*: a linear program over chain kinds, host classes
+//! and layouts. It allows fractions, so it bounds every placement. The program's number of hosts is
+//! opened, and its mix spread over them. Chains that do not fit open more hosts. At the end, hosts
+//! whose chains fit elsewhere are emptied.
 //!
 //! # Limits
-//! The program knows sums over hosts of a kind, not single hosts; the gap between its bound and
-//! what was placed is told. A burst from the wire is counted as if each frame in it were for
-//! another guest, which is the dearest.
+//! The program sums over hosts of a class; the gap between its bound and the placement is reported.
+//! Bursts from the wire are costed as if every frame went to another guest, the most expensive
+//! case.
 
 mod file;
-mod place;
+mod placement;
 mod solve;
 #[cfg(test)]
 mod tests;
@@ -27,9 +26,9 @@ mod tests;
 pub use file::FleetError;
 use serde::Serialize;
 
-use crate::frames::Frames;
-use crate::limit::{Limit, Owner};
-use crate::load::{self, Company, Guests, Hop, Load};
+use crate::frames::FrameMix;
+use crate::limit::{Limit, Scope};
+use crate::load::{self, FlowHop, GuestSet, Guests, MachineLoad};
 use crate::machine::Machine;
 use crate::predict::PathKind;
 use crate::units::FrameRate;
@@ -37,32 +36,32 @@ use crate::units::FrameRate;
 /// A kind of hosts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostKind {
-    /// Its name.
+    /// Name of the kind.
     pub name: String,
-    /// How many.
+    /// Number of hosts.
     pub count: u32,
-    /// What they are.
+    /// NIC and host profile.
     pub machine: Machine,
 }
 
 /// A kind of chains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainKind {
-    /// Its name.
+    /// Name of the kind.
     pub name: String,
-    /// How many.
+    /// Number of chains.
     pub count: u32,
-    /// Guests of each, one after another.
+    /// Guests of each chain, in a row.
     pub services: u32,
-    /// What each guest is.
+    /// Cores and cycles of each guest.
     pub guests: Guests,
-    /// Frames that go through it.
+    /// Frame rate through the chain.
     pub rate: FrameRate,
-    /// Their sizes.
-    pub frames: Frames,
+    /// Frame sizes.
+    pub frames: FrameMix,
 }
 
-/// A fleet and what is to be placed on it.
+/// Hosts, and the chains to place on them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
     /// The hosts.
@@ -71,37 +70,37 @@ pub struct Fleet {
     pub chains: Vec<ChainKind>,
 }
 
-/// How a chain's guests reach each other and the wire.
+/// Paths of a chain's guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// All on VFs.
+pub enum ChainLayout {
+    /// All guests on VFs.
     Vf,
-    /// All on the switch.
+    /// All guests on the switch.
     Vhost,
-    /// The ends on VFs towards the wire, everything between on the switch.
+    /// The ends on VFs towards the wire, the rest on the switch.
     Mixed,
 }
 
-impl Way {
-    /// All ways.
+impl ChainLayout {
+    /// All layouts.
     pub const ALL: [Self; 3] = [Self::Vf, Self::Vhost, Self::Mixed];
 }
 
 /// A resource of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scarce {
-    /// Virtual functions.
+pub enum HostResource {
+    /// VFs.
     Vfs,
     /// Cores for guests.
     Cores,
-    /// What frames are held by.
+    /// A limit of the data path.
     #[serde(untagged)]
     Limit(Limit),
 }
 
-impl std::fmt::Display for Scarce {
+impl std::fmt::Display for HostResource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Vfs => f.pad("vfs"),
@@ -111,164 +110,165 @@ impl std::fmt::Display for Scarce {
     }
 }
 
-/// Resources that chains share, in the order of [`Need`]; those of frames are the fuller of in and
-/// out.
-const SHARED: [Scarce; 11] = [
-    Scarce::Vfs,
-    Scarce::Cores,
-    Scarce::Limit(Limit::Line),
-    Scarce::Limit(Limit::PcieUp),
-    Scarce::Limit(Limit::PcieDown),
-    Scarce::Limit(Limit::NicPps),
-    Scarce::Limit(Limit::NicInternal),
-    Scarce::Limit(Limit::SwitchCpu),
-    Scarce::Limit(Limit::WirePort),
-    Scarce::Limit(Limit::WireQueue),
-    Scarce::Limit(Limit::Memory),
+/// Resources that chains share, in the order of [`Demand`]. For a limit with two directions, the
+/// fuller one counts.
+const SHARED: [HostResource; 11] = [
+    HostResource::Vfs,
+    HostResource::Cores,
+    HostResource::Limit(Limit::Line),
+    HostResource::Limit(Limit::PcieUp),
+    HostResource::Limit(Limit::PcieDown),
+    HostResource::Limit(Limit::NicPps),
+    HostResource::Limit(Limit::NicInternal),
+    HostResource::Limit(Limit::SwitchCpu),
+    HostResource::Limit(Limit::WirePort),
+    HostResource::Limit(Limit::WireQueue),
+    HostResource::Limit(Limit::Memory),
 ];
 
-/// What a chain takes of a host, as shares of all of it.
-type Need = [f64; SHARED.len()];
+/// Demand of one chain, as shares of a host.
+type Demand = [f64; SHARED.len()];
 
-/// What came out.
+/// Result of planning a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Plan {
-    /// Chains that there are.
+pub struct FleetPlan {
+    /// Number of chains.
     pub chains: u32,
-    /// Guests of all of them.
+    /// Number of guests.
     pub guests: u32,
-    /// Hosts that there are.
+    /// Number of hosts.
     pub hosts: u32,
-    /// By the linear program and its rounding.
-    pub solved: Answer,
-    /// By the greedy alone.
-    pub greedy: Answer,
-    /// Chains that the program would place with fractions: no placement has more.
+    /// Placement by the linear program, rounded.
+    pub solved: Placement,
+    /// Placement by the greedy algorithm.
+    pub greedy: Placement,
+    /// Chains placed by the linear program, with fractions: an upper bound.
     pub bound_placed: f64,
-    /// Hosts that it would take with fractions.
+    /// Hosts used by the linear program, with fractions.
     pub bound_hosts: f64,
-    /// What is too little for all chains, and the share that is missing of what there is; empty if
-    /// all can be placed with fractions.
-    pub missing: Vec<Missing>,
+    /// Resources that are too small for all chains; empty if the program places all.
+    pub missing: Vec<Shortage>,
 }
 
-/// A resource of which there is too little.
+/// A resource that is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Missing {
-    /// Which.
-    pub limit: Scarce,
-    /// How much more would be needed, as a share of what there is.
+pub struct Shortage {
+    /// The resource.
+    pub limit: HostResource,
+    /// Additional amount needed, as a share of the total.
     pub share: f64,
 }
 
-/// A placement.
+/// A placement of all chains.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Answer {
-    /// Chains that have a place.
+pub struct Placement {
+    /// Placed chains.
     pub placed: u32,
-    /// Hosts that have any.
+    /// Hosts with at least one chain.
     pub hosts_used: u32,
-    /// How many chains of which kind are on hosts of which kind, and on which way.
-    pub places: Vec<Place>,
-    /// How full hosts are on average, those that are used: each resource.
-    pub taken: Vec<Taken>,
-    /// What is on each host that has any.
-    pub hosts: Vec<Holds>,
-    /// Chains that have no place, and why.
-    pub unplaced: Vec<Unplaced>,
+    /// Chain counts by chain kind, host kind and layout.
+    pub places: Vec<PlacedChains>,
+    /// Mean utilization of the used hosts, for each resource.
+    pub taken: Vec<Utilization>,
+    /// Chains of each used host.
+    pub hosts: Vec<HostChains>,
+    /// Chains without a place, with the reason.
+    pub unplaced: Vec<UnplacedChains>,
 }
 
-/// Chains of a kind that have no place.
+/// Chains of one kind without a place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Unplaced {
-    /// The chains.
+pub struct UnplacedChains {
+    /// Chain kind.
     pub chain: String,
-    /// How many.
+    /// Number of chains.
     pub count: u32,
-    /// What is too little on the host that has most room for one.
-    pub limit: Scarce,
-    /// By how much, as a share of what a host has.
+    /// Resource that is short on the host with the most room.
+    pub limit: HostResource,
+    /// Shortage, as a share of a host.
     pub short: f64,
 }
 
-/// Chains of a kind on hosts of a kind.
+/// Chains of one kind on hosts of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Place {
-    /// The chains.
+pub struct PlacedChains {
+    /// Chain kind.
     pub chain: String,
-    /// The hosts.
+    /// Host kind.
     pub host: String,
-    /// The way.
-    pub way: Way,
-    /// How many.
+    /// Layout.
+    #[serde(rename = "way")]
+    pub layout: ChainLayout,
+    /// Number of chains.
     pub count: u32,
 }
 
 /// One host and its chains.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Holds {
-    /// The host's kind.
+pub struct HostChains {
+    /// Host kind.
     pub host: String,
-    /// Its number among those of its kind, from 0.
+    /// Index among hosts of its kind, from 0.
     pub number: u32,
-    /// Chains by kind and way.
-    pub chains: Vec<Held>,
+    /// Chains by kind and layout.
+    pub chains: Vec<ChainCount>,
 }
 
 /// Chains of a kind on one host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Held {
-    /// The chains.
+pub struct ChainCount {
+    /// Chain kind.
     pub chain: String,
-    /// The way.
-    pub way: Way,
-    /// How many.
+    /// Layout.
+    #[serde(rename = "way")]
+    pub layout: ChainLayout,
+    /// Number of chains.
     pub count: u32,
 }
 
-/// How full something is.
+/// Utilization of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Taken {
-    /// Of what.
-    pub limit: Scarce,
-    /// Which share of it is taken.
+pub struct Utilization {
+    /// The resource.
+    pub limit: HostResource,
+    /// Used share.
     pub share: f64,
 }
 
-/// Hosts that are of one make, whatever they are called.
-struct Class<'a> {
+/// Hosts with equal hardware, whatever their kind's name.
+struct HostClass<'a> {
     machine: &'a Machine,
-    /// How many there are.
+    /// Number of hosts.
     count: u32,
 }
 
-/// What each chain takes of a host of each class on each way; none where it cannot go.
-type Needs = [Vec<[Option<Need>; 3]>];
+/// Demand of each chain kind on each host class, by layout; `None` if the layout does not fit.
+type Demands = [Vec<[Option<Demand>; 3]>];
 
 impl Fleet {
-    /// Reads a fleet.
+    /// Parses a fleet file.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The first mistake, with its place.
     pub fn parse(text: &str) -> Result<Self, FleetError> {
         file::parse(text)
     }
 
-    /// Places its chains.
+    /// Places all chains.
     ///
     /// # Errors
-    /// A chain that no host can carry even alone, or a linear program that cannot be solved.
-    pub fn plan(&self) -> Result<Plan, FleetError> {
+    /// A chain that fits no host even alone, or a linear program that cannot be solved.
+    pub fn plan(&self) -> Result<FleetPlan, FleetError> {
         let (classes, of) = self.classes();
-        let needs = self.needs(&classes)?;
-        let bound = solve::bound(&classes, &self.chains, &needs)?;
-        let (solved, greedy) = place::both(self, &of, &needs, &bound);
+        let demands = self.demands(&classes)?;
+        let bound = solve::bound(&classes, &self.chains, &demands)?;
+        let (solved, greedy) = placement::place_all(self, &of, &demands, &bound);
         let chains: u32 = self.chains.iter().map(|chain| chain.count).sum();
         let missing = match bound.placed < f64::from(chains) - 1e-6 {
-            true => solve::missing(&classes, &self.chains, &needs)?,
+            true => solve::missing(&classes, &self.chains, &demands)?,
             false => Vec::new(),
         };
-        Ok(Plan {
+        Ok(FleetPlan {
             chains,
             guests: self.chains.iter().map(|chain| chain.count * chain.services).sum(),
             hosts: self.hosts.iter().map(|host| host.count).sum(),
@@ -280,88 +280,97 @@ impl Fleet {
         })
     }
 
-    /// The classes of hosts, and the class of each kind.
-    fn classes(&self) -> (Vec<Class<'_>>, Vec<usize>) {
-        let mut classes: Vec<Class<'_>> = Vec::new();
+    /// Host classes, and the class of each host kind.
+    fn classes(&self) -> (Vec<HostClass<'_>>, Vec<usize>) {
+        let mut classes: Vec<HostClass<'_>> = Vec::new();
         let mut of = Vec::new();
         for HostKind { machine, count, .. } in &self.hosts {
             let known = classes.iter().position(|class| class.machine == machine);
             of.push(known.unwrap_or(classes.len()));
             match known {
                 Some(known) => classes[known].count += count,
-                None => classes.push(Class { machine, count: *count }),
+                None => classes.push(HostClass { machine, count: *count }),
             }
         }
         (classes, of)
     }
 
-    fn needs(&self, classes: &[Class<'_>]) -> Result<Vec<Vec<[Option<Need>; 3]>>, FleetError> {
+    fn demands(
+        &self,
+        classes: &[HostClass<'_>],
+    ) -> Result<Vec<Vec<[Option<Demand>; 3]>>, FleetError> {
         let mut all = Vec::new();
         for chain in &self.chains {
-            let on = |class: &Class<'_>| Way::ALL.map(|way| need(class.machine, chain, way));
+            let on = |class: &HostClass<'_>| {
+                ChainLayout::ALL.map(|layout| demand(class.machine, chain, layout))
+            };
             let on: Vec<_> = classes.iter().map(on).collect();
             if on.iter().flatten().all(Result::is_err) {
                 let least = on.iter().flatten().filter_map(|one| one.as_ref().err());
-                // There is at least one host, and it has three ways.
+                // There is at least one host, and it has three layouts.
                 let Some(&(limit, taken)) = least.min_by(|a, b| a.1.total_cmp(&b.1)) else {
                     continue;
                 };
                 return Err(FleetError::Chain { name: chain.name.clone(), limit, taken });
             }
-            all.push(on.into_iter().map(|ways| ways.map(Result::ok)).collect());
+            all.push(on.into_iter().map(|layouts| layouts.map(Result::ok)).collect());
         }
         Ok(all)
     }
 }
 
-/// What one chain takes of a host that it shares with others, or what of it is not enough for it
-/// even alone, and how much it takes of that.
-fn need(machine: &Machine, chain: &ChainKind, way: Way) -> Result<Need, (Scarce, f64)> {
-    let (mut company, hops) = traffic(chain, way);
+/// Demand of one chain on a host shared with others. The error names the resource that one chain
+/// alone exceeds, and its share.
+fn demand(
+    machine: &Machine,
+    chain: &ChainKind,
+    layout: ChainLayout,
+) -> Result<Demand, (HostResource, f64)> {
+    let (mut guest_set, hops) = traffic(chain, layout);
     let host = &machine.host;
-    let functions = company.parties.iter().filter(|party| party.path == PathKind::Vf).count();
+    let functions = guest_set.adapters.iter().filter(|party| party.path == PathKind::Vf).count();
     let vfs = match functions {
         0 => 0.0,
         functions => functions as f64 / f64::from(machine.vfs()),
     };
     let cores = f64::from(chain.services) * chain.guests.cores_each / host.guest_cores.value;
-    let (alone, own) = shares(&Load::of(machine, &company, &hops), vfs, cores);
+    let (alone, own) = shares(&MachineLoad::of(machine, &guest_set, &hops), vfs, cores);
     let fullest = SHARED.into_iter().zip(alone).chain(own).max_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((limit, taken)) = fullest.filter(|(_, taken)| *taken > 1.0) {
         return Err((limit, taken));
     }
-    company.receivers = Some(f64::INFINITY);
-    let (among_others, _) = shares(&Load::of(machine, &company, &hops), vfs, cores);
-    // What fits alone fits, if nobody comes beside it.
+    guest_set.receivers = Some(f64::INFINITY);
+    let (among_others, _) = shares(&MachineLoad::of(machine, &guest_set, &hops), vfs, cores);
+    // A chain that fits alone may fill the host.
     Ok(among_others.map(|taken| taken.min(1.0)))
 }
 
-/// What is taken of what chains share; and, of what is a chain's own, what is the fullest.
-fn shares(load: &Load, vfs: f64, cores: f64) -> (Need, Option<(Scarce, f64)>) {
-    let mut need = [0.0; SHARED.len()];
-    (need[0], need[1]) = (vfs, cores);
-    let mut own: Option<(Scarce, f64)> = None;
+/// Shares of the shared resources, and the fullest of the chain's own resources.
+fn shares(load: &MachineLoad, vfs: f64, cores: f64) -> (Demand, Option<(HostResource, f64)>) {
+    let mut demand = [0.0; SHARED.len()];
+    (demand[0], demand[1]) = (vfs, cores);
+    let mut own: Option<(HostResource, f64)> = None;
     for (what, taken) in load.iter() {
-        let scarce = Scarce::Limit(what.limit);
-        match (SHARED.iter().position(|shared| *shared == scarce), what.of) {
-            (Some(at), Owner::All | Owner::In | Owner::Out) => need[at] = need[at].max(taken),
+        let scarce = HostResource::Limit(what.limit);
+        match (SHARED.iter().position(|shared| *shared == scarce), what.scope) {
+            (Some(at), Scope::All | Scope::In | Scope::Out) => demand[at] = demand[at].max(taken),
             _ if own.is_none_or(|(_, most)| taken > most) => own = Some((scarce, taken)),
             _ => (),
         }
     }
-    (need, own)
+    (demand, own)
 }
 
-/// A chain as guests and hops.
-fn traffic(chain: &ChainKind, way: Way) -> (Company, Vec<Hop>) {
+/// Guests and hops of a chain.
+fn traffic(chain: &ChainKind, layout: ChainLayout) -> (GuestSet, Vec<FlowHop>) {
     let last = chain.services - 1;
-    let paths = (0..chain.services).map(|service| match way {
-        Way::Vf => [PathKind::Vf; 2],
-        Way::Vhost => [PathKind::Vhost; 2],
-        Way::Mixed if chain.services == 1 => [PathKind::Vf; 2],
-        Way::Mixed if service == 0 => [PathKind::Vf, PathKind::Vhost],
-        Way::Mixed if service == last => [PathKind::Vhost, PathKind::Vf],
-        Way::Mixed => [PathKind::Vhost; 2],
+    let paths = (0..chain.services).map(|service| match layout {
+        ChainLayout::Vf => [PathKind::Vf; 2],
+        ChainLayout::Vhost => [PathKind::Vhost; 2],
+        ChainLayout::Mixed if chain.services == 1 => [PathKind::Vf; 2],
+        ChainLayout::Mixed if service == 0 => [PathKind::Vf, PathKind::Vhost],
+        ChainLayout::Mixed if service == last => [PathKind::Vhost, PathKind::Vf],
+        ChainLayout::Mixed => [PathKind::Vhost; 2],
     });
     load::chain(chain.guests, paths, chain.rate, &chain.frames)
 }

@@ -1,59 +1,63 @@
-//! The linear program.
+//! Linear program.
 //!
-//! Variables: how many chains of kind `c` are on hosts of class `h` on way `w`, and how many hosts
-//! of class `h` are used. Of each chain there are no more than there are; of each resource of a
-//! class of hosts no more is taken than the used ones have. Placed chains count most, used hosts
-//! against it.
+//! Variables: the number of chains of kind `c` on hosts of class `h` in layout `w`, and the number
+//! of used hosts of class `h`. Constraints: the number of chains of each kind, and the resources of
+//! the used hosts of each class. The objective rewards placed chains, and charges used hosts.
 
 use std::time::Duration;
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOutcome, Variable};
 
-use super::{ChainKind, Class, FleetError, Missing, Need, Needs, SHARED};
+use super::{ChainKind, Demand, Demands, FleetError, HostClass, SHARED, Shortage};
 
-/// How long the solver may take.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What a chain that is placed is worth, in hosts that are not used.
-const WORTH: f64 = 1000.0;
+/// Time limit of the solver.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// Reward for a placed chain, in used hosts.
+const PLACED_REWARD: f64 = 1000.0;
 
-/// What the program says.
-pub(super) struct Bound {
-    /// Chains that have a place.
+/// Result of the linear program.
+pub(super) struct LpBound {
+    /// Placed chains.
     pub(super) placed: f64,
-    /// Hosts of each class that have any.
+    /// Used hosts of each class.
     pub(super) used: Vec<f64>,
-    /// How many chains of a kind are on hosts of a class, and on which way.
+    /// Chains by kind, host class and layout.
     pub(super) wanted: Vec<Vec<[f64; 3]>>,
 }
 
-/// Chains on hosts on ways, as variables; none where they cannot go.
+/// Variables by chain kind, host class and layout; `None` if the layout does not fit.
 type Variables = Vec<Vec<[Option<Variable>; 3]>>;
 
-fn variables(problem: &mut Problem, chains: &[ChainKind], needs: &Needs, worth: f64) -> Variables {
-    let variables = |(chain, needs): (&ChainKind, &Vec<[Option<Need>; 3]>)| {
+fn variables(
+    problem: &mut Problem,
+    chains: &[ChainKind],
+    demands: &Demands,
+    worth: f64,
+) -> Variables {
+    let variables = |(chain, demands): (&ChainKind, &Vec<[Option<Demand>; 3]>)| {
         let most = f64::from(chain.count);
-        let on = |ways: &[Option<Need>; 3]| {
-            ways.map(|way| way.map(|_| problem.add_var(worth, (0.0, most))))
+        let on = |layouts: &[Option<Demand>; 3]| {
+            layouts.map(|layout| layout.map(|_| problem.add_var(worth, (0.0, most))))
         };
-        needs.iter().map(on).collect()
+        demands.iter().map(on).collect()
     };
-    chains.iter().zip(needs).map(variables).collect()
+    chains.iter().zip(demands).map(variables).collect()
 }
 
-/// What is taken of a resource of a class of hosts, as terms.
+/// Use of a resource of a host class, as terms of a constraint.
 fn taken(
     variables: &Variables,
-    needs: &Needs,
+    demands: &Demands,
     class: usize,
     resource: usize,
 ) -> Vec<(Variable, f64)> {
     let mut terms = Vec::new();
-    for (on, needs) in variables.iter().zip(needs) {
-        for (variable, need) in on[class].iter().zip(&needs[class]) {
-            if let (Some(variable), Some(need)) = (variable, need)
-                && need[resource] > 0.0
+    for (on, demands) in variables.iter().zip(demands) {
+        for (variable, demand) in on[class].iter().zip(&demands[class]) {
+            if let (Some(variable), Some(demand)) = (variable, demand)
+                && demand[resource] > 0.0
             {
-                terms.push((*variable, need[resource]));
+                terms.push((*variable, demand[resource]));
             }
         }
     }
@@ -61,13 +65,13 @@ fn taken(
 }
 
 fn solve(mut problem: Problem) -> Result<Solution, FleetError> {
-    problem.set_time_limit(PATIENCE);
+    problem.set_time_limit(TIME_LIMIT);
     match problem.solve() {
         Ok(SolveOutcome::Solution(solution)) => Ok(solution),
         Ok(SolveOutcome::Interrupted(_)) => {
             let text = format!(
                 "it took more than {} s; give kinds that are alike a count",
-                PATIENCE.as_secs()
+                TIME_LIMIT.as_secs()
             );
             Err(FleetError::Solver(text))
         }
@@ -75,7 +79,7 @@ fn solve(mut problem: Problem) -> Result<Solution, FleetError> {
     }
 }
 
-/// Of each kind of chains there are no more than there are, or just as many.
+/// Limits the chains of each kind: at most their number, or exactly it.
 fn counts(
     problem: &mut Problem,
     variables: &Variables,
@@ -88,20 +92,20 @@ fn counts(
     }
 }
 
-/// The most that can be placed, on the fewest hosts, with fractions.
+/// Most chains on the fewest hosts, with fractions.
 pub(super) fn bound(
-    classes: &[Class<'_>],
+    classes: &[HostClass<'_>],
     chains: &[ChainKind],
-    needs: &Needs,
-) -> Result<Bound, FleetError> {
+    demands: &Demands,
+) -> Result<LpBound, FleetError> {
     let mut problem = Problem::new(OptimizationDirection::Maximize);
-    let variables = variables(&mut problem, chains, needs, WORTH);
-    let each = |class: &Class<'_>| problem.add_var(-1.0, (0.0, f64::from(class.count)));
+    let variables = variables(&mut problem, chains, demands, PLACED_REWARD);
+    let each = |class: &HostClass<'_>| problem.add_var(-1.0, (0.0, f64::from(class.count)));
     let used: Vec<_> = classes.iter().map(each).collect();
     counts(&mut problem, &variables, chains, ComparisonOp::Le);
     for (class, used) in used.iter().enumerate() {
         for resource in 0..SHARED.len() {
-            let mut terms = taken(&variables, needs, class, resource);
+            let mut terms = taken(&variables, demands, class, resource);
             if !terms.is_empty() {
                 terms.push((*used, -1.0));
                 problem.add_constraint(&terms[..], ComparisonOp::Le, 0.0);
@@ -110,30 +114,31 @@ pub(super) fn bound(
     }
     let solution = solve(problem)?;
     let value = |variable: Option<Variable>| variable.map_or(0.0, |variable| solution[variable]);
-    let on = |on: &Vec<[Option<Variable>; 3]>| on.iter().map(|ways| ways.map(value)).collect();
+    let on =
+        |on: &Vec<[Option<Variable>; 3]>| on.iter().map(|layouts| layouts.map(value)).collect();
     let wanted: Vec<Vec<_>> = variables.iter().map(on).collect();
-    Ok(Bound {
+    Ok(LpBound {
         placed: wanted.iter().flatten().flatten().sum(),
         used: used.iter().map(|used| solution[*used]).collect(),
         wanted,
     })
 }
 
-/// Which resources are too few for all chains, and by how much at least: every chain is placed, and
-/// what is taken beyond what there is, as a share of it, is the least in sum.
+/// Resources too small for all chains: places every chain, and minimizes the sum of the shares by
+/// which resources are exceeded.
 pub(super) fn missing(
-    classes: &[Class<'_>],
+    classes: &[HostClass<'_>],
     chains: &[ChainKind],
-    needs: &Needs,
-) -> Result<Vec<Missing>, FleetError> {
+    demands: &Demands,
+) -> Result<Vec<Shortage>, FleetError> {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
-    let variables = variables(&mut problem, chains, needs, 0.0);
+    let variables = variables(&mut problem, chains, demands, 0.0);
     let more: Vec<_> = SHARED.iter().map(|_| problem.add_var(1.0, (0.0, f64::INFINITY))).collect();
     counts(&mut problem, &variables, chains, ComparisonOp::Eq);
     for (at, class) in classes.iter().enumerate() {
         let count = f64::from(class.count);
         for (resource, more) in more.iter().enumerate() {
-            let mut terms = taken(&variables, needs, at, resource);
+            let mut terms = taken(&variables, demands, at, resource);
             if !terms.is_empty() {
                 terms.push((*more, -count));
                 problem.add_constraint(&terms[..], ComparisonOp::Le, count);
@@ -142,6 +147,6 @@ pub(super) fn missing(
     }
     let solution = solve(problem)?;
     let missing =
-        SHARED.into_iter().zip(more).map(|(limit, more)| Missing { limit, share: solution[more] });
+        SHARED.into_iter().zip(more).map(|(limit, more)| Shortage { limit, share: solution[more] });
     Ok(missing.filter(|missing| missing.share > 1e-6).collect())
 }

@@ -1,4 +1,4 @@
-//! What is placed, what is not, and what is said of it.
+//! Placement, shortages, and error texts.
 
 use proptest::prelude::*;
 
@@ -38,11 +38,11 @@ fn what_is_too_much_names_the_limit_and_how_much_is_missing() {
     let plan = fleet(10, &[(100, 4, 0.001)]).plan().unwrap();
     assert_eq!(plan.solved.placed, 70);
     let [missing] = plan.missing[..] else { panic!("{:?}", plan.missing) };
-    assert_eq!(missing.limit, Scarce::Cores);
+    assert_eq!(missing.limit, HostResource::Cores);
     assert!((missing.share - (400.0 / 280.0 - 1.0)).abs() < 1e-6, "{missing:?}");
 }
 
-/// Three chains of six cores have 18 of 20 in all, and no host of ten has room for two.
+/// Three chains of six cores need 18 of 20 in total, but a host of ten has room for one.
 #[test]
 fn what_finds_no_room_on_any_single_host_is_said() {
     let mut fleet = fleet(2, &[(3, 6, 0.001)]);
@@ -50,11 +50,14 @@ fn what_finds_no_room_on_any_single_host_is_said() {
     let plan = fleet.plan().unwrap();
     assert_eq!((plan.solved.placed, plan.missing.len()), (2, 0));
     let [unplaced] = &plan.solved.unplaced[..] else { panic!("{plan:?}") };
-    assert_eq!((unplaced.chain.as_str(), unplaced.count, unplaced.limit), ("c0", 1, Scarce::Cores));
+    assert_eq!(
+        (unplaced.chain.as_str(), unplaced.count, unplaced.limit),
+        ("c0", 1, HostResource::Cores)
+    );
     assert!((unplaced.short - 0.2).abs() < 1e-9, "{unplaced:?}");
 }
 
-/// What a workload's advice carries, a host of a fleet carries.
+/// A host of a fleet carries exactly the workloads that the advice says it carries.
 #[test]
 fn a_chain_that_is_alone_takes_what_the_same_workload_takes() {
     let text = "[[host]]\nname = \"a\"\ncount = 1\nnic = \"82598\"\nprofile = \"nfv-2017\"\n\
@@ -70,17 +73,17 @@ fn a_chain_that_is_alone_takes_what_the_same_workload_takes() {
 
 #[test]
 fn scarce_functions_go_where_they_are_worth_most() {
-    // North/south guests need functions: the switch's port to the wire carries less than the NIC.
+    // North/south guests need VFs: the switch's port to the wire carries less than the NIC.
     let mut fleet = fleet(1, &[(8, 1, 1.8), (4, 4, 0.2)]);
     fleet.hosts[0].machine.nic.vfs = 8;
-    fleet.chains[0].frames = Frames::of(64).unwrap();
+    fleet.chains[0].frames = FrameMix::of(64).unwrap();
     let plan = fleet.plan().unwrap();
-    // The greedy gives a function to a long chain that could do without; the program does not.
+    // The greedy algorithm gives a VF to a long chain that does not need it.
     assert!(plan.solved.placed > plan.greedy.placed, "{plan:?}");
     assert!(f64::from(plan.solved.placed) <= plan.bound_placed + 1e-6);
 }
 
-/// 10 000 guests that want different things, on 1000 hosts of two makes.
+/// 10 000 guests with different demands, on 1000 hosts of two kinds.
 #[test]
 fn a_large_fleet_comes_near_its_bound() {
     let mut text = String::new();
@@ -105,7 +108,7 @@ fn a_large_fleet_comes_near_its_bound() {
     assert_eq!((plan.guests, plan.hosts, plan.solved.placed), (10_000, 1000, plan.chains));
     assert!(f64::from(plan.solved.hosts_used) <= 1.15 * plan.bound_hosts, "{plan:?}");
     assert!(plan.solved.hosts_used < plan.greedy.hosts_used);
-    // What is said of single hosts is what is said of all, and none is used twice.
+    // The per-host lists agree with the totals, and no host appears twice.
     let answer = &plan.solved;
     let on_hosts: u32 =
         answer.hosts.iter().flat_map(|host| &host.chains).map(|one| one.count).sum();

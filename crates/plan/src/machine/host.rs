@@ -1,80 +1,78 @@
-//! What of a host limits frames: its CPUs, what its switch costs, its memory.
+//! Host figures of the model: CPUs, switch costs, memory.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, Figure, possible};
+use super::{Figure, InvalidField, check_figures};
 use crate::units::Hertz;
 
-/// A host with its switch.
+/// Host with its switch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Its name, as commands take it.
+    /// Name in commands.
     pub name: String,
-    /// What it is.
+    /// Description.
     pub title: String,
-    /// Threads that the switch polls with, each on a core of its own.
+    /// Polling threads of the switch, each on its own core.
     pub switch_cores: Figure,
-    /// Cores that all guests together have; each guest has those that the workload says, of these.
+    /// Cores for all guests together.
     pub guest_cores: Figure,
     /// Clock of all cores, in GHz.
     pub ghz: Figure,
-    /// How the switch's threads share the work.
+    /// Division of work among the switch's threads.
     pub polling: Polling,
-    /// What the path over the switch costs a frame, in cycles of the switch.
+    /// Costs of the path through the switch, in switch cycles.
     pub switch: Costs,
-    /// What the software NIC costs, if path `vf` is a software NIC's here; none where a card does
-    /// it.
+    /// Costs of the software NIC, if path `vf` is one; `None` with a card.
     #[serde(default)]
     pub soft_nic: Option<Costs>,
-    /// What the kernel's tap and bridge cost (path `virtio`).
+    /// Costs of the kernel's tap and bridge (path `virtio`).
     pub kernel: Costs,
-    /// A guest's cycles for a frame that it takes in and sends on.
+    /// Guest cycles to receive and send on a frame.
     pub guest_cycles: Figure,
-    /// The same for each byte.
+    /// Additional guest cycles for each byte.
     pub guest_cycles_per_byte: Figure,
-    /// Cycles of guests' cores for each frame by the wire, where its far end runs on those cores,
-    /// as the lab's generator does.
+    /// Cycles on guests' cores for each frame on the wire, if the far end of the wire runs there,
+    /// like the lab's generator.
     #[serde(default)]
     pub generator_cycles: Option<Figure>,
-    /// Gbit/s that the memory can be read and written with, both counted.
+    /// Memory bandwidth in Gbit/s, reads and writes together.
     pub memory_gbps: Figure,
-    /// Gbit/s of the wire that one thread which polls the wire's port can take, preamble and gap
-    /// counted.
+    /// Gbit/s from the wire that one thread polling the wire's port can take, preamble and gap
+    /// included.
     pub wire_queue_gbps: Figure,
 }
 
-/// How the switch's threads share the work.
+/// Division of work among the switch's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Polling {
-    /// A port belongs to one thread, which carries what comes from it all the way.
+    /// Each port belongs to one thread, which forwards all frames from it.
     Port,
     /// All threads share all ports.
     Shared,
 }
 
-/// What a way through a switch costs a frame, in cycles.
+/// Costs of a software path, in cycles for each frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// To take it from the wire or to give it there.
+    /// Receive from the wire, or send to it.
     pub wire: Figure,
-    /// To take it from a guest's ring, and to decide where it goes.
+    /// Take from a guest's ring, and classify.
     pub from_guest: Figure,
-    /// To give it to a guest's ring.
+    /// Write to a guest's ring.
     pub to_guest: Figure,
-    /// To copy a byte once.
+    /// Copy one byte once.
     pub byte: Figure,
-    /// Copies of a frame that goes from guest to guest. Between wire and guest there is one.
+    /// Copies of a frame between guests. Between wire and guest there is one.
     pub copies: u8,
-    /// To begin with another receiver within a burst.
+    /// Start of another receiver within a burst.
     pub receiver: Figure,
-    /// To look up a destination that is not that of the frame before, where that makes a
-    /// difference.
+    /// Lookup of a destination that differs from the frame before, if that has a cost.
     #[serde(default)]
     pub lookup: Option<Figure>,
-    /// Frames of a burst.
+    /// Frames in a burst.
     pub burst: u16,
 }
 
@@ -92,12 +90,12 @@ impl Costs {
 }
 
 impl Host {
-    /// The clock of all cores.
+    /// Clock of all cores.
     pub fn clock(&self) -> Hertz {
         Hertz::ghz(self.ghz.value)
     }
 
-    /// Its figures with their names.
+    /// All figures with their names.
     pub fn figures(&self) -> Vec<(&'static str, &Figure)> {
         let own = [
             ("switch_cores", &self.switch_cores),
@@ -116,19 +114,19 @@ impl Host {
             .collect()
     }
 
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidField> {
         for costs in
             [Some(&self.switch), self.soft_nic.as_ref(), Some(&self.kernel)].into_iter().flatten()
         {
             if !(1..=4).contains(&costs.copies) {
                 let (field, value) = ("copies".to_owned(), costs.copies.to_string());
-                return Err(Fault { field, value, allowed: "1 to 4" });
+                return Err(InvalidField { field, value, allowed: "1 to 4" });
             }
             if !(1..=1024).contains(&costs.burst) {
                 let (field, value) = ("burst".to_owned(), costs.burst.to_string());
-                return Err(Fault { field, value, allowed: "1 to 1024" });
+                return Err(InvalidField { field, value, allowed: "1 to 1024" });
             }
         }
-        possible(self.figures())
+        check_figures(self.figures())
     }
 }

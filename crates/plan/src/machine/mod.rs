@@ -1,8 +1,8 @@
-//! NIC and host that frames run on, from data files.
+//! NIC and host of the model, from data files.
 //!
-//! A NIC is the part `plan` of a card profile (the folder `profiles`); hosts are in the folder
-//! `crates/plan/profiles/host`. Every figure has its source beside it. A name that is not in the
-//! list is the path of a file of the same form.
+//! A NIC is the section `plan` of a card profile (folder `profiles`); hosts are in the folder
+//! `crates/plan/profiles/host`. Every figure has its source beside it. Any other name is the path
+//! of a file of the same form.
 
 mod host;
 mod nic;
@@ -10,17 +10,17 @@ mod nic;
 pub use host::{Costs, Host, Polling};
 use model::profile::FILES;
 use nic::Card;
-pub use nic::{Between, Nic, Wire};
+pub use nic::{EmbeddedSwitch, Nic, NicWire};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A figure, and where it is from.
+/// A value with its source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// The value, in the unit that its name says.
+    /// Value, in the unit that its field name states.
     pub value: f64,
-    /// Who says so: a data sheet, a paper, a fit, or an estimate.
+    /// Source: a data sheet, a paper, a fit, or an estimate.
     pub source: String,
 }
 
@@ -40,52 +40,52 @@ pub struct Machine {
     pub host: Host,
 }
 
-/// VFs that a software NIC has at most.
+/// Maximum number of VFs of a software NIC.
 pub const SOFT_VFS: u32 = 255;
 
 impl Machine {
-    /// VFs of its card, or of the software NIC that is the card.
+    /// VFs of the card, or of the software NIC in its place.
     pub fn vfs(&self) -> u32 {
         if self.host.soft_nic.is_some() { SOFT_VFS } else { self.nic.vfs }
     }
 
-    /// What its card is called.
+    /// Name of the card, for messages.
     pub fn card(&self) -> &str {
         if self.host.soft_nic.is_some() { "the software NIC" } else { &self.nic.title }
     }
 }
 
-/// Why there is no such profile.
+/// Reason why a profile cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// No profile has that name, and there is no such file.
+    /// Neither a known profile nor a file.
     #[error("there is no {kind} profile {name:?}: {known}, or the path of a file of that form")]
     Unknown {
         /// "NIC" or "host".
         kind: &'static str,
-        /// What was asked for.
+        /// Given name.
         name: String,
-        /// Those that there are.
+        /// Known names.
         known: String,
     },
-    /// A file that is none.
+    /// Unreadable file, syntax error, or a wrong field.
     #[error("profile {name}: {text}")]
     Form {
-        /// Its name.
+        /// Name of the profile.
         name: String,
-        /// What the reader of TOML says, with line and column.
+        /// Cause, with line and column.
         text: String,
     },
-    /// A figure that cannot be.
+    /// Value out of range.
     #[error("profile {name}: {field} is {value}, and must be {allowed}")]
     Value {
-        /// Its name.
+        /// Name of the profile.
         name: String,
-        /// The field.
+        /// Field.
         field: String,
-        /// What it holds.
+        /// Given value.
         value: String,
-        /// What it may hold.
+        /// Allowed values.
         allowed: &'static str,
     },
 }
@@ -95,7 +95,7 @@ const HOSTS: [(&str, &str); 2] = [
     ("shunt", include_str!("../../profiles/host/shunt.toml")),
 ];
 
-/// Name and text of each card profile with a part for the planner.
+/// Name and text of each card profile with a section for the planner.
 fn cards() -> impl Iterator<Item = &'static (&'static str, &'static str)> + Clone {
     FILES.iter().filter(|(_, text)| text.lines().any(|line| line == "[plan]"))
 }
@@ -105,16 +105,16 @@ pub fn nics() -> impl Iterator<Item = &'static str> {
     cards().map(|(name, _)| *name)
 }
 
-/// The names of the hosts that are known.
+/// Names of the known hosts.
 pub fn hosts() -> impl Iterator<Item = &'static str> {
     HOSTS.iter().map(|(name, _)| *name)
 }
 
 impl Nic {
-    /// The NIC of a name, or of a file.
+    /// Loads a NIC profile by name or path.
     ///
     /// # Errors
-    /// There is none, or it is not well formed.
+    /// The profile is unknown or invalid.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let card: Card = read("NIC", cards(), name)?;
         let nic = card.nic(name);
@@ -124,10 +124,10 @@ impl Nic {
 }
 
 impl Host {
-    /// The host of a name, or of a file.
+    /// Loads a host profile by name or path.
     ///
     /// # Errors
-    /// There is none, or it is not well formed.
+    /// The profile is unknown or invalid.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let host: Self = read("host", HOSTS.iter(), name)?;
         host.check().map_err(|fault| fault.of(name))?;
@@ -158,29 +158,31 @@ fn read<'a, T: DeserializeOwned>(
     })
 }
 
-/// A field that cannot be so.
-struct Fault {
+/// A field with a value that is not allowed.
+struct InvalidField {
     field: String,
     value: String,
     allowed: &'static str,
 }
 
-impl Fault {
+impl InvalidField {
     fn of(self, name: &str) -> ProfileError {
         let Self { field, value, allowed } = self;
         ProfileError::Value { name: name.to_owned(), field, value, allowed }
     }
 }
 
-/// What any figure may be.
+/// Allowed range of any figure.
 const FIGURES: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
 
-/// Checks that each can be.
-fn possible<'a>(figures: impl IntoIterator<Item = (&'a str, &'a Figure)>) -> Result<(), Fault> {
+/// Checks the range of each figure.
+fn check_figures<'a>(
+    figures: impl IntoIterator<Item = (&'a str, &'a Figure)>,
+) -> Result<(), InvalidField> {
     let wrong = |(_, figure): &(&str, &Figure)| !FIGURES.contains(&figure.value);
     match figures.into_iter().find(wrong) {
         None => Ok(()),
-        Some((field, figure)) => Err(Fault {
+        Some((field, figure)) => Err(InvalidField {
             field: field.to_owned(),
             value: figure.value.to_string(),
             allowed: "above 0, and at most 1e12",

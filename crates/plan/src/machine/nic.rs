@@ -1,19 +1,19 @@
-//! Limits of a NIC for the planner: the part `plan` of a card profile.
+//! Limits of a NIC for the planner: the section `plan` of a card profile.
 
 use std::path::Path;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, Figure, possible};
+use super::{Figure, InvalidField, check_figures};
 use crate::dma::Batches;
-use crate::pcie::Link;
+use crate::pcie::PcieLink;
 
 /// A NIC.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nic {
-    /// Name in commands: that of the file.
+    /// Name in commands: the file name without extension.
     #[serde(skip_deserializing)]
     pub name: String,
     /// Name of the card and its speed.
@@ -22,27 +22,25 @@ pub struct Nic {
     /// Number of VFs of a port.
     #[serde(skip_deserializing)]
     pub vfs: u32,
-    /// Its PCIe link.
-    pub link: Link,
-    /// The share of what the link could carry that this NIC gets out of it: credits and tags that
-    /// run out, boundaries of reads.
+    /// PCIe link.
+    pub link: PcieLink,
+    /// Share of the link's rate that this NIC reaches; credits, tags and read boundaries cost the
+    /// rest.
     pub link_share: Figure,
-    /// What it exchanges with the host for each frame; that of an 82599 with a polling driver, if
-    /// left out.
+    /// PCIe transactions for each frame; default: an 82599 with a polling driver.
     #[serde(default = "polling")]
     pub batches: Batches,
-    /// Its wire.
-    pub wire: Wire,
-    /// Its switch between functions.
-    pub between: Between,
-    /// A frame's share of one queue pair's time, in ns: what a function with one queue can do at
-    /// best.
+    /// Ports to the wire.
+    pub wire: NicWire,
+    /// Embedded switch between functions.
+    pub between: EmbeddedSwitch,
+    /// Time of one queue pair for a frame, in ns.
     pub queue_ns: Figure,
-    /// The same for each byte.
+    /// Additional time for each byte, in ns.
     pub queue_ns_per_byte: Figure,
-    /// A read of host memory, in ns, unloaded.
+    /// Read of host memory on an idle link, in ns.
     pub read_ns: Figure,
-    /// A write to host memory, in ns, unloaded.
+    /// Write to host memory on an idle link, in ns.
     pub write_ns: Figure,
 }
 
@@ -52,14 +50,14 @@ pub struct Nic {
 pub(super) struct Card {
     title: String,
     vfs: u32,
-    /// A software NIC's.
+    /// Section of a software NIC; not used here.
     #[serde(rename = "soft")]
     _soft: Option<IgnoredAny>,
     plan: Nic,
 }
 
 impl Card {
-    /// The NIC; `file` is the profile's name or path.
+    /// Converts to a NIC; `file` is the profile's name or path.
     pub(super) fn nic(self, file: &str) -> Nic {
         let Card { title, vfs, plan, .. } = self;
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -70,22 +68,22 @@ impl Card {
 /// The NIC's wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wire {
-    /// Ports in use.
+pub struct NicWire {
+    /// Number of ports in use.
     pub ports: u8,
-    /// The rate of a port, in Gbit/s.
+    /// Line rate of a port, in Gbit/s.
     pub line_gbps: Figure,
-    /// Million frames a second between wire and host, each way, all ports together.
+    /// Million frames per second between wire and host, in each direction, over all ports.
     pub mpps: Figure,
 }
 
-/// The NIC's own switch between functions.
+/// The NIC's embedded switch between functions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Between {
-    /// Million frames a second from function to function.
+pub struct EmbeddedSwitch {
+    /// Million frames per second between functions.
     pub mpps: Figure,
-    /// Gbit/s from function to function, FCS not counted.
+    /// Gbit/s between functions, without FCS.
     pub gbps: Figure,
 }
 
@@ -94,7 +92,7 @@ const fn polling() -> Batches {
 }
 
 impl Nic {
-    /// Its figures with their names.
+    /// All figures with their names.
     pub fn figures(&self) -> Vec<(&'static str, &Figure)> {
         vec![
             ("link_share", &self.link_share),
@@ -109,26 +107,26 @@ impl Nic {
         ]
     }
 
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidField> {
         if let Some((field, allowed)) = self.link.fault() {
-            let Link { generation, lanes, max_payload, max_read_request } = self.link;
+            let PcieLink { generation, lanes, max_payload, max_read_request } = self.link;
             let value = match field {
                 "generation" => generation.to_string(),
                 "lanes" => lanes.to_string(),
                 "max_payload" => max_payload.to_string(),
                 _ => max_read_request.to_string(),
             };
-            return Err(Fault { field: format!("link.{field}"), value, allowed });
+            return Err(InvalidField { field: format!("link.{field}"), value, allowed });
         }
         let ports = self.wire.ports;
         if !(1..=8).contains(&ports) {
             let (field, value) = ("wire.ports".to_owned(), ports.to_string());
-            return Err(Fault { field, value, allowed: "1 to 8" });
+            return Err(InvalidField { field, value, allowed: "1 to 8" });
         }
         if self.link_share.value > 1.0 {
             let (field, value) = ("link_share".to_owned(), self.link_share.value.to_string());
-            return Err(Fault { field, value, allowed: "at most 1" });
+            return Err(InvalidField { field, value, allowed: "at most 1" });
         }
-        possible(self.figures())
+        check_figures(self.figures())
     }
 }

@@ -1,46 +1,44 @@
-//! How long a frame takes.
+//! Latency of a frame.
 //!
 //! # Model
-//! A frame's way is a row of stations, one for each limit of the prediction: the line, either
-//! direction of PCIe, the NIC, threads of the switch, guests, the memory. A station of `c` servers
-//! that is full at `m` frames a second has a frame for `s = c / m`; under a load of `r` each server
-//! is busy for the share `u = r / m`, and a frame waits `u s / (2 (1 - u))`: deterministic service,
-//! random arrivals, M/D/1, each server with its part of the arrivals. What is polled works in
-//! bursts: while a burst is on its way the next one gathers. At share `u` a burst has
-//! `b = min(burst, 1 / (1 - u))` frames, and a frame waits for half of the others in it:
-//! `(b - 1) s / 2`. On top are the fixed times of DMA (a read and a write for each passage of the
-//! NIC).
+//! A route is a row of stations, one for each limit of the prediction. A station of `c` servers
+//! with capacity `m` frames per second serves a frame in `s = c / m`. At the rate `r` each server
+//! is busy for the share `u = r / m`, and a frame waits `u s / (2 (1 - u))` (M/D/1, arrivals split
+//! evenly among servers). Polled stations work in bursts: the next burst gathers while one is
+//! served. At share `u` a burst has `b = min(burst, 1 / (1 - u))` frames, and a frame waits for
+//! half of the others: `(b - 1) s / 2`. DMA adds a fixed time: one read and one write for each
+//! passage of the NIC.
 //!
 //! # Limits
-//! Means, not tails; waits at stations are added as if independent; wake-ups of sleeping threads
-//! are not in it. At the rate that the model predicts a queue has no finite mean: ask below it.
+//! Means, not tails. Waits at stations are added as if independent; wake-ups of sleeping threads
+//! are not modelled. At the predicted maximum rate the mean is infinite: ask below it.
 
 use super::{PathKind, Pattern, Scenario, Term};
 use crate::limit::Limit;
 use crate::machine::{Machine, Polling};
 use crate::units::{FrameRate, Seconds};
 
-/// A station of a frame's way.
+/// A queueing station on a frame's route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Station {
-    /// What it is.
+    /// Limit that it models.
     pub limit: Limit,
-    /// The rate at which it is full.
+    /// Capacity, in frames that guests send, summed over guests.
     pub full: FrameRate,
-    /// Servers.
+    /// Number of servers.
     pub servers: f64,
-    /// Frames of a burst; 1 where nothing polls.
+    /// Maximum burst in frames; 1 if not polled.
     pub burst: f64,
-    /// How often a frame passes it between coming and going: in a chain once for each hop.
+    /// Passages of a frame from end to end: in a chain, one for each hop.
     pub passes: f64,
-    /// Whether a frame is held there: what other stations are parts of, and what takes many at a
-    /// time, only makes it wait.
+    /// The service time counts. `false` for parts of other stations and for pipelines, which add
+    /// only waiting time.
     pub holds: bool,
-    /// What it takes besides, whatever the load.
+    /// Load-independent time.
     pub fixed: Seconds,
 }
 
-/// A frame's mean time from end to end.
+/// Mean end-to-end latency of a frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Latency {
     /// Without waiting.
@@ -50,13 +48,12 @@ pub struct Latency {
 }
 
 impl Station {
-    /// How long a server has a frame.
+    /// Service time of one frame.
     fn service(&self) -> Seconds {
         Seconds(self.servers / self.full.0)
     }
 
-    /// The wait of a frame where guests send `rate` frames a second, summed; without end where the
-    /// station is full.
+    /// Waiting time of a frame at `rate`, summed over guests; infinite at a full station.
     pub fn wait(&self, rate: FrameRate) -> Seconds {
         let busy = rate / self.full;
         if busy >= 1.0 {
@@ -68,7 +65,7 @@ impl Station {
 }
 
 impl Latency {
-    /// Of a way at a rate.
+    /// Latency along these stations at `rate`.
     pub fn at(stations: &[Station], rate: FrameRate) -> Self {
         let held = |one: &Station| {
             let service = if one.holds { one.service() } else { Seconds(0.0) };
@@ -102,7 +99,7 @@ fn station(machine: &Machine, scenario: &Scenario, term: &Term) -> Station {
     let holds = match term.limit {
         // The port's threads are those of the switch.
         Limit::SwitchCpu => host.polling == Polling::Shared,
-        // Pipelines, and what a frame is on its way through PCIe and memory anyway.
+        // Pipelines, and times that PCIe and memory already count.
         Limit::NicPps | Limit::NicInternal | Limit::WireQueue | Limit::Memory => false,
         _ => true,
     };
@@ -116,15 +113,15 @@ fn station(machine: &Machine, scenario: &Scenario, term: &Term) -> Station {
         PathKind::Vhost => host.switch.burst,
         PathKind::Virtio => host.kernel.burst,
     };
-    // North/south a frame meets one guest, and the wire on both sides of it; in a chain, all guests
-    // and the hops between.
+    // North/south, a frame meets one guest, with the wire on both sides. In a chain it meets all
+    // guests and the hops between.
     let passes = match (pattern, term.limit) {
         (Pattern::NorthSouth, _) => 1.0,
         (Pattern::EastWest, Limit::GuestCpu) => guests,
         (Pattern::EastWest, _) => guests - 1.0,
     };
     let fixed = match term.limit {
-        // Whatever crosses PCIe goes up at some time.
+        // Every frame that crosses PCIe goes up once.
         Limit::PcieUp => Seconds::ns(nic.read_ns.value + nic.write_ns.value),
         _ => Seconds(0.0),
     };

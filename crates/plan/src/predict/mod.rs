@@ -1,11 +1,11 @@
-//! The model: what limits frames on a path, and by which limit they are held.
+//! The model: rate of a path, and its bottleneck.
 //!
 //! # Model
-//! Each limit is a rate at which something on the way is full: the line, either direction of PCIe,
-//! what the NIC can do, the thread that polls a port, all threads of the switch, the guests, the
-//! memory ([`load`](crate::load) says what a frame takes of each). Their smallest is the rate, and
-//! it is the *binding* limit. Rates count frames as nfv-2017 does: those that guests send, summed
-//! over guests. Frames get through a chain of `n` guests at the `n`th part of it.
+//! Each limit is the rate at which one resource on the route is full: the line, PCIe in either
+//! direction, the NIC, the thread that polls a port, all threads of the switch, guests, memory.
+//! [`load`](crate::load) computes a frame's use of each. The lowest is the predicted rate, and the
+//! *binding* limit. Rates count frames as nfv-2017 does: sent by guests, summed over guests. A
+//! chain of `n` guests delivers the `n`th part of it.
 //!
 //! # Limits
 //! Steady load, flows spread evenly over guests, no drops; caches are part of the costs and not
@@ -22,65 +22,65 @@ pub use report::results::{PathKind, Pattern};
 
 use crate::CORES;
 use crate::dma::FCS;
-use crate::frames::Frames;
+use crate::frames::FrameMix;
 use crate::limit::Limit;
-use crate::load::{Company, End, Guests, Hop, Load, Party, costs};
+use crate::load::{AdapterGroup, FlowEnd, FlowHop, GuestSet, Guests, MachineLoad, costs};
 use crate::machine::Machine;
 use crate::units::{BitRate, Bytes, Cycles, FrameRate};
 
-/// What is to be predicted.
+/// Scenario of a prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// North/south or east/west.
     pub pattern: Pattern,
-    /// The path of all guests.
+    /// Path of all guests.
     pub path: PathKind,
     /// Sizes of frames.
-    pub frames: Frames,
-    /// Guests; east/west a chain of so many.
+    pub frames: FrameMix,
+    /// Number of guests; east/west, the length of the chain.
     pub guests: u32,
     /// Cores of each guest.
     pub cores_each: f64,
 }
 
-/// Why nothing can be predicted.
+/// Reason why a scenario is impossible.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
-    /// A number of guests that none has.
+    /// Number of guests out of range.
     #[error("{0} guests: 1 to 4096 are possible, and east/west takes at least 2")]
     Guests(u32),
-    /// Cores that no guest has.
+    /// Cores out of range.
     #[error("{0} cores for each guest: 0.001 to 1024 are possible")]
     Cores(f64),
-    /// More guests than functions.
+    /// More guests than VFs.
     #[error("{guests} guests on path vf: {nic} has {vfs} VFs")]
     Functions {
-        /// Guests that were asked for.
+        /// Number of guests.
         guests: u32,
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
         /// Its VFs.
         vfs: u32,
     },
 }
 
-/// One limit.
+/// One limit and its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Term {
-    /// What is full.
+    /// The limit.
     pub limit: Limit,
-    /// At which rate, summed over guests.
+    /// Rate at which it is full, summed over guests.
     pub rate: FrameRate,
 }
 
-/// What was predicted.
+/// Result of a prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
     /// Frames that guests send, summed over guests.
     pub rate: FrameRate,
-    /// The same in bits, without FCS.
+    /// The same in bits per second, without FCS.
     pub bits: BitRate,
-    /// What holds it.
+    /// Bottleneck.
     pub binding: Limit,
     /// All limits, the lowest first.
     pub terms: Vec<Term>,
@@ -88,30 +88,30 @@ pub struct Prediction {
     pub pcie_up: Bytes,
     /// Bytes on PCIe from the host to the NIC for each of those frames.
     pub pcie_down: Bytes,
-    /// Cores of the switch that work at that rate.
+    /// Busy cores of the switch at that rate.
     pub switch_cores: f64,
-    /// Cores of guests that work at that rate.
+    /// Busy cores of guests at that rate.
     pub guest_cores: f64,
-    /// The stations of a frame's way, for its latency.
+    /// Stations on a frame's route, for the latency.
     pub stations: Vec<Station>,
 }
 
 impl Prediction {
-    /// The rate at which frames get through a whole chain of so many guests.
+    /// Rate at which frames pass a whole chain of `guests` guests.
     pub fn chain(&self, guests: u32) -> FrameRate {
         self.rate / f64::from(guests)
     }
 }
 
-/// Predicts a scenario.
+/// Predicts the rate of a scenario.
 ///
 /// # Errors
-/// It cannot be: [`ScenarioError`].
+/// The scenario is impossible: [`ScenarioError`].
 pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, ScenarioError> {
     check(machine, scenario)?;
-    // What one frame a second takes of each: the rate at which that is all of it is the limit.
-    let (company, hops) = traffic(machine, scenario, FrameRate(1.0));
-    let load = Load::of(machine, &company, &hops);
+    // The load of one frame per second: the inverse of a share is the rate at which it is full.
+    let (guest_set, hops) = traffic(machine, scenario, FrameRate(1.0));
+    let load = MachineLoad::of(machine, &guest_set, &hops);
     let mut terms: Vec<_> = load
         .iter()
         .map(|(what, taken)| Term { limit: what.limit, rate: FrameRate(1.0 / taken) })
@@ -134,52 +134,53 @@ pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, Sce
     })
 }
 
-/// Cycles of the switch for each frame that guests send, where bursts by the wire are divided among
-/// so many `receivers`, and so many frames more come by the wire and find no room: what is dropped
-/// was taken from the wire in vain.
+/// Switch cycles for each frame that guests send. Bursts from the wire split among `receivers`
+/// guests. `dropped` more frames come from the wire and find no room; their wire cost counts too.
 pub fn switch_cycles(
     machine: &Machine,
     scenario: &Scenario,
     receivers: f64,
     dropped: f64,
 ) -> Cycles {
-    let (mut company, hops) = traffic(machine, scenario, FrameRate(1.0));
-    company.receivers = Some(receivers);
+    let (mut guest_set, hops) = traffic(machine, scenario, FrameRate(1.0));
+    guest_set.receivers = Some(receivers);
     let clock = machine.host.clock().0;
-    let in_vain = costs(&machine.host, scenario.path).map_or(0.0, |costs| costs.wire.value);
-    Cycles(Load::of(machine, &company, &hops).switch_cores * clock + dropped * in_vain)
+    let dropped_cycles = costs(&machine.host, scenario.path).map_or(0.0, |costs| costs.wire.value);
+    Cycles(
+        MachineLoad::of(machine, &guest_set, &hops).switch_cores * clock + dropped * dropped_cycles,
+    )
 }
 
-/// Guests, and their hops where they send so many frames a second. Where the far end of the wire
-/// runs on the host, as the lab's generator does, a chain begins and ends there.
-fn traffic(machine: &Machine, scenario: &Scenario, rate: FrameRate) -> (Company, Vec<Hop>) {
+/// Guests and hops of a scenario at a rate. If the far end of the wire runs on the host, like the
+/// lab's generator, a chain starts and ends there.
+fn traffic(machine: &Machine, scenario: &Scenario, rate: FrameRate) -> (GuestSet, Vec<FlowHop>) {
     let &Scenario { pattern, path, guests: count, cores_each, .. } = scenario;
     let each = Guests { count, cores_each, cycles: None };
     let is_by_wire = pattern == Pattern::NorthSouth || machine.host.generator_cycles.is_some();
     let hop = |from, to, rate| {
         let frames = scenario.frames.clone();
-        Hop { from, to, rate, frames, by_wire: is_by_wire }
+        FlowHop { from, to, rate, frames, by_wire: is_by_wire }
     };
-    let (wire, all) = (End::Wire, End::Party(0));
+    let (wire, all) = (FlowEnd::Wire, FlowEnd::Adapters(0));
     match pattern {
         Pattern::NorthSouth => {
-            (Company::of(each, path), vec![hop(wire, all, rate), hop(all, wire, rate)])
+            (GuestSet::of(each, path), vec![hop(wire, all, rate), hop(all, wire, rate)])
         }
         Pattern::EastWest if machine.host.generator_cycles.is_none() => {
-            (Company::of(each, path), vec![hop(all, all, rate)])
+            (GuestSet::of(each, path), vec![hop(all, all, rate)])
         }
         Pattern::EastWest => {
-            let mut company = Company::of(Guests { count: 1, ..each }, path);
-            company.guests.push(Guests { count: count - 1, ..each });
-            company.parties.push(Party { path, of: 1 });
-            let (first, others) = (all, End::Party(1));
+            let mut guest_set = GuestSet::of(Guests { count: 1, ..each }, path);
+            guest_set.guests.push(Guests { count: count - 1, ..each });
+            guest_set.adapters.push(AdapterGroup { path, guests: 1 });
+            let (first, others) = (all, FlowEnd::Adapters(1));
             let once = rate / f64::from(count);
             let mut hops = vec![hop(wire, first, once), hop(first, others, once)];
             if count > 2 {
                 hops.push(hop(others, others, once * f64::from(count - 2)));
             }
             hops.push(hop(others, wire, once));
-            (company, hops)
+            (guest_set, hops)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What holds for every machine, and what the paper concludes.
+//! Properties of any machine, and conclusions of the paper.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ const SIZES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 const PATHS: [PathKind; 3] = [PathKind::Vf, PathKind::Vhost, PathKind::Virtio];
 
 fn scenario(pattern: Pattern, path: PathKind, bytes: u32, guests: u32) -> Scenario {
-    Scenario { pattern, path, frames: Frames::of(bytes).unwrap(), guests, cores_each: 1.0 }
+    Scenario { pattern, path, frames: FrameMix::of(bytes).unwrap(), guests, cores_each: 1.0 }
 }
 
 fn rate(machine: &Machine, pattern: Pattern, path: PathKind, bytes: u32, guests: u32) -> f64 {
@@ -65,7 +65,7 @@ fn queues_have_no_end_where_a_limit_is_reached() {
             let (idle, half, near) = (at(0.0), at(0.5), at(0.95));
             assert_eq!(idle.queued.0, 0.0, "{pattern} {path}");
             assert!(half.queued < near.queued && near.queued.0.is_finite(), "{pattern} {path}");
-            // M/D/1 at what binds: 499.5 times what one frame takes of it.
+            // M/D/1 at the bottleneck: 499.5 service times.
             let full = at(0.999).queued * said.rate.0;
             assert!(full.0 > 499.0, "{pattern} {path}: {full:?}");
             assert_eq!(idle.unloaded, near.unloaded);
@@ -74,7 +74,7 @@ fn queues_have_no_end_where_a_limit_is_reached() {
     }
 }
 
-/// A machine somewhere around the paper's.
+/// Machines with figures near the paper's.
 fn machines() -> impl Strategy<Value = Machine> {
     let figures = proptest::collection::vec(0.3..3.0_f64, Parameter::CARD.len());
     (figures, 1..=5_u8, 0..=4_u32, 1.0..32.0_f64, 1.0..32.0_f64, 1.0..5.0_f64).prop_map(

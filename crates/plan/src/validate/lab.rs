@@ -1,18 +1,17 @@
-//! What a run of `shunt lab` measured, where this project's software NIC is the card: rates on all
-//! paths, and the lane's cycles.
+//! Points from a run of `shunt lab` with the software NIC as the card: rates on all paths, and lane
+//! cycles.
 
 use report::statistics::bands::are_near;
-use report::{Load, Results};
+use report::{GeneratorLoad, Results};
 
 use super::{Hypothesis, Measured, Off, Point, ValidateError, hypothesis};
 use crate::fit::{Observation, Parameter, SwitchObserved};
-use crate::frames::Frames;
+use crate::frames::FrameMix;
 use crate::machine::{Figure, Host, Machine, Nic};
 use crate::predict::{PathKind, Pattern, Scenario};
 use crate::units::{Cycles, FrameRate};
 
-/// What the search begins with: magnitudes that anybody would guess, so that no result leans on an
-/// earlier one.
+/// Start values of the search: round magnitudes, so that results do not depend on an earlier fit.
 const START: [(Parameter, f64); 11] = [
     (Parameter::SoftRing, 20.0),
     (Parameter::SoftWire, 20.0),
@@ -27,12 +26,12 @@ const START: [(Parameter, f64); 11] = [
     (Parameter::GeneratorCycles, 20.0),
 ];
 
-/// Clocks that a time-stamp counter may have.
+/// Valid clock rates of a time-stamp counter, in MHz.
 const CLOCKS_MHZ: std::ops::RangeInclusive<f64> = 100.0..=20_000.0;
 
-/// What it costs the lane to begin with another ring: some work, and cache lines that go to the
-/// guest's CPU and come back. Found by fits to all points of runs at 140 and at 1020 cycles of
-/// distance (360 and 1490 cycles); points of one distance cannot tell it from what a lookup costs.
+/// Lane cycles to start with another ring: some work, and cache lines that travel to the guest's
+/// CPU and back. From fits to all points of runs at a CPU distance of 140 and 1020 cycles (360 and
+/// 1490 cycles). Points of a single distance cannot separate it from the lookup cost.
 const BEGIN_CYCLES: f64 = 180.0;
 const BEGIN_ROUND_TRIPS: f64 = 1.28;
 
@@ -61,10 +60,10 @@ const HYPOTHESES: [Hypothesis; 14] = [
 ];
 
 impl Measured {
-    /// What the lab measured.
+    /// Reads the points of a lab run.
     ///
     /// # Errors
-    /// There are no points, their frames cannot be, or the profile is not well formed.
+    /// No points, invalid frame sizes, or an invalid profile.
     pub fn lab(results: &Results) -> Result<Self, ValidateError> {
         let mut machine = Machine { nic: Nic::named("ideal")?, host: Host::named("shunt")? };
         for (parameter, value) in START {
@@ -90,13 +89,14 @@ impl Measured {
             (Some(its), Some(all)) => are_near(its, all),
             _ => true,
         };
-        // Later results say what a delivered frame costs, and under overload that is another
-        // figure.
-        let is_usable = |point: &&report::Point| results.schema == 1 || point.load == Load::Closed;
+        // From schema 2 on, results give the cost of a delivered frame, which differs under
+        // overload.
+        let is_usable =
+            |point: &&report::Point| results.schema == 1 || point.load == GeneratorLoad::Closed;
         let mut points = Vec::new();
         for point in results.points.iter().filter(is_there).filter(is_usable) {
             let report::Point { pattern, path, vms, frame_bytes, mpps, pinned, .. } = point;
-            let frames = Frames::of(*frame_bytes).map_err(ValidateError::Frames)?;
+            let frames = FrameMix::of(*frame_bytes).map_err(ValidateError::Frames)?;
             for (figure, cpus) in [
                 (&mut machine.host.switch_cores, &pinned.switch),
                 (&mut machine.host.guest_cores, &pinned.guests),
@@ -124,7 +124,7 @@ impl Measured {
     }
 }
 
-/// How far apart the CPUs were at most points, in cycles.
+/// CPU distance of the majority of points, in cycles.
 fn distance(results: &Results) -> Option<f64> {
     let mut all: Vec<_> =
         results.points.iter().filter_map(|point| point.round_trip_cycles).collect();
@@ -133,8 +133,8 @@ fn distance(results: &Results) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// What frames cost the lane. It tells the mean over all frames that it took, those included that
-/// found no room, and the mean burst.
+/// Lane cost of frames. Results report the mean over all frames taken, dropped ones included, and
+/// the mean burst.
 fn switch(point: &report::Point, burst: f64) -> Option<SwitchObserved> {
     let report::Point { mpps, offered_mpps, returned_mpps, .. } = *point;
     let (mean, bursts) = (point.switch_cycles_per_frame?, point.burst_mean?);
@@ -142,7 +142,7 @@ fn switch(point: &report::Point, burst: f64) -> Option<SwitchObserved> {
         return None;
     }
     let taken = offered_mpps + mpps;
-    // The generator's bursts are whole ones; what is left are the guests'.
+    // The generator sends whole bursts; the rest are the guests'.
     let by_guests = taken / bursts - offered_mpps / burst;
     Some(SwitchObserved {
         cycles: Cycles(mean * taken / mpps),

@@ -1,7 +1,6 @@
-//! How well the model tells what was measured: fitted to the points of few guests, it predicts
-//! those of many.
+//! Validation: fits the model to points of few guests, then predicts those of many.
 //!
-//! Points are those that nfv-2017 published, or those of a run of the lab.
+//! Points come from nfv-2017's publication, or from a run of the lab.
 
 mod lab;
 mod published;
@@ -10,27 +9,27 @@ pub use published::testbed;
 use serde::Serialize;
 
 use crate::fit::{Estimate, Fit, FitError, Observation, Parameter, fit};
-use crate::frames::FramesError;
+use crate::frames::FrameMixError;
 use crate::limit::Limit;
 use crate::machine::{Machine, ProfileError};
 use crate::predict::{PathKind, Pattern, Scenario, predict};
 
-/// Beyond this a point counts as not explained, in percent.
+/// Error above which a point counts as unexplained, in percent.
 const UNEXPLAINED: f64 = 8.0;
 
-/// What may be the cause where the model is off.
+/// Possible cause of a deviation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Hypothesis {
     pattern: Pattern,
     path: PathKind,
-    /// 0: of all sizes.
+    /// 0 matches all sizes.
     frame_bytes: u32,
-    /// Where the model is too fast, or where it is too slow.
+    /// Direction of the deviation.
     off: Off,
     text: &'static str,
 }
 
-/// How a prediction is off.
+/// Direction of a prediction's error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Off {
     TooFast,
@@ -55,9 +54,9 @@ const fn hypothesis(
     Hypothesis { pattern, path, frame_bytes, off, text }
 }
 
-/// One point beside its prediction.
+/// One point with its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Compared {
+pub struct PointComparison {
     /// The pattern.
     pub pattern: Pattern,
     /// The path.
@@ -66,90 +65,90 @@ pub struct Compared {
     pub frame_bytes: u32,
     /// Guests.
     pub guests: u32,
-    /// What was measured, in million frames a second.
+    /// Measured rate, in million frames per second.
     pub measured_mpps: f64,
-    /// What the model says.
+    /// Predicted rate, in million frames per second.
     pub predicted_mpps: f64,
     /// `predicted / measured - 1`, in percent.
     pub error_pct: f64,
-    /// What binds it by the model.
+    /// Predicted bottleneck.
     pub binding_limit: Limit,
-    /// Whether the fit has seen it.
+    /// The point was part of the fit.
     pub fitted: bool,
-    /// What may be the cause where it is far off.
+    /// Possible cause of a large error.
     pub hypothesis: Option<&'static str>,
 }
 
-impl Compared {
-    /// Whether the model is so far off that it does not explain the point.
+impl PointComparison {
+    /// The error is too large to count as explained.
     pub fn is_unexplained(&self) -> bool {
         self.error_pct.abs() > UNEXPLAINED
     }
 }
 
-/// Errors of some points, in percent without sign.
+/// Absolute errors of a set of points, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Errors {
-    /// How many points.
+    /// Number of points.
     pub points: usize,
-    /// Their median.
+    /// Median.
     pub median_error_pct: f64,
-    /// The largest.
+    /// Maximum.
     pub worst_error_pct: f64,
 }
 
-/// What came out.
+/// Result of a validation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Validation {
-    /// Points that the fit had not seen; of all points where it has seen all.
+    /// Errors of points outside the fit; of all points if the fit used all.
     #[serde(flatten)]
     pub predicted: Errors,
-    /// Guests of the points that the fit has seen, at most.
+    /// Maximum number of guests in the fit's points.
     pub fit_guests: u32,
-    /// Guests of all points, at most.
+    /// Maximum number of guests of any point.
     pub guests_max: u32,
-    /// Points that were left out, for the CPUs were not as far apart as at most points.
+    /// Points left out because their CPU distance differs from the majority's.
     pub left_out: usize,
-    /// Points that it has seen.
+    /// Errors of points in the fit.
     pub fitted: Errors,
-    /// All points.
+    /// Errors of all points.
     pub all: Errors,
-    /// The points of `predicted`, by path.
+    /// Errors of `predicted`, by path.
     pub paths: Vec<(PathKind, Errors)>,
-    /// The parameters.
+    /// Fitted parameters.
     pub parameters: Vec<Estimate>,
-    /// Each point.
-    pub list: Vec<Compared>,
+    /// All points.
+    pub list: Vec<PointComparison>,
 }
 
-/// Why nothing could be validated.
+/// Reason why a validation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// No such part of the points.
+    /// Number of guests out of range.
     #[error(
         "--fit-guests {0}: the points are of 1 to {1} guests, and the fit takes those of at least 2"
     )]
     Guests(u32, u32),
-    /// A point that cannot be.
+    /// Invalid frame sizes of a point.
     #[error("a point of the results: {0}")]
-    Frames(FramesError),
-    /// Results of the lab without a clock.
+    Frames(FrameMixError),
+    /// Lab results without a valid clock rate.
     #[error(
         "machine.tsc_mhz of the results is missing, or not within 100 and 20000: cycles are counted by it"
     )]
     Clock,
-    /// Results of the lab without points.
+    /// Lab results without points.
     #[error("the results have no points: run shunt lab")]
     NoPoints,
-    /// The profiles of the paper's machine.
+    /// Invalid profiles of the paper's machine.
     #[error("the paper's machine cannot be read")]
     Profile(#[from] ProfileError),
-    /// The fit.
+    /// Failed fit.
     #[error("the fit failed")]
     Fit(#[from] FitError),
 }
 
-/// What the model is held against.
+/// Measured points to validate the model with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     machine: Machine,
@@ -167,7 +166,7 @@ struct Point {
 }
 
 impl Measured {
-    /// Fits the model to the points of at most `fit_guests` guests and predicts all.
+    /// Fits the model to the points of at most `fit_guests` guests and predicts all points.
     ///
     /// # Errors
     /// [`ValidateError`].
@@ -188,7 +187,7 @@ impl Measured {
         let list = list.collect::<Result<Vec<_>, _>>()?;
         let all = errors(list.iter());
         let fitted = errors(list.iter().filter(|one| one.fitted));
-        let is_asked = |one: &&Compared| fit_guests == guests_max || !one.fitted;
+        let is_asked = |one: &&PointComparison| fit_guests == guests_max || !one.fitted;
         let predicted = errors(list.iter().filter(is_asked));
         let of = |path| errors(list.iter().filter(is_asked).filter(|one| one.path == path));
         let paths = [PathKind::Vf, PathKind::Vhost, PathKind::Virtio].map(|path| (path, of(path)));
@@ -211,7 +210,7 @@ impl Measured {
         machine: &Machine,
         point: &Point,
         fit_guests: u32,
-    ) -> Result<Compared, ValidateError> {
+    ) -> Result<PointComparison, ValidateError> {
         let Observation { scenario, rate, .. } = &point.observation;
         let said = predict(machine, scenario).map_err(FitError::from)?;
         let error_pct = (said.rate / *rate - 1.0) * 100.0;
@@ -219,7 +218,7 @@ impl Measured {
         let frame_bytes = point.frame_bytes;
         let is_of = |of: &&Hypothesis| of.is_of(scenario, frame_bytes, error_pct);
         let hypothesis = self.hypotheses.iter().find(is_of);
-        Ok(Compared {
+        Ok(PointComparison {
             pattern,
             path,
             frame_bytes,
@@ -234,7 +233,7 @@ impl Measured {
     }
 }
 
-fn errors<'a>(of: impl Iterator<Item = &'a Compared>) -> Errors {
+fn errors<'a>(of: impl Iterator<Item = &'a PointComparison>) -> Errors {
     let mut all: Vec<f64> = of.map(|one| one.error_pct.abs()).collect();
     all.sort_by(f64::total_cmp);
     let middle = all.len() / 2;
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
     use crate::machine::{Host, Nic};
 
-    /// A run of `shunt lab` while nothing else ran.
+    /// A run of `shunt lab` on an otherwise idle machine.
     const LAB: &str = include_str!("../../measured/shunt-lab.json");
 
     fn measured() -> [(Measured, Machine); 2] {
@@ -268,7 +267,7 @@ mod tests {
         ]
     }
 
-    /// What the profiles say is what the fit says, so that nobody has to believe either.
+    /// The committed profiles match the result of the fit.
     #[test]
     fn the_profiles_hold_what_the_fit_to_all_points_finds() {
         for (measured, mut machine) in measured() {
@@ -292,7 +291,7 @@ mod tests {
     }
 
     fn has_a_hypothesis_for_all(validation: &Validation) {
-        let silent = |one: &&Compared| one.is_unexplained() && one.hypothesis.is_none();
+        let silent = |one: &&PointComparison| one.is_unexplained() && one.hypothesis.is_none();
         assert_eq!(validation.list.iter().find(silent), None);
     }
 
@@ -319,8 +318,8 @@ mod tests {
         has_a_hypothesis_for_all(&validation);
     }
 
-    /// The CPUs of a virtual machine are moved about: what was measured while they were elsewhere
-    /// is not compared.
+    /// A hypervisor may move virtual CPUs; points measured at another CPU distance are not
+    /// compared.
     #[test]
     fn points_of_another_distance_are_left_out() {
         let mut results = ::report::json::read(LAB).unwrap();

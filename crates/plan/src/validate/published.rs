@@ -1,25 +1,24 @@
 //! The 180 points of nfv-2017 on paths `vf` and `vhost`, of 1 to 8 guests.
 //!
-//! `virtio` is left out, for the paper's polling guests got next to nothing through it (0.01 Mpps),
-//! which no cost explains.
+//! `virtio` is left out: the paper's polling guests reached only 0.01 Mpps through it, which no
+//! cost explains.
 
 use report::published;
 
 use super::{Hypothesis, Measured, Off, Point, hypothesis};
 use crate::fit::{Observation, Parameter};
-use crate::frames::Frames;
+use crate::frames::FrameMix;
 use crate::machine::{Host, Machine, Nic, ProfileError};
 use crate::predict::{PathKind, Pattern, Scenario};
 use crate::units::FrameRate;
 
-/// Where figures that come of this fit are from.
+/// Source of figures from this fit.
 const SOURCE: &str = "fitted to nfv-2017's 180 points: shunt plan validate";
 
 const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 const GUESTS_MAX: u32 = 8;
 
-/// What the search begins with: magnitudes that anybody would guess, so that no result leans on an
-/// earlier one.
+/// Start values of the search: round magnitudes, so that results do not depend on an earlier fit.
 const START: [(Parameter, f64); 11] = [
     (Parameter::LinkShare, 0.8),
     (Parameter::WireMpps, 30.0),
@@ -85,19 +84,19 @@ const HYPOTHESES: [Hypothesis; 9] = [
     hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, Off::TooFast, NEIGHBOURS),
 ];
 
-/// The paper's machine.
+/// Machine of the paper.
 ///
 /// # Errors
-/// Its profiles are not well formed.
+/// Its profiles are invalid.
 pub fn testbed() -> Result<Machine, ProfileError> {
     Ok(Machine { nic: Nic::named("xl710")?, host: Host::named("nfv-2017")? })
 }
 
 impl Measured {
-    /// What nfv-2017 published.
+    /// Points of nfv-2017.
     ///
     /// # Errors
-    /// Its machine's profiles are not well formed.
+    /// The profiles of its machine are invalid.
     pub fn published() -> Result<Self, ProfileError> {
         let mut machine = testbed()?;
         for (parameter, value) in START {
@@ -121,7 +120,7 @@ fn points() -> Vec<Point> {
             for frame_bytes in FRAMES {
                 for guests in 1..=GUESTS_MAX {
                     let measured = published::forwarding(pattern, path, frame_bytes, guests);
-                    let (Some(measured), Ok(frames)) = (measured, Frames::of(frame_bytes)) else {
+                    let (Some(measured), Ok(frames)) = (measured, FrameMix::of(frame_bytes)) else {
                         continue;
                     };
                     let scenario = Scenario { pattern, path, frames, guests, cores_each: 1.0 };

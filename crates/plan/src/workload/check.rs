@@ -1,93 +1,93 @@
-//! What a workload must be.
+//! Checks of a workload file.
 
 use std::collections::BTreeSet;
 
 use super::{Adapter, File, Flow, FlowEntry, Service, ServiceEntry, WIRE, Workload};
-use crate::frames::{Frames, FramesError};
+use crate::frames::{FrameMix, FrameMixError};
 use crate::load::Guests;
 use crate::predict::PathKind;
+use crate::range::{CORES, CYCLES, MPPS, ValueError, check_range};
 use crate::units::FrameRate;
-use crate::within::{CORES, CYCLES, MPPS, ValueError, within};
 
 const SERVICES_MAX: usize = 64;
 const ADAPTERS_MAX: usize = 4;
 const FLOWS_MAX: usize = 256;
 const GUESTS_MAX: u32 = 4096;
 
-/// What is wrong with a workload.
+/// Mistake in a workload file.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
-    /// The text is not of the form.
+    /// Syntax error, or a wrong field.
     #[error("{0}")]
     Form(String),
-    /// Nothing in it.
+    /// No service, or no flow.
     #[error("it has no [[{0}]]: a workload has services, and flows through them")]
     Empty(&'static str),
-    /// Too much in it.
+    /// Too many entries.
     #[error("it has {count} of {what}: at most {max} are possible")]
     Many {
-        /// What.
+        /// Kind of entry.
         what: String,
-        /// How many.
+        /// Number of entries.
         count: usize,
-        /// How many there may be.
+        /// Maximum.
         max: usize,
     },
-    /// A name twice.
+    /// Duplicate name.
     #[error("two {0} are called {1:?}: names are unique")]
     Twice(&'static str, String),
-    /// A name that none can have.
+    /// Invalid name.
     #[error(
         "a {0} is called {1:?}: 1 to 32 letters, digits and hyphens are possible, but not \"wire\""
     )]
     Name(&'static str, String),
-    /// A figure that cannot be.
+    /// Value out of range.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// Frames that are none.
+    /// Invalid frame sizes.
     #[error("{of}: {why}")]
     Frames {
-        /// Whose.
+        /// The workload or flow.
         of: String,
-        /// Why not.
-        why: FramesError,
+        /// Cause.
+        why: FrameMixError,
     },
-    /// No sizes.
+    /// Missing frame sizes.
     #[error(
         "flow {0:?} has no frames, and neither has the workload: give frames = \"imix\" or a size"
     )]
     Sizes(String),
-    /// A flow through nothing.
+    /// Flow without a service, or with one end only.
     #[error(
         "flow {0:?} goes through {1}: it begins and ends at a service or the wire, and at least one of its ends is a service"
     )]
     Short(String, String),
-    /// A flow through something that is not there.
+    /// Unknown service.
     #[error("flow {flow:?} goes through {service:?}, which is no service: there are {known}")]
     Unknown {
-        /// The flow.
+        /// Name of the flow.
         flow: String,
-        /// What it names.
+        /// Given name.
         service: String,
-        /// What there is.
+        /// Known services.
         known: String,
     },
-    /// A flow by the wire in its middle.
+    /// Wire in the middle of a flow.
     #[error(
         "flow {0:?} has the wire between services: what leaves the host and comes back is two flows"
     )]
     Wire(String),
-    /// A flow through the same thing twice.
+    /// Service that occurs twice in a flow.
     #[error(
         "flow {flow:?} comes to {service:?} twice: a chain has no cycles; what comes back is another flow"
     )]
     Cycle {
-        /// The flow.
+        /// Name of the flow.
         flow: String,
-        /// What it comes to again.
+        /// Name of the service.
         service: String,
     },
-    /// Some flows with rates and some without.
+    /// Rates for some flows only.
     #[error("flow {0:?} has no mpps, and others have: give it to all, or to none")]
     Rates(String),
 }
@@ -132,7 +132,7 @@ fn few(what: &str, count: usize, max: usize) -> Result<(), WorkloadError> {
     }
 }
 
-/// Whether something may be called so: 1 to 32 letters, digits and hyphens.
+/// Valid name: 1 to 32 letters, digits and hyphens.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = name.chars().all(|char| char.is_ascii_alphanumeric() || char == '-');
     is_plain && (1..=32).contains(&name.len())
@@ -155,16 +155,16 @@ fn unique<'a>(
     Ok(())
 }
 
-fn frames(of: &str, text: &str) -> Result<Frames, WorkloadError> {
+fn frames(of: &str, text: &str) -> Result<FrameMix, WorkloadError> {
     text.parse().map_err(|why| WorkloadError::Frames { of: of.to_owned(), why })
 }
 
-/// Adds a service and its adapters; says by which frames come and by which they leave.
+/// Adds a service and its adapters; returns the first and last adapter.
 fn service(entry: &ServiceEntry, to: &mut Workload) -> Result<(usize, usize), WorkloadError> {
     let of = format!("service {:?}", entry.name);
-    within(&of, "guests", entry.guests, 1.0..=f64::from(GUESTS_MAX))?;
-    within(&of, "cores", entry.cores, CORES)?;
-    entry.cycles.map(|cycles| within(&of, "cycles", cycles, CYCLES)).transpose()?;
+    check_range(&of, "guests", entry.guests, 1.0..=f64::from(GUESTS_MAX))?;
+    check_range(&of, "cores", entry.cores, CORES)?;
+    entry.cycles.map(|cycles| check_range(&of, "cycles", cycles, CYCLES)).transpose()?;
     let path = |path: &String| {
         let wrong = |_| {
             let (of, value) = (of.clone(), format!("{path:?}"));
@@ -192,7 +192,7 @@ fn flow(
     entry: &FlowEntry,
     workload: &Workload,
     ends: &[(usize, usize)],
-    of_all: Option<&Frames>,
+    of_all: Option<&FrameMix>,
 ) -> Result<Flow, WorkloadError> {
     let name = entry.name.clone();
     let frames = match (&entry.frames, of_all) {
@@ -202,7 +202,7 @@ fn flow(
     };
     let rate = match entry.mpps {
         Some(mpps) => {
-            within(&format!("flow {name:?}"), "mpps", mpps, MPPS)?;
+            check_range(&format!("flow {name:?}"), "mpps", mpps, MPPS)?;
             FrameRate::mpps(mpps)
         }
         None if workload.has_rates => return Err(WorkloadError::Rates(name)),
@@ -217,7 +217,7 @@ fn flow(
     Ok(Flow { name, rate, frames, hops })
 }
 
-/// What a flow goes through, as numbers of services; none is the wire.
+/// Services of a flow, as indices; `None` is the wire.
 fn places(entry: &FlowEntry, workload: &Workload) -> Result<Vec<Option<usize>>, WorkloadError> {
     let FlowEntry { name, through, .. } = entry;
     few(&format!("places of flow {name:?}"), through.len(), SERVICES_MAX)?;

@@ -1,4 +1,4 @@
-//! What is taken for a workload, and what is said of others.
+//! Parsing of workloads, and error texts.
 
 use proptest::prelude::*;
 
@@ -80,7 +80,7 @@ fn each_fault_is_said_with_its_place() {
     assert!(error.contains("no [[service]]"), "{error}");
 }
 
-/// Text with some of its letters changed.
+/// Text with some characters replaced.
 pub(crate) fn mutilated(text: &'static str) -> impl Strategy<Value = String> {
     let letter = proptest::sample::select(&b"0123456789.-e\"[]= \nanifwx"[..]);
     let changes = proptest::collection::vec((0..text.len(), letter), 0..4);

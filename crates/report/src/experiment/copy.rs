@@ -1,20 +1,20 @@
-//! A file that guests copy from a server.
+//! Sweep of file copies from a server.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Sweep, check_numbers, check_times};
 
-/// Most MiB that a file can have; the server keeps it in memory.
+/// Maximum file size in MiB; the server keeps the file in memory.
 const FILE_MIB_MAX: u32 = 4096;
 
-/// A file of each of these sizes, copied in every setup.
+/// File copies in every setup, for each of these sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CopySweep {
-    /// MiB of the file, which is kept in memory: 1 to 4096.
+    /// MiB of the file: 1 to 4096.
     pub file_mib: Vec<u32>,
-    /// Measurements of each setup, the paths in the order A B B A; medians count.
+    /// Measurements of each setup, with the paths in the order A B B A; results are medians.
     pub rounds: usize,
 }
 

@@ -1,30 +1,29 @@
-//! Frames that guests send on.
+//! Sweep of forwarded frames.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Sweep, check_list, check_numbers, check_times};
-use crate::{Load, PathKind, Pattern, RingKind};
+use crate::{GeneratorLoad, PathKind, Pattern, RingKind};
 
-/// Forwarding at every combination of these: pattern, guests and frame size are a place; at each
-/// place the paths are measured one after the other and then back (A B B A), so that drift meets
-/// all of them alike.
+/// Forwarding at every combination of pattern, guests and frame size. Each combination measures its
+/// paths in order and then in reverse (A B B A), so that drift affects all alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForwardSweep {
     /// Traffic patterns.
     pub patterns: Vec<Pattern>,
-    /// Paths in turn.
+    /// Paths, in the order of measurement.
     pub paths: Vec<PathKind>,
-    /// Guests: 1 to 8. A chain (east-west) begins with two; one guest is left out there.
+    /// Guests: 1 to 8. A chain (east-west) needs two and skips one guest.
     pub guests: Vec<usize>,
     /// Frame sizes with FCS, bytes: 64 to 1518.
     pub frame_bytes: Vec<u32>,
     /// Load of the generator.
-    pub load: Load,
+    pub load: GeneratorLoad,
     /// Rings of the guests.
     pub ring: RingKind,
-    /// Times there and back at each place.
+    /// Measurements in each direction, for each combination.
     pub rounds: usize,
     /// Seconds before each measurement.
     pub warmup_s: f64,

@@ -1,11 +1,11 @@
-//! Experiments as files: facts for the reader, and tables of what is to be measured.
+//! Experiment files: information for the reader, and tables of measurements.
 //!
-//! A table is a sweep: every combination of its lists is measured. Its kind is a kind of load, with
-//! a Rust file here for what can be asked of it, and one in the crate `lab` that measures it. The
-//! files in `lab/experiments` are part of the program.
+//! A table is a sweep: every combination of its lists is measured. Its kind is a kind of load. A
+//! Rust file here has the settings of the kind, and one in the crate `lab` measures it. The files
+//! in `lab/experiments` are part of the program.
 //!
-//! [`Change`]s replace settings of all tables that have them, before anything is checked, so an
-//! [`Experiment`] is all that decides what is measured.
+//! A [`SettingOverride`] replaces a setting in all tables that have it, before any check, so an
+//! [`Experiment`] fully determines the measurements.
 
 use std::fmt::Display;
 
@@ -27,7 +27,7 @@ pub use self::forward::ForwardSweep;
 pub use self::receive::ReceiveSweep;
 pub use self::transfer::TransferSweep;
 
-/// Experiments that are part of the program: name, and text of the file.
+/// Built-in experiments: name, and text of the file.
 pub const SHIPPED: [(&str, &str); 7] = [
     ("quick", include_str!("../../../../lab/experiments/quick.toml")),
     ("nfv", include_str!("../../../../lab/experiments/nfv.toml")),
@@ -38,7 +38,7 @@ pub const SHIPPED: [(&str, &str); 7] = [
     ("vpf", include_str!("../../../../lab/experiments/vpf.toml")),
 ];
 
-/// Settings for which a paper published a figure: with another value it stands beside nothing.
+/// Settings on which published values depend; with other values they are not compared.
 const PUBLISHED_FOR: [&str; 3] = ["patterns", "guests", "frame_bytes"];
 
 /// Kinds of tables.
@@ -50,42 +50,42 @@ const SWEEPS: [&str; 4] = ["forward", "transfer", "receive", "copy"];
 pub struct Experiment {
     /// Name: letters, digits and `-`.
     pub name: String,
-    /// What is measured, in a few words.
+    /// Short description of the measurement.
     pub title: String,
-    /// The paper whose experiment it repeats.
+    /// Paper with the original experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<String>,
     /// The question that it answers.
     pub question: String,
-    /// Why figures here are not the paper's, a sentence or two each.
+    /// Reasons why values here differ from the paper's, a sentence or two each.
     #[serde(default)]
     pub differs: Vec<String>,
-    /// Frames that guests send on.
+    /// Sweeps of forwarded frames.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forward: Vec<ForwardSweep>,
-    /// TCP and UDP between guests' kernels.
+    /// Sweeps of TCP and UDP between guests' kernels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfer: Vec<TransferSweep>,
-    /// Frames that guests only receive.
+    /// Sweeps of frames that guests only receive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receive: Vec<ReceiveSweep>,
-    /// A file that guests copy from a server.
+    /// Sweeps of file copies from a server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copy: Vec<CopySweep>,
 }
 
-/// A table of an experiment's file.
+/// A table of an experiment file.
 trait Sweep {
     /// Checks its values.
     ///
     /// # Errors
-    /// One sentence that names the setting, the value and what is allowed.
+    /// One sentence with the setting, the value and the allowed range.
     fn check(&self) -> Result<(), String>;
 }
 
-/// A setting that tables are to have instead of their own.
+/// A setting that replaces the value in all tables.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct SettingOverride {
     /// Name of the setting, as in the file.
     pub key: &'static str,
     /// Its new value.
@@ -93,18 +93,17 @@ pub struct Change {
 }
 
 impl Experiment {
-    /// Text of the shipped experiment of this name.
+    /// Text of the built-in experiment of this name.
     pub fn shipped(name: &str) -> Option<&'static str> {
         SHIPPED.iter().find(|(shipped, _)| *shipped == name).map(|(_, text)| *text)
     }
 
-    /// Reads a file, with `changes`.
+    /// Parses a file, and applies `changes`.
     ///
     /// # Errors
-    /// What is wrong with the text, or a change that no table of the experiment can have; with the
-    /// place in the file where one is known.
-    pub fn parse(text: &str, changes: &[Change]) -> Result<Experiment, String> {
-        // From the text itself, so that errors tell the line.
+    /// A mistake in the text, or a setting that no table has, with the line if known.
+    pub fn parse(text: &str, changes: &[SettingOverride]) -> Result<Experiment, String> {
+        // Parses the original text, so that errors have line numbers.
         let experiment: Experiment = toml::from_str(text).map_err(|error| mistake(&error))?;
         if changes.is_empty() {
             return experiment.checked();
@@ -127,7 +126,7 @@ impl Experiment {
             }
         }
         let mut experiment: Experiment = whole.try_into().map_err(|error| error.to_string())?;
-        // Tables that differed in a changed setting alone are one now.
+        // Merges tables that differed only in an overridden setting.
         experiment.receive.dedup_by(|next, kept| {
             let of = |sweep: &ReceiveSweep| ReceiveSweep { published: None, ..sweep.clone() };
             let is_same = of(next) == of(kept);
@@ -154,7 +153,7 @@ impl Experiment {
         self
     }
 
-    /// Its tables, in the order of measurement, each with the name of its kind.
+    /// Tables in the order of measurement, each with the name of its kind.
     fn sweeps(&self) -> impl Iterator<Item = (&'static str, &dyn Sweep)> {
         fn of<'a, S: Sweep>(
             kind: &'static str,
@@ -186,7 +185,7 @@ impl Experiment {
     }
 }
 
-/// The parser's message with its line, and for an unknown name the nearest known one.
+/// The parser's message with its line, and a suggestion for an unknown name.
 fn mistake(error: &toml::de::Error) -> String {
     let names: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
     let meant = names
@@ -201,14 +200,14 @@ pub fn schema() -> String {
     serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n"
 }
 
-/// Tables of a file that are sweeps.
+/// Sweep tables of a file.
 fn sweeps(whole: &mut Table) -> impl Iterator<Item = &mut Table> {
     let tables = whole.iter_mut().filter(|(key, _)| SWEEPS.contains(&key.as_str()));
     let tables = tables.filter_map(|(_, value)| value.as_array_mut()).flatten();
     tables.filter_map(Value::as_table_mut)
 }
 
-/// Checks that a list has something in it, and nothing twice.
+/// Checks that a list is not empty and has no duplicates.
 fn check_list<T: PartialEq + Display>(key: &str, list: &[T]) -> Result<(), String> {
     if list.is_empty() {
         return Err(format!("{key}: at least one is needed"));
@@ -217,7 +216,7 @@ fn check_list<T: PartialEq + Display>(key: &str, list: &[T]) -> Result<(), Strin
     twice.map_or(Ok(()), |at| Err(format!("{key} {}: given twice", list[at])))
 }
 
-/// The same, and that every number is in a range.
+/// Checks the list, and the range of every number.
 fn check_numbers<T: PartialOrd + Display>(
     key: &str,
     list: &[T],
@@ -230,7 +229,7 @@ fn check_numbers<T: PartialOrd + Display>(
     }
 }
 
-/// Checks published figures.
+/// Checks published values.
 fn check_published(figures: impl IntoIterator<Item = f64>) -> Result<(), String> {
     match figures.into_iter().find(|figure| !(figure.is_finite() && *figure > 0.0)) {
         Some(figure) => Err(format!("published {figure}: it must be finite and above 0")),
@@ -238,7 +237,7 @@ fn check_published(figures: impl IntoIterator<Item = f64>) -> Result<(), String>
     }
 }
 
-/// Checks the times and rounds that all sweeps have.
+/// Checks the times and rounds common to all sweeps.
 fn check_times(rounds: usize, times: &[(&str, f64)]) -> Result<(), String> {
     check_numbers("rounds", &[rounds], [1, 100])?;
     times.iter().try_for_each(|(key, seconds)| check_numbers(key, &[*seconds], [0.1, 3600.0]))

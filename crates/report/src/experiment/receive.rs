@@ -1,12 +1,12 @@
-//! Frames that guests only receive.
+//! Sweep of received frames.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Sweep, check_numbers, check_published, check_times};
-use crate::receive::Published;
+use crate::receive::PublishedThroughput;
 
-/// Each of these frame sizes, received on both paths.
+/// Frames received on both paths, for each of these sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveSweep {
@@ -14,15 +14,15 @@ pub struct ReceiveSweep {
     pub guests: Vec<usize>,
     /// Frame sizes with FCS, bytes: 64 to 1518.
     pub frame_bytes: Vec<u32>,
-    /// Measurements of each, both paths in turn; medians count.
+    /// Measurements of each, the paths alternating; results are medians.
     pub rounds: usize,
     /// Seconds before each measurement.
     pub warmup_s: f64,
     /// Seconds of each measurement.
     pub seconds: f64,
-    /// Published figures of the paper.
+    /// Published values of the paper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub published: Option<Published>,
+    pub published: Option<PublishedThroughput>,
 }
 
 impl Sweep for ReceiveSweep {

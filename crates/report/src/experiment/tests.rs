@@ -1,4 +1,4 @@
-//! Files: those that are shipped, and what is wrong with others.
+//! Built-in experiment files, and errors in files.
 
 use super::*;
 use crate::PathKind;
@@ -7,8 +7,8 @@ fn shipped(name: &str) -> Experiment {
     Experiment::parse(Experiment::shipped(name).expect("it is shipped"), &[]).expect("it is right")
 }
 
-fn change(key: &'static str, value: impl Into<Value>) -> Change {
-    Change { key, value: value.into() }
+fn change(key: &'static str, value: impl Into<Value>) -> SettingOverride {
+    SettingOverride { key, value: value.into() }
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn every_shipped_file_has_its_name_and_its_paper() {
         let experiment = Experiment::parse(text, &[]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(experiment.name, name);
         assert!(experiment.paper.is_some(), "{name}");
-        // What a results.json holds is the same experiment.
+        // `results.json` has the same experiment.
         let again = Experiment::parse(&toml::to_string(&experiment).unwrap(), &[]).unwrap();
         assert_eq!(again, experiment);
     }
@@ -50,7 +50,7 @@ fn published_values_are_in_the_published_tables() {
     let is_published = |value: f64| {
         let number =
             |field: &&str| field.trim().trim_start_matches("close to ").parse::<f64>().ok();
-        // Megabits are told in gigabits.
+        // Reports print Mbit/s as Gbit/s.
         let same = |field: f64| field == value || (field / 1e3 - value).abs() < 1e-9;
         fields.iter().filter_map(number).any(same)
     };
@@ -84,7 +84,7 @@ fn changes_reach_every_table_and_nothing_else() {
 #[test]
 fn what_was_published_stands_beside_its_own_setting_only() {
     let text = Experiment::shipped("vmdq").unwrap();
-    let published = |changes: &[Change]| {
+    let published = |changes: &[SettingOverride]| {
         let experiment = Experiment::parse(text, changes).unwrap();
         experiment.receive.iter().map(|sweep| sweep.published.is_some()).collect::<Vec<_>>()
     };

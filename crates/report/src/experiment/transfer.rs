@@ -1,4 +1,4 @@
-//! TCP and UDP between guests' kernels.
+//! Sweep of TCP and UDP between guests' kernels.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Sweep, check_list, check_numbers, check_published, check_times};
-use crate::{PathKind, Pattern, Workload};
+use crate::{PathKind, Pattern, SocketWorkload};
 
-/// Traffic over guests' sockets at every combination of these, on all paths in turn.
+/// Socket traffic at every combination of these settings, the paths alternating.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransferSweep {
     /// Kind of traffic.
-    pub workload: Workload,
+    pub workload: SocketWorkload,
     /// Far end: north-south, the external machine; east-west, a second guest.
     pub patterns: Vec<Pattern>,
-    /// Paths in turn.
+    /// Paths, in the order of measurement.
     pub paths: Vec<PathKind>,
     /// Connections, or sockets: 1 to 64.
     pub streams: Vec<u32>,
     /// Bytes of a write, or of a datagram.
     pub send_bytes: Vec<u32>,
-    /// KiB of socket buffers; 0: as the kernel gives.
+    /// KiB of socket buffers; 0: the kernel's default.
     pub buffer_kib: Vec<u32>,
-    /// Measurements of each, paths in turn; medians count.
+    /// Measurements of each, the paths alternating; results are medians.
     pub rounds: usize,
     /// Seconds of each measurement, without warm-up and cool-down.
     pub seconds: f64,
-    /// Published figures of the paper, by path: Gbit/s, or of requests the 99th percentile in us.
+    /// Published values of the paper, by path: Gbit/s, or for requests the 99th percentile in us.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<PathKind, f64>,
 }
@@ -38,7 +38,7 @@ impl Sweep for TransferSweep {
         check_list("patterns", &self.patterns)?;
         check_list("paths", &self.paths)?;
         check_numbers("streams", &self.streams, [1, 64])?;
-        let most = if self.workload == Workload::TcpStream { 1 << 20 } else { 1472 };
+        let most = if self.workload == SocketWorkload::TcpStream { 1 << 20 } else { 1472 };
         check_numbers("send_bytes", &self.send_bytes, [16, most])?;
         check_numbers("buffer_kib", &self.buffer_kib, [0, 64 << 10])?;
         check_published(self.published.values().copied())?;

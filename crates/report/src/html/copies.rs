@@ -1,15 +1,16 @@
-//! File copies on the page: charts of the guests' CPU and the lane's work, tables, and ours beside
-//! the paper's in words.
+//! File copies on the page: charts of the guests' CPU and the lane's work, tables, and the
+//! comparison with the paper.
 
 use super::super::columns::html;
-use super::super::copy::{CopyGuest, by_size, sentences};
+use super::super::copy::{CopyGuest, by_size};
 use super::super::copy_table::{HOST_COLUMNS, guest_columns, guest_rows};
+use super::super::copy_verdict::sentences;
 use super::super::results::FileCopy;
-use super::super::svg::bars::Row;
+use super::super::svg::bars::BarRow;
 use super::super::svg::escape;
 use super::transfers::{ONE_LAYER, chart};
 
-/// The sentences, and a section for each size of the file; empty without copies.
+/// Sentences, and a section for each file size; empty without copies.
 pub(super) fn all(copies: &[FileCopy]) -> String {
     let paragraph = |sentence| format!("<p class=\"verdict\">{}</p>\n", escape(sentence));
     let words: String = sentences(copies).iter().map(|it| paragraph(it)).collect();
@@ -36,7 +37,7 @@ fn section(copies: &[FileCopy]) -> String {
 }
 
 fn guests(copies: &[FileCopy]) -> Option<String> {
-    let row = |copy: &FileCopy, guest: &CopyGuest| Row {
+    let row = |copy: &FileCopy, guest: &CopyGuest| BarRow {
         label: guest.path.to_string(),
         group: copy.what(),
         parts: vec![guest.cpu_s_per_gib[1]],
@@ -47,7 +48,7 @@ fn guests(copies: &[FileCopy]) -> Option<String> {
 }
 
 fn lane(copies: &[FileCopy]) -> Option<String> {
-    let row = |copy: &FileCopy| Row {
+    let row = |copy: &FileCopy| BarRow {
         label: copy.paths(),
         group: copy.what(),
         parts: vec![copy.host.lane_cycles_per_kib[1]],

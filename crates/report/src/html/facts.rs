@@ -1,4 +1,4 @@
-//! How it was measured, and on what.
+//! Method of measurement, and facts of the machine.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::super::results::{Pinned, Results};
 use super::super::svg::escape;
-use super::super::view::View;
+use super::super::view::TrafficView;
 use super::tables;
 
-/// What every figure means; the same words as in the model's documentation.
+/// Definition of every value, in the words of the model's documentation.
 const MEANINGS: [(&str, &str); 6] = [
     (
         "Mpps, Gbps",
@@ -40,7 +40,7 @@ const MEANINGS: [(&str, &str); 6] = [
     ("Lost frames", "Frames sent in the measured time that never came back."),
 ];
 
-/// The same of what went over guests' sockets.
+/// Definitions for socket traffic.
 const TRANSFERS: [(&str, &str); 4] = [
     (
         "Sockets",
@@ -66,7 +66,7 @@ const TRANSFERS: [(&str, &str); 4] = [
     ),
 ];
 
-/// The same of file copies.
+/// Definitions for file copies.
 const COPIES: [(&str, &str); 3] = [
     (
         "File copies",
@@ -89,7 +89,7 @@ const COPIES: [(&str, &str); 3] = [
     ),
 ];
 
-/// The method, the generator's tables, and the command that repeats it all.
+/// Method, the generator's tables, and the command that repeats the run.
 pub(super) fn measured(results: &Results) -> String {
     let about_points = MEANINGS.iter().filter(|_| !results.points.is_empty());
     let about_transfers = TRANSFERS.iter().filter(|_| !results.transfers.is_empty());
@@ -99,7 +99,8 @@ pub(super) fn measured(results: &Results) -> String {
         .chain(about_copies)
         .map(|(word, text)| format!("<dt>{word}</dt><dd>{}</dd>\n", escape(text)))
         .collect();
-    let generator: String = View::each(&results.points).iter().map(tables::generator).collect();
+    let generator: String =
+        TrafficView::each(&results.points).iter().map(tables::generator).collect();
     let heading = "<h3>The generator: what it could do, did, and got back</h3>\n";
     let heading = if generator.is_empty() { "" } else { heading };
     format!(
@@ -110,7 +111,7 @@ pub(super) fn measured(results: &Results) -> String {
     )
 }
 
-/// Where threads ran, if any point says so.
+/// CPUs of the threads, if any point has them.
 fn pinning(results: &Results) -> String {
     let cpus = |cpus: &[usize]| match cpus {
         [] => "not pinned".to_owned(),
@@ -152,7 +153,7 @@ pub(super) fn machine(results: &Results) -> String {
     format!("<section>\n<h2>Machine</h2>\n<dl class=\"facts\">\n{items}</dl>\n</section>\n")
 }
 
-/// Names and values of all leaves; what is unknown (`null`) is left out.
+/// Names and values of all leaves; unknown ones (`null`) are left out.
 fn flatten(name: &str, value: &Value, facts: &mut Vec<(String, String)>) {
     match value {
         Value::Null => {}

@@ -1,22 +1,21 @@
-//! The report as one page: no scripts, nothing loaded from elsewhere, light and dark, fit for
-//! print.
+//! The report as one page: no scripts, no external resources, light and dark theme, printable.
 //!
 //! Model: the page is XHTML-like text (every element is closed), made by functions that each return
-//! a whole element. All text that comes from outside goes through [`escape`].
+//! a whole element. All external text goes through [`escape`].
 
-use super::by_band::{self, Place};
-use super::figure::{count, percent, rate, three, whole};
+use super::by_band::{self, ConfigBands};
+use super::format::{bounded, count, percent, three, whole};
 use super::receive::Receive;
 use super::results::{Pattern, Point, Results};
 use super::svg::escape;
 use super::verdict;
-use super::view::{TrafficKind, View};
+use super::view::{TrafficKind, TrafficView};
 use crate::statistics::bands::Band;
 
-mod beside;
 mod copies;
 mod facts;
 mod plots;
+mod scaling;
 mod tables;
 mod transfers;
 
@@ -26,7 +25,7 @@ const STYLE: &str = include_str!("style.css");
 pub fn page(results: &Results) -> String {
     let host = results.machine.get("hostname").and_then(serde_json::Value::as_str);
     let host = host.map_or(String::new(), |host| format!(" on {}", escape(host)));
-    let views = View::each(&results.points);
+    let views = TrafficView::each(&results.points);
     let patterns: String = views.iter().map(pattern).collect();
     let experiment = results.experiment.as_ref();
     let title = experiment.map_or("shunt lab", |experiment| &experiment.title);
@@ -44,7 +43,7 @@ pub fn page(results: &Results) -> String {
         question = escape_paragraph(experiment.map_or("", |experiment| &experiment.question)),
         points = count(points, "point"),
         answers = answers(results),
-        published = beside::section(results),
+        published = scaling::section(results),
         receives = receives(&results.receives),
         bands = bands(&results.points),
         transfers = transfers::all(&results.transfers),
@@ -56,7 +55,7 @@ pub fn page(results: &Results) -> String {
     )
 }
 
-/// The sentences that sum the run up.
+/// Sentences that summarize the run.
 fn verdicts(results: &Results) -> String {
     let sentences = verdict::all(&results.points);
     if sentences.is_empty() && results.has_others() {
@@ -82,7 +81,7 @@ fn notes(results: &Results) -> String {
     format!("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n{items}</ul>\n</section>\n")
 }
 
-/// What a reader came for: the path to take for each kind of traffic.
+/// The answer for the reader: the best path for each kind of traffic.
 fn answers(results: &Results) -> String {
     let answers = verdict::answers(&results.points);
     if answers.is_empty() {
@@ -107,15 +106,15 @@ fn escape_paragraph(text: &str) -> String {
     }
 }
 
-/// Cycles by the distance of the CPUs, of places that were measured often.
+/// Cycles by CPU distance, for repeatedly measured configurations.
 fn bands(points: &[Point]) -> String {
-    let places = by_band::places(points);
+    let places = by_band::by_config(points);
     if places.is_empty() {
         return String::new();
     }
     let heads: String = Band::ALL.map(|band| format!("<th scope=\"col\">{band}</th>")).concat();
-    let row = |place: &Place| {
-        let Place { kind, path, frame_bytes, vms, bands } = place;
+    let row = |place: &ConfigBands| {
+        let ConfigBands { kind, path, frame_bytes, vms, bands } = place;
         let cells: String =
             bands.iter().map(|band| format!("<td>{}</td>", by_band::cell(band))).collect();
         let words =
@@ -127,13 +126,13 @@ fn bands(points: &[Point]) -> String {
         "<section class=\"pattern\">\n<h2>By distance of the CPUs</h2>\n<p class=\"sub\">Median \
          cycles a delivered frame, by the round trip of a cache line between the CPUs of switch and \
          guests; in brackets how many slots. Bands with fewer than {} have no median.</p>\n\
-         <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\" class=\"words\">Place</th>{heads}\
+         <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\" class=\"words\">ConfigBands</th>{heads}\
          </tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n",
         by_band::SLOTS_MIN
     )
 }
 
-/// What guests received with a queue of their own and without.
+/// Received frames with a queue for each guest and without.
 fn receives(receives: &[Receive]) -> String {
     if receives.is_empty() {
         return String::new();
@@ -164,8 +163,8 @@ fn receives(receives: &[Receive]) -> String {
     )
 }
 
-/// All of one pattern: its best figures, plots, and tables.
-fn pattern(view: &View<'_>) -> String {
+/// Section of one pattern: best values, plots, tables.
+fn pattern(view: &TrafficView<'_>) -> String {
     let about = match view.kind.pattern {
         Pattern::NorthSouth => "From the external machine into a guest, and from there back to it.",
         Pattern::EastWest => {
@@ -183,8 +182,8 @@ fn pattern(view: &View<'_>) -> String {
     )
 }
 
-/// The best figures in large type, each with the point it is from.
-fn tiles(view: &View<'_>) -> String {
+/// Best values in large type, each with its point.
+fn tiles(view: &TrafficView<'_>) -> String {
     let grid = view.grid();
     let most = |value: fn(&Point) -> f64| {
         grid.iter().copied().max_by(|a, b| value(a).total_cmp(&value(b)))
@@ -202,7 +201,7 @@ fn tiles(view: &View<'_>) -> String {
         .into_iter()
         .filter_map(|(point, unit, what, value)| {
             let point = point?;
-            Some(tile(&rate(point, value(point)), unit, what, point))
+            Some(tile(&bounded(value(point), point.is_lower_bound()), unit, what, point))
         })
         .collect();
     let cycles = |point: &Point| point.switch_cycles_per_frame;

@@ -1,20 +1,19 @@
-//! The plots of a pattern.
+//! Plots of a pattern.
 //!
-//! With one path, a chart has a line per frame size; with more, there is a chart per frame size
-//! with a line per path, because it is the paths that are compared then.
+//! With one path, a chart has a line per frame size. With several, each frame size has a chart with
+//! a line per path, since the paths are compared.
 
-use super::super::figure::{count, rate, whole};
+use super::super::format::{bounded, count, whole};
 use super::super::results::{PathKind, Point};
 use super::super::svg::COLOURS;
-use super::super::svg::bars::{BarChart, Layer, Row};
-use super::super::svg::lines::{LineChart, Series, Value};
-use super::super::view::View;
+use super::super::svg::bars::{BarChart, BarRow, Layer};
+use super::super::svg::lines::{LineChart, LinePoint, Series};
+use super::super::view::TrafficView;
 
 const WIDE: f64 = 500.0;
 const NARROW: f64 = 325.0;
 
-/// A quantity over guests: title, unit, its value if a point has one, and whether the generator
-/// bounds it.
+/// A quantity over guests: title, unit, value of a point, and whether the generator limits it.
 struct Quantity {
     title: &'static str,
     unit: &'static str,
@@ -57,7 +56,7 @@ const LAYERS: [Layer; 6] = [
 ];
 
 /// All plots of a pattern.
-pub(super) fn all(view: &View<'_>) -> String {
+pub(super) fn all(view: &TrafficView<'_>) -> String {
     let paths: Vec<PathKind> = view.paths().into_iter().collect();
     let figures = if let [path] = paths[..] {
         let charts = QUANTITIES.iter().filter_map(|quantity| by_frame(view, path, quantity));
@@ -77,8 +76,8 @@ fn figure(chart: &str) -> String {
     format!("<figure>\n{chart}</figure>\n")
 }
 
-/// One chart, a line per frame size; `None` if no point has the quantity.
-fn by_frame(view: &View<'_>, path: PathKind, quantity: &Quantity) -> Option<String> {
+/// Chart with a line per frame size; `None` if no point has the quantity.
+fn by_frame(view: &TrafficView<'_>, path: PathKind, quantity: &Quantity) -> Option<String> {
     let frames = view.frames().into_iter().enumerate();
     let series = frames
         .filter_map(|(place, frame)| {
@@ -88,11 +87,11 @@ fn by_frame(view: &View<'_>, path: PathKind, quantity: &Quantity) -> Option<Stri
     chart(series, quantity, quantity.title, WIDE)
 }
 
-/// A row of charts, one per frame size, a line per path.
-fn by_path(view: &View<'_>, quantity: &Quantity) -> String {
+/// Charts per frame size, with a line per path.
+fn by_path(view: &TrafficView<'_>, quantity: &Quantity) -> String {
     let one = |frame: u32| {
         let line = |path: PathKind| {
-            // A path keeps its colour in every chart, measured there or not.
+            // A path keeps its colour in every chart.
             let colour = PathKind::ALL.into_iter().position(|one| one == path)?;
             series(path.to_string(), colour, &view.line(path, frame), quantity)
         };
@@ -120,25 +119,26 @@ fn chart(series: Vec<Series>, quantity: &Quantity, title: &str, width: f64) -> O
 fn series(name: String, colour: usize, line: &[&Point], quantity: &Quantity) -> Option<Series> {
     let value = |point: &&Point| {
         let y = (quantity.value)(point)?;
-        let text = if quantity.is_rate { rate(point, y) } else { whole(Some(y)) };
+        let text =
+            if quantity.is_rate { bounded(y, point.is_lower_bound()) } else { whole(Some(y)) };
         let guests = count(point.vms as usize, "guest");
         let tip =
             format!("{} B, {guests}, {}: {text} {}", point.frame_bytes, point.path, quantity.unit);
         let lower_bound = quantity.is_rate && point.is_lower_bound();
-        Some((Value { x: point.vms, y, lower_bound, tip }, text))
+        Some((LinePoint { x: point.vms, y, lower_bound, tip }, text))
     };
-    let (values, texts): (Vec<Value>, Vec<String>) = line.iter().filter_map(value).unzip();
+    let (values, texts): (Vec<LinePoint>, Vec<String>) = line.iter().filter_map(value).unzip();
     let label = format!("{name}  {}", texts.last()?);
     Some(Series { label, class: format!("c{}", colour % COLOURS), values })
 }
 
-/// Who spent the machine's cores.
-fn cpu(view: &View<'_>) -> String {
+/// CPU cores by consumer.
+fn cpu(view: &TrafficView<'_>) -> String {
     let one_path = view.paths().len() == 1;
     let row = |point: &&Point| {
         let cpu = &point.cpu;
         let guests = count(point.vms as usize, "guest");
-        Row {
+        BarRow {
             label: if one_path { guests } else { format!("{guests}, {}", point.path) },
             group: format!("{} B", point.frame_bytes),
             parts: vec![

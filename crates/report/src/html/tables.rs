@@ -1,37 +1,37 @@
 //! The page's tables of points.
 
-use super::super::figure::{NONE, percent, rate, three, whole};
-use super::super::published::{self, Published};
+use super::super::format::{NONE, bounded, percent, three, whole};
+use super::super::published::{self, PublishedRate};
 use super::super::results::{PathKind, Point};
 use super::super::svg::escape;
-use super::super::view::View;
+use super::super::view::TrafficView;
 
-/// A column: heading, whether it holds words, and its text for a point.
-struct Column {
+/// Heading, left-aligned text or not, and the cell text of a point.
+struct PointColumn {
     name: &'static str,
     words: bool,
     text: fn(&Point) -> String,
 }
 
-const fn number(name: &'static str, text: fn(&Point) -> String) -> Column {
-    Column { name, words: false, text }
+const fn number(name: &'static str, text: fn(&Point) -> String) -> PointColumn {
+    PointColumn { name, words: false, text }
 }
 
-const fn words(name: &'static str, text: fn(&Point) -> String) -> Column {
-    Column { name, words: true, text }
+const fn words(name: &'static str, text: fn(&Point) -> String) -> PointColumn {
+    PointColumn { name, words: true, text }
 }
 
-/// The columns that say which point it is.
-const PLACE: [Column; 3] = [
+/// Columns that identify a point.
+const PLACE: [PointColumn; 3] = [
     number("Frame", |p| format!("{} B", p.frame_bytes)),
     number("Guests", |p| p.vms.to_string()),
     words("Path", |p| p.path.to_string()),
 ];
 
-const RESULTS: [Column; 10] = [
-    number("Gbps", |p| rate(p, p.gbps)),
-    number("Mpps", |p| rate(p, p.mpps)),
-    number("Rx Mpps", |p| rate(p, p.rx_mpps)),
+const RESULTS: [PointColumn; 10] = [
+    number("Gbps", |p| bounded(p.gbps, p.is_lower_bound())),
+    number("Mpps", |p| bounded(p.mpps, p.is_lower_bound())),
+    number("Rx Mpps", |p| bounded(p.rx_mpps, p.is_lower_bound())),
     number("Cycles per delivered frame", |p| whole(p.switch_cycles_per_frame)),
     number("Frames per poll", |p| p.burst_mean.map_or(whole(None), three)),
     number("Switch, cores", |p| three(p.cpu.switch_cores())),
@@ -44,7 +44,7 @@ const RESULTS: [Column; 10] = [
     number("nfv-2017 Mpps", |p| paper(p).map_or(String::new(), |paper| three(paper.mpps))),
 ];
 
-const GENERATOR: [Column; 11] = [
+const GENERATOR: [PointColumn; 11] = [
     words("Load", |p| p.load.to_string()),
     number("Self-test Mpps", |p| three(p.generator_limit_mpps)),
     number("CPUs apart, cycles", |p| match p.round_trip_cycles {
@@ -61,8 +61,8 @@ const GENERATOR: [Column; 11] = [
     words("Dropped by the switch", drops),
 ];
 
-/// The figures of one pattern.
-pub(super) fn results(view: &View<'_>) -> String {
+/// Table of one pattern.
+pub(super) fn results(view: &TrafficView<'_>) -> String {
     let known = view.points.iter().any(|point| paper(point).is_some());
     let source = if known {
         "<p class=\"sub\">nfv-2017: published by Intel (335625-001) for the same pattern, frame size and number of VMs, on \
@@ -75,14 +75,14 @@ pub(super) fn results(view: &View<'_>) -> String {
     table(&view.points, shown) + source
 }
 
-/// What the generator could do, did, and got back, for all patterns.
-pub(super) fn generator(view: &View<'_>) -> String {
+/// Capability, offered load and returned frames of the generator, for all patterns.
+pub(super) fn generator(view: &TrafficView<'_>) -> String {
     format!("<h3>{}</h3>\n{}", view.kind.title(), table(&view.points, &GENERATOR))
 }
 
-fn table(points: &[&Point], columns: &[Column]) -> String {
+fn table(points: &[&Point], columns: &[PointColumn]) -> String {
     let all = || PLACE.iter().chain(columns);
-    let class = |column: &Column| if column.words { " class=\"words\"" } else { "" };
+    let class = |column: &PointColumn| if column.words { " class=\"words\"" } else { "" };
     let head: String = all()
         .map(|column| format!("<th scope=\"col\"{}>{}</th>", class(column), column.name))
         .collect();
@@ -102,7 +102,7 @@ fn table(points: &[&Point], columns: &[Column]) -> String {
     )
 }
 
-fn paper(point: &Point) -> Option<Published> {
+fn paper(point: &Point) -> Option<PublishedRate> {
     published::forwarding(point.pattern, point.path, point.frame_bytes, point.vms)
 }
 

@@ -1,16 +1,16 @@
-//! What went over guests' sockets: charts and tables for each experiment.
+//! Socket traffic: charts and tables for each experiment.
 
 use super::super::columns::{self, html as table};
-use super::super::figure::{percent, three, whole};
-use super::super::results::{PathKind, Transfer, Workload};
-use super::super::svg::bars::{BarChart, Layer, Row};
+use super::super::format::{percent, three, whole};
+use super::super::results::{PathKind, SocketWorkload, Transfer};
+use super::super::svg::bars::{BarChart, BarRow, Layer};
 use super::super::svg::escape;
 use super::super::transfer_table::{Group, groups, rate, trip};
 
 /// Width of a chart.
 const WIDE: f64 = 500.0;
 
-/// Bars of one part.
+/// Bars of a single part.
 pub(super) const ONE_LAYER: [Layer; 1] = [Layer { name: "median", class: "c0", in_legend: false }];
 
 const LAYERS: [Layer; 6] = [
@@ -22,7 +22,7 @@ const LAYERS: [Layer; 6] = [
     Layer { name: "carrier, in the kernel", class: "c0 pale", in_legend: false },
 ];
 
-/// All experiments' sections.
+/// Sections of all experiments.
 pub(super) fn all(transfers: &[Transfer]) -> String {
     groups(transfers).iter().map(section).collect()
 }
@@ -30,7 +30,7 @@ pub(super) fn all(transfers: &[Transfer]) -> String {
 fn section(group: &Group<'_>) -> String {
     let transfers = &group.transfers;
     let (requests, bulk): (Vec<&Transfer>, Vec<&Transfer>) =
-        transfers.iter().partition(|transfer| transfer.workload == Workload::UdpRequest);
+        transfers.iter().partition(|transfer| transfer.workload == SocketWorkload::UdpRequest);
     let charts: Vec<String> =
         [throughput(&bulk), round_trips(&requests), cpu(transfers)].into_iter().flatten().collect();
     let charts: String =
@@ -41,7 +41,7 @@ fn section(group: &Group<'_>) -> String {
          <div class=\"charts\">\n{charts}</div>\n{}{}</section>\n",
         title.replace(", ", "-"),
         group.pattern.title(),
-        // Streams lose nothing that their reader could miss.
+        // Streams lose no data.
         match bulk.iter().any(|transfer| transfer.lost_share.is_some()) {
             true => table(&[&BULK[..], &LOST, &BULK_CPU].concat(), &bulk),
             false => table(&[&BULK[..], &BULK_CPU].concat(), &bulk),
@@ -51,7 +51,7 @@ fn section(group: &Group<'_>) -> String {
 }
 
 fn throughput(transfers: &[&Transfer]) -> Option<String> {
-    let row = |transfer: &&Transfer| Row {
+    let row = |transfer: &&Transfer| BarRow {
         label: match transfer.is_lower_bound() {
             true => format!("{}, at least", transfer.path),
             false => transfer.path.to_string(),
@@ -67,7 +67,7 @@ fn throughput(transfers: &[&Transfer]) -> Option<String> {
 fn round_trips(transfers: &[&Transfer]) -> Option<String> {
     let rows = transfers.iter().filter_map(|transfer| {
         let trip = transfer.round_trip?;
-        let row = |(name, us): (&str, f64)| Row {
+        let row = |(name, us): (&str, f64)| BarRow {
             label: name.to_owned(),
             group: transfer.path.to_string(),
             parts: vec![us],
@@ -89,28 +89,28 @@ fn cpu(transfers: &[&Transfer]) -> Option<String> {
             cpu.carrier_user_cores,
             cpu.carrier_system_cores,
         ];
-        Row { label: transfer.path.to_string(), group: transfer.what(), parts }
+        BarRow { label: transfer.path.to_string(), group: transfer.what(), parts }
     };
     let subtitle = "cores in use, pale in the kernel; a polling lane takes one, busy or not";
     chart("CPU by layer", subtitle, "cores", &LAYERS, transfers.iter().map(row).collect())
 }
 
-/// A chart of such bars, if there are any.
+/// A bar chart; empty without bars.
 pub(super) fn chart(
     title: &str,
     subtitle: &str,
     unit: &str,
     layers: &[Layer],
-    rows: Vec<Row>,
+    rows: Vec<BarRow>,
 ) -> Option<String> {
     let chart = BarChart { title, subtitle, unit, width: WIDE, layers, rows };
     (!chart.rows.is_empty()).then(|| chart.draw())
 }
 
 /// A column of transfers.
-type Column = columns::Column<Transfer>;
+type TransferColumn = columns::Column<Transfer>;
 
-const BULK: [Column; 4] = [
+const BULK: [TransferColumn; 4] = [
     ("Traffic", true, Transfer::what),
     ("Path", true, |t| t.path.to_string()),
     ("Gbps", false, rate),
@@ -119,9 +119,10 @@ const BULK: [Column; 4] = [
     }),
 ];
 
-const LOST: [Column; 1] = [("Lost", false, |t| t.lost_share.map_or(String::new(), percent))];
+const LOST: [TransferColumn; 1] =
+    [("Lost", false, |t| t.lost_share.map_or(String::new(), percent))];
 
-const BULK_CPU: [Column; 6] = [
+const BULK_CPU: [TransferColumn; 6] = [
     ("Loopback Gbps", false, |t| three(t.limit)),
     ("Ends, cores", false, |t| three(t.cpu.ends_cores())),
     ("Carrier, cores", false, carrier),
@@ -130,7 +131,7 @@ const BULK_CPU: [Column; 6] = [
     ("Paper Gbps", false, paper),
 ];
 
-const REQUESTS: [Column; 11] = [
+const REQUESTS: [TransferColumn; 11] = [
     ("Traffic", true, Transfer::what),
     ("Path", true, |t| t.path.to_string()),
     ("p50 us", false, |t| trip(t, |trip| trip.p50_us)),

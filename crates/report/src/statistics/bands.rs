@@ -1,13 +1,13 @@
 //! Distance bands: groups of CPU pairs by the round trip of a cache line between them.
 //!
-//! Cycles per frame follow the distance of the CPUs that share the rings, and on a virtual machine
-//! that distance changes from second to second. Figures are compared within a band. The limits are
-//! fixed, so that runs of different days and machines have the same bands; they lie between the
-//! usual round trips of some 100 cycles (one core), 200 to 300 (one cache) and 1000 (neither).
+//! Cycles per frame follow the distance of the CPUs that share the rings, which changes from second
+//! to second on a virtual machine. Values are compared within a band. The limits are fixed, so that
+//! runs of different days and machines have the same bands. They lie between the usual round trips
+//! of about 100 cycles (one core), 200 to 300 (one cache) and 1000 (neither).
 
 use std::fmt;
 
-use super::Pair;
+use super::CyclePair;
 
 /// Band of round trips between two CPUs, in time-stamp cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,9 +37,8 @@ impl Band {
         }
     }
 
-    /// Band of two round trips of the same CPUs; `None` if these moved in between. Round trips that
-    /// differ by no more than one measured twice does are of one place, that of their mean, on
-    /// whichever side of a limit each fell.
+    /// Band of two round trips of the same CPUs; `None` if these moved in between. Round trips
+    /// within the measurement noise belong to one band, that of their mean.
     pub fn of_both(one: f64, other: f64) -> Option<Band> {
         let bands = [Band::of(one)?, Band::of(other)?];
         let is_one_place = bands[0] == bands[1] || one.max(other) <= SAME_PLACE * one.min(other);
@@ -47,12 +46,12 @@ impl Band {
     }
 }
 
-/// Greatest ratio of two round trips between CPUs that did not move. One place measured 288 to 353
-/// cycles on a shared virtual machine.
+/// Maximum ratio of two round trips between CPUs that did not move. A shared virtual machine
+/// measured 288 to 353 cycles for one pair.
 const SAME_PLACE: f64 = 1.25;
 
-/// Greatest ratio of two round trips that count as one distance where no band is reported: a
-/// measurement then passes as steady, and points as of the same machine.
+/// Maximum ratio of two round trips that count as one distance outside of bands: for a steady
+/// measurement, and for points of one machine.
 const NEAR: f64 = 1.5;
 
 /// `true` if two round trips count as one distance outside of bands; [`Band::of_both`] is narrower.
@@ -79,10 +78,10 @@ impl fmt::Display for Band {
 
 /// One of the two measurements of a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Slot {
+pub struct SlotSample {
     /// Cycles per frame.
     pub cycles_per_frame: f64,
-    /// Round trip between the CPUs while it was measured, cycles.
+    /// Round trip between the CPUs during the measurement, in cycles.
     pub round_trip_cycles: f64,
 }
 
@@ -90,9 +89,9 @@ pub struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairedSlots {
     /// Build A, the baseline.
-    pub a: Slot,
+    pub a: SlotSample,
     /// Build B, the candidate.
-    pub b: Slot,
+    pub b: SlotSample,
 }
 
 /// Pairs of one band.
@@ -101,13 +100,13 @@ pub struct BandPairs {
     /// The band.
     pub band: Band,
     /// Its pairs, in the order of measurement.
-    pub pairs: Vec<Pair>,
-    /// Fewest pairs for a verdict on this band alone.
+    pub pairs: Vec<CyclePair>,
+    /// Minimum number of pairs for a verdict on this band alone.
     pub pairs_min: usize,
 }
 
 impl BandPairs {
-    /// `true` if there are pairs enough for a verdict on this band alone.
+    /// `true` if there are enough pairs for a verdict on this band alone.
     pub fn is_sufficient(&self) -> bool {
         self.pairs.len() >= self.pairs_min
     }
@@ -131,9 +130,9 @@ impl fmt::Display for BandPairs {
 pub struct Grouped {
     /// Every band, nearest first, also those without pairs.
     pub bands: Vec<BandPairs>,
-    /// Pairs between whose two slots the CPUs moved.
+    /// Number of pairs whose CPUs moved between the slots.
     pub moved: usize,
-    /// Pairs with a slot of unknown distance.
+    /// Number of pairs with a slot of unknown distance.
     pub unknown: usize,
 }
 
@@ -146,7 +145,7 @@ impl Grouped {
             let [one, other] = [a.round_trip_cycles, b.round_trip_cycles];
             match Band::of_both(one, other) {
                 Some(band) => {
-                    let pair = Pair { a: a.cycles_per_frame, b: b.cycles_per_frame };
+                    let pair = CyclePair { a: a.cycles_per_frame, b: b.cycles_per_frame };
                     grouped.bands[band as usize].pairs.push(pair);
                 }
                 None if Band::of(one).and(Band::of(other)).is_some() => grouped.moved += 1,
@@ -156,9 +155,9 @@ impl Grouped {
         grouped
     }
 
-    /// Pairs of every band that has any, for [`super::permutation::compare_stratified`]: pairs of a
-    /// band too small for its own verdict count there too.
-    pub fn strata(&self) -> Vec<&[Pair]> {
+    /// Pairs of every non-empty band, for [`super::permutation::compare_stratified`]. Bands too
+    /// small for their own verdict count too.
+    pub fn strata(&self) -> Vec<&[CyclePair]> {
         let strata = self.bands.iter().map(|band| &band.pairs[..]);
         strata.filter(|pairs| !pairs.is_empty()).collect()
     }
@@ -178,8 +177,10 @@ mod tests {
     use super::*;
 
     fn slots(round_trip_a: f64, round_trip_b: f64, a: f64) -> PairedSlots {
-        let slot =
-            |cycles_per_frame, round_trip_cycles| Slot { cycles_per_frame, round_trip_cycles };
+        let slot = |cycles_per_frame, round_trip_cycles| SlotSample {
+            cycles_per_frame,
+            round_trip_cycles,
+        };
         PairedSlots { a: slot(a, round_trip_a), b: slot(2.0 * a, round_trip_b) }
     }
 
@@ -214,7 +215,7 @@ mod tests {
         let grouped = Grouped::new(&all, 3);
         let counts: Vec<usize> = grouped.bands.iter().map(|band| band.pairs.len()).collect();
         assert_eq!((counts, grouped.moved, grouped.unknown), (vec![2, 0, 3, 0], 1, 1));
-        assert_eq!(grouped.bands[2].pairs[1], Pair { a: 6.0, b: 12.0 });
+        assert_eq!(grouped.bands[2].pairs[1], CyclePair { a: 6.0, b: 12.0 });
         assert_eq!(grouped.strata().iter().map(|pairs| pairs.len()).sum::<usize>(), 5);
         let expected = "under 120 cycles: 2 pairs, too few for a verdict (minimum 3)\n\
                         120-300 cycles: no pairs\n\

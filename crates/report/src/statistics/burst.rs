@@ -1,25 +1,25 @@
 //! Search for the longest burst without loss: RFC 2544, section 26.4, as updated by RFC 9004.
 //!
 //! # Model
-//! The length doubles from [`Limits::first`] until a burst loses frames, then the interval is
-//! halved. A loss is verified: a length counts as lossy after [`LOSSES`] trials in a row with loss,
-//! since a shared machine loses frames at any length now and then.
+//! The length doubles from [`BurstLimits::first`] until a burst loses frames, then the interval is
+//! halved. A length counts as lossy after [`LOSSES`] trials in a row with loss, since a shared
+//! machine loses frames at any length now and then.
 //!
 //! # Limits
-//! A device that keeps up with the generator has no longest burst. [`Longest::lossy`] is `None`
-//! then, and the length is the longest one tried: a lower limit, and no property of the device.
+//! A device as fast as the generator has no longest burst. [`Longest::lossy`] is `None` then, and
+//! the length is the longest one tried: a lower bound.
 
-/// Trials with loss, one after the other, that make a length lossy.
+/// Trials with loss in a row that make a length lossy.
 pub const LOSSES: usize = 2;
 
 /// Limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct BurstLimits {
     /// Length tried first.
     pub first: u64,
     /// Longest length tried.
     pub max: u64,
-    /// Largest distance of the shortest lossy length from the result, relative to the former.
+    /// Maximum distance of the shortest lossy length from the result, relative to that length.
     pub width: f64,
 }
 
@@ -28,18 +28,18 @@ pub struct Limits {
 pub struct Longest {
     /// Longest burst without loss, in frames; 0 if each one lost.
     pub frames: u64,
-    /// Shortest length that lost; `None` if none did.
+    /// Shortest lossy length; `None` if there is none.
     pub lossy: Option<u64>,
-    /// Bursts sent.
+    /// Number of bursts sent.
     pub trials: usize,
 }
 
-/// Searches; `trial` sends a burst of so many frames, and returns `true` if none was lost.
+/// Runs the search; `trial` sends a burst of this many frames, and returns `true` without loss.
 ///
 /// # Errors
 /// The first error of a trial.
 pub fn longest<E>(
-    limits: Limits,
+    limits: BurstLimits,
     mut trial: impl FnMut(u64) -> Result<bool, E>,
 ) -> Result<Longest, E> {
     let mut trials = 0;
@@ -76,16 +76,16 @@ mod tests {
     use super::*;
     use crate::statistics::random::Random;
 
-    const LIMITS: Limits = Limits { first: 256, max: 1_000_000, width: 0.01 };
+    const LIMITS: BurstLimits = BurstLimits { first: 256, max: 1_000_000, width: 0.01 };
 
-    /// A device that serves `served` frames in the time of one, and has room for `room`.
+    /// Device that serves `served` frames in the time of one, and has room for `room`.
     fn device(room: u64, served: f64) -> impl FnMut(u64) -> Result<bool, Infallible> {
         move |frames| Ok(frames as f64 * (1.0 - served) <= room as f64)
     }
 
     #[test]
     fn the_room_of_a_device_is_found() {
-        // A burst fits if what is not served meanwhile fits: room / (1 - served).
+        // A burst fits if its unserved part fits: room / (1 - served).
         for (room, served, longest_frames) in
             [(1_024, 0.0, 1_024), (1_024, 0.5, 2_048), (5_000, 0.9, 50_000), (3, 0.0, 3)]
         {
@@ -102,7 +102,7 @@ mod tests {
     fn a_device_that_keeps_up_has_a_lower_limit_only() {
         let found = longest(LIMITS, device(0, 1.0)).unwrap();
         assert_eq!((found.frames, found.lossy), (1_000_000, None));
-        let found = longest(Limits { max: 100, ..LIMITS }, device(0, 1.0)).unwrap();
+        let found = longest(BurstLimits { max: 100, ..LIMITS }, device(0, 1.0)).unwrap();
         assert_eq!((found.frames, found.lossy, found.trials), (100, None, 1));
     }
 
@@ -121,7 +121,7 @@ mod tests {
             let trial = |frames| Ok::<_, Infallible>(noisy(frames)? && !random.one_in(20));
             good += usize::from(longest(LIMITS, trial).unwrap().frames > 9_800);
         }
-        // Two losses in a row: one length in 400, of some 13 lengths of a search.
+        // Two losses in a row: one length in 400, of about 13 lengths of a search.
         assert!(good >= 90, "{good} of 100");
     }
 

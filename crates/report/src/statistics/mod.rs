@@ -14,7 +14,7 @@ pub mod search;
 
 /// Cycles per frame of two builds, measured one right after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair {
+pub struct CyclePair {
     /// Build A, the baseline.
     pub a: f64,
     /// Build B, the candidate.

@@ -2,15 +2,14 @@
 //!
 //! # Model
 //! A pair is one slot of build A and one of build B, measured one right after the other, in the
-//! order A B B A. The log ratio ln(B / A) of a pair removes what both slots share: the CPUs'
+//! order A B B A. The log ratio ln(B / A) of a pair removes the slots' common factors: CPU
 //! distance, clock and neighbours. If the builds are equal, each log ratio is as likely as its
-//! negative: the test flips signs and counts how often the statistic is at least as extreme.
+//! negative. The test flips signs and counts how often the statistic is at least as extreme.
 //!
 //! # Statistic
-//! The Wilcoxon signed-rank sum, with the Hodges-Lehmann estimate and the interval of Walsh
-//! averages that belong to it, so that verdict and interval agree. Share of 1000 simulated
-//! comparisons (slots log-normal with sigma 3 %, 3 % of them 20 to 50 % slow; alpha 0.01) that find
-//! a planted 5 %:
+//! The Wilcoxon signed-rank sum, with the Hodges-Lehmann estimate and its interval of Walsh
+//! averages, so that verdict and interval agree. Share of 1000 simulated comparisons (slots
+//! log-normal with sigma 3 %, 3 % of them 20 to 50 % slow; alpha 0.01) that find a planted 5 %:
 //!
 //! | pairs | mean | median | 20 % trimmed mean | Huber score | signed rank |
 //! |---|---|---|---|---|---|
@@ -18,15 +17,15 @@
 //! | 24 | 62 % | 87 % | 92 % | 89 % | 89 % |
 //! | 32 | 73 % | 97 % | 99 % | 96 % | 97 % |
 //!
-//! The mean loses to outliers. The trimmed mean needs about two pairs less than the signed rank.
-//! But only ranks have a null distribution that depends on the number of pairs alone: it is exact
-//! up to 340 pairs, and gives the interval without a search.
+//! The mean is sensitive to outliers. The trimmed mean needs about two pairs less than the signed
+//! rank. But only ranks have a null distribution that depends on the number of pairs alone. It is
+//! exact up to 340 pairs, and gives the interval without a search.
 //!
 //! # Limits
 //! Below 8 pairs no sign flip reaches alpha = 0.01: the verdict is
-//! [`Verdict::NoDifferenceFound`] and the interval is unbounded. Drift within a pair is not
-//! removed, only balanced by the order A B B A: measure an even number of pairs.
-//! Strata assume one common ratio; for a ratio per band, compare each band by itself.
+//! [`PairedVerdict::NoDifferenceFound`] and the interval is unbounded. Drift within a pair is not
+//! removed, only balanced by the order A B B A: measure an even number of pairs. Strata assume one
+//! common ratio; for a ratio per band, compare each band by itself.
 
 mod null;
 mod power;
@@ -35,18 +34,19 @@ mod tests;
 
 use std::fmt;
 
-use super::Pair;
+use super::CyclePair;
 use null::Null;
 
-pub use null::PERMUTATIONS;
+pub use null::{Method, PERMUTATIONS};
 pub use power::{POWER, pairs_needed};
 
-/// Most pairs of one comparison: the interval needs the averages of all pairs of pairs.
+/// Maximum number of pairs of one comparison: the interval needs the averages of all pairs of
+/// pairs.
 pub const PAIRS_MAX: usize = 2000;
 
 /// Ratio of cycles per frame, B / A: below 1, B is faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct RatioEstimate {
     /// Estimate (Hodges-Lehmann).
     pub ratio: f64,
     /// Lower end of the interval of confidence 1 - alpha; 0 with too few pairs.
@@ -57,51 +57,42 @@ pub struct Estimate {
 
 /// Verdict on build B.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub enum PairedVerdict {
     /// B takes fewer cycles per frame than A.
-    Faster(Estimate),
+    Faster(RatioEstimate),
     /// B takes more cycles per frame than A.
-    Slower(Estimate),
-    /// The samples do not show a difference; see [`Comparison::detectable`].
+    Slower(RatioEstimate),
+    /// No significant difference; see [`Comparison::detectable`].
     NoDifferenceFound,
-}
-
-/// Method of a comparison's null distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// All sign flips.
-    Exact,
-    /// [`PERMUTATIONS`] random ones.
-    MonteCarlo,
 }
 
 /// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// Verdict at the level alpha.
-    pub verdict: Verdict,
-    /// Ratio B / A and its interval, whatever the verdict.
-    pub estimate: Estimate,
+    pub verdict: PairedVerdict,
+    /// Ratio B / A and its interval, with any verdict.
+    pub estimate: RatioEstimate,
     /// Two-sided p-value.
     pub p: f64,
     /// Number of pairs.
     pub pairs: usize,
     /// Smallest relative effect (0.05: 5 % more cycles) found with 90 % power at this number of
-    /// pairs and this spread; `None` if no effect is, with too few pairs.
+    /// pairs and this spread; `None` with too few pairs.
     pub detectable: Option<f64>,
     /// Method of the null distribution.
     pub method: Method,
 }
 
-/// Samples that cannot be compared.
+/// Invalid samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InvalidSamples {
-    /// No pairs at all.
+    /// No pairs.
     Empty,
     /// More than [`PAIRS_MAX`] pairs: their number.
     TooMany(usize),
     /// A pair with a value that is not a finite number above 0.
-    Value(Pair),
+    Value(CyclePair),
     /// A level outside 0 to 1.
     Alpha(f64),
 }
@@ -111,7 +102,7 @@ impl fmt::Display for InvalidSamples {
         match self {
             InvalidSamples::Empty => write!(f, "no pairs to compare; measure at least 8"),
             InvalidSamples::TooMany(n) => write!(f, "{n} pairs exceed max {PAIRS_MAX}"),
-            InvalidSamples::Value(Pair { a, b }) => {
+            InvalidSamples::Value(CyclePair { a, b }) => {
                 write!(f, "pair with {a} and {b} cycles per frame; both must be finite and above 0")
             }
             InvalidSamples::Alpha(alpha) => {
@@ -124,25 +115,25 @@ impl fmt::Display for InvalidSamples {
 impl std::error::Error for InvalidSamples {}
 
 /// Compares build B with build A at the two-sided level `alpha` (recommended: 0.01). `random` gives
-/// 64 random bits; it is used only where the null distribution is too large to be exact.
+/// 64 random bits; it is used only if the null distribution is too large to be exact.
 ///
 /// # Errors
-/// If there are no pairs, too many, or a value that is not a finite number above 0.
+/// No pairs, too many, or a value that is not a finite number above 0.
 pub fn compare(
-    pairs: &[Pair],
+    pairs: &[CyclePair],
     alpha: f64,
     random: impl FnMut() -> u64,
 ) -> Result<Comparison, InvalidSamples> {
     compare_stratified(&[pairs], alpha, random)
 }
 
-/// As [`compare`], over several strata such as distance bands: log ratios are ranked within their
-/// stratum, and strata count by 1 / (pairs + 1), the weights of van Elteren (1960).
+/// As [`compare`], over several strata such as distance bands. Log ratios are ranked within their
+/// stratum, and strata have weights of 1 / (pairs + 1) (van Elteren, 1960).
 ///
 /// # Errors
 /// Those of [`compare`].
 pub fn compare_stratified(
-    strata: &[&[Pair]],
+    strata: &[&[CyclePair]],
     alpha: f64,
     mut random: impl FnMut() -> u64,
 ) -> Result<Comparison, InvalidSamples> {
@@ -151,8 +142,7 @@ pub fn compare_stratified(
         return Err(InvalidSamples::Alpha(alpha));
     }
     let weights = weights(&strata);
-    // Scores of all pairs, as they are and as they would be without ties. A log ratio of 0 has no
-    // sign to flip.
+    // Scores of all pairs, with ties and without. A log ratio of 0 has no sign to flip.
     let (mut scores, mut untied, mut positive) = (Vec::new(), Vec::new(), 0);
     for (stratum, weight) in strata.iter().zip(&weights) {
         untied.extend((1..=stratum.len() as u64).map(|rank| weight * 2 * rank));
@@ -172,26 +162,26 @@ pub fn compare_stratified(
     let (log_ratio, [low, high]) = estimate(&strata, &weights, null.critical(alpha));
     let null = if scores == untied { null } else { Null::new(&scores, &mut random) };
     let p = null.p(positive);
-    let estimate = Estimate { ratio: log_ratio.exp(), low: low.exp(), high: high.exp() };
-    // By the ratios that are told: a log ratio of 1e-17 is one of 1.
+    let estimate = RatioEstimate { ratio: log_ratio.exp(), low: low.exp(), high: high.exp() };
+    // Uses the reported ratios: a log ratio of 1e-17 is a ratio of 1.
     let verdict = match p <= alpha {
-        true if estimate.high < 1.0 => Verdict::Faster(estimate),
-        true if estimate.low > 1.0 => Verdict::Slower(estimate),
-        _ => Verdict::NoDifferenceFound,
+        true if estimate.high < 1.0 => PairedVerdict::Faster(estimate),
+        true if estimate.low > 1.0 => PairedVerdict::Slower(estimate),
+        _ => PairedVerdict::NoDifferenceFound,
     };
     let detectable = power::detectable(high - low, alpha);
     Ok(Comparison { verdict, estimate, p, pairs, detectable, method: null.method() })
 }
 
-/// Log ratios ln(B / A) of all strata that have any.
-fn log_ratios(strata: &[&[Pair]]) -> Result<Vec<Vec<f64>>, InvalidSamples> {
+/// Log ratios ln(B / A) of all non-empty strata.
+fn log_ratios(strata: &[&[CyclePair]]) -> Result<Vec<Vec<f64>>, InvalidSamples> {
     match strata.iter().map(|pairs| pairs.len()).sum() {
         0 => return Err(InvalidSamples::Empty),
         n if n > PAIRS_MAX => return Err(InvalidSamples::TooMany(n)),
         _ => {}
     }
     let is_valid = |value: f64| value.is_finite() && value > 0.0;
-    let log_ratio = |pair: &Pair| match is_valid(pair.a) && is_valid(pair.b) {
+    let log_ratio = |pair: &CyclePair| match is_valid(pair.a) && is_valid(pair.b) {
         true => Ok(pair.b.ln() - pair.a.ln()),
         false => Err(InvalidSamples::Value(*pair)),
     };
@@ -224,8 +214,8 @@ fn doubled_ranks(values: &[f64]) -> Vec<u64> {
     ranks
 }
 
-/// Hodges-Lehmann estimate of the log ratio, and the interval at a critical value of the rank sum:
-/// both from the sorted Walsh averages, of which the rank sum counts those above 0.
+/// Hodges-Lehmann estimate of the log ratio, and the interval at a critical value of the rank sum.
+/// Both come from the sorted Walsh averages, of which the rank sum counts those above 0.
 fn estimate(strata: &[Vec<f64>], weights: &[u64], critical: Option<u64>) -> (f64, [f64; 2]) {
     let mut averages = Vec::new();
     for (stratum, weight) in strata.iter().zip(weights) {
@@ -236,7 +226,7 @@ fn estimate(strata: &[Vec<f64>], weights: &[u64], critical: Option<u64>) -> (f64
     }
     averages.sort_by(|a, b| a.0.total_cmp(&b.0));
     let total: u64 = averages.iter().map(|(_, weight)| weight).sum();
-    // The smallest average up to which the weights exceed a sum; from the top by the other.
+    // The smallest average at which the weights exceed a sum; from the top for the other end.
     let from_bottom = |sum: u64| exceeding(averages.iter(), sum);
     let from_top = |sum: u64| exceeding(averages.iter().rev(), sum);
     let half = (total - 1) / 2;

@@ -14,11 +14,11 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let rank = share.clamp(0.0, 1.0) * sorted.len().checked_sub(1)? as f64;
     let below = sorted[rank.floor() as usize];
     let above = sorted[rank.ceil() as usize];
-    // Without this, two infinite neighbours make a NaN.
+    // Otherwise two infinite neighbours would give a NaN.
     Some(if below == above { below } else { below + (above - below) * rank.fract() })
 }
 
-/// Item of median `key`, the lower of two: where a whole round is reported, not only its figure.
+/// Item of median `key`, the lower of two, to report a whole round.
 pub fn median_item<T>(items: &[T], key: impl Fn(&T) -> f64) -> Option<&T> {
     let mut sorted: Vec<&T> = items.iter().collect();
     sorted.sort_by(|a, b| key(a).total_cmp(&key(b)));

@@ -1,12 +1,12 @@
-//! A small generator of pseudo-random numbers (xorshift64*, Vigna 2016): the same seed gives the
-//! same numbers on every machine. Not for secrets.
+//! Pseudo-random number generator (xorshift64*, Vigna 2016): the same seed gives the same numbers
+//! on every machine. Not for secrets.
 
-/// The generator's state.
+/// State of the generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Begins with `seed`.
+    /// Generator with this seed.
     pub fn new(seed: u64) -> Random {
         // Zero would stay zero; neighbouring seeds must not give neighbouring numbers.
         let state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,18 +21,18 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `end`; 0 if there is none.
+    /// Number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high bits are the better ones; the bias of the multiplication is no matter here.
+        // The high bits are better; the bias of the multiplication is negligible.
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number in `least..=most`.
+    /// Number in `least..=most`.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// True once in `n` times.
+    /// `true` once in `n` times on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -1,22 +1,22 @@
 //! Throughput search for several loss ratios at once: MLRsearch, RFC 9971.
 //!
 //! # Model
-//! [`Search::run`] is the RFC's Controller, [`Trial`] its Measurer. Each goal is searched in
-//! stages: short single trials at a coarse width first, then trials of final length until their
+//! [`ThroughputSearch::run`] is the RFC's Controller, [`Trial`] its Measurer. Each goal is searched
+//! in stages: short single trials at a coarse width first, then trials of final length until their
 //! sum of durations classifies the load. Each trial counts for every goal. A stage begins at the
 //! bounds of the stage before it and expands them outwards in doubling steps if they do not hold.
 //! It then halves the interval geometrically until it is as narrow as the stage's width.
 //!
-//! The result follows appendices A and B of the RFC to the letter, whichever loads were tried: see
-//! [`classify`] and [`GoalResult`]. All loads are frames per second as offered in total; the
-//! caller decides whether they count one direction or both.
+//! The result follows appendices A and B of the RFC to the letter, for any sequence of loads: see
+//! [`classify`] and [`GoalResult`]. All loads are frames per second as offered in total; the caller
+//! decides whether they count one direction or both.
 //!
 //! # Irregular trials
-//! A trial whose generator missed its rate, or that ended early, classifies no load: neither up,
-//! as the device saw less than the load, nor down, as a stalled generator sends bursts afterwards.
-//! The trial is repeated. After [`IRREGULAR_TRIALS_MAX`] of them, if they are at least half of the
+//! A trial whose generator missed its rate, or that ended early, classifies no load: neither up, as
+//! the device saw less than the load, nor down, as a stalled generator sends bursts afterwards. The
+//! trial is repeated. After [`IRREGULAR_TRIALS_MAX`] of them, if they are at least half of the
 //! trials at that load, the load is out of the generator's reach and the search stays below it. A
-//! goal that ends there has [`Stop::GeneratorLimit`] and no regular result.
+//! goal that ends there has [`StopReason::GeneratorLimit`] and no regular result.
 //!
 //! # Stolen time
 //! A goal without loss needs trials most of which see no steal. Choose a final duration so short
@@ -28,7 +28,7 @@
 //!
 //! # Limits
 //! The search ends within its limits of trials and of time, also on a device whose loss does not
-//! grow with load; the last trial may exceed the time by what it takes longer than asked for.
+//! grow with load. The last trial may exceed the time limit by its own overrun.
 
 mod classify;
 mod goal;
@@ -36,52 +36,16 @@ mod progress;
 mod record;
 #[cfg(test)]
 mod tests;
+mod trial;
 
-pub use classify::{Bound, classify, conditional_throughput};
-pub use goal::{Goal, InvalidSetting, Limits, NDR_TOLERANCE};
-pub use record::{IRREGULAR_TRIALS_MAX, Outcome, TrialRecord};
+pub use classify::{LoadClass, classify, conditional_throughput};
+pub use goal::{Goal, InvalidSetting, NDR_TOLERANCE, SearchLimits};
+pub use progress::StopReason;
+pub use record::IRREGULAR_TRIALS_MAX;
+pub use trial::{Trial, TrialOutcome, TrialRecord};
 
 use progress::{Next, Progress};
-use record::Record;
-
-/// A device under test with its traffic generator: the Measurer of RFC 9971.
-///
-/// Closures `FnMut(load_fps, seconds) -> Result<Outcome, E>` implement it.
-pub trait Trial {
-    /// Failure to perform a trial at all; it ends the search.
-    type Error;
-
-    /// Offers `load_fps` frames per second for `seconds`.
-    ///
-    /// # Errors
-    /// If no trial was performed.
-    fn run(&mut self, load_fps: f64, seconds: f64) -> Result<Outcome, Self::Error>;
-}
-
-impl<E, F: FnMut(f64, f64) -> Result<Outcome, E>> Trial for F {
-    type Error = E;
-
-    fn run(&mut self, load_fps: f64, seconds: f64) -> Result<Outcome, E> {
-        self(load_fps, seconds)
-    }
-}
-
-/// Reason why the search for a goal ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The relevant bounds are as close as the goal's width. Only this result is regular.
-    Width,
-    /// The maximum load is a lower bound: the device may do more.
-    MaxLoad,
-    /// The minimum load is an upper bound: the device does less.
-    MinLoad,
-    /// The generator cannot offer more than about the lower bound: the device may do more.
-    GeneratorLimit,
-    /// The limit on the number of trials.
-    TrialLimit,
-    /// The limit on the time of all trials.
-    TimeLimit,
-}
+use record::TrialLog;
 
 /// Result of one goal, as RFC 9971 defines it, at the end of the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +53,7 @@ pub struct GoalResult {
     /// Goal it belongs to.
     pub goal: Goal,
     /// Relevant lower bound: the largest lower bound below `upper_fps`. Without an upper bound, the
-    /// largest lower bound of all, which is not a relevant bound but of use.
+    /// largest lower bound of all.
     pub lower_fps: Option<f64>,
     /// Relevant upper bound: the smallest load classified as an upper bound.
     pub upper_fps: Option<f64>,
@@ -99,14 +63,14 @@ pub struct GoalResult {
     /// conservative, and the host or the device is noisy. Without it they may be noisy as well.
     pub loss_inversion: bool,
     /// Reason why the search for it ended.
-    pub stop: Stop,
+    pub stop: StopReason,
 }
 
 impl GoalResult {
     /// Regular Goal Result: both bounds exist, no further apart than the goal's width. Values of
     /// any other result must be marked as irregular where they are shown.
     pub fn is_regular(&self) -> bool {
-        self.stop == Stop::Width
+        self.stop == StopReason::Width
     }
 }
 
@@ -123,18 +87,18 @@ pub struct SearchResult {
 
 /// A search with valid settings.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct ThroughputSearch {
     goals: Vec<Goal>,
-    limits: Limits,
+    limits: SearchLimits,
 }
 
-impl Search {
+impl ThroughputSearch {
     /// Search for `goals` within `limits`. List the goal of the smallest loss ratio first: bounds
     /// found at low loads are less often invalidated by later trials.
     ///
     /// # Errors
     /// The first setting that is out of its range.
-    pub fn new(goals: Vec<Goal>, limits: Limits) -> Result<Search, InvalidSetting> {
+    pub fn new(goals: Vec<Goal>, limits: SearchLimits) -> Result<ThroughputSearch, InvalidSetting> {
         limits.validate()?;
         if goals.is_empty() {
             return Err(InvalidSetting::new(None, "goals", 0.0, "at least one"));
@@ -142,7 +106,7 @@ impl Search {
         for (index, goal) in goals.iter().enumerate() {
             goal.validate(index)?;
         }
-        Ok(Search { goals, limits })
+        Ok(ThroughputSearch { goals, limits })
     }
 
     /// Runs trials until every goal has its result or a limit is reached.
@@ -150,16 +114,16 @@ impl Search {
     /// # Errors
     /// The first error of a trial.
     pub fn run<T: Trial>(&self, device: &mut T) -> Result<SearchResult, T::Error> {
-        let mut record = Record::default();
+        let mut record = TrialLog::default();
         let mut progress: Vec<Progress> = self.goals.iter().map(Progress::new).collect();
         let mut limit = None;
         while let Some((load_fps, seconds)) = self.next_trial(&mut progress, &record) {
             if record.trials.len() >= self.limits.trials_max {
-                limit = Some(Stop::TrialLimit);
+                limit = Some(StopReason::TrialLimit);
                 break;
             }
             if record.seconds + seconds > self.limits.seconds_max {
-                limit = Some(Stop::TimeLimit);
+                limit = Some(StopReason::TimeLimit);
                 break;
             }
             let outcome = device.run(load_fps, seconds)?;
@@ -173,7 +137,7 @@ impl Search {
     }
 
     /// Load and duration of the next trial: the first is at maximum load, for an estimate.
-    fn next_trial(&self, progress: &mut [Progress], record: &Record) -> Option<(f64, f64)> {
+    fn next_trial(&self, progress: &mut [Progress], record: &TrialLog) -> Option<(f64, f64)> {
         if record.trials.is_empty() {
             let shortest = self.goals.iter().map(|goal| goal.initial_trial_s);
             return Some((self.limits.max_load_fps, shortest.fold(f64::INFINITY, f64::min)));
@@ -181,12 +145,12 @@ impl Search {
         progress.iter_mut().find_map(|goal| goal.next_trial(record, &self.limits))
     }
 
-    fn result(&self, goal: &Goal, record: &Record, limit: Option<Stop>) -> GoalResult {
+    fn result(&self, goal: &Goal, record: &TrialLog, limit: Option<StopReason>) -> GoalResult {
         let bounds = record.bounds(goal);
         let stop = match progress::next(goal, record, &self.limits, [None; 2], goal.width) {
             Next::Stop(stop) => stop,
             // Without a limit no goal has a next trial.
-            Next::Load { .. } => limit.unwrap_or(Stop::TrialLimit),
+            Next::GeneratorLoad { .. } => limit.unwrap_or(StopReason::TrialLimit),
         };
         let regular = |load| record.trials_at(load).filter(|trial| trial.regular);
         let throughput = |load| conditional_throughput(goal, load, regular(load));

@@ -1,11 +1,11 @@
-//! Horizontal bars of stacked parts, each with its sum at its end.
+//! Horizontal bars of stacked parts, each with its sum at the end.
 
 use super::ticks::Ticks;
 use super::{Anchor, Canvas, HEAD_PX, text_width};
 
 const ROW_PX: f64 = 21.0;
 const BAR_PX: f64 = 14.0;
-/// Between two groups of rows.
+/// Gap between two groups of rows.
 const GROUP_GAP_PX: f64 = 9.0;
 const LEGEND_PX: f64 = 20.0;
 const FOOT_PX: f64 = 40.0;
@@ -13,38 +13,38 @@ const SWATCH_PX: f64 = 10.0;
 
 /// A part of every bar.
 pub(crate) struct Layer {
-    /// Its name.
+    /// Name in the legend.
     pub(crate) name: &'static str,
-    /// Its colour's classes.
+    /// CSS classes of its colour.
     pub(crate) class: &'static str,
-    /// Whether the legend explains it; shades of a colour are explained once, in the subtitle.
+    /// The legend shows it; shades of a colour are explained once, in the subtitle.
     pub(crate) in_legend: bool,
 }
 
 /// A bar.
-pub(crate) struct Row {
-    /// What stands before it.
+pub(crate) struct BarRow {
+    /// Text before the bar.
     pub(crate) label: String,
-    /// Rows of one group stand together; its name stands before the first.
+    /// Group of the row; its name is shown before the first.
     pub(crate) group: String,
-    /// The parts, one for each layer.
+    /// Values, one for each layer.
     pub(crate) parts: Vec<f64>,
 }
 
-/// A chart.
+/// A bar chart.
 pub(crate) struct BarChart<'a> {
-    /// What is shown.
+    /// Title.
     pub(crate) title: &'a str,
-    /// In which unit, and of what.
+    /// Unit, and description of the values.
     pub(crate) subtitle: &'a str,
-    /// The unit of one value.
+    /// Unit of one value.
     pub(crate) unit: &'a str,
-    /// The drawing's width.
+    /// Width of the drawing.
     pub(crate) width: f64,
     /// The parts of the bars.
     pub(crate) layers: &'a [Layer],
-    /// The bars, those of one group one after the other.
-    pub(crate) rows: Vec<Row>,
+    /// Bars, sorted by group.
+    pub(crate) rows: Vec<BarRow>,
 }
 
 impl BarChart<'_> {
@@ -54,7 +54,7 @@ impl BarChart<'_> {
         let bottom = top + self.row_tops().last().map_or(0.0, |last| last + ROW_PX) + 2.0;
         let mut canvas = Canvas::new(self.width, bottom + FOOT_PX, self.title, self.subtitle);
         self.legend(&mut canvas);
-        let widest = |text: fn(&Row) -> &str| {
+        let widest = |text: fn(&BarRow) -> &str| {
             self.rows.iter().map(|row| text_width(text(row))).fold(0.0, f64::max)
         };
         let group_width = widest(|row| &row.group) + 10.0;
@@ -82,7 +82,7 @@ impl BarChart<'_> {
         canvas.finish()
     }
 
-    /// The rows' heights from the top of the plot.
+    /// Vertical position of each row in the plot.
     fn row_tops(&self) -> Vec<f64> {
         let mut y = 0.0;
         let mut tops = Vec::with_capacity(self.rows.len());
@@ -96,11 +96,11 @@ impl BarChart<'_> {
         tops
     }
 
-    fn bar(&self, canvas: &mut Canvas, row: &Row, (left, top): (f64, f64), scale: f64) {
+    fn bar(&self, canvas: &mut Canvas, row: &BarRow, (left, top): (f64, f64), scale: f64) {
         let mut x = left;
         for (layer, part) in self.layers.iter().zip(&row.parts) {
             let width = part * scale;
-            // Thinner parts than this would show only as noise between their neighbours.
+            // Thinner parts would be only noise between their neighbours.
             if width >= 0.3 {
                 let tip =
                     format!("{} {}: {}: {part:.2} {}", row.group, row.label, layer.name, self.unit);
@@ -112,7 +112,7 @@ impl BarChart<'_> {
         canvas.text((x + 6.0, top + 11.0), Anchor::Start, "value", &format!("{sum:.2}"));
     }
 
-    /// The layers in lines that fit the width, each with its place.
+    /// Layers in lines that fit the width, each with its horizontal position.
     fn legend_lines(&self) -> Vec<Vec<(f64, &Layer)>> {
         let mut lines: Vec<Vec<(f64, &Layer)>> = Vec::new();
         let mut x = 0.0;

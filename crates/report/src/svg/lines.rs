@@ -6,48 +6,48 @@ use super::{Anchor, Canvas, HEAD_PX, TEXT_PX, text_width};
 
 const HEIGHT: f64 = 270.0;
 const FOOT_PX: f64 = 40.0;
-/// Between the frame of the plot and its outermost points.
+/// Distance between the plot's frame and its outermost points.
 const INSET_PX: f64 = 18.0;
 const LABEL_GAP_PX: f64 = 15.0;
-/// How much wider bold text is than ordinary text.
+/// Width of bold text relative to ordinary text.
 const BOLD: f64 = 1.1;
 
-/// A value over a number of guests.
-pub(crate) struct Value {
-    /// The number of guests.
+/// A value at a number of guests.
+pub(crate) struct LinePoint {
+    /// Number of guests.
     pub(crate) x: u32,
-    /// The value.
+    /// Value.
     pub(crate) y: f64,
-    /// Whether the truth may be higher: drawn hollow under an arrow.
+    /// The value is a lower bound, drawn hollow under an arrow.
     pub(crate) lower_bound: bool,
-    /// What the pointer tells.
+    /// Text of the tooltip.
     pub(crate) tip: String,
 }
 
 /// A line.
 pub(crate) struct Series {
-    /// What stands at its end.
+    /// Label at its end.
     pub(crate) label: String,
-    /// Its colour's class.
+    /// CSS class of its colour.
     pub(crate) class: String,
-    /// Its values in the order of guests.
-    pub(crate) values: Vec<Value>,
+    /// Values in the order of guests.
+    pub(crate) values: Vec<LinePoint>,
 }
 
-/// A chart.
+/// A line chart.
 pub(crate) struct LineChart<'a> {
-    /// What is shown.
+    /// Title.
     pub(crate) title: &'a str,
-    /// In which unit, and of what.
+    /// Unit, and description of the values.
     pub(crate) subtitle: &'a str,
-    /// The drawing's width.
+    /// Width of the drawing.
     pub(crate) width: f64,
-    /// The lines.
+    /// Lines.
     pub(crate) series: Vec<Series>,
 }
 
-/// Where values lie on the drawing.
-struct Plane {
+/// Mapping of values to positions in the drawing.
+struct PlotArea {
     left: f64,
     right: f64,
     top: f64,
@@ -57,7 +57,7 @@ struct Plane {
     y_end: f64,
 }
 
-impl Plane {
+impl PlotArea {
     fn at(&self, x: u32, y: f64) -> (f64, f64) {
         (self.x(x), self.bottom - y / self.y_end * (self.bottom - self.top))
     }
@@ -82,7 +82,7 @@ impl LineChart<'_> {
         let tick_width = ticks.each().map(|(_, text)| text_width(&text)).fold(0.0, f64::max);
         let label_width =
             self.series.iter().map(|series| text_width(&series.label)).fold(0.0, f64::max);
-        let plane = Plane {
+        let plane = PlotArea {
             left: tick_width + 8.0,
             right: self.width - label_width * BOLD - 4.0,
             top: HEAD_PX + 4.0,
@@ -100,7 +100,7 @@ impl LineChart<'_> {
     }
 }
 
-fn axes(canvas: &mut Canvas, plane: &Plane, ticks: &Ticks, xs: &[u32]) {
+fn axes(canvas: &mut Canvas, plane: &PlotArea, ticks: &Ticks, xs: &[u32]) {
     for (value, text) in ticks.each() {
         let y = plane.at(0, value).1;
         canvas.line((plane.left, y), (plane.right, y), if value > 0.0 { "grid" } else { "axis" });
@@ -115,7 +115,7 @@ fn axes(canvas: &mut Canvas, plane: &Plane, ticks: &Ticks, xs: &[u32]) {
     canvas.text((middle, plane.bottom + 34.0), Anchor::Middle, "muted", "guests");
 }
 
-fn curve(canvas: &mut Canvas, plane: &Plane, series: &Series) {
+fn curve(canvas: &mut Canvas, plane: &PlotArea, series: &Series) {
     let places: Vec<(f64, f64)> =
         series.values.iter().map(|value| plane.at(value.x, value.y)).collect();
     canvas.polyline(&places, &format!("curve {}", series.class));
@@ -130,9 +130,8 @@ fn curve(canvas: &mut Canvas, plane: &Plane, series: &Series) {
     }
 }
 
-/// Labels stand in a column right of the plot; a thin line leads to each that is away from its
-/// point.
-fn end_labels(canvas: &mut Canvas, plane: &Plane, series: &[Series]) {
+/// Labels form a column right of the plot; a thin line leads to each label away from its point.
+fn end_labels(canvas: &mut Canvas, plane: &PlotArea, series: &[Series]) {
     let ends: Vec<(&Series, (f64, f64))> = series
         .iter()
         .filter_map(|series| {

@@ -2,10 +2,9 @@
 //!
 //! Model: a [`Canvas`] collects elements; [`lines`] and [`bars`] lay a chart out on it. Colours and
 //! fonts are classes of the page's style sheet, so that a chart follows its light and dark theme.
-//! Text is measured by a table of mean widths, on the safe side, since nobody knows the reader's
-//! font.
+//! Text is measured by a table of mean widths, rounded up, since the reader's font is unknown.
 //!
-//! Limits: six colours; values are not negative, and axes start at 0, as rates and costs have to.
+//! Limits: six colours; values are not negative, and axes start at 0.
 
 use std::fmt::Write;
 
@@ -25,7 +24,7 @@ const TEXT_PX: f64 = 12.0;
 /// The height of a chart's head: title and subtitle.
 const HEAD_PX: f64 = 46.0;
 
-/// Where a text stands relative to its point.
+/// Alignment of text relative to its point.
 #[derive(Clone, Copy)]
 enum Anchor {
     Start,
@@ -33,13 +32,13 @@ enum Anchor {
     End,
 }
 
-/// One drawing in the making.
+/// A drawing under construction.
 struct Canvas {
     out: String,
 }
 
 impl Canvas {
-    /// Opens a drawing under its title; `about` is read to those who cannot see it.
+    /// Opens a drawing under its title; `about` is its description for screen readers.
     fn new(width: f64, height: f64, title: &str, subtitle: &str) -> Canvas {
         let out = format!(
             "<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
@@ -75,7 +74,7 @@ impl Canvas {
         self.add(format_args!("<polyline points=\"{}\" class=\"{class}\"/>", points.join(" ")));
     }
 
-    /// A filled area that tells `tip` under the pointer.
+    /// A filled area with the tooltip `tip`.
     fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str, tip: &str) {
         let tip = escape(tip);
         self.add(format_args!(
@@ -84,7 +83,7 @@ impl Canvas {
         ));
     }
 
-    /// A round mark that tells `tip` under the pointer.
+    /// A round mark with the tooltip `tip`.
     fn mark(&mut self, (x, y): (f64, f64), class: &str, tip: &str) {
         let tip = escape(tip);
         self.add(format_args!(
@@ -103,8 +102,7 @@ impl Canvas {
     }
 }
 
-/// Makes text safe in element content and in attributes; characters that XML does not know become
-/// `?`.
+/// Escapes text for element content and attributes; characters invalid in XML become `?`.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -122,7 +120,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// How wide a text of ordinary height is, at most, in common sans-serif fonts.
+/// Upper bound of the width of ordinary text in common sans-serif fonts.
 fn text_width(text: &str) -> f64 {
     let em = |c: char| match c {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '!' | '\'' => 0.32,

@@ -39,12 +39,12 @@ proptest! {
         prop_assert!(ticks.end() >= max * (1.0 - 1e-6), "the axis ends below its largest value");
         prop_assert!(ticks.end() - step < max, "the last step is empty");
         prop_assert!(each.len() <= wanted + 1);
-        // A factor of 5 at most lies between one step and the next, so there are never many fewer
+        // Consecutive steps differ by a factor of at most 5, so there are never many fewer ticks
         // than wanted.
         prop_assert!(each.len() > wanted.div_ceil(3));
         let digit = step / 10_f64.powf((step * (1.0 + 1e-9)).log10().floor());
         prop_assert!([1.0, 2.0, 5.0].iter().any(|d| (digit - d).abs() < 1e-6), "step {step}");
-        // The text says the value, and no two say the same.
+        // The texts are exact and unique.
         for (value, text) in &each {
             let told: f64 = text.parse().unwrap();
             prop_assert!((told - value).abs() < step * 1e-6, "{value} as {text}");

@@ -1,6 +1,6 @@
 //! Axis ticks at round numbers.
 
-/// The ticks of an axis from 0 to a little above its largest value.
+/// Ticks of an axis from 0 to just above its largest value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ticks {
     step: f64,
@@ -9,11 +9,10 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Ticks for values of 0 to `max`, in steps of 1, 2 or 5 times a power of ten, `wanted` steps
-    /// or fewer.
+    /// Ticks for values of 0 to `max`, in steps of 1, 2 or 5 times a power of ten, at most `wanted`
+    /// steps.
     ///
-    /// A `max` that is no positive number gets an axis from 0 to 1: there is nothing to be seen on
-    /// it, but it is one.
+    /// If `max` is not a positive number, the axis is 0 to 1.
     pub(super) fn up_to(max: f64, wanted: usize) -> Ticks {
         let max = if max.is_finite() && max > 1e-9 { max } else { 1.0 };
         let rough = max / wanted.max(1) as f64;

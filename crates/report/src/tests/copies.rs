@@ -52,7 +52,7 @@ fn copies_of_two_sizes_are_told_apart() {
     assert_eq!(text.matches("guests: how many copied").count(), 1, "one legend");
 }
 
-/// Every spread of a file copy in JSON has its columns, so that no field is forgotten.
+/// Every spread of a file copy in JSON has its CSV columns.
 #[test]
 fn csv_has_every_field_of_a_file_copy() {
     let value = serde_json::to_value(&copies()[1]).unwrap();
@@ -83,7 +83,7 @@ fn tables_of_file_copies_fit_a_terminal() {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    // The setup is said once for its guests, and once for what they share.
+    // The setup appears once for its guests, and once for the shared layers.
     assert_eq!(text.matches("4 together").count(), 2, "{text}");
     assert!(text.contains("0.36-0.44"), "{text}");
     assert!(text.contains("810-990") && text.contains("80%"), "{text}");

@@ -1,7 +1,6 @@
-//! The page of an experiment: the answer, what is published beside it, and the distance of the
-//! CPUs.
+//! Page of an experiment: the answer, published results, and the CPU distance.
 
-use super::super::receive::{Published, Side};
+use super::super::receive::{PublishedThroughput, ReceivePath};
 use super::super::results::{PathKind, Pattern, Point, Receive, Results};
 use super::super::samples::{point, results};
 use super::super::{csv, html, json};
@@ -17,7 +16,7 @@ fn a_page_of_an_experiment_begins_with_the_answer_and_stands_beside_the_paper() 
     };
     let points: Vec<Point> =
         slots(PathKind::Vf, 90.0).chain(slots(PathKind::Vhost, 30.0)).collect();
-    let side = Side {
+    let side = ReceivePath {
         mpps: [1.0, 2.0, 3.0],
         gbps: [1.0, 2.0, 3.0],
         switch_cycles_per_frame: [50.0, 60.0, 70.0],
@@ -33,7 +32,7 @@ fn a_page_of_an_experiment_begins_with_the_answer_and_stands_beside_the_paper() 
         generator_limit_mpps: 20.0,
         generator_bound: false,
         rounds: 3,
-        published: Some(Published { without_gbps: 5.4, with_gbps: 9.3 }),
+        published: Some(PublishedThroughput { without_gbps: 5.4, with_gbps: 9.3 }),
         pinned: vec![0, 1],
     };
     let file = Experiment::shipped("nfv").unwrap();

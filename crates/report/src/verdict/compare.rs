@@ -5,13 +5,13 @@
 //! traffic are tested together, by bands of the CPUs' distance; a pair between whose slots the CPUs
 //! moved is only counted.
 
-use super::super::figure::{count, list, three};
+use super::super::format::{count, list, three};
 use super::super::results::{PathKind, Point};
-use super::super::view::View;
+use super::super::view::TrafficView;
 use super::{ALPHA, at_least, guests, limits};
-use crate::statistics::Pair;
-use crate::statistics::bands::{Band, Grouped, PairedSlots, Slot};
-use crate::statistics::permutation::{self, Comparison, Verdict};
+use crate::statistics::CyclePair;
+use crate::statistics::bands::{Band, Grouped, PairedSlots, SlotSample};
+use crate::statistics::permutation::{self, Comparison, PairedVerdict};
 use crate::statistics::quantile::median;
 use crate::statistics::random::Random;
 
@@ -19,14 +19,14 @@ use crate::statistics::random::Random;
 const PAIRS_MIN: usize = 8;
 
 /// The clauses on a pattern with several paths.
-pub(super) fn clauses(view: &View<'_>) -> Vec<String> {
+pub(super) fn clauses(view: &TrafficView<'_>) -> Vec<String> {
     let mut clauses: Vec<String> = pairs(view).iter().map(Compared::clause).collect();
     clauses.extend(view.paths().into_iter().filter_map(|path| peak(view, path)));
     clauses
 }
 
 /// Which path to take for a pattern's traffic, in a sentence or two; `None` with one path.
-pub(super) fn answer(view: &View<'_>) -> Option<String> {
+pub(super) fn answer(view: &TrafficView<'_>) -> Option<String> {
     let pairs = pairs(view);
     if pairs.is_empty() {
         return None;
@@ -72,7 +72,7 @@ fn undecided(pairs: &[Compared], paths: &[PathKind]) -> String {
 
 /// Cycles of the switch for a frame on each path, as a sentence, from the steady points of the most
 /// guests and the smallest frames that more than one path has; `None` without such.
-fn cycles(view: &View<'_>) -> Option<String> {
+fn cycles(view: &TrafficView<'_>) -> Option<String> {
     let of = |frame_bytes, vms| -> Vec<(PathKind, f64)> {
         let cycles = |path| {
             let steady = view.all(path, frame_bytes, vms).filter(|point| point.is_steady());
@@ -93,7 +93,7 @@ fn cycles(view: &View<'_>) -> Option<String> {
 }
 
 /// Every two paths of a pattern.
-fn pairs(view: &View<'_>) -> Vec<Compared> {
+fn pairs(view: &TrafficView<'_>) -> Vec<Compared> {
     let paths: Vec<PathKind> = view.paths().into_iter().collect();
     let others = |(i, one): (usize, &PathKind)| {
         let one = *one;
@@ -118,7 +118,7 @@ struct Slots {
 }
 
 impl Slots {
-    fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Slots {
+    fn new(view: &TrafficView<'_>, one: PathKind, other: PathKind) -> Slots {
         let mut slots = Slots { places: Vec::new(), pairs: Vec::new(), open: 0, lost: 0 };
         for frame_bytes in view.frames() {
             for vms in view.vms() {
@@ -144,17 +144,17 @@ impl Slots {
     }
 }
 
-fn slot(point: &Point) -> Slot {
+fn slot(point: &Point) -> SlotSample {
     // Of one CPU there is no distance; all its slots are in the first band.
     let round_trip_cycles = point.round_trip_cycles.unwrap_or(1.0);
-    Slot { cycles_per_frame: 1e3 / point.mpps, round_trip_cycles }
+    SlotSample { cycles_per_frame: 1e3 / point.mpps, round_trip_cycles }
 }
 
-/// What is found between two paths.
+/// Result of comparing two paths.
 struct Compared {
     one: PathKind,
     other: PathKind,
-    /// How many pairs there are, and of what kinds.
+    /// Number and kinds of pairs.
     remarks: String,
     /// The generator was the limit of every pair.
     is_bound: bool,
@@ -184,7 +184,7 @@ impl Win {
 }
 
 impl Compared {
-    fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Compared {
+    fn new(view: &TrafficView<'_>, one: PathKind, other: PathKind) -> Compared {
         let Slots { places, pairs, open, lost } = Slots::new(view, one, other);
         let grouped = Grouped::new(&pairs, PAIRS_MIN);
         let strata = grouped.strata();
@@ -208,17 +208,17 @@ impl Compared {
     fn win(&self) -> Option<Win> {
         let (winner, loser, ratio) = match self.found.as_ref()?.verdict {
             // Time per frame: what takes less carries more.
-            Verdict::Faster(it) => {
+            PairedVerdict::Faster(it) => {
                 let ratio = [it.ratio, it.high, it.low].map(|ratio| 1.0 / ratio);
                 (self.other, self.one, ratio)
             }
-            Verdict::Slower(it) => (self.one, self.other, [it.ratio, it.low, it.high]),
-            Verdict::NoDifferenceFound => return None,
+            PairedVerdict::Slower(it) => (self.one, self.other, [it.ratio, it.low, it.high]),
+            PairedVerdict::NoDifferenceFound => return None,
         };
         Some(Win { winner, loser, ratio, range: self.range(winner, loser) })
     }
 
-    /// Where one path carries least of the other's frames, and where most; `None` if both are about
+    /// Sizes of the smallest and the largest ratio of two paths' frames; `None` if both are about
     /// the same.
     fn range(&self, path: PathKind, other: PathKind) -> Option<String> {
         let of_path = |(frame, vms, ratio): &(u32, u32, f64)| {
@@ -257,20 +257,20 @@ impl Compared {
 }
 
 /// `None` without pairs. Of more than the test takes, every second or third pair counts, and so on.
-fn tested(strata: &[&[Pair]]) -> Option<Comparison> {
+fn tested(strata: &[&[CyclePair]]) -> Option<Comparison> {
     let pairs: usize = strata.iter().map(|pairs| pairs.len()).sum();
     let step = pairs.div_ceil(permutation::PAIRS_MAX).max(1);
-    let thinned: Vec<Vec<Pair>> = strata
+    let thinned: Vec<Vec<CyclePair>> = strata
         .iter()
         .map(|pairs| pairs.chunks_exact(step).map(|pairs| pairs[0]).collect())
         .collect();
-    let strata: Vec<&[Pair]> = thinned.iter().map(Vec::as_slice).collect();
+    let strata: Vec<&[CyclePair]> = thinned.iter().map(Vec::as_slice).collect();
     let mut random = Random::new(1);
     permutation::compare_stratified(&strata, ALPHA, || random.bits()).ok()
 }
 
 /// A path's highest rate and what limits it.
-fn peak(view: &View<'_>, path: PathKind) -> Option<String> {
+fn peak(view: &TrafficView<'_>, path: PathKind) -> Option<String> {
     let grid: Vec<&Point> = view.grid().into_iter().filter(|point| point.path == path).collect();
     let best = grid.iter().max_by(|a, b| a.mpps.total_cmp(&b.mpps))?;
     let (at_least, mpps, frame, guests) =

@@ -6,9 +6,9 @@
 //!
 //! Limits: pairs in which the generator was the bottleneck of a slot are left out, and counted.
 
-use super::figure::{count, list, three, whole};
+use super::format::{count, list, three, whole};
 use super::results::{Bottleneck, PathKind, Point};
-use super::view::{TrafficKind, View};
+use super::view::{TrafficKind, TrafficView};
 
 mod compare;
 #[cfg(test)]
@@ -19,7 +19,7 @@ const ALPHA: f64 = 0.01;
 /// Share by which a rate must exceed the last one of its line to be called a peak.
 const PEAK_SHARE: f64 = 0.05;
 
-fn sentence(view: &View<'_>) -> String {
+fn sentence(view: &TrafficView<'_>) -> String {
     let title = view.kind.title();
     let paths: Vec<PathKind> = view.paths().into_iter().collect();
     match paths[..] {
@@ -30,17 +30,17 @@ fn sentence(view: &View<'_>) -> String {
 
 /// A sentence on each kind of traffic that was measured.
 pub fn all(points: &[Point]) -> Vec<(TrafficKind, String)> {
-    View::each(points).iter().map(|view| (view.kind, sentence(view))).collect()
+    TrafficView::each(points).iter().map(|view| (view.kind, sentence(view))).collect()
 }
 
 /// Which path to take for each kind of traffic of which several paths were measured.
 pub fn answers(points: &[Point]) -> Vec<(TrafficKind, String)> {
-    let views = View::each(points).into_iter();
+    let views = TrafficView::each(points).into_iter();
     views.filter_map(|view| Some((view.kind, compare::answer(&view)?))).collect()
 }
 
-/// How one path scales and what limits it.
-fn single(view: &View<'_>, path: PathKind) -> String {
+/// Scaling of one path, and its bottleneck.
+fn single(view: &TrafficView<'_>, path: PathKind) -> String {
     let mut clauses = Vec::new();
     let grid = view.grid();
     let frames: Vec<u32> = view.frames().into_iter().collect();
@@ -94,7 +94,7 @@ fn scaling(line: &[&Point]) -> String {
     format!("{frame} B frames go from {from} to {to}{ratio}{peak}")
 }
 
-/// What a frame costs the switch, from the cheapest point to the dearest.
+/// Switch cycles for a frame, from the cheapest point to the most expensive.
 fn cycles(grid: &[&Point]) -> Option<String> {
     let known = || grid.iter().filter_map(|point| point.switch_cycles_per_frame);
     let least = known().min_by(f64::total_cmp)?;

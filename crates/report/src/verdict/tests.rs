@@ -1,4 +1,4 @@
-use super::super::results::{Bottleneck, Load, PathKind, Pattern, Point, RingKind};
+use super::super::results::{Bottleneck, GeneratorLoad, PathKind, Pattern, Point, RingKind};
 use super::super::samples::{limited, one_path, point, three_paths};
 use super::super::table;
 use super::{all, answers};
@@ -50,7 +50,7 @@ fn a_planted_difference_is_found_and_none_where_there_is_none() {
     let (vf, vhost) = (PathKind::Vf, PathKind::Vhost);
     let sentence = said(&slots(&[(vf, 4.0), (vhost, 4.4)], 12, 200.0));
     assert!(sentence.contains("vhost carries 1.10 times vf's frames (99 %"), "{sentence}");
-    // As much more in one slot as less in the next.
+    // Alternating gains and losses of the same size.
     let mut even = slots(&[(vf, 4.0), (vhost, 4.1)], 6, 200.0);
     even.extend(slots(&[(vf, 4.1), (vhost, 4.0)], 6, 200.0));
     let sentence = said(&even);
@@ -90,7 +90,7 @@ fn verdict_of_few_points() {
     insta::assert_snapshot!(said(&[silent, vf(64, 4, 5.0)]), @"East/west on the vf path: 64 B frames go from 0 Mpps with 2 guests to 5.00 with 4; the switch spends 66 cycles on a frame; the bottleneck is the switch in both points.");
 }
 
-/// Pairs in which the generator was the limit say nothing of the paths.
+/// Pairs limited by the generator say nothing about the paths.
 #[test]
 fn verdict_with_lower_bounds() {
     let mut points = slots(&[(PathKind::Vf, 9.0), (PathKind::Vhost, 4.0)], 9, 200.0);
@@ -131,11 +131,11 @@ fn rings_and_loads_are_not_mixed() {
     let (split, packed) = (RingKind::Split, RingKind::Packed);
     let mut points = Vec::new();
     for _ in 0..8 {
-        points.push(slot(PathKind::Vf, split, Load::Closed, 10.0));
-        points.push(slot(PathKind::Vhost, split, Load::Closed, 5.0));
-        points.push(slot(PathKind::Vf, packed, Load::Closed, 5.0));
-        points.push(slot(PathKind::Vhost, packed, Load::Closed, 10.0));
-        points.push(slot(PathKind::Vf, split, Load::Overload, 20.0));
+        points.push(slot(PathKind::Vf, split, GeneratorLoad::Closed, 10.0));
+        points.push(slot(PathKind::Vhost, split, GeneratorLoad::Closed, 5.0));
+        points.push(slot(PathKind::Vf, packed, GeneratorLoad::Closed, 5.0));
+        points.push(slot(PathKind::Vhost, packed, GeneratorLoad::Closed, 10.0));
+        points.push(slot(PathKind::Vf, split, GeneratorLoad::Overload, 20.0));
     }
     let said: Vec<(String, String)> =
         all(&points).into_iter().map(|(kind, text)| (kind.id(), text)).collect();

@@ -5,7 +5,7 @@ use clap::Args;
 use lab::experiment::compare::{self, Settings, Side};
 use lab::experiment::forwarding::PointSpec;
 use lab::experiment::step::Machine;
-use report::{Load, PathKind, Pattern, RingKind};
+use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 
 use super::{program, progress};
 use crate::text::wrapped;
@@ -66,7 +66,7 @@ impl Compare {
             warmup_s: 0.1,
             seconds: self.seconds,
             ring: self.ring,
-            load: Load::Closed,
+            load: GeneratorLoad::Closed,
         };
         point.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {

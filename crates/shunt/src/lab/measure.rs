@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
 use lab::experiment::runner::{self, Ran, Runner};
 use lab::experiment::step::{Machine, steps};
-use report::experiment::{self, Change, Experiment, SHIPPED};
+use report::experiment::{self, Experiment, SHIPPED, SettingOverride};
 use report::{self, PathKind, Pattern, Results};
 
 use super::{Partial, program};
@@ -97,7 +97,7 @@ impl Measure {
         }
     }
 
-    fn changes(&self) -> Vec<Change> {
+    fn changes(&self) -> Vec<SettingOverride> {
         let words = |words: Vec<String>| (!words.is_empty()).then(|| words.into());
         let numbers = |list: &[u32]| {
             (!list.is_empty())
@@ -112,7 +112,7 @@ impl Measure {
             ("seconds", self.seconds.map(Into::into)),
         ];
         let change = |(key, value): (&'static str, Option<toml::Value>)| {
-            value.map(|value| Change { key, value })
+            value.map(|value| SettingOverride { key, value })
         };
         all.into_iter().filter_map(change).collect()
     }
@@ -290,8 +290,8 @@ fn shown(results: &Results, dir: &Path) -> String {
     for (_, sentence) in report::verdict::all(&results.points) {
         text += &("\n".to_owned() + &wrapped(&sentence));
     }
-    text.extend(report::copy::sentences(&results.copies).iter().map(|it| wrapped(it)));
-    let beside = report::beside::sentences(results);
+    text.extend(report::copy_verdict::sentences(&results.copies).iter().map(|it| wrapped(it)));
+    let beside = report::scaling::sentences(results);
     if !beside.is_empty() {
         text += "\nBeside the published figures, as ratios:\n";
     }

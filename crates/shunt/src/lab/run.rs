@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use lab::experiment::forwarding::{self, PointSpec};
-use report::{self, Load, PathKind, Pattern, RingKind};
+use report::{self, GeneratorLoad, PathKind, Pattern, RingKind};
 
 use super::program;
 use crate::UsageError;
@@ -38,7 +38,7 @@ pub(super) struct Run {
     /// closed: send a frame when another one returns; no loss. overload: send as fast as the ring
     /// takes them; the excess is lost.
     #[arg(long, default_value = "closed")]
-    load: Load,
+    load: GeneratorLoad,
     /// Seconds of the measurement.
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,

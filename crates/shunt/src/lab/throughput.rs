@@ -6,7 +6,7 @@ use lab::experiment::forwarding::{PointSpec, WARMUP_S};
 use lab::experiment::throughput::{
     self, BackToBack, LatencyAt, Rate, Settings, Throughput as Found,
 };
-use report::{Load, PathKind, Pattern, RingKind};
+use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 use traffic::Latency;
 
 use super::program;
@@ -87,7 +87,7 @@ impl Throughput {
             warmup_s: WARMUP_S,
             seconds: self.trial_seconds,
             ring: self.ring,
-            load: Load::Closed,
+            load: GeneratorLoad::Closed,
         };
         spec.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {

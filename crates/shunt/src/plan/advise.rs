@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use plan::advise::{AdapterAdvice, Advice, advise, crossover};
-use plan::frames::Frames;
+use plan::frames::FrameMix;
 use plan::limit::Resource;
 use plan::machine::Machine;
 use plan::predict::PathKind;
@@ -78,13 +78,13 @@ fn default_host(on: &On) -> String {
 
 fn resource(workload: &Workload, advice: &Advice, of: &(Resource, f64)) -> Value {
     let (what, taken) = of;
-    json!({"limit": what.limit, "of": advice.owner(workload, what.of), "taken": taken})
+    json!({"limit": what.limit, "of": advice.owner(workload, what.scope), "taken": taken})
 }
 
 fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> Value {
     let adapter = |adapter: &AdapterAdvice| {
-        let otherwise = adapter.otherwise.map(|other| {
-            json!({"path": other.path, "against": other.against, "binding_limit": other.binding})
+        let otherwise = adapter.alternative.map(|other| {
+            json!({"path": other.path, "against": other.relative_scale, "binding_limit": other.binding})
         });
         json!({
             "adapter": adapter.name, "guests": adapter.guests, "path": adapter.path,
@@ -96,7 +96,7 @@ fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> V
         })
     };
     let crossover = |bytes: u32| {
-        let frames = Frames::of(bytes).ok()?;
+        let frames = FrameMix::of(bytes).ok()?;
         Some(json!({"frame_bytes": bytes, "guests": crossover(machine, &frames)}))
     };
     json!({
@@ -112,13 +112,13 @@ fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> V
 fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
     let mut text = titles(machine) + "\n";
     let row = |adapter: &AdapterAdvice| {
-        let otherwise = adapter.otherwise.map_or_else(
+        let otherwise = adapter.alternative.map_or_else(
             || "-".to_owned(),
             |other| {
                 format!(
                     "{}: {:+.0} % ({})",
                     other.path,
-                    (other.against - 1.0) * 100.0,
+                    (other.relative_scale - 1.0) * 100.0,
                     other.binding
                 )
             },
@@ -142,7 +142,11 @@ fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
     text += &verdict(workload, advice);
     let row = |of: &(Resource, f64)| {
         let (what, taken) = of;
-        [what.limit.to_string(), advice.owner(workload, what.of), format!("{:.0} %", taken * 100.0)]
+        [
+            what.limit.to_string(),
+            advice.owner(workload, what.scope),
+            format!("{:.0} %", taken * 100.0),
+        ]
     };
     let resources = advice.resources.iter().take(SHOWN).map(row).collect();
     text += "\n";
@@ -175,7 +179,7 @@ fn verdict(workload: &Workload, advice: &Advice) -> String {
 fn crossovers(machine: &Machine) -> String {
     let each =
         SIZES.into_iter().filter_map(|bytes| {
-            let from = crossover(machine, &Frames::of(bytes).ok()?);
+            let from = crossover(machine, &FrameMix::of(bytes).ok()?);
             Some(from.map_or_else(
                 || format!("none ({bytes} B)"),
                 |guests| format!("{guests} ({bytes} B)"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use plan::explain::draw;
-use plan::frames::Frames;
+use plan::frames::FrameMix;
 
 use super::On;
 use crate::{UsageError, say};
@@ -35,7 +35,7 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn run(self) -> Result<()> {
         let machine = self.on.machine()?;
-        let frames: Frames = self
+        let frames: FrameMix = self
             .frame
             .parse()
             .map_err(|error| UsageError(format!("shunt plan: --frame: {error}")))?;

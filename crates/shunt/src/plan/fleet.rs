@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use plan::fleet::{Answer, Fleet as Task, FleetError, Place, Plan, Taken};
+use plan::fleet::{Fleet as Task, FleetError, FleetPlan, PlacedChains, Placement, Utilization};
 use serde_json::json;
 
 use super::read_toml;
@@ -50,10 +50,11 @@ impl Fleet {
     }
 }
 
-fn people(plan: &Plan, seconds: f64) -> String {
-    let Plan { chains, guests, hosts, solved, greedy, bound_placed, bound_hosts, missing } = plan;
+fn people(plan: &FleetPlan, seconds: f64) -> String {
+    let FleetPlan { chains, guests, hosts, solved, greedy, bound_placed, bound_hosts, missing } =
+        plan;
     let mut text = format!("{chains} chains of {guests} guests, {hosts} hosts, {seconds:.1} s\n\n");
-    let row = |name: &str, answer: &Answer| {
+    let row = |name: &str, answer: &Placement| {
         [name.to_owned(), answer.placed.to_string(), answer.hosts_used.to_string()]
     };
     let bound =
@@ -82,8 +83,8 @@ fn people(plan: &Plan, seconds: f64) -> String {
             one.limit
         ));
     }
-    let row = |place: &Place| {
-        let way = json!(place.way);
+    let row = |place: &PlacedChains| {
+        let way = json!(place.layout);
         [
             place.chain.clone(),
             place.host.clone(),
@@ -99,7 +100,8 @@ fn people(plan: &Plan, seconds: f64) -> String {
     if solved.places.len() > SHOWN {
         text += &format!("and {} more: --json has them\n", solved.places.len() - SHOWN);
     }
-    let row = |taken: &Taken| [taken.limit.to_string(), format!("{:.0} %", taken.share * 100.0)];
+    let row =
+        |taken: &Utilization| [taken.limit.to_string(), format!("{:.0} %", taken.share * 100.0)];
     text += "\n";
     text +=
         &table(["RESOURCE", "TAKEN, MEAN OF USED HOSTS"], solved.taken.iter().map(row).collect());

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use plan::CORES;
 use plan::advise::{Advice, advise};
-use plan::frames::Frames;
+use plan::frames::FrameMix;
 use plan::machine::{Machine, Nic};
 use plan::predict::PathKind;
 use plan::workload::Workload;
@@ -96,7 +96,7 @@ fn set(
             workload.services.iter_mut().for_each(|service| service.guests.count = count);
         }
         "frame" => {
-            let frames = Frames::of(whole(64.0..=9018.0)?).map_err(|error| error.to_string())?;
+            let frames = FrameMix::of(whole(64.0..=9018.0)?).map_err(|error| error.to_string())?;
             workload.flows.iter_mut().for_each(|flow| flow.frames = frames.clone());
         }
         _ => return Err(FIGURES.to_owned()),

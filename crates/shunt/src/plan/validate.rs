@@ -108,7 +108,7 @@ fn people(validation: &Validation) -> String {
     text += "\n";
     text += &table(["PARAMETER", "VALUE", "WITH 95 %"], parameters.iter().map(row).collect());
     let far: Vec<_> = list.iter().filter(|one| one.is_unexplained()).collect();
-    let row = |one: &&plan::validate::Compared| {
+    let row = |one: &&plan::validate::PointComparison| {
         [
             format!("{} {} {} B, {}", one.pattern, one.path, one.frame_bytes, one.guests),
             format!("{:.2}", one.measured_mpps),

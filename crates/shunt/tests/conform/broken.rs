@@ -8,7 +8,8 @@ use api::InForce;
 use api::stats::PortStats;
 use conform::soft::SoftNic;
 use conform::subject::{
-    Capability, Change, End, GuestView, Home, Leave, Refusal, Setup, Subject, WIRE,
+    AdapterLocation, Capability, GuestConfig, GuestStop, ManagerRequest, ManagerStop, NicSetup,
+    Rejection, Subject, WIRE,
 };
 use model::state::{FunctionName, Reason};
 use serde_json::{Value, json};
@@ -161,35 +162,39 @@ impl Broken {
     }
 
     /// The change as the broken manager sees it; `None` if it only reports success.
-    fn spoiled(&mut self, change: &Change) -> Result<Option<Change>> {
+    fn spoiled(&mut self, change: &ManagerRequest) -> Result<Option<ManagerRequest>> {
         let mut change = change.clone();
         match &mut change {
-            Change::Vf { settings, .. } | Change::Adapter { settings, .. } => self.spoil(settings),
-            Change::Remove { .. } if self.is(Fault::KeepsAdapters) => return Ok(None),
-            Change::ReleaseVf { .. } if self.is(Fault::KeepsSettings) => return Ok(None),
-            Change::Remove { owner, .. } | Change::ReleaseVf { owner, .. } => {
+            ManagerRequest::Vf { settings, .. } | ManagerRequest::Adapter { settings, .. } => {
+                self.spoil(settings)
+            }
+            ManagerRequest::Remove { .. } if self.is(Fault::KeepsAdapters) => return Ok(None),
+            ManagerRequest::ReleaseVf { .. } if self.is(Fault::KeepsSettings) => return Ok(None),
+            ManagerRequest::Remove { owner, .. } | ManagerRequest::ReleaseVf { owner, .. } => {
                 *owner = owner.filter(|_| !self.is(Fault::IgnoresOwner));
             }
-            Change::Add { home, settings, .. } => {
+            ManagerRequest::Add { location, settings, .. } => {
                 self.spoil(settings);
-                if let (Home::Vf(index), true) = (*home, self.is(Fault::KeepsVlan)) {
+                if let (AdapterLocation::Vf(index), true) = (*location, self.is(Fault::KeepsVlan)) {
                     if let Some(vlan) = self.vlans.get(&index) {
                         settings["vlan"] = vlan.clone();
                     }
                     self.vlans.insert(index, settings["vlan"].clone());
                 }
             }
-            Change::NumVfs(_) if self.is(Fault::GoesThroughZero) => {
-                let _ = self.inner.change(&Change::NumVfs(0))?;
+            ManagerRequest::NumVfs(_) if self.is(Fault::GoesThroughZero) => {
+                let _ = self.inner.change(&ManagerRequest::NumVfs(0))?;
             }
-            Change::Switchdev(false) if self.is(Fault::StaysInSwitchdev) => return Ok(None),
-            Change::Again if self.is(Fault::Reshuffles) => {
+            ManagerRequest::Switchdev(false) if self.is(Fault::StaysInSwitchdev) => {
+                return Ok(None);
+            }
+            ManagerRequest::Reapply if self.is(Fault::Reshuffles) => {
                 for (path, name) in [("synthetic", "b"), ("synthetic", "a"), ("vf", "b")] {
                     let (name, settings) = (name.to_owned(), json!({"path": path}));
-                    let _ = self.inner.change(&Change::Adapter { name, settings })?;
+                    let _ = self.inner.change(&ManagerRequest::Adapter { name, settings })?;
                 }
                 let (name, settings) = ("a".to_owned(), json!({"path": "vf"}));
-                change = Change::Adapter { name, settings };
+                change = ManagerRequest::Adapter { name, settings };
             }
             _ => {}
         }
@@ -231,26 +236,26 @@ impl Subject for Broken {
         self.inner.lacks(what)
     }
 
-    fn begin(&mut self, setup: &Setup) -> Result<()> {
+    fn begin(&mut self, setup: &NicSetup) -> Result<()> {
         (self.restarted, self.changed, self.managed) = (false, false, true);
         self.vlans.clear();
         self.inner.begin(setup)
     }
 
-    fn change(&mut self, change: &Change) -> Result<Result<(), Refusal>> {
-        if self.is(Fault::NeedsPf) && matches!(change, Change::Vf { .. }) {
+    fn change(&mut self, change: &ManagerRequest) -> Result<Result<(), Rejection>> {
+        if self.is(Fault::NeedsPf) && matches!(change, ManagerRequest::Vf { .. }) {
             let nics = self.inner.in_force()?.actual.nics;
             if nics.iter().all(|nic| nic.vfs.is_empty()) {
                 let (field, value, allowed) = Default::default();
                 let error = "the PF is down".to_owned();
-                return Ok(Err(Refusal { field, value, error, allowed }));
+                return Ok(Err(Rejection { field, value, error, allowed }));
             }
         }
         let Some(spoiled) = self.spoiled(change)? else { return Ok(Ok(())) };
         let said = self.inner.change(&spoiled)?;
-        self.changed = matches!(change, Change::Adapter { .. });
-        if self.is(Fault::Detaches) && matches!(change, Change::Vf { .. }) {
-            self.inner.leave("a", Leave::Killed)?;
+        self.changed = matches!(change, ManagerRequest::Adapter { .. });
+        if self.is(Fault::Detaches) && matches!(change, ManagerRequest::Vf { .. }) {
+            self.inner.leave("a", GuestStop::Killed)?;
         }
         if self.is(Fault::SwallowsRefusals) { Ok(Ok(())) } else { Ok(said) }
     }
@@ -307,9 +312,9 @@ impl Subject for Broken {
         Ok(counters)
     }
 
-    fn end_manager(&mut self, how: End) -> Result<()> {
+    fn stop_manager(&mut self, how: ManagerStop) -> Result<()> {
         self.managed = false;
-        self.inner.end_manager(how)
+        self.inner.stop_manager(how)
     }
 
     fn start_manager(&mut self) -> Result<()> {
@@ -321,7 +326,7 @@ impl Subject for Broken {
         self.inner.attach(station)
     }
 
-    fn leave(&mut self, station: &str, how: Leave) -> Result<()> {
+    fn leave(&mut self, station: &str, how: GuestStop) -> Result<()> {
         self.inner.leave(station, how)
     }
 
@@ -329,7 +334,7 @@ impl Subject for Broken {
         self.inner.is_attached(station)
     }
 
-    fn view(&mut self, station: &str) -> Result<GuestView> {
+    fn view(&mut self, station: &str) -> Result<GuestConfig> {
         let mut view = self.inner.view(station)?;
         if self.is(Fault::OneMac) {
             view.mac.0[5] = 0x99;

@@ -154,12 +154,16 @@ fn paired_slots(pair: &Paired<'_>) -> PairedSlots {
     let slot = |slot: &Slot| {
         let [before, after] = slot.distances;
         let round_trip_cycles = bands::around(before, after);
-        bands::Slot { cycles_per_frame: slot.cycles_per_frame, round_trip_cycles }
+        bands::SlotSample { cycles_per_frame: slot.cycles_per_frame, round_trip_cycles }
     };
     PairedSlots { a: slot(pair.first), b: slot(pair.other) }
 }
 
-fn figures(slots: &[&Slot], pairs: &[report::statistics::Pair], is_first: bool) -> Option<Figures> {
+fn figures(
+    slots: &[&Slot],
+    pairs: &[report::statistics::CyclePair],
+    is_first: bool,
+) -> Option<Figures> {
     let of = |figure: fn(&Slot) -> f64| {
         median(&slots.iter().map(|slot| figure(slot)).collect::<Vec<f64>>())
     };
@@ -174,7 +178,7 @@ fn figures(slots: &[&Slot], pairs: &[report::statistics::Pair], is_first: bool) 
         mpps: of(|slot| slot.mpps)?,
         busy_share: of(|slot| slot.busy_share)?,
         ratio: ratio.map(|compared| {
-            let permutation::Estimate { ratio, low, high } = compared.estimate;
+            let permutation::RatioEstimate { ratio, low, high } = compared.estimate;
             Ratio { ratio, low, high }
         }),
         stages: stages(slots),

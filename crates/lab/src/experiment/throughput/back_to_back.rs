@@ -11,7 +11,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use report::statistics::burst::{self, Limits};
+use report::statistics::burst::{self, BurstLimits};
 use report::statistics::quantile::median;
 use serde::Serialize;
 use traffic::{IN_FLIGHT, Role};
@@ -81,7 +81,7 @@ pub(super) fn measure(
 ) -> Result<Option<BackToBack>> {
     let Point { program, spec, placement, closed_fps } = *point;
     let max = ((closed_fps * LONGEST_S) as u64).max(FIRST);
-    let limits = Limits { first: FIRST, max, width: WIDTH };
+    let limits = BurstLimits { first: FIRST, max, width: WIDTH };
     let (mut found, mut rates, mut incomplete) = (Vec::new(), Vec::new(), 0);
     for search in 1..=searches {
         let mut rate = None;

@@ -5,7 +5,7 @@ use super::{Settings, Traffic};
 use crate::bench::plan;
 use crate::experiment::sample::spread;
 use report::statistics::quantile::median_item;
-use report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
+use report::{Bottleneck, PathKind, Pinned, RoundTrip, SocketWorkload, Transfer};
 use traffic::sockets::Asked;
 
 /// Busy share from which a carrier or an end is at its limit; for the programs, share of their rate
@@ -20,7 +20,7 @@ pub(super) fn conclude(
     (seen, limits): (&[Seen], &[Seen]),
 ) -> Transfer {
     let Traffic { workload, streams, send_bytes, buffer_kib } = *traffic;
-    let requests = workload == Workload::UdpRequest;
+    let requests = workload == SocketWorkload::UdpRequest;
     let placement = plan(&settings.cpus, 1);
     let (guest_cpu, far_cpu) = cpus_of_ends(&placement);
     let middle = middle(seen);
@@ -29,7 +29,7 @@ pub(super) fn conclude(
     } else {
         median(limits, Seen::gbps)
     };
-    let is_udp = matches!(workload, Workload::UdpTransmit | Workload::UdpReceive);
+    let is_udp = matches!(workload, SocketWorkload::UdpTransmit | SocketWorkload::UdpReceive);
     let mut transfer = Transfer {
         experiment: experiment.to_owned(),
         workload,
@@ -99,12 +99,15 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use report::{Layers, Pattern};
+    use report::{LayerCpu, Pattern};
     use traffic::sockets::Received;
 
     fn seen(bytes: u64, ends: f64, carrier: f64) -> Seen {
-        let cpu =
-            Layers { guest_system_cores: ends, carrier_user_cores: carrier, ..Layers::default() };
+        let cpu = LayerCpu {
+            guest_system_cores: ends,
+            carrier_user_cores: carrier,
+            ..LayerCpu::default()
+        };
         let received = Received { seconds: 1.0, bytes, ..Received::default() };
         Seen { received, asked: None, cpu }
     }
@@ -118,7 +121,7 @@ mod tests {
             rounds: seen.len(),
             seconds: 1.0,
         };
-        let (workload, send_bytes) = (Workload::TcpStream, 64 << 10);
+        let (workload, send_bytes) = (SocketWorkload::TcpStream, 64 << 10);
         let traffic = Traffic { workload, streams: 1, send_bytes, buffer_kib: None };
         let which = ("ntttcp", PathKind::Virtio);
         conclude(&settings, which, &traffic, (seen, &[self::seen(limit, 1.0, 0.0)]))

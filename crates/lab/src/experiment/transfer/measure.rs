@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Result, bail, ensure};
 use host::CpuTime;
-use report::{Layers, PathKind, Workload};
+use report::{LayerCpu, PathKind, SocketWorkload};
 use traffic::sockets::{Asked, Load, Part, Received, Room, SocketSpec, Times};
 use traffic::{Event, Task};
 
@@ -20,7 +20,7 @@ const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 pub(super) struct Seen {
     pub(super) received: Received,
     pub(super) asked: Option<Asked>,
-    pub(super) cpu: Layers,
+    pub(super) cpu: LayerCpu,
 }
 
 impl Seen {
@@ -42,13 +42,15 @@ struct Ends {
     guest_measures: bool,
 }
 
-fn ends(workload: Workload, times: Times, loopback: bool) -> Ends {
+fn ends(workload: SocketWorkload, times: Times, loopback: bool) -> Ends {
     let (guest, far) =
         if loopback { (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST) } else { (GUEST, FAR) };
     let (guest, far) = match workload {
-        Workload::TcpStream | Workload::UdpTransmit => (Part::Send(far), Part::Receive(times)),
-        Workload::UdpReceive => (Part::Receive(times), Part::Send(guest)),
-        Workload::UdpRequest => (Part::Ask(far, times), Part::Answer),
+        SocketWorkload::TcpStream | SocketWorkload::UdpTransmit => {
+            (Part::Send(far), Part::Receive(times))
+        }
+        SocketWorkload::UdpReceive => (Part::Receive(times), Part::Send(guest)),
+        SocketWorkload::UdpRequest => (Part::Ask(far, times), Part::Answer),
     };
     let guest_measures = matches!(guest, Part::Receive(_) | Part::Ask(..));
     Ends { guest, far, guest_measures }
@@ -62,7 +64,7 @@ pub(super) fn measure(
 ) -> Result<Seen> {
     let placement = plan(&settings.cpus, 1);
     let load = Load {
-        tcp: traffic.workload == Workload::TcpStream,
+        tcp: traffic.workload == SocketWorkload::TcpStream,
         streams: traffic.streams,
         bytes: traffic.send_bytes,
         buffer: traffic.buffer_kib.map(|kib| kib << 10),
@@ -77,7 +79,7 @@ pub(super) fn measure(
     };
     let own = |ip, number| Room::Own { ip, mac: mac_text(number, 0).to_string() };
     let (guest_cpu, mut far_cpu) = cpus_of_ends(&placement);
-    if path.is_none() && traffic.workload != Workload::UdpRequest {
+    if path.is_none() && traffic.workload != SocketWorkload::UdpRequest {
         // An upper bound needs all CPUs of the paths: that of the carrier is free.
         far_cpu = placement.switch.or(far_cpu);
     }
@@ -125,7 +127,7 @@ impl Used {
         Ok(Used { guest, far, carrier, softirq_s: softirq::seconds()?, cycles })
     }
 
-    fn layers(&self, before: &Used, seconds: f64) -> Layers {
+    fn layers(&self, before: &Used, seconds: f64) -> LayerCpu {
         let cores = |after: &CpuTime, before: &CpuTime| {
             let time = after.since(before);
             (time.user_s / seconds, time.system_s / seconds)
@@ -137,7 +139,7 @@ impl Used {
             let (busy, idle) = (busy - busy_before, idle - idle_before);
             busy as f64 / (busy + idle).max(1) as f64
         };
-        Layers {
+        LayerCpu {
             guest_user_cores,
             guest_system_cores,
             far_user_cores,
@@ -197,9 +199,12 @@ mod tests {
     #[test]
     fn who_measures_is_who_hears() {
         let times = Times { warmup_s: 0.0, seconds: 1.0, cooldown_s: 0.0 };
-        let measures = Workload::ALL.map(|workload| ends(workload, times, false).guest_measures);
+        let measures =
+            SocketWorkload::ALL.map(|workload| ends(workload, times, false).guest_measures);
         assert_eq!(measures, [false, false, true, true]);
-        let Part::Send(to) = ends(Workload::UdpReceive, times, false).far else { panic!("sends") };
+        let Part::Send(to) = ends(SocketWorkload::UdpReceive, times, false).far else {
+            panic!("sends")
+        };
         assert_eq!(to, GUEST);
     }
 }

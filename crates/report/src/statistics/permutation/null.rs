@@ -1,11 +1,18 @@
 //! Null distribution of a sum of scores, each of which counts with probability one half.
 
-use super::Method;
-
-/// Random permutations where the distribution is too large to be exact.
+/// Number of random permutations if the distribution is too large to be exact.
 pub const PERMUTATIONS: usize = 20_000;
-/// Most additions for an exact distribution: some 20 ms; 340 pairs without ties.
+/// Maximum number of additions for an exact distribution: about 20 ms; 340 pairs without ties.
 const ADDITIONS_MAX: u64 = 20_000_000;
+
+/// Method of a comparison's null distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// All sign flips.
+    Exact,
+    /// [`PERMUTATIONS`] random ones.
+    MonteCarlo,
+}
 
 /// Distribution of the smaller of the sums of both signs, over all flips of signs.
 pub(super) struct Null {
@@ -56,7 +63,7 @@ impl Null {
             Tail::Exact(tail) => tail.partition_point(|p| *p <= alpha) as u64,
             Tail::Sampled(sums) => {
                 let most = (alpha * (sums.len() + 1) as f64).floor() as usize;
-                // At most `most - 1` sums may be as small.
+                // At most `most - 1` sums may be equally small.
                 most.checked_sub(1).map_or(0, |most| sums.get(most).copied().unwrap_or(self.total))
             }
         };

@@ -2,18 +2,18 @@
 
 use std::f64::consts::SQRT_2;
 
-/// Power that [`pairs_needed`] and the detectable effect refer to.
+/// Power of [`pairs_needed`] and of the detectable effect.
 pub const POWER: f64 = 0.9;
 /// Share of slots that are outliers on a shared machine, for [`pairs_needed`].
 const OUTLIERS: f64 = 0.03;
 
-/// Pairs that find a relative `effect` (0.05: 5 %) with 90 % power at the level `alpha`, where one
-/// slot varies by `sigma` (0.03: 3 %, as the standard deviation of its logarithm, without what both
-/// slots of a pair share) and 3 % of slots are outliers. An even number, as of A B B A.
+/// Pairs that find a relative `effect` (0.05: 5 %) with 90 % power at the level `alpha`. One slot
+/// varies by `sigma` (0.03: 3 %, the standard deviation of its logarithm without the slots' common
+/// factors), and 3 % of slots are outliers. The number is even, as A B B A needs.
 ///
-/// Noether's formula for the signed-rank test (1987) is (z(1 - alpha / 2) + z(0.9))^2 divided by
-/// 3 (q - 1/2)^2, where q is the probability that the mean of two log ratios has the effect's sign.
-/// It errs on the safe side where the effect is larger than sigma. At alpha = 0.01:
+/// Noether's formula for the signed-rank test (1987) is (z(1 - alpha / 2) + z(0.9))^2 divided by 3
+/// (q - 1/2)^2, where q is the probability that the mean of two log ratios has the effect's sign.
+/// It is conservative for effects larger than sigma. At alpha = 0.01:
 ///
 /// | sigma \ effect | 2 % | 3 % | 5 % | 10 % |
 /// |---|---|---|---|---|

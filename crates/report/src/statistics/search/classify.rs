@@ -1,25 +1,27 @@
 //! Load classification and conditional throughput: RFC 9971, appendices A and B.
 //!
-//! The effective duration of a trial is the duration asked for, which is the RFC's default.
+//! The effective duration of a trial is its requested duration, the RFC's default.
 
-use super::{Goal, TrialRecord};
+use super::goal::Goal;
+use super::trial::TrialRecord;
 
-/// Share of a sum below which two sums are equal: durations such as 0.1 s do not add up exactly.
+/// Relative difference below which two sums are equal: durations such as 0.1 s do not add up
+/// exactly.
 const ROUNDING: f64 = 1e-9;
 
 /// Classification of a load for one goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// The trials uphold the goal, whatever further trials would show.
+pub enum LoadClass {
+    /// The trials uphold the goal, independent of further trials.
     Lower,
-    /// The trials fail the goal, whatever further trials would show.
+    /// The trials fail the goal, independent of further trials.
     Upper,
     /// More trials are needed.
     Undecided,
 }
 
-/// Classifies the load at which all of `trials` were run; irregular ones must not be among them.
-pub fn classify<'a>(goal: &Goal, trials: impl Iterator<Item = &'a TrialRecord>) -> Bound {
+/// Classifies the load of `trials`; irregular ones must not be among them.
+pub fn classify<'a>(goal: &Goal, trials: impl Iterator<Item = &'a TrialRecord>) -> LoadClass {
     let (mut full_low, mut full_high, mut short_low, mut short_high) = (0.0, 0.0, 0.0, 0.0);
     for trial in trials {
         let is_full = trial.duration_s >= goal.final_trial_s;
@@ -39,11 +41,11 @@ pub fn classify<'a>(goal: &Goal, trials: impl Iterator<Item = &'a TrialRecord>) 
     let tolerated = whole * (goal.exceed_ratio + ROUNDING);
     let pessimistic_high = whole - full_low;
     if high > tolerated {
-        Bound::Upper
+        LoadClass::Upper
     } else if pessimistic_high <= tolerated {
-        Bound::Lower
+        LoadClass::Lower
     } else {
-        Bound::Undecided
+        LoadClass::Undecided
     }
 }
 
@@ -74,7 +76,7 @@ pub fn conditional_throughput<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Outcome;
+    use super::super::trial::TrialOutcome;
     use super::*;
 
     /// Trial Results of the example in RFC 9971, appendix C: count, seconds, loss in per mille.
@@ -83,7 +85,7 @@ mod tests {
             [(59, 1.0, 0), (1, 1.0, 10), (59, 1.0, 10), (1, 1.0, 0), (1, 60.0, 1), (1, 60.0, 0)];
         let trial = |seconds: f64, lost: u64| {
             let outcome =
-                Outcome { offered: 1000, delivered: 1000 - lost, seconds, generator_ok: true };
+                TrialOutcome { offered: 1000, delivered: 1000 - lost, seconds, generator_ok: true };
             TrialRecord::new(1e6, seconds, outcome)
         };
         let trials = added[..points]
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn loads_are_classified_as_in_the_example_of_the_rfc() {
-        use Bound::{Lower as L, Undecided as U, Upper as H};
+        use LoadClass::{Lower as L, Undecided as U, Upper as H};
         // At points 5 and 6 the example calls the load a lower bound of the fourth goal, against
         // its own rule: the exceed ratios of 42.9 % and 27.3 % are larger than the goal's 20 %.
         let expected =
@@ -122,7 +124,7 @@ mod tests {
             let classes = example_goals().map(|goal| classify(&goal, trials.iter()));
             assert_eq!(classes, *expected, "point {}", point + 1);
         }
-        assert_eq!(classify(&Goal::ndr(), [].iter()), Bound::Undecided);
+        assert_eq!(classify(&Goal::ndr(), [].iter()), LoadClass::Undecided);
     }
 
     #[test]

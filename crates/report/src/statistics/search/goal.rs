@@ -114,11 +114,11 @@ impl Goal {
 
 /// Limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct SearchLimits {
     /// Smallest load, frames per second: above 0, and large enough for some frames in the shortest
     /// trial.
     pub min_load_fps: f64,
-    /// Largest load, frames per second: line rate, or what the generator was found to reach.
+    /// Largest load, frames per second: line rate, or the generator's measured maximum.
     pub max_load_fps: f64,
     /// Most trials.
     pub trials_max: usize,
@@ -126,10 +126,10 @@ pub struct Limits {
     pub seconds_max: f64,
 }
 
-impl Limits {
+impl SearchLimits {
     pub(super) fn validate(&self) -> Result<(), InvalidSetting> {
         let invalid = |name, value, allowed| Err(InvalidSetting::new(None, name, value, allowed));
-        let Limits { min_load_fps, max_load_fps, trials_max, seconds_max } = *self;
+        let SearchLimits { min_load_fps, max_load_fps, trials_max, seconds_max } = *self;
         if !(min_load_fps > 0.0 && min_load_fps.is_finite()) {
             return invalid("min_load_fps", min_load_fps, "above 0");
         }
@@ -179,16 +179,18 @@ impl std::error::Error for InvalidSetting {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::Search;
+    use super::super::ThroughputSearch;
     use super::*;
 
-    const VALID: Limits =
-        Limits { min_load_fps: 1e4, max_load_fps: 1e7, trials_max: 9, seconds_max: 9.0 };
+    const VALID: SearchLimits =
+        SearchLimits { min_load_fps: 1e4, max_load_fps: 1e7, trials_max: 9, seconds_max: 9.0 };
 
     #[test]
     fn settings_out_of_range_are_rejected() {
         let error = |goal: Goal, limits| {
-            Search::new(vec![Goal::ndr(), goal], limits).err().map(|error| error.to_string())
+            ThroughputSearch::new(vec![Goal::ndr(), goal], limits)
+                .err()
+                .map(|error| error.to_string())
         };
         let ndr = Goal::ndr();
         assert_eq!(error(ndr, VALID), None);
@@ -202,11 +204,11 @@ mod tests {
         ] {
             assert!(error(bad, VALID).is_some(), "{bad:?}");
         }
-        let text = error(ndr, Limits { min_load_fps: 0.0, ..VALID }).unwrap();
+        let text = error(ndr, SearchLimits { min_load_fps: 0.0, ..VALID }).unwrap();
         assert_eq!(text, "min_load_fps = 0: out of range; allowed: above 0");
-        assert!(error(ndr, Limits { max_load_fps: 1.0, ..VALID }).is_some());
-        assert!(error(ndr, Limits { trials_max: 0, ..VALID }).is_some());
-        assert!(error(ndr, Limits { seconds_max: f64::NAN, ..VALID }).is_some());
-        assert!(Search::new(vec![], VALID).is_err());
+        assert!(error(ndr, SearchLimits { max_load_fps: 1.0, ..VALID }).is_some());
+        assert!(error(ndr, SearchLimits { trials_max: 0, ..VALID }).is_some());
+        assert!(error(ndr, SearchLimits { seconds_max: f64::NAN, ..VALID }).is_some());
+        assert!(ThroughputSearch::new(vec![], VALID).is_err());
     }
 }

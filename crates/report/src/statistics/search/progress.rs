@@ -1,18 +1,34 @@
 //! Choice of the next load for one goal.
 
-use super::Stop;
-use super::goal::{Goal, Limits};
-use super::record::Record;
+use super::goal::{Goal, SearchLimits};
+use super::record::TrialLog;
 
 /// Largest expansion step, relative to the bound.
 const STEP_MAX: f64 = 0.5;
 
+/// Reason why the search for a goal ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The relevant bounds are as close as the goal's width. Only this result is regular.
+    Width,
+    /// The maximum load is a lower bound: the device may do more.
+    MaxLoad,
+    /// The minimum load is an upper bound: the device does less.
+    MinLoad,
+    /// The generator cannot offer more than about the lower bound: the device may do more.
+    GeneratorLimit,
+    /// The limit on the number of trials.
+    TrialLimit,
+    /// The limit on the time of all trials.
+    TimeLimit,
+}
+
 /// Next action for a goal.
 pub(super) enum Next {
     /// A trial at this load; `expanded` is the bound if the load lies outside known bounds.
-    Load { load_fps: f64, expanded: Option<f64> },
+    GeneratorLoad { load_fps: f64, expanded: Option<f64> },
     /// No more trials.
-    Stop(Stop),
+    Stop(StopReason),
 }
 
 /// Progress of one goal through its stages.
@@ -35,15 +51,19 @@ impl Progress {
     }
 
     /// Load and duration of this goal's next trial; `None` if it has its result.
-    pub(super) fn next_trial(&mut self, record: &Record, limits: &Limits) -> Option<(f64, f64)> {
+    pub(super) fn next_trial(
+        &mut self,
+        record: &TrialLog,
+        limits: &SearchLimits,
+    ) -> Option<(f64, f64)> {
         loop {
             let goal = self.stages[self.stage];
             let hints = *self.hints.get_or_insert_with(|| estimate(&goal, record));
             match next(&goal, record, limits, hints, self.step) {
-                Next::Load { load_fps, expanded: None } => {
+                Next::GeneratorLoad { load_fps, expanded: None } => {
                     return Some((load_fps, goal.final_trial_s));
                 }
-                Next::Load { load_fps, expanded } => {
+                Next::GeneratorLoad { load_fps, expanded } => {
                     if expanded == self.expanded || self.expanded.is_none() {
                         self.expanded = expanded;
                         return Some((load_fps, goal.final_trial_s));
@@ -65,9 +85,9 @@ impl Progress {
     }
 }
 
-/// Expected bounds from the first trial, at maximum load: a device in overload forwards at the rate
-/// it can do.
-fn estimate(goal: &Goal, record: &Record) -> [Option<f64>; 2] {
+/// Expected bounds from the first trial, at maximum load: an overloaded device forwards at its
+/// maximum rate.
+fn estimate(goal: &Goal, record: &TrialLog) -> [Option<f64>; 2] {
     let Some(first) = record.trials.first() else {
         return [None; 2];
     };
@@ -81,23 +101,25 @@ fn estimate(goal: &Goal, record: &Record) -> [Option<f64>; 2] {
 /// distance to a load outside known bounds.
 pub(super) fn next(
     goal: &Goal,
-    record: &Record,
-    limits: &Limits,
+    record: &TrialLog,
+    limits: &SearchLimits,
     hints: [Option<f64>; 2],
     step: f64,
 ) -> Next {
     let bounds = record.bounds(goal);
     let lower = bounds.lower;
     let (top, at_top) = match (bounds.upper, bounds.out_of_reach) {
-        (_, Some(load)) => (Some(load), Stop::GeneratorLimit),
-        (Some(load), None) => (Some(load), Stop::Width),
-        (None, None) => (None, Stop::MaxLoad),
+        (_, Some(load)) => (Some(load), StopReason::GeneratorLimit),
+        (Some(load), None) => (Some(load), StopReason::Width),
+        (None, None) => (None, StopReason::MaxLoad),
     };
     match (lower, top) {
-        (Some(lower), None) if lower >= limits.max_load_fps => return Next::Stop(Stop::MaxLoad),
+        (Some(lower), None) if lower >= limits.max_load_fps => {
+            return Next::Stop(StopReason::MaxLoad);
+        }
         (None, Some(top)) if top <= limits.min_load_fps => {
-            let is_upper = at_top == Stop::Width;
-            return Next::Stop(if is_upper { Stop::MinLoad } else { at_top });
+            let is_upper = at_top == StopReason::Width;
+            return Next::Stop(if is_upper { StopReason::MinLoad } else { at_top });
         }
         (Some(lower), Some(top)) if top - lower <= goal.width * top => return Next::Stop(at_top),
         _ => {}
@@ -108,7 +130,7 @@ pub(super) fn next(
             && (limits.min_load_fps..=limits.max_load_fps).contains(load)
     };
     if let Some(load_fps) = hints.into_iter().flatten().find(is_between) {
-        return Next::Load { load_fps, expanded: None };
+        return Next::GeneratorLoad { load_fps, expanded: None };
     }
     let (load_fps, expanded) = match (lower, top) {
         (Some(lower), Some(top)) => ((lower * top).sqrt(), None),
@@ -116,5 +138,5 @@ pub(super) fn next(
         (None, Some(top)) => ((top * (1.0 - step)).max(limits.min_load_fps), Some(top)),
         (None, None) => (limits.max_load_fps, None),
     };
-    Next::Load { load_fps, expanded }
+    Next::GeneratorLoad { load_fps, expanded }
 }

@@ -8,19 +8,23 @@ use super::*;
 use crate::statistics::random::Random;
 use device::{Device, unit};
 
-const LIMITS: Limits =
-    Limits { min_load_fps: 1e4, max_load_fps: 14.88e6, trials_max: 2000, seconds_max: 2000.0 };
+const LIMITS: SearchLimits = SearchLimits {
+    min_load_fps: 1e4,
+    max_load_fps: 14.88e6,
+    trials_max: 2000,
+    seconds_max: 2000.0,
+};
 
-fn search(goals: &[Goal], limits: Limits) -> Search {
-    Search::new(goals.to_vec(), limits).unwrap()
+fn search(goals: &[Goal], limits: SearchLimits) -> ThroughputSearch {
+    ThroughputSearch::new(goals.to_vec(), limits).unwrap()
 }
 
-/// NDR and PDR of one trial of 1 s per load: enough where trials repeat exactly.
+/// NDR and PDR of one trial of 1 s per load: enough if trials repeat exactly.
 fn single() -> [Goal; 2] {
     [Goal::ndr(), Goal::pdr(0.005)].map(|goal| Goal { duration_sum_s: 1.0, ..goal })
 }
 
-fn check_limits(result: &SearchResult, limits: &Limits) {
+fn check_limits(result: &SearchResult, limits: &SearchLimits) {
     assert!(result.trials.len() <= limits.trials_max);
     assert!(result.seconds <= limits.seconds_max);
     let loads = limits.min_load_fps..=limits.max_load_fps;
@@ -121,13 +125,13 @@ fn a_second_knee_separates_ndr_from_pdr() {
 fn capacities_outside_the_loads_give_irregular_results() {
     let below = search(&single(), LIMITS).run(&mut Device::steady(5e3, 0.0)).unwrap();
     for goal in &below.goals {
-        assert!(goal.stop == Stop::MinLoad && !goal.is_regular());
+        assert!(goal.stop == StopReason::MinLoad && !goal.is_regular());
         let bounds = (goal.lower_fps, goal.upper_fps, goal.conditional_throughput_fps);
         assert_eq!(bounds, (None, Some(LIMITS.min_load_fps), None));
     }
     let above = search(&single(), LIMITS).run(&mut Device::steady(20e6, 0.0)).unwrap();
     for goal in &above.goals {
-        assert!(goal.stop == Stop::MaxLoad && !goal.is_regular());
+        assert!(goal.stop == StopReason::MaxLoad && !goal.is_regular());
         let max = Some(LIMITS.max_load_fps);
         let bounds = (goal.lower_fps, goal.upper_fps, goal.conditional_throughput_fps);
         assert_eq!(bounds, (max, None, max));
@@ -144,7 +148,7 @@ fn a_slow_generator_is_a_limit_and_no_result() {
             assert_eq!(goal.is_regular(), !is_limit, "{goal:?}");
             let lower = goal.lower_fps.unwrap();
             if is_limit {
-                assert_eq!(goal.stop, Stop::GeneratorLimit);
+                assert_eq!(goal.stop, StopReason::GeneratorLimit);
                 assert!(lower <= generator_fps && lower > 0.99 * generator_fps, "{goal:?}");
             }
         }
@@ -153,7 +157,10 @@ fn a_slow_generator_is_a_limit_and_no_result() {
     let mut device = Device { generator_fps: 5e3, ..Device::steady(5e6, 0.0) };
     let result = search(&single(), LIMITS).run(&mut device).unwrap();
     for goal in result.goals {
-        assert_eq!((goal.stop, goal.lower_fps, goal.upper_fps), (Stop::GeneratorLimit, None, None));
+        assert_eq!(
+            (goal.stop, goal.lower_fps, goal.upper_fps),
+            (StopReason::GeneratorLimit, None, None)
+        );
     }
 }
 
@@ -177,8 +184,8 @@ fn trials_with_a_stalled_generator_do_not_count() {
 #[test]
 fn limits_end_a_search_with_what_it_has() {
     for (limits, stop) in [
-        (Limits { trials_max: 5, ..LIMITS }, Stop::TrialLimit),
-        (Limits { seconds_max: 3.0, ..LIMITS }, Stop::TimeLimit),
+        (SearchLimits { trials_max: 5, ..LIMITS }, StopReason::TrialLimit),
+        (SearchLimits { seconds_max: 3.0, ..LIMITS }, StopReason::TimeLimit),
     ] {
         let result = search(&single(), limits).run(&mut Device::steady(3e6, 64.0)).unwrap();
         check_limits(&result, &limits);
@@ -192,7 +199,7 @@ fn an_error_of_a_trial_ends_the_search() {
     let mut device = |load: f64, seconds: f64| {
         left -= 1;
         let frames = (load * seconds) as u64;
-        let outcome = Outcome { offered: frames, delivered: 0, seconds, generator_ok: true };
+        let outcome = TrialOutcome { offered: frames, delivered: 0, seconds, generator_ok: true };
         if left == 0 { Err("no device") } else { Ok(outcome) }
     };
     assert_eq!(search(&single(), LIMITS).run(&mut device), Err("no device"));
@@ -217,7 +224,7 @@ fn any_goal() -> impl Strategy<Value = Goal> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Loss that is any function of the load, and differs from trial to trial.
+    /// Arbitrary loss function of the load, different from trial to trial.
     #[test]
     fn any_search_ends_within_its_limits(
         goals in prop::collection::vec(any_goal(), 1..4),
@@ -227,7 +234,7 @@ proptest! {
         seed: u64,
         trials_max in 1..300usize,
     ) {
-        let limits = Limits { trials_max, seconds_max: 200.0, ..LIMITS };
+        let limits = SearchLimits { trials_max, seconds_max: 200.0, ..LIMITS };
         let mut random = Random::new(seed);
         let mut device = |load: f64, seconds: f64| {
             let bin = (load / limits.max_load_fps * 7.999) as usize;
@@ -235,11 +242,11 @@ proptest! {
             let offered = (load * seconds) as u64;
             let delivered = (offered as f64 * (1.0 - loss)) as u64;
             let generator_ok = unit(&mut random) >= fails * 0.5;
-            Ok::<_, ()>(Outcome { offered, delivered, seconds, generator_ok })
+            Ok::<_, ()>(TrialOutcome { offered, delivered, seconds, generator_ok })
         };
         let result = search(&goals, limits).run(&mut device).unwrap();
         check_limits(&result, &limits);
-        let is_limit = |stop| matches!(stop, Stop::TrialLimit | Stop::TimeLimit);
+        let is_limit = |stop| matches!(stop, StopReason::TrialLimit | StopReason::TimeLimit);
         let is_limited = result.goals.iter().any(|goal| is_limit(goal.stop));
         // A final trial of these goals takes up to 8 s.
         let is_at_limit = result.trials.len() == trials_max || result.seconds > 192.0;
@@ -254,7 +261,7 @@ proptest! {
         generator in 1e5..20e6f64,
         power in 0.2..5.0f64,
     ) {
-        let limits = Limits { trials_max: 100_000, seconds_max: 1e9, ..LIMITS };
+        let limits = SearchLimits { trials_max: 100_000, seconds_max: 1e9, ..LIMITS };
         let loss = |load: f64| if load <= capacity { 0.0 } else {
             1.0 - (capacity / load).powf(power)
         };
@@ -263,7 +270,7 @@ proptest! {
             let offered = (offered_fps * 1e6) as u64;
             let delivered = (offered as f64 * (1.0 - loss(offered_fps))) as u64;
             let generator_ok = generator >= load;
-            Ok::<_, ()>(Outcome { offered, delivered, seconds, generator_ok })
+            Ok::<_, ()>(TrialOutcome { offered, delivered, seconds, generator_ok })
         };
         let result = search(&goals, limits).run(&mut device).unwrap();
         for goal in &result.goals {
@@ -272,10 +279,10 @@ proptest! {
             prop_assert!(goal.upper_fps.is_none_or(|load| !low_loss(load * 1.00001)));
             let reach = generator.min(limits.max_load_fps);
             match goal.stop {
-                Stop::Width => {}
-                Stop::MaxLoad => prop_assert!(low_loss(limits.max_load_fps)),
-                Stop::MinLoad => prop_assert!(!low_loss(limits.min_load_fps * 1.00001)),
-                Stop::GeneratorLimit => {
+                StopReason::Width => {}
+                StopReason::MaxLoad => prop_assert!(low_loss(limits.max_load_fps)),
+                StopReason::MinLoad => prop_assert!(!low_loss(limits.min_load_fps * 1.00001)),
+                StopReason::GeneratorLimit => {
                     prop_assert!(goal.upper_fps.is_none() && generator < limits.max_load_fps);
                     prop_assert!(goal.lower_fps.unwrap() >= reach * (1.0 - goal.goal.width));
                 }

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use super::Pair;
+use super::CyclePair;
 use crate::statistics::random::Random;
 
 /// A number from 0 to 1.
@@ -18,12 +18,12 @@ fn slot(random: &mut Random, sigma: f64) -> f64 {
     (sigma * normal).exp() * outlier
 }
 
-/// Pairs of builds of which B takes `ratio` times the cycles of A; what both slots of a pair share
-/// varies from 1 to 3.
-pub(super) fn measure(random: &mut Random, n: usize, sigma: f64, ratio: f64) -> Vec<Pair> {
+/// Pairs in which B takes `ratio` times the cycles of A; the slots' common factor varies from 1 to
+/// 3.
+pub(super) fn measure(random: &mut Random, n: usize, sigma: f64, ratio: f64) -> Vec<CyclePair> {
     let pair = |_| {
         let cycles = 150.0 * (1.0 + 2.0 * unit(random));
-        Pair { a: cycles * slot(random, sigma), b: cycles * ratio * slot(random, sigma) }
+        CyclePair { a: cycles * slot(random, sigma), b: cycles * ratio * slot(random, sigma) }
     };
     (0..n).map(pair).collect()
 }

@@ -2,13 +2,13 @@
 
 use std::f64::consts::TAU;
 
-use super::super::{Goal, Outcome, Trial, TrialRecord};
+use super::super::{Goal, Trial, TrialOutcome, TrialRecord};
 use crate::statistics::random::Random;
 
 /// Step of virtual time, seconds.
 const STEP_S: f64 = 0.02;
 
-/// A fluid queue that is served at a rate; frames that find it full are lost.
+/// A fluid queue served at a constant rate; frames arriving at a full queue are lost.
 #[derive(Clone)]
 pub(super) struct Device {
     pub(super) random: Random,
@@ -24,7 +24,7 @@ pub(super) struct Device {
     pub(super) knee: Option<(f64, f64)>,
     /// Largest rate of the generator.
     pub(super) generator_fps: f64,
-    /// Share of trials in which the generator misses its rate for no reason.
+    /// Share of trials in which the generator misses its rate at random.
     pub(super) generator_fails: f64,
 }
 
@@ -101,13 +101,13 @@ impl Device {
 impl Trial for Device {
     type Error = ();
 
-    fn run(&mut self, load_fps: f64, seconds: f64) -> Result<Outcome, ()> {
+    fn run(&mut self, load_fps: f64, seconds: f64) -> Result<TrialOutcome, ()> {
         let fails = unit(&mut self.random) < self.generator_fails;
         let fails_fps = if fails { 0.7 * load_fps } else { f64::INFINITY };
         let offered_fps = load_fps.min(self.generator_fps).min(fails_fps);
         let offered = (offered_fps * seconds).round();
         let lost = self.lost(offered_fps, seconds).round().min(offered);
-        Ok(Outcome {
+        Ok(TrialOutcome {
             offered: offered as u64,
             delivered: (offered - lost) as u64,
             seconds,

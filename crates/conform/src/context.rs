@@ -1,5 +1,5 @@
-//! One test under way: requests that must be granted or refused, and frames that must arrive as
-//! they should.
+//! State of a running test: requests that must succeed or fail, and frames that must arrive as
+//! expected.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,114 +9,116 @@ use model::state::{ActualAdapter, ActualVf, PathInForce};
 use serde_json::{Value, json};
 use wire::Mac;
 
-use super::frame::{Frame, LONG, mac};
-use super::subject::{Change, End, Home, Leave, Refusal, Setup, Subject, WIRE};
+use super::frame::{LONG, TestFrame, mac};
+use super::subject::{
+    AdapterLocation, GuestStop, ManagerRequest, ManagerStop, NicSetup, Rejection, Subject, WIRE,
+};
 
-/// A test under way on a subject.
-pub(super) struct Trial<'s> {
-    /// What is tested.
+/// A running test and its subject.
+pub(super) struct TestContext<'s> {
+    /// NIC under test.
     pub(super) subject: &'s mut dyn Subject,
     sequence: u64,
 }
 
-/// Addresses of the guests that most tests have.
+/// Addresses of the guests in most tests.
 pub(super) const A: Mac = mac(0xa);
 pub(super) const B: Mac = mac(0xb);
-/// Of a station on the wire.
+/// Address of a station on the wire.
 pub(super) const W: Mac = mac(0xf);
 
-/// Frames by where they arrived.
-pub(super) type Arrived = BTreeMap<String, Vec<Frame>>;
+/// Frames by station.
+pub(super) type Arrived = BTreeMap<String, Vec<TestFrame>>;
 
-impl<'s> Trial<'s> {
-    pub(super) fn new(subject: &'s mut dyn Subject) -> Trial<'s> {
-        Trial { subject, sequence: 0 }
+impl<'s> TestContext<'s> {
+    pub(super) fn new(subject: &'s mut dyn Subject) -> TestContext<'s> {
+        TestContext { subject, sequence: 0 }
     }
 
-    pub(super) fn begin(&mut self, setup: &Setup) -> Result<()> {
+    pub(super) fn begin(&mut self, setup: &NicSetup) -> Result<()> {
         self.subject.begin(setup)
     }
 
     /// Four VFs, guest `a` on VF 0 and `b` on VF 1, and the wire.
     pub(super) fn pair(&mut self) -> Result<()> {
-        self.begin(&Setup::vfs(4))?;
-        self.guest_on("a", Home::Vf(0), A, json!({}))?;
-        self.guest_on("b", Home::Vf(1), B, json!({}))
+        self.begin(&NicSetup::vfs(4))?;
+        self.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
+        self.guest_on("b", AdapterLocation::Vf(1), B, json!({}))
     }
 
     /// Adds an adapter and attaches its guest.
     pub(super) fn guest_on(
         &mut self,
         name: &str,
-        home: Home,
+        location: AdapterLocation,
         mac: Mac,
         settings: Value,
     ) -> Result<()> {
-        self.must(&added(name, home, mac, settings))?;
+        self.must(&added(name, location, mac, settings))?;
         self.subject.attach(name)
     }
 
-    /// What the manager must do.
-    pub(super) fn must(&mut self, change: &Change) -> Result<()> {
+    /// Requests a change that must succeed.
+    pub(super) fn must(&mut self, change: &ManagerRequest) -> Result<()> {
         match self.subject.change(change)? {
             Ok(()) => Ok(()),
-            Err(refusal) => bail!("{} was refused: {}", in_words(change), refusal.text()),
+            Err(rejection) => bail!("{} was refused: {}", in_words(change), rejection.text()),
         }
     }
 
-    /// What it must refuse, for a reason with one of these words in it.
-    pub(super) fn refuses(&mut self, change: &Change, words: &[&str]) -> Result<Refusal> {
+    /// Requests a change that must fail with one of these words in the error.
+    pub(super) fn refuses(&mut self, change: &ManagerRequest, words: &[&str]) -> Result<Rejection> {
         match self.subject.change(change)? {
             Ok(()) => bail!("{} was accepted", in_words(change)),
-            Err(refusal) => {
-                let (text, change) = (refusal.text(), in_words(change));
+            Err(rejection) => {
+                let (text, change) = (rejection.text(), in_words(change));
                 let fits = words.iter().any(|word| text.contains(word));
                 ensure!(fits, "{change} was refused, but for another reason: {text}");
-                Ok(refusal)
+                Ok(rejection)
             }
         }
     }
 
     pub(super) fn set_vf(&mut self, index: u16, settings: Value) -> Result<()> {
-        self.must(&Change::Vf { index, settings })
+        self.must(&ManagerRequest::Vf { index, settings })
     }
 
     pub(super) fn set_adapter(&mut self, name: &str, settings: Value) -> Result<()> {
-        self.must(&Change::Adapter { name: name.to_owned(), settings })
+        self.must(&ManagerRequest::Adapter { name: name.to_owned(), settings })
     }
 
-    /// The guest goes, then its adapter.
+    /// Stops the guest and removes its adapter.
     pub(super) fn remove(&mut self, name: &str) -> Result<()> {
-        self.subject.leave(name, Leave::Orderly)?;
+        self.subject.leave(name, GuestStop::Orderly)?;
         self.must(&removed(name, None))
     }
 
-    /// Ends the manager and starts it again; the guests come back if asked to.
-    pub(super) fn restart(&mut self, how: End, guests: &[&str]) -> Result<()> {
-        self.subject.end_manager(how)?;
+    /// Stops and restarts the manager; `guests` attach again.
+    pub(super) fn restart(&mut self, how: ManagerStop, guests: &[&str]) -> Result<()> {
+        self.subject.stop_manager(how)?;
         self.subject.start_manager()?;
         guests.iter().try_for_each(|guest| self.subject.attach(guest))
     }
 
-    /// A frame with a number of its own.
-    pub(super) fn frame(&mut self, src: Mac, dst: Mac) -> Frame {
+    /// A frame with a unique number.
+    pub(super) fn frame(&mut self, src: Mac, dst: Mac) -> TestFrame {
         self.sequence += 1;
-        Frame::new(src, dst, self.sequence)
+        TestFrame::new(src, dst, self.sequence)
     }
 
-    /// Sends frames, waits, and says what arrived where.
-    pub(super) fn send(&mut self, from: &str, frames: &[Frame]) -> Result<Arrived> {
+    /// Sends frames, waits, and returns the arrivals.
+    pub(super) fn send(&mut self, from: &str, frames: &[TestFrame]) -> Result<Arrived> {
         let bytes: Vec<Vec<u8>> = frames.iter().map(|frame| frame.bytes.clone()).collect();
         self.subject.send(from, &bytes)?;
         self.arrived()
     }
 
-    /// What has arrived where, once the NIC has done with all that was sent.
+    /// Arrivals after the NIC has processed all sent frames.
     pub(super) fn arrived(&mut self) -> Result<Arrived> {
         self.subject.settle()?;
         let mut arrived = Arrived::new();
         for (station, frames) in self.subject.take()? {
-            let ours: Vec<Frame> = frames.into_iter().filter_map(Frame::of).collect();
+            let ours: Vec<TestFrame> = frames.into_iter().filter_map(TestFrame::of).collect();
             if !ours.is_empty() {
                 arrived.insert(station, ours);
             }
@@ -124,13 +126,13 @@ impl<'s> Trial<'s> {
         Ok(arrived)
     }
 
-    /// Sends a frame, which must arrive exactly so: at each of these stations once, and nowhere
-    /// else.
+    /// Sends a frame, which must arrive in exactly this form, once at each of these stations and at
+    /// no other.
     pub(super) fn expect(
         &mut self,
         from: &str,
-        sent: &Frame,
-        wanted: &[(&str, &Frame)],
+        sent: &TestFrame,
+        wanted: &[(&str, &TestFrame)],
     ) -> Result<()> {
         let arrived = self.send(from, std::slice::from_ref(sent))?;
         let mut expected = Arrived::new();
@@ -140,36 +142,36 @@ impl<'s> Trial<'s> {
         if arrived == expected {
             return Ok(());
         }
-        let (tag, got, meant) = (sent.tag_text(), whereabouts(&arrived), whereabouts(&expected));
+        let (tag, got, meant) = (sent.tag_text(), describe(&arrived), describe(&expected));
         let (src, dst) = addresses(sent);
         bail!(
             "a frame from {from} ({tag}, {src} to {dst}) arrived {got}, and was to arrive {meant}"
         )
     }
 
-    /// A frame from one to the other must arrive as it is, there and nowhere else.
+    /// Checks that a frame from one station arrives unchanged at the other and at no third.
     pub(super) fn reaches(&mut self, from: (&str, Mac), to: (&str, Mac)) -> Result<()> {
         let frame = self.frame(from.1, to.1);
         self.expect(from.0, &frame, &[(to.0, &frame)])
     }
 
-    /// Both ways.
+    /// Checks both directions.
     pub(super) fn talk(&mut self, one: (&str, Mac), other: (&str, Mac)) -> Result<()> {
         self.reaches(one, other)?;
         self.reaches(other, one)
     }
 
-    /// A frame from one to the other must arrive nowhere.
-    pub(super) fn is_dropped(&mut self, from: &str, frame: &Frame) -> Result<()> {
+    /// Checks that a frame arrives at no station.
+    pub(super) fn is_dropped(&mut self, from: &str, frame: &TestFrame) -> Result<()> {
         self.expect(from, frame, &[])
     }
 
-    /// How long 250 long frames from `a` to `b` take, all of which must arrive.
+    /// Time for 250 long frames from `a` to `b`, all of which must arrive.
     pub(super) fn time_of_250_long(&mut self) -> Result<Duration> {
-        let frames: Vec<Frame> = (0..250)
+        let frames: Vec<TestFrame> = (0..250)
             .map(|_| {
                 self.sequence += 1;
-                Frame::sized(A, B, self.sequence, LONG)
+                TestFrame::sized(A, B, self.sequence, LONG)
             })
             .collect();
         let begun = Instant::now();
@@ -180,7 +182,7 @@ impl<'s> Trial<'s> {
         Ok(took)
     }
 
-    /// A VF as it is in force.
+    /// State of a VF in force.
     pub(super) fn vf(&mut self, index: u16) -> Result<ActualVf> {
         let (nic, in_force) = (self.subject.nic(), self.subject.in_force()?);
         let nic = in_force.actual.nics.into_iter().find(|one| one.name == nic);
@@ -189,14 +191,14 @@ impl<'s> Trial<'s> {
             .ok_or_else(|| anyhow::anyhow!("VF {index} is not in force"))
     }
 
-    /// An adapter as it is in force.
+    /// State of an adapter in force.
     pub(super) fn adapter(&mut self, name: &str) -> Result<ActualAdapter> {
         let mut adapters = self.subject.in_force()?.actual.adapters.into_iter();
         let found = adapters.find(|adapter| adapter.name == name);
         found.ok_or_else(|| anyhow::anyhow!("adapter {name} is not in force"))
     }
 
-    /// An adapter must be on that path.
+    /// Checks an adapter's path.
     pub(super) fn is_on(&mut self, name: &str, path: PathInForce) -> Result<()> {
         let adapter = self.adapter(name)?;
         let (is, why) = (adapter.path, adapter.reason);
@@ -204,7 +206,7 @@ impl<'s> Trial<'s> {
         Ok(())
     }
 
-    /// The token of a VF's owner.
+    /// Token of a VF's owner.
     pub(super) fn token(&mut self, vf: u16) -> Result<u64> {
         let name = format!("{}/vf{vf}", self.subject.nic());
         let owners = self.subject.in_force()?.owners;
@@ -212,7 +214,7 @@ impl<'s> Trial<'s> {
         owner.map(|owner| owner.token).ok_or_else(|| anyhow::anyhow!("{name} has no owner"))
     }
 
-    /// What the operator has set of a VF; null if nothing.
+    /// Operator's settings of a VF; null without any.
     pub(super) fn vf_settings(&mut self, index: u16) -> Result<Value> {
         let nic = self.subject.nic();
         let document = self.subject.document()?;
@@ -225,34 +227,41 @@ impl<'s> Trial<'s> {
     }
 }
 
-/// The request for a new adapter.
-pub(super) fn added(name: &str, home: Home, mac: Mac, settings: Value) -> Change {
+/// Request for a new adapter.
+pub(super) fn added(
+    name: &str,
+    location: AdapterLocation,
+    mac: Mac,
+    settings: Value,
+) -> ManagerRequest {
     let mut all = json!({"mac": mac.to_string()});
     for (field, value) in settings.as_object().into_iter().flatten() {
         all[field] = value.clone();
     }
-    Change::Add { name: name.to_owned(), home, settings: all, guest_first: false }
+    ManagerRequest::Add { name: name.to_owned(), location, settings: all, guest_first: false }
 }
 
-/// The request to remove one.
-pub(super) fn removed(name: &str, owner: Option<u64>) -> Change {
-    Change::Remove { name: name.to_owned(), owner }
+/// Request to remove an adapter.
+pub(super) fn removed(name: &str, owner: Option<u64>) -> ManagerRequest {
+    ManagerRequest::Remove { name: name.to_owned(), owner }
 }
 
-fn in_words(change: &Change) -> String {
+fn in_words(change: &ManagerRequest) -> String {
     match change {
-        Change::NumVfs(count) => format!("num_vfs = {count}"),
-        Change::Vf { index, settings } => format!("{settings} for VF {index}"),
-        Change::ReleaseVf { index, .. } => format!("the release of VF {index}"),
-        Change::Add { name, settings, .. } => format!("adapter {name} with {settings}"),
-        Change::Adapter { name, settings } => format!("{settings} for adapter {name}"),
-        Change::Remove { name, .. } => format!("the removal of adapter {name}"),
-        Change::Switchdev(on) => format!("mode {}", if *on { "switchdev" } else { "legacy" }),
-        Change::Again => "the same state once more".to_owned(),
+        ManagerRequest::NumVfs(count) => format!("num_vfs = {count}"),
+        ManagerRequest::Vf { index, settings } => format!("{settings} for VF {index}"),
+        ManagerRequest::ReleaseVf { index, .. } => format!("the release of VF {index}"),
+        ManagerRequest::Add { name, settings, .. } => format!("adapter {name} with {settings}"),
+        ManagerRequest::Adapter { name, settings } => format!("{settings} for adapter {name}"),
+        ManagerRequest::Remove { name, .. } => format!("the removal of adapter {name}"),
+        ManagerRequest::Switchdev(on) => {
+            format!("mode {}", if *on { "switchdev" } else { "legacy" })
+        }
+        ManagerRequest::Reapply => "the same state once more".to_owned(),
     }
 }
 
-fn addresses(frame: &Frame) -> (String, String) {
+fn addresses(frame: &TestFrame) -> (String, String) {
     let mac = |at: usize| {
         let bytes = frame.bytes.get(at..at + 6).and_then(|bytes| bytes.first_chunk());
         bytes.map_or_else(|| "?".to_owned(), |bytes| Mac(*bytes).to_string())
@@ -260,11 +269,11 @@ fn addresses(frame: &Frame) -> (String, String) {
     (mac(6), mac(0))
 }
 
-/// Where frames arrived, in words.
-fn whereabouts(arrived: &Arrived) -> String {
-    let at = |(station, frames): (&String, &Vec<Frame>)| {
+/// Arrivals as text.
+fn describe(arrived: &Arrived) -> String {
+    let at = |(station, frames): (&String, &Vec<TestFrame>)| {
         let name = if station == WIRE { "the wire" } else { station };
-        let tags: Vec<String> = frames.iter().map(Frame::tag_text).collect();
+        let tags: Vec<String> = frames.iter().map(TestFrame::tag_text).collect();
         format!("at {name} {}", tags.join(" and "))
     };
     let places: Vec<String> = arrived.iter().map(at).collect();

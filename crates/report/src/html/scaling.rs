@@ -1,13 +1,13 @@
-//! Our curves beside the published ones, each as multiples of its first value.
+//! Scaling charts beside the published ones, as multiples of the first value.
 
-use super::super::beside::{Shape, ends, sentences, shapes, views};
 use super::super::results::Results;
+use super::super::scaling::{ScalingCurve, curves, ends, sentences, views};
 use super::super::svg::escape;
-use super::super::svg::lines::{LineChart, Series, Value};
+use super::super::svg::lines::{LineChart, LinePoint, Series};
 
 const WIDE: f64 = 500.0;
 
-/// The section; empty where nothing is published.
+/// The section; empty without published values.
 pub(super) fn section(results: &Results) -> String {
     let sentences = sentences(results);
     if sentences.is_empty() {
@@ -17,8 +17,8 @@ pub(super) fn section(results: &Results) -> String {
     for view in views(results) {
         for frame_bytes in ends(&view) {
             let title = format!("{}, {frame_bytes} B", view.kind.title());
-            let shapes = shapes(&view, frame_bytes);
-            charts += &chart(&title, &shapes).unwrap_or_default();
+            let curves = curves(&view, frame_bytes);
+            charts += &chart(&title, &curves).unwrap_or_default();
         }
     }
     let item = |text: &String| format!("<li>{}</li>\n", escape(text));
@@ -37,17 +37,17 @@ pub(super) fn section(results: &Results) -> String {
     )
 }
 
-fn chart(title: &str, shapes: &[Shape]) -> Option<String> {
-    let series = |(place, shape): (usize, &Shape)| {
+fn chart(title: &str, curves: &[ScalingCurve]) -> Option<String> {
+    let series = |(place, curve): (usize, &ScalingCurve)| {
         let line = |name: &str, class: String, value: fn(&(u32, f64, f64)) -> f64| {
-            let label = format!("{}{name}", shape.path);
-            let one = |it: &(u32, f64, f64)| Value {
+            let label = format!("{}{name}", curve.path);
+            let one = |it: &(u32, f64, f64)| LinePoint {
                 x: it.0,
                 y: value(it),
                 lower_bound: false,
                 tip: format!("{label}, {} guests: {:.2} times", it.0, value(it)),
             };
-            let values = shape.values.iter().map(one).collect();
+            let values = curve.values.iter().map(one).collect();
             Series { label: label.clone(), class, values }
         };
         let class = format!("c{place}");
@@ -56,7 +56,7 @@ fn chart(title: &str, shapes: &[Shape]) -> Option<String> {
             line(", published", format!("{class} pale"), |it| it.2),
         ]
     };
-    let series: Vec<Series> = shapes.iter().enumerate().flat_map(series).collect();
+    let series: Vec<Series> = curves.iter().enumerate().flat_map(series).collect();
     let subtitle = "frames a second, as multiples of those with the fewest guests";
     let chart = LineChart { title, subtitle, width: WIDE, series };
     (!chart.series.is_empty()).then(|| format!("<figure>\n{}</figure>\n", chart.draw()))

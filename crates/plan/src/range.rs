@@ -1,30 +1,30 @@
-//! Figures of files, and what they may be.
+//! Allowed ranges of values in files.
 
 use std::ops::RangeInclusive;
 
-/// Cores that a guest or a host may have.
+/// Allowed cores of a guest or host.
 pub const CORES: RangeInclusive<f64> = 0.001..=1024.0;
-/// Cycles that a frame may cost a guest.
+/// Allowed guest cycles for a frame.
 pub(crate) const CYCLES: RangeInclusive<f64> = 1.0..=1e9;
-/// Million frames a second that may be wanted.
+/// Allowed frame rates, in million frames per second.
 pub(crate) const MPPS: RangeInclusive<f64> = 1e-9..=1e5;
 
-/// A figure that cannot be.
+/// Value out of range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{of} has {field} = {value}: {allowed} are possible")]
 pub struct ValueError {
-    /// Whose.
+    /// Object with the value, e.g. `host "rack"`.
     pub of: String,
-    /// Which.
+    /// Field.
     pub field: &'static str,
-    /// What it is.
+    /// Given value.
     pub value: String,
-    /// What it may be.
+    /// Allowed values.
     pub allowed: String,
 }
 
-/// Checks that a number is one that it may be.
-pub(crate) fn within(
+/// Checks that a value is within a range.
+pub(crate) fn check_range(
     of: &str,
     field: &'static str,
     value: impl Into<f64>,

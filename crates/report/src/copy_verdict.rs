@@ -1,25 +1,23 @@
-//! Our file copies beside hyperv-2012's, in words.
+//! Text comparing our file copies with hyperv-2012's.
 
 use model::state::PathInForce::{self, Synthetic, Vf};
 
-use super::super::figure::{percent, three};
-use super::super::names::CopySetup;
-use super::super::published;
-use super::super::transfer::Spread;
-use super::{CopyGuest, FileCopy, by_size};
+use super::copy::{CopyGuest, FileCopy, by_size};
+use super::format::{percent, three};
+use super::names::CopySetup;
+use super::published;
+use super::transfer::Spread;
 
-/// The paper gives no number for "no large difference"; a difference above this share is called
-/// large.
+/// Relative difference above which we call a difference large; the paper gives no number.
 const LARGE: f64 = 0.25;
 
-/// Why our ratio of host work need not be the paper's.
+/// Reason why our ratio of host work may differ from the paper's.
 pub const WHY: &str = "Here NIC and switch are software in one lane, while a real NIC's work costs \
 the host no CPU. A tap's copies are in the kernel on both paths, and so is what a guest's kernel \
 receives: in the context of the daemon, which writes to the tap. Both are in the lane's busy \
 cycles.";
 
-/// For each size of the file, a sentence for the guests' CPU and those for the host's; what was not
-/// measured is left out.
+/// For each file size, a sentence on the guests' CPU and on the host's, if measured.
 pub fn sentences(copies: &[FileCopy]) -> Vec<String> {
     let named = by_size(copies).nth(1).is_some();
     let of_size = |copies: &[FileCopy]| {
@@ -44,7 +42,7 @@ fn is_alone(copy: &FileCopy, path: PathInForce) -> bool {
     copy.setup == CopySetup::Alone && copy.guests.iter().all(|guest| guest.path == path)
 }
 
-/// CPU of the guests of both paths, which copied at once.
+/// CPU of the guests of both paths, copying at once.
 fn guests(together: &FileCopy) -> Option<String> {
     let (vf, synthetic) = cost(together, Vf).zip(cost(together, Synthetic))?;
     let difference = difference(vf[1], synthetic[1]);
@@ -66,7 +64,7 @@ fn guests(together: &FileCopy) -> Option<String> {
     ))
 }
 
-/// CPU seconds of the guests on a path for each GiB: least, mean of the guests' medians, most.
+/// CPU seconds for each GiB of the guests on a path: minimum, mean of the guests' medians, maximum.
 fn cost(copy: &FileCopy, path: PathInForce) -> Option<Spread> {
     let guests = copy.guests.iter().filter(|guest| guest.path == path);
     let costs: Vec<Spread> = guests.map(|CopyGuest { cpu_s_per_gib, .. }| *cpu_s_per_gib).collect();
@@ -76,7 +74,7 @@ fn cost(copy: &FileCopy, path: PathInForce) -> Option<Spread> {
     Some([least, median, most])
 }
 
-/// Work of the host for one guest alone, on either path.
+/// Host work for a single guest, on either path.
 fn host(vf: &FileCopy, synthetic: &FileCopy) -> [String; 2] {
     let user = [vf, synthetic].map(|copy| percent(daemon_user_share(copy)));
     let [vf, synthetic] = [vf, synthetic].map(|copy| copy.host.lane_cycles_per_kib);
@@ -120,24 +118,24 @@ fn daemon_user_share(copy: &FileCopy) -> f64 {
     user / (user + system).max(f64::MIN_POSITIVE)
 }
 
-/// How far two values are apart, as a share of the smaller one.
+/// Difference of two values, relative to the smaller one.
 fn difference(a: f64, b: f64) -> f64 {
     (a - b).abs() / a.min(b).max(f64::MIN_POSITIVE)
 }
 
-/// Whether rounds of one were among those of the other.
+/// `true` if the ranges of two spreads overlap.
 fn overlap(a: &Spread, b: &Spread) -> bool {
     a[0] <= b[2] && b[0] <= a[2]
 }
 
-/// The median, with least and most.
+/// Median, with minimum and maximum.
 fn ranged([least, median, most]: &Spread) -> String {
     format!("{} ({}-{})", three(*median), three(*least), three(*most))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::samples::{copies, file_copy};
+    use super::super::samples::{copies, file_copy};
     use super::*;
 
     #[test]

@@ -1,27 +1,27 @@
-//! Our figures beside published ones: not how large they are, which is another machine's, but what
-//! shape they have. How much a path gains with guests, which path is ahead, and by how much.
+//! Scaling compared with published results: the shape of the curves, not absolute rates, since the
+//! machines differ. Shown are the gain of a path with guests, the faster path, and by how much.
 
-use super::figure::three;
+use super::format::three;
 use super::published;
 use super::results::{PathKind, Point, Results, Transfer};
 use super::transfer_table::{Group, groups};
-use super::view::{TrafficKind, View};
+use super::view::{TrafficKind, TrafficView};
 
-/// Two ratios within this factor of each other are called alike.
-const ALIKE: f64 = 1.25;
+/// Maximum factor between two ratios that count as equal.
+const EQUAL_FACTOR: f64 = 1.25;
 
-/// A line over guests, ours and the published one, each as multiples of its first value.
+/// Rate over guests, ours and the published one, as multiples of the first value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct ScalingCurve {
     /// The path.
     pub(super) path: PathKind,
     /// Guests, ours, published.
     pub(super) values: Vec<(u32, f64, f64)>,
 }
 
-/// Shapes of the paths of one frame size that have two published values or more.
-pub(super) fn shapes(view: &View<'_>, frame_bytes: u32) -> Vec<Shape> {
-    let shape = |path| {
+/// Curves of one frame size, for paths with at least two published values.
+pub(super) fn curves(view: &TrafficView<'_>, frame_bytes: u32) -> Vec<ScalingCurve> {
+    let curve = |path| {
         let both = |point: &Point| {
             let published = published::forwarding(view.kind.pattern, path, frame_bytes, point.vms)?;
             Some((point.vms, point.mpps, published.mpps))
@@ -29,21 +29,21 @@ pub(super) fn shapes(view: &View<'_>, frame_bytes: u32) -> Vec<Shape> {
         let values: Vec<_> = view.line(path, frame_bytes).into_iter().filter_map(both).collect();
         let &(_, ours, theirs) = values.first()?;
         let scaled = values.iter().map(|(vms, a, b)| (*vms, a / ours, b / theirs));
-        // A table rounds small rates to 0, of which there is no multiple.
+        // A table rounds small rates to 0, which has no multiples.
         let is_rate = values.iter().all(|(_, a, b)| *a > 0.0 && *b > 0.0);
         let usable = values.len() > 1 && is_rate;
-        usable.then(|| Shape { path, values: scaled.collect() })
+        usable.then(|| ScalingCurve { path, values: scaled.collect() })
     };
-    view.paths().into_iter().filter_map(shape).collect()
+    view.paths().into_iter().filter_map(curve).collect()
 }
 
-/// What can be said of the shapes, a sentence each.
+/// Comparison with the paper, one sentence for each finding.
 pub fn sentences(results: &Results) -> Vec<String> {
     let mut all = Vec::new();
     for view in views(results) {
         for frame_bytes in ends(&view) {
-            let shapes = shapes(&view, frame_bytes);
-            all.extend(shapes.iter().map(|shape| growth(&view.kind, frame_bytes, shape)));
+            let curves = curves(&view, frame_bytes);
+            all.extend(curves.iter().map(|curve| growth(&view.kind, frame_bytes, curve)));
             all.extend(between_paths(&view, frame_bytes));
         }
     }
@@ -72,22 +72,21 @@ fn is_published(results: &Results) -> bool {
     paper == Some(published::FORWARDING)
 }
 
-/// `true` if a point's rate may be set beside another machine's.
+/// `true` if a point's rate may be compared with another machine's.
 fn is_result(point: &Point) -> bool {
     point.is_steady() && !point.is_lower_bound()
 }
 
-/// The points whose paper is nfv-2017 and whose rate is a result, by kind of traffic; none of other
-/// experiments.
-pub(super) fn views(results: &Results) -> Vec<View<'_>> {
+/// Valid points of an nfv-2017 experiment, by kind of traffic; empty for other experiments.
+pub(super) fn views(results: &Results) -> Vec<TrafficView<'_>> {
     if !is_published(results) {
         return Vec::new();
     }
-    View::each(results.points.iter().filter(|point| is_result(point)))
+    TrafficView::each(results.points.iter().filter(|point| is_result(point)))
 }
 
 /// The smallest and the largest frame size.
-pub(super) fn ends(view: &View<'_>) -> Vec<u32> {
+pub(super) fn ends(view: &TrafficView<'_>) -> Vec<u32> {
     let frames = view.frames();
     let mut ends: Vec<u32> = frames.first().into_iter().chain(frames.last()).copied().collect();
     ends.dedup();
@@ -96,7 +95,7 @@ pub(super) fn ends(view: &View<'_>) -> Vec<u32> {
 
 fn alike(ours: f64, theirs: f64) -> &'static str {
     let apart = (ours / theirs).max(theirs / ours);
-    if apart <= ALIKE {
+    if apart <= EQUAL_FACTOR {
         "alike"
     } else if (ours < 1.0) != (theirs < 1.0) {
         "the other way round"
@@ -105,21 +104,21 @@ fn alike(ours: f64, theirs: f64) -> &'static str {
     }
 }
 
-fn growth(kind: &TrafficKind, frame_bytes: u32, shape: &Shape) -> String {
-    let [(first, ..), .., (last, ours, theirs)] = shape.values[..] else { return String::new() };
+fn growth(kind: &TrafficKind, frame_bytes: u32, curve: &ScalingCurve) -> String {
+    let [(first, ..), .., (last, ours, theirs)] = curve.values[..] else { return String::new() };
     format!(
         "{}, {frame_bytes} B, {}: from {first} to {last} guests {} times the frames here, {} times \
          published: {}.",
         kind.title(),
-        shape.path,
+        curve.path,
         three(ours),
         three(theirs),
         alike(ours, theirs)
     )
 }
 
-/// Paths beside the published slowest, with the most guests that are published for all of them.
-fn between_paths(view: &View<'_>, frame_bytes: u32) -> Vec<String> {
+/// Paths compared with the published slowest, at the most guests published for all of them.
+fn between_paths(view: &TrafficView<'_>, frame_bytes: u32) -> Vec<String> {
     let of = |vms: u32| -> Vec<(PathKind, f64, f64)> {
         let both = |path| {
             let ours = view.at(path, frame_bytes, vms)?.mpps;
@@ -149,7 +148,7 @@ fn between_paths(view: &View<'_>, frame_bytes: u32) -> Vec<String> {
     both[1..].iter().map(sentence).collect()
 }
 
-/// The first published path of each traffic over the last one.
+/// First published path of each traffic, compared with the last.
 fn ahead(group: &Group<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for same in group.transfers.chunk_by(|a, b| a.what() == b.what()) {
@@ -187,19 +186,19 @@ mod tests {
     fn shapes_are_multiples_of_their_first_value() {
         let line = |vms, mpps| point(Pattern::NorthSouth, PathKind::Vf, 64, vms, mpps);
         let points = [line(1, 10.0), line(2, 15.0), line(4, 20.0)];
-        let view = View::each(&points).remove(0);
-        let [shape] = &shapes(&view, 64)[..] else { panic!("one path") };
+        let view = TrafficView::each(&points).remove(0);
+        let [curve] = &curves(&view, 64)[..] else { panic!("one path") };
         let published = |vms| {
             let found = published::forwarding(Pattern::NorthSouth, PathKind::Vf, 64, vms);
             found.expect("it is published").mpps
         };
         let theirs = published(4) / published(1);
-        assert_eq!(shape.values[0], (1, 1.0, 1.0));
-        assert_eq!(shape.values[2], (4, 2.0, theirs));
-        let text = growth(&view.kind, 64, shape);
+        assert_eq!(curve.values[0], (1, 1.0, 1.0));
+        assert_eq!(curve.values[2], (4, 2.0, theirs));
+        let text = growth(&view.kind, 64, curve);
         let begins = "North/south, 64 B, vf: from 1 to 4 guests 2.00 times the frames here, ";
         assert!(text.starts_with(begins), "{text}");
-        let expected = if 2.0 / theirs > ALIKE { ": not alike." } else { ": alike." };
+        let expected = if 2.0 / theirs > EQUAL_FACTOR { ": not alike." } else { ": alike." };
         assert!(text.ends_with(expected), "{text}, published {theirs}");
     }
 
@@ -208,7 +207,7 @@ mod tests {
         let at = |path, mpps| point(Pattern::EastWest, path, 1518, 4, mpps);
         let of = |vf, vhost| {
             let points = [at(PathKind::Vf, vf), at(PathKind::Vhost, vhost)];
-            between_paths(&View::each(&points)[0], 1518).remove(0)
+            between_paths(&TrafficView::each(&points)[0], 1518).remove(0)
         };
         let start = "East/west, 1518 B, 4 guests: vhost carries 2.00 times vf's frames here, ";
         assert!(of(1.0, 2.0).starts_with(start), "{}", of(1.0, 2.0));

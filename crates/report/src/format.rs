@@ -1,8 +1,6 @@
-//! Numbers as text: three significant digits, and lower bounds marked as such.
+//! Number formatting: three significant digits, and lower bounds marked as such.
 
-use super::results::Point;
-
-/// What stands where there is no figure.
+/// Text of a missing value.
 pub(super) const NONE: &str = "n/a";
 
 /// Three significant digits down to a thousandth, e.g. `0.012`, `3.40`, `17.8`, `216`, `1480`.
@@ -13,7 +11,7 @@ pub(super) fn three(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    // The borders lie where rounding would add a digit.
+    // Limits are where rounding would add a digit.
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,
         size if size >= 9.995 => 1,
@@ -23,12 +21,12 @@ pub(super) fn three(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A rate of a point: a lower bound where the generator was the bottleneck.
-pub(super) fn rate(point: &Point, value: f64) -> String {
-    if point.is_lower_bound() { format!("> {}", three(value)) } else { three(value) }
+/// Three significant digits, marked if the value is a lower bound.
+pub(super) fn bounded(value: f64, is_lower_bound: bool) -> String {
+    if is_lower_bound { format!("> {}", three(value)) } else { three(value) }
 }
 
-/// A whole number, or a mark that there is none.
+/// A rounded number, or [`NONE`].
 pub(super) fn whole(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map_or(NONE.to_owned(), |value| format!("{value:.0}"))
 }
