@@ -1,4 +1,4 @@
-//! Makes the list of card profiles: each file of the folder `profiles`, with its text.
+//! Generates the list of card profiles: the name and text of each file in `profiles`.
 
 use std::fmt::Write;
 use std::path::Path;

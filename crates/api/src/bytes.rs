@@ -1,7 +1,7 @@
-//! A connection on the UNIX socket over which bytes go and no descriptors, for the runtime.
+//! A connection on the UNIX socket for the runtime: it carries bytes, and rejects file descriptors.
 //!
-//! The thread that serves the API never closes what a peer sent, nor the connection, in which more
-//! may wait: see [`vhost_user::foreign`].
+//! The API thread never closes descriptors that a peer sent, nor the connection, which may hold
+//! more of them: see [`vhost_user::foreign`].
 
 use std::io;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use tokio::net::UnixStream;
 use vhost_user::Closer;
 use vhost_user::foreign::receive_bytes;
 
-/// A connection. It ends with an error when descriptors come.
+/// A connection. Received descriptors end it with an error.
 #[derive(Debug)]
 pub(super) struct Bytes {
-    /// Present until it is dropped.
+    /// Present until drop.
     stream: Option<UnixStream>,
     closer: Closer,
 }
 
 impl Bytes {
-    /// On a connection that `closer` is to close.
+    /// Takes a connection that `closer` closes.
     pub(super) fn new(stream: UnixStream, closer: &Closer) -> Bytes {
         Bytes { stream: Some(stream), closer: closer.clone() }
     }
@@ -81,9 +81,9 @@ impl AsyncWrite for Bytes {
 impl Drop for Bytes {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take() else { return };
-        // It cannot fail while the runtime lives, and later no connection is left.
+        // Fails only without a runtime, when no connection is left either.
         if let Ok(stream) = stream.into_std() {
-            // The peer is to know now, not when the closer comes to it.
+            // Tells the peer now; the closer may run later.
             let _ = stream.shutdown(std::net::Shutdown::Both);
             self.closer.close(stream);
         }

@@ -1,4 +1,4 @@
-//! A client of the API, for the command line: one request, one answer, and it waits.
+//! Blocking API client for the command line: one request, one response.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,75 +12,75 @@ use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-use super::fault::Trouble;
-use super::reach::Reach;
+use super::address::DaemonAddress;
+use super::error::ErrorBody;
 use super::token::Token;
 
-/// The largest answer that is read, in bytes.
+/// Largest response, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// How long an answer may take: an apply waits for the disk and the data plane.
+/// Limit for a response: an apply waits for the disk and the data plane.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// The status of a daemon that another process has replaced: nothing was done, and that one answers
-/// at the same place in a moment.
+/// Status of a daemon that a hot restart has replaced. Nothing was done; the new process serves the
+/// same address.
 const REPLACED: u16 = 421;
 const REPLACED_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why there is no answer.
+/// Reason for a missing response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No daemon listens on the socket.
     #[error("is a daemon running? its API should be at {}; start it, or name its --run-dir", .path.display())]
     NoDaemon {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nobody answers there.
+    /// No daemon answers at the address.
     #[error(
         "no daemon answers at {place}; see whether it runs there, with api.address in its configuration"
     )]
     NotReached {
-        /// Where.
+        /// URL of the daemon.
         place: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The daemon belongs to somebody else.
+    /// The daemon belongs to another user.
     #[error("the API at {} is its owner's alone; run this as the daemon's user, or as root", .path.display())]
     NotOwner {
         /// The socket.
         path: PathBuf,
     },
-    /// The daemon said no.
+    /// The daemon rejected the request.
     #[error("{}", shown(.0))]
-    Refused(Box<Refusal>),
-    /// The conversation broke off.
+    Refused(Box<ErrorReply>),
+    /// The connection broke.
     #[error("the daemon's answer broke off: {0}; see its log")]
     Broken(String),
 }
 
-/// A request that the daemon did not do.
+/// An error response of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ErrorReply {
     /// The HTTP status.
     pub status: u16,
-    /// What it says.
-    pub trouble: Trouble,
+    /// Body of the response.
+    pub body: ErrorBody,
 }
 
 impl ClientError {
-    /// Whether the user wrote something wrong, rather than the machine failing.
+    /// `true` for a mistake of the user (4xx), `false` for a failure of the machine.
     pub fn is_mistake(&self) -> bool {
         let mistakes = [400, 404, 409, 413, 422];
         matches!(self, ClientError::Refused(refusal) if mistakes.contains(&refusal.status))
     }
 }
 
-/// One line for the first mistake, and one for each further.
-fn shown(refusal: &Refusal) -> String {
-    let Trouble { error, field, value, allowed, more } = &refusal.trouble;
+/// One line for the first mistake, and one for each further one.
+fn shown(refusal: &ErrorReply) -> String {
+    let ErrorBody { error, field, value, allowed, more } = &refusal.body;
     let mut text = String::new();
     if !field.is_empty() {
         text += &format!("{field}: ");
@@ -98,48 +98,49 @@ fn shown(refusal: &Refusal) -> String {
     text
 }
 
-/// An answer.
+/// A successful response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The HTTP status, from 200 to 299.
     pub status: u16,
     /// The body; null if there is none.
     pub body: Value,
-    /// The generation of the state that it is about, if it says.
+    /// Generation of the state in the response (ETag), if given.
     pub generation: Option<u64>,
 }
 
-/// A client. It connects anew for each request.
+/// API client. It opens a new connection for each request.
 #[derive(Debug, Clone)]
 pub struct Client {
-    reach: Reach,
+    address: DaemonAddress,
 }
 
 impl Client {
     /// A client of the API at that socket.
     pub fn new(socket: &Path) -> Client {
-        Client { reach: Reach::Socket(socket.to_owned()) }
+        Client { address: DaemonAddress::Socket(socket.to_owned()) }
     }
 
-    /// A client of the API at `http://HOST:PORT`, on this host only, or `https://HOST:PORT`, whose
-    /// certificate one of the file `ca` vouches for.
+    /// A client of the API at `http://HOST:PORT` (loopback only) or `https://HOST:PORT`. The file
+    /// `ca` has the CA certificates to trust.
     ///
     /// # Errors
-    /// It is no such address, the token would go in the clear, or the certificates cannot be read.
+    /// The URL is invalid, the token would be sent in the clear, or the certificates cannot be
+    /// read.
     pub fn at(url: &str, token: Token, ca: Option<&Path>) -> anyhow::Result<Client> {
-        Ok(Client { reach: Reach::url(url, token, ca)? })
+        Ok(Client { address: DaemonAddress::url(url, token, ca)? })
     }
 
-    /// Where the daemon is.
+    /// Address of the daemon, for messages.
     pub fn place(&self) -> String {
-        self.reach.to_string()
+        self.address.to_string()
     }
 
-    /// Sends a request and waits for the answer, for a minute at most. `expected` is the generation
-    /// that the state must have.
+    /// Sends a request and waits up to a minute for the response. `expected` is the generation that
+    /// the state must have.
     ///
     /// # Errors
-    /// Nobody answers, or the answer is a refusal.
+    /// No daemon responds, or it rejects the request.
     pub fn send(
         &self,
         method: Method,
@@ -157,7 +158,7 @@ impl Client {
             .uri(path)
             .header(header::HOST, "shunt")
             .header(header::CONTENT_TYPE, "application/json");
-        if let Some(token) = self.reach.token() {
+        if let Some(token) = self.address.token() {
             request = request.header(header::AUTHORIZATION, token.bearer());
         }
         if let Some(generation) = expected {
@@ -171,7 +172,7 @@ impl Client {
         })
     }
 
-    /// Asks again while it meets a daemon that another process has just replaced.
+    /// Retries while the daemon reports that it was just replaced.
     async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
         loop {
             match self.exchange(request.clone()).await {
@@ -184,12 +185,14 @@ impl Client {
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
-        let stream = self.reach.connect().await;
-        let stream = stream.map_err(|source| match (&self.reach, source.kind()) {
-            (Reach::Socket(path), io::ErrorKind::PermissionDenied) => {
+        let stream = self.address.connect().await;
+        let stream = stream.map_err(|source| match (&self.address, source.kind()) {
+            (DaemonAddress::Socket(path), io::ErrorKind::PermissionDenied) => {
                 ClientError::NotOwner { path: path.clone() }
             }
-            (Reach::Socket(path), _) => ClientError::NoDaemon { path: path.clone(), source },
+            (DaemonAddress::Socket(path), _) => {
+                ClientError::NoDaemon { path: path.clone(), source }
+            }
             (place, _) => ClientError::NotReached { place: place.to_string(), source },
         })?;
         let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
@@ -209,11 +212,11 @@ impl Client {
         };
         let status = head.status.as_u16();
         if !head.status.is_success() {
-            let trouble = serde_json::from_value(body).unwrap_or_else(|_| Trouble {
+            let body = serde_json::from_value(body).unwrap_or_else(|_| ErrorBody {
                 error: format!("the daemon answered with status {status}"),
-                ..Trouble::default()
+                ..ErrorBody::default()
             });
-            return Err(ClientError::Refused(Box::new(Refusal { status, trouble })));
+            return Err(ClientError::Refused(Box::new(ErrorReply { status, body })));
         }
         let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
         let generation = tag.and_then(|tag| tag.trim_matches('"').parse().ok());

@@ -1,4 +1,4 @@
-//! A stream whose peer must take what it is sent.
+//! A stream with a deadline for writes.
 
 use std::io;
 use std::pin::Pin;
@@ -8,13 +8,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Fails when nothing of what is sent was taken for `most`. Reading is as patient as that of the
-/// stream.
+/// Fails after `most` without any progress of a write. Reads have no deadline.
 #[derive(Debug)]
 pub(super) struct WriteDeadline<S> {
     stream: S,
     most: Duration,
-    /// Runs while the peer takes nothing.
+    /// Runs while a write makes no progress.
     timer: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,8 +1,8 @@
-//! What happened lately: a bounded list, each entry with a number that only grows.
+//! Recent events: a bounded list, numbered in ascending order.
 //!
-//! The list is the operator's audit, so nobody may push others' entries out of it: what guests and
-//! devices cause is rationed for each thing that it is about, and what was left out is counted. An
-//! event is recorded when it happens, not when a client asks.
+//! The list is the operator's audit log, so others must not displace entries. Events that guests
+//! and devices cause are limited for each subject, and dropped ones are counted. An event is
+//! recorded when it happens, not when a client asks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,61 +15,61 @@ use utoipa::ToSchema;
 use crate::clock::unix_ms;
 use crate::token_bucket::TokenBucket;
 
-/// The most events that are kept; older ones go.
+/// Most events kept; the oldest are dropped.
 pub const MAX_EVENTS: usize = 1024;
 
-/// Events that others than the operator may cause at once about one thing, and a second.
+/// Limit of events for one subject that others than the operator cause: burst, and rate per second.
 const CAUSED: (u32, f64) = (20, 0.2);
-/// Things about which a ration is remembered; beyond that, those forget it that have all of theirs.
-const RATIONS_MAX: usize = 1024;
+/// Most subjects with a limit in memory; above that, full buckets are dropped.
+const BUCKETS_MAX: usize = 1024;
 
-/// What an event is about.
+/// Subject of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
-    /// The daemon brought back the stored state.
+    /// The daemon restored the stored state.
     Start,
-    /// Another process took over from the daemon, or could not.
+    /// A hot restart succeeded or failed.
     Upgrade,
-    /// An apply that a crash had interrupted was undone.
+    /// An apply interrupted by a crash was undone.
     Undo,
     /// One step of an apply was done.
     Step,
-    /// An adapter has another path, or another reason for it.
+    /// The path of an adapter, or its reason, changed.
     Path,
-    /// The traffic of an adapter that follows it suits another path.
+    /// The traffic of an adapter with `path = "auto"` suits another path.
     Traffic,
     /// A guest was attached or left.
     Guest,
-    /// A guest set something of the VFs of its virtual PF, or was refused.
+    /// A guest changed its VFs' settings, or the change was rejected.
     GuestControl,
-    /// An interface, a stream socket or another device came up, went down or vanished.
+    /// A device, such as an interface or a stream socket, came up, went down or vanished.
     Device,
-    /// The memory or the eventfd of a guest held up a lane: its rings or its interrupts were taken
-    /// off the lanes, or its rings came back.
+    /// Memory or an eventfd of a guest blocked a lane. Its rings or interrupts moved off the lanes,
+    /// or its rings moved back.
     Quarantine,
-    /// A step of the move of an adapter's guest to or from another host.
+    /// A migration step of an adapter's guest.
     Move,
-    /// The data plane or the disk refused an apply.
+    /// The data plane or the disk rejected an apply.
     Refused,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Its number; the first after a start of the daemon is 1.
     pub sequence: u64,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub time_ms: u64,
-    /// What it is about.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// The thing it is about, such as `adapter web`; empty if it is about all.
+    /// Subject, such as `adapter web`; empty for the whole daemon.
     pub subject: String,
-    /// What happened.
+    /// Text for the operator.
     pub text: String,
 }
 
-/// Origin of a change: what others than the operator cause is rationed.
+/// Origin of a change: events from others than the operator are limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// The operator, by a change.
@@ -80,17 +80,17 @@ pub enum Cause {
 
 /// List of events. Clones share it: each part of the daemon records an event when it happens.
 #[derive(Debug, Clone, Default)]
-pub struct Events(Arc<Mutex<Kept>>);
+pub struct Events(Arc<Mutex<EventLog>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EventLog {
     events: VecDeque<Event>,
     last: u64,
-    /// By subject: how many events others may still cause, and how many were held back.
-    rations: BTreeMap<String, (TokenBucket, u64)>,
+    /// By subject: token bucket, and the number of dropped events.
+    buckets: BTreeMap<String, (TokenBucket, u64)>,
 }
 
-impl Kept {
+impl EventLog {
     fn add(&mut self, kind: EventKind, subject: String, text: String) {
         self.last += 1;
         if self.events.len() == MAX_EVENTS {
@@ -102,25 +102,24 @@ impl Kept {
 }
 
 impl Events {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, EventLog> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records an event of now.
+    /// Records an event with the current time.
     pub fn add(&self, kind: EventKind, subject: String, text: String) {
         self.lock().add(kind, subject, text);
     }
 
-    /// Adds what a guest, a front-end or a device caused, unless there was too much of that about
-    /// `subject` lately.
+    /// Records an event caused by a guest, a front-end or a device, within the limit for `subject`.
     pub fn caused(&self, kind: EventKind, subject: String, text: String, now: Instant) {
         let mut kept = self.lock();
-        if kept.rations.len() >= RATIONS_MAX {
-            kept.rations.retain(|_, (ration, held)| *held > 0 || !ration.is_full(now));
+        if kept.buckets.len() >= BUCKETS_MAX {
+            kept.buckets.retain(|_, (bucket, held)| *held > 0 || !bucket.is_full(now));
         }
         let full = || (TokenBucket::new(CAUSED.0, CAUSED.1, now), 0);
-        let (ration, held) = kept.rations.entry(subject.clone()).or_insert_with(full);
-        if !ration.admits(now) {
+        let (bucket, held) = kept.buckets.entry(subject.clone()).or_insert_with(full);
+        if !bucket.admits(now) {
             *held += 1;
             return;
         }
@@ -131,7 +130,7 @@ impl Events {
         kept.add(kind, subject, text);
     }
 
-    /// Adds an event for each adapter that has another path now, or another reason for it.
+    /// Records an event for each adapter whose path or reason changed.
     pub fn paths(&self, before: &[Allocation], now: &[Allocation], cause: Cause) {
         for given in now {
             let before = before.iter().find(|one| one.adapter == given.adapter);
@@ -152,16 +151,16 @@ impl Events {
         }
     }
 
-    /// Continues the list of the previous process. Replaces what was recorded so far, which is the
-    /// hand-over itself.
+    /// Continues the list of the previous process. Replaces the events recorded so far, which
+    /// belong to the handover itself.
     pub fn go_on(&self, before: EventList, text: String) {
         let EventList { events, last, lost: _ } = before;
         let mut kept = self.lock();
-        *kept = Kept { events: events.into(), last, rations: BTreeMap::new() };
+        *kept = EventLog { events: events.into(), last, buckets: BTreeMap::new() };
         kept.add(EventKind::Upgrade, String::new(), text);
     }
 
-    /// Those after number `since`.
+    /// Events after number `since`.
     pub fn since(&self, since: u64) -> EventList {
         let kept = self.lock();
         let first = kept.events.front().map_or(kept.last + 1, |event| event.sequence);
@@ -177,11 +176,11 @@ impl Events {
 /// Events, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventList {
-    /// Those that were asked for.
+    /// The requested events.
     pub events: Vec<Event>,
-    /// The number of the last one there is, to go on from.
+    /// Number of the newest event, for the next request.
     pub last: u64,
-    /// How many that were asked for are no longer kept.
+    /// Number of requested events that are no longer kept.
     pub lost: u64,
 }
 
@@ -211,11 +210,11 @@ mod tests {
     #[test]
     fn rations_of_many_things_are_forgotten_when_they_are_whole() {
         let (events, start) = (Events::default(), Instant::now());
-        for i in 0..3 * RATIONS_MAX as u64 {
+        for i in 0..3 * BUCKETS_MAX as u64 {
             let at = start + Duration::from_secs(i);
             events.caused(EventKind::Guest, format!("adapter {i}"), String::new(), at);
         }
-        assert!(events.lock().rations.len() <= RATIONS_MAX);
+        assert!(events.lock().buckets.len() <= BUCKETS_MAX);
     }
 
     #[test]

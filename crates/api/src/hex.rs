@@ -7,7 +7,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Text as bytes, if it is such.
+/// Bytes of a hexadecimal text; `None` if it is none.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let nibble = |digit: u8| char::from(digit).to_digit(16).map(|nibble| nibble as u8);
     let byte = |pair: &[u8]| Some(nibble(pair[0])? << 4 | nibble(pair[1])?);

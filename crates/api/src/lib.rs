@@ -1,38 +1,36 @@
-//! The HTTP API: on a UNIX socket that only its owner can use, and on TCP with a token and TLS if
-//! that is configured.
+//! The HTTP API: on a UNIX socket that only its owner can use, and optionally on TCP with a token
+//! and TLS.
 //!
 //! # Model
-//! [`operation`] is the table of everything that can be asked; the router and the OpenAPI document,
-//! which is served, are made of it. [`Manager`] holds the state, its store and the data plane, and
-//! does one thing at a time. [`Server`] is a thread of its own with a single-threaded runtime; work
-//! that may wait for the disk or the data plane is done on another thread, so that no request holds
-//! up the reading of others.
+//! [`operation`] is the table of all operations; the router and the OpenAPI document come from it.
+//! [`Manager`] has the state, its store and the data plane, and runs one operation at a time.
+//! [`Server`] is a thread with a single-threaded runtime. Work that may wait for the disk or the
+//! data plane runs on another thread, so no request delays the reading of others.
 //!
 //! # Limits
-//! Bodies of 1 MiB, 30 s for a body, 10 s for headers and for a client that takes nothing of its
-//! answer, 64 connections a listener, 1024 events. Over TCP 2 s until the token was shown; the
-//! oldest connection without it makes room.
+//! Bodies of 1 MiB; 30 s for a body; 10 s for headers and for a client that reads nothing. 64
+//! connections a listener; 1024 events. Over TCP 2 s until authentication; the oldest connection
+//! without it is closed for a new one.
 
-mod answer;
+mod address;
 mod bytes;
 mod client;
 pub mod clock;
 pub mod compile;
 mod deadline;
+mod error;
 mod events;
-mod fault;
 mod guests;
-mod held;
+mod handler;
 pub mod hex;
 mod listen;
 pub mod log_limiter;
 mod manager;
-mod moves;
+mod merge;
 mod openapi;
 mod operation;
 pub mod peer;
 pub mod plane;
-mod reach;
 mod resource;
 mod router;
 pub mod run_dir;
@@ -45,22 +43,22 @@ pub mod testing;
 mod tests;
 mod token;
 mod token_bucket;
-mod visitors;
-mod whole;
+mod unauthenticated;
+mod vf_in_use;
 mod worker;
 
-pub use answer::{InForce, Outcome, Upgrade};
-pub use client::{Client, ClientError, Refusal, Reply};
+pub use client::{Client, ClientError, ErrorReply, Reply};
 pub use events::Cause;
 pub use events::{Event, EventKind, EventList, Events, MAX_EVENTS};
+pub use handler::{ApplyOutcome, InForce, UpgradeRequest};
 pub use hyper::Method;
 
-pub use fault::{Fault, Trouble};
-pub use manager::serve_guests;
+pub use error::{ApiError, ErrorBody};
+pub use listen::{Listen, Tcp, Tls};
 pub use manager::{Applied, Manager, StatsSource, UpgradeOrder, Upgraded, Upgrader};
-pub use moves::MoveStatus;
+pub use manager::{MoveStatus, serve_guests};
 pub use openapi::document as openapi;
-pub use server::{Doors, Listen, Server, Tcp, Tls};
+pub use server::{ApiSockets, Server};
 pub use token::{MAX_TOKEN_BYTES, MIN_TOKEN_BYTES, Token};
 
 /// The largest body that is read, in bytes.

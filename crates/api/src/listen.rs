@@ -1,23 +1,75 @@
-//! Connections: from the UNIX socket, whose peer is checked, or from TCP, with TLS if that is
-//! configured.
+//! Listeners: the UNIX socket, which checks its peer, and TCP, optionally with TLS.
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use model::config::{Config, socket_path};
+use model::state::ApiSettings;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::server::{Tcp, Tls};
+use super::token::Token;
 
-/// A UNIX socket of mode 0600; its file goes with it.
+/// Addresses of the API.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// The UNIX socket; only this process's user and root can use it.
+    pub socket: PathBuf,
+    /// TCP.
+    pub tcp: Option<Tcp>,
+}
+
+impl Listen {
+    /// Addresses of a configuration; `None` if the API is disabled.
+    ///
+    /// # Errors
+    /// The token cannot be read.
+    pub fn of(config: &Config) -> Result<Option<Listen>> {
+        let ApiSettings { enabled, socket, tcp, token_file, tls_certificate, tls_key } =
+            &config.api;
+        if !enabled {
+            return Ok(None);
+        }
+        let tls = tls_certificate.clone().zip(tls_key.clone());
+        let tls = tls.map(|(certificate, key)| Tls { certificate, key });
+        let tcp = tcp.zip(token_file.as_ref()).map(|(address, token_file)| {
+            anyhow::Ok(Tcp { address, token: Token::read(token_file)?, tls })
+        });
+        let socket = socket.clone().unwrap_or_else(|| socket_path(&config.run_dir));
+        Ok(Some(Listen { socket, tcp: tcp.transpose()? }))
+    }
+}
+
+/// The API over TCP.
+#[derive(Debug, Clone)]
+pub struct Tcp {
+    /// Address and port; port 0: any free one.
+    pub address: SocketAddr,
+    /// Token that clients must present.
+    pub token: Token,
+    /// TLS; without it only loopback addresses are allowed.
+    pub tls: Option<Tls>,
+}
+
+/// A server's identity, as PEM files.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// Certificate chain, the server's own first.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// A UNIX socket of mode 0600; drop removes its file.
 #[derive(Debug)]
 pub(super) struct OwnersSocket {
     socket: std::os::unix::net::UnixListener,
@@ -27,42 +79,42 @@ pub(super) struct OwnersSocket {
 impl OwnersSocket {
     pub(super) fn bind(path: &Path) -> Result<OwnersSocket> {
         let listener = vhost_user::Listener::bind(path)?;
-        // Whoever connects before this is turned away by who it is.
+        // Until then connections of other users are rejected by their credentials.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
             .with_context(|| format!("cannot make socket {} its owner's alone", path.display()))?;
         OwnersSocket::on(listener)
     }
 
-    /// On a socket that is its owner's alone.
+    /// Takes a listener that is restricted to its owner.
     pub(super) fn on(listener: vhost_user::Listener) -> Result<OwnersSocket> {
         let socket = std::os::unix::net::UnixListener::from(listener.as_fd().try_clone_to_owned()?);
         socket.set_nonblocking(true)?;
         Ok(OwnersSocket { socket, path: listener })
     }
 
-    /// The socket, and where it is.
+    /// The listening socket and its path.
     pub(super) fn listener(&self) -> &vhost_user::Listener {
         &self.path
     }
 
-    /// For the runtime that this is called in.
+    /// Registers with the current runtime.
     pub(super) fn listen(&self) -> io::Result<UnixListener> {
         UnixListener::from_std(self.socket.try_clone()?)
     }
 }
 
-/// The user at the other end of a connection on the UNIX socket.
+/// User ID of the peer of a UNIX connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Peer(pub(super) u32);
 
-/// Who the peer is, if that is this process's user or root.
+/// Credentials of the peer, if it is this process's user or root.
 pub(super) fn owner(stream: &tokio::net::UnixStream) -> Option<Peer> {
     let us = rustix::process::geteuid().as_raw();
     let user = stream.peer_cred().ok()?.uid();
     [0, us].contains(&user).then_some(Peer(user))
 }
 
-/// A TCP socket, and what encrypts its connections.
+/// A TCP listener, and the TLS configuration of its connections.
 pub(super) struct TcpSocket {
     socket: std::net::TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
@@ -89,7 +141,7 @@ impl TcpSocket {
         Ok(TcpSocket { socket, tls })
     }
 
-    /// Goes on with a socket that another process listened on.
+    /// Continues with an inherited socket.
     pub(super) fn inherit(tcp: &Tcp, socket: OwnedFd) -> Result<TcpSocket> {
         let tls = tcp.tls.as_ref().map(acceptor).transpose()?;
         let socket = std::net::TcpListener::from(socket);
@@ -106,7 +158,7 @@ impl TcpSocket {
         self.socket.local_addr()
     }
 
-    /// For the runtime that this is called in.
+    /// Registers with the current runtime.
     pub(super) fn listen(&self) -> io::Result<TcpListener> {
         TcpListener::from_std(self.socket.try_clone()?)
     }

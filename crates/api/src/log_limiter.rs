@@ -1,16 +1,16 @@
-//! Log lines that others can cause: as often as they like, and so a limited number each.
+//! Limits log lines that guests and clients can cause.
 
 use std::time::{Duration, Instant};
 
 use crate::token_bucket::TokenBucket;
 
-/// Log lines that one socket may cause at once, and a second.
+/// Limit of log lines of one source: burst, and rate per second.
 const LINES: (u32, f64) = (20, 1.0);
 
-/// How often the same line is said again while nothing changes.
+/// Interval for repeating an unchanged line.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// Lets a limited number of lines through, and says how many it held back.
+/// Logs a limited number of lines, and reports how many were dropped.
 #[derive(Debug, Default)]
 pub struct LogLimiter {
     ration: Option<TokenBucket>,
@@ -39,8 +39,7 @@ impl LogLimiter {
         }
     }
 
-    /// Suffix for a line that may be logged, with the number held back before it; `None` holds it
-    /// back.
+    /// Suffix for the line, with the number of dropped ones; `None` drops the line.
     fn lets_through(&mut self, now: Instant) -> Option<String> {
         let ration = self.ration.get_or_insert_with(|| TokenBucket::new(LINES.0, LINES.1, now));
         if !ration.admits(now) {
@@ -54,16 +53,15 @@ impl LogLimiter {
     }
 }
 
-/// Holds back what was just said: a line is news if it is another one than the last, or a minute
-/// has passed.
+/// Suppresses repeats: a line passes if it differs from the last one, or after a minute.
 #[derive(Debug, Default)]
-pub struct Repeated {
+pub struct RepeatFilter {
     last: Option<(String, Instant)>,
 }
 
-impl Repeated {
-    /// Whether this line is to be said now.
-    pub fn is_news(&mut self, line: &str, now: Instant) -> bool {
+impl RepeatFilter {
+    /// `true` if the line should be logged now.
+    pub fn is_new(&mut self, line: &str, now: Instant) -> bool {
         if let Some((last, said)) = &self.last
             && last == line
             && now.duration_since(*said) < REPEAT
@@ -74,7 +72,7 @@ impl Repeated {
         true
     }
 
-    /// What was wrong is over: if it comes again, it is news.
+    /// Forgets the last line, because its cause is gone.
     pub fn forget(&mut self) {
         self.last = None;
     }
@@ -102,14 +100,14 @@ mod tests {
 
     #[test]
     fn the_same_line_is_said_once_a_minute_and_a_change_at_once() {
-        let mut repeated = Repeated::default();
+        let mut repeated = RepeatFilter::default();
         let start = Instant::now();
-        let mut news = |line, s| repeated.is_news(line, start + Duration::from_secs(s));
+        let mut news = |line, s| repeated.is_new(line, start + Duration::from_secs(s));
         let said: Vec<u64> = (0..150).filter(|&s| news("refused", s)).collect();
         assert_eq!(said, [0, 60, 120]);
         assert!(news("forbidden", 150) && !news("forbidden", 151));
         assert!(news("refused", 152) && !news("refused", 153));
         repeated.forget();
-        assert!(repeated.is_news("refused", start + Duration::from_secs(154)));
+        assert!(repeated.is_new("refused", start + Duration::from_secs(154)));
     }
 }

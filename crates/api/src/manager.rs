@@ -1,7 +1,7 @@
-//! From a wish to the state in force: checked, planned, carried out by the data plane, stored.
+//! Brings the desired state into force: check, plan, data plane, store.
 //!
-//! One at a time, under the caller's `&mut`. An apply is whole or has not happened: if the data
-//! plane refuses nothing has changed, and if the disk does the data plane is brought back.
+//! Runs one operation at a time, under the caller's `&mut`. An apply is atomic: if the data plane
+//! rejects it, nothing has changed; if the disk fails, the data plane is rolled back.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -13,39 +13,41 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 mod guests;
+mod moves;
 
+use super::error::ApiError;
 use super::events::{Cause, EventKind, EventList, Events};
-use super::fault::Fault;
-use super::moves::Transit;
-use crate::compile::{Live, compile};
+use crate::compile::{LiveLinks, compile};
 use crate::guests::Overlay;
 use crate::plane::Plane;
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
 use guests::Guests;
 pub use guests::serve_guests;
-use model::state::{Actual, Adapter, Allocation, Facts, Plan, State, allocate, transition};
+use model::state::{Actual, Adapter, Allocation, ChangePlan, Facts, State, allocate, transition};
+pub use moves::MoveStatus;
+use moves::Transit;
 
-/// Where counters come from.
+/// Reads the counters.
 pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
 
 /// The state, its store, and the data plane.
 pub struct Manager {
-    pub(super) store: Store<Directory>,
-    pub(super) plane: Box<dyn Plane>,
+    store: Store<Directory>,
+    plane: Box<dyn Plane>,
     stats: StatsSource,
     events: Events,
-    /// What was in force when somebody last looked.
+    /// State in force at the last query.
     seen: Actual,
-    /// Who has another process take over.
+    /// Runs a hot restart.
     upgrader: Option<Upgrader>,
-    /// Whether one has: nothing here is in force any more.
+    /// `true` after a hot restart: nothing here is in force any more.
     replaced: bool,
-    /// What guests have set, and the channels by which they do.
+    /// Guests' settings and their channels.
     guests: Guests,
-    /// What is known of moves beyond the state, by the adapter's name.
-    pub(super) transits: BTreeMap<String, Transit>,
-    /// Why nothing more is changed, if the data plane could not be brought back.
+    /// Migration data beyond the state, by the adapter's name.
+    transits: BTreeMap<String, Transit>,
+    /// Reason for read-only mode: the data plane could not be rolled back.
     broken: Option<String>,
 }
 
@@ -56,37 +58,37 @@ impl std::fmt::Debug for Manager {
     }
 }
 
-/// An order to have another process take over.
+/// Order for a hot restart.
 #[derive(Debug)]
 pub struct UpgradeOrder {
-    /// The program; `None` for the one that the daemon was started from.
+    /// Program; `None`: the daemon's own executable.
     pub binary: Option<PathBuf>,
-    /// The user who asks, if it is known.
+    /// User of the request, if known.
     pub user: Option<u32>,
     /// The generation in force.
     pub generation: u64,
-    /// What happened lately.
+    /// Recent events.
     pub events: EventList,
-    /// What holds the state directory.
+    /// Lock of the state directory.
     pub state_lock: OwnedFd,
 }
 
-/// What came of it.
+/// Result of a hot restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Upgraded {
-    /// The process that serves from now on.
+    /// The new process.
     pub pid: u32,
-    /// Its program's version.
+    /// Version of its program.
     pub version: String,
-    /// Its program.
+    /// Path of its program.
     pub binary: String,
-    /// For how many microseconds neither process served frames.
+    /// Time without a process serving frames, in microseconds.
     pub silent_us: u64,
-    /// How many milliseconds it took all together.
+    /// Total duration in milliseconds.
     pub total_ms: u64,
 }
 
-/// Who carries such an order out: an error says why not, and that everything is as before.
+/// Runs a hot restart. After an error everything is as before.
 pub type Upgrader = Box<dyn Fn(UpgradeOrder) -> Result<Upgraded, String> + Send>;
 
 impl From<Manager> for Arc<Mutex<Manager>> {
@@ -95,22 +97,22 @@ impl From<Manager> for Arc<Mutex<Manager>> {
     }
 }
 
-/// What an apply did, or would do.
+/// Result of an apply, or of its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// The generation of the state in force afterwards.
+    /// Generation in force afterwards.
     pub generation: u64,
     /// The steps.
-    pub plan: Plan,
+    pub plan: ChangePlan,
 }
 
 impl Manager {
-    /// Opens the state directory and brings `plane`, on which nothing is in force, to the stored
-    /// state. What a crash interrupted is undone first.
+    /// Opens the state directory and brings `plane`, which must be empty, to the stored state.
+    /// First undoes an apply that a crash interrupted.
     ///
     /// # Errors
-    /// The directory cannot be used, its record is damaged, or the data plane refuses what is
-    /// stored.
+    /// The directory is unusable, its record is damaged, or the data plane rejects the stored
+    /// state.
     pub fn open(
         directory: Directory,
         mut plane: Box<dyn Plane>,
@@ -153,72 +155,71 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Says who has another process take over.
+    /// Sets the function for hot restarts.
     pub fn on_upgrade(&mut self, upgrader: Upgrader) {
         self.upgrader = Some(upgrader);
     }
 
-    /// Has another process take over, of the program `binary` if one is named; `user` is who asks.
+    /// Hot-restarts the daemon, with the program `binary` if given; `user` makes the request.
     ///
     /// # Errors
-    /// It did not; everything is as before.
+    /// The hot restart failed; everything is as before.
     pub fn upgrade(
         &mut self,
         binary: Option<PathBuf>,
         user: Option<u32>,
-    ) -> Result<Upgraded, Fault> {
+    ) -> Result<Upgraded, ApiError> {
         let Some(upgrader) = &self.upgrader else {
-            return Err(Fault::NotReplaced("this daemon cannot be replaced".to_owned()));
+            return Err(ApiError::NotReplaced("this daemon cannot be replaced".to_owned()));
         };
         if let Some(why) = &self.broken {
-            return Err(Fault::Broken(why.clone()));
+            return Err(ApiError::Broken(why.clone()));
         }
-        // Frames that wait for a guest are not handed over.
+        // Parked frames are not handed over.
         for adapter in &self.state().adapters {
             let name = &adapter.name;
-            let text = match self.plane.kept(name).frames {
+            let text = match self.plane.parked(name).frames {
                 _ if adapter.is_on_the_way() => {
                     format!("the guest of adapter {name} is being moved")
                 }
                 0 => continue,
                 frames => format!("{frames} frames wait for the guest of adapter {name}"),
             };
-            return Err(Fault::NotReplaced(format!("{text}; wait for that")));
+            return Err(ApiError::NotReplaced(format!("{text}; wait for that")));
         }
         let lock = self.store.files().lock().try_clone_to_owned();
-        let state_lock = lock.map_err(|error| Fault::NotReplaced(error.to_string()))?;
+        let state_lock = lock.map_err(|error| ApiError::NotReplaced(error.to_string()))?;
         let (generation, events) = (self.generation(), self.events.since(0));
         let done = upgrader(UpgradeOrder { binary, user, generation, events, state_lock });
         match &done {
             Ok(_) => self.replaced = true,
             Err(why) => self.events.add(EventKind::Upgrade, String::new(), why.clone()),
         }
-        done.map_err(Fault::NotReplaced)
+        done.map_err(ApiError::NotReplaced)
     }
 
-    /// Whether another process has taken over.
+    /// `true` after a hot restart.
     pub fn is_replaced(&self) -> bool {
         self.replaced
     }
 
-    /// Goes on where the process before was: events go on behind its, and what is in force now is
-    /// no news.
+    /// Continues the events of the previous process. The state now in force causes no events.
     pub fn took_over(&mut self, before: EventList, text: String) {
         self.seen = self.plane.actual();
         self.events.go_on(before, text);
     }
 
-    /// The state that shall be.
+    /// The desired state.
     pub fn state(&self) -> &State {
         &self.store.record().state
     }
 
-    /// Its generation, which grows with each change.
+    /// Generation of the desired state; each change increments it.
     pub fn generation(&self) -> u64 {
         self.store.record().generation
     }
 
-    /// Who has a VF, by `NIC/vfN`.
+    /// Owner of a VF, by `NIC/vfN`.
     pub fn owner(&self, vf: &str) -> Option<&Owner> {
         self.store.record().owners.of(vf)
     }
@@ -227,11 +228,11 @@ impl Manager {
     ///
     /// # Errors
     /// The VF has another owner, or none.
-    pub fn check_owner(&self, vf: &str, token: u64) -> Result<(), Fault> {
+    pub fn check_owner(&self, vf: &str, token: u64) -> Result<(), ApiError> {
         Ok(self.store.record().owners.check(vf, token)?)
     }
 
-    /// What is in force. Stores who has which VF, if that has changed since somebody last looked.
+    /// The state in force. Stores the VFs' owners if they changed since the last query.
     pub fn actual(&mut self) -> Actual {
         let now = self.plane.actual();
         if now != self.seen {
@@ -246,76 +247,76 @@ impl Manager {
         self.events.since(since)
     }
 
-    /// What was counted.
+    /// The counters.
     ///
     /// # Errors
     /// The counters cannot be read.
-    pub fn stats(&self) -> Result<Stats, Fault> {
-        (self.stats)().map_err(Fault::NoStats)
+    pub fn stats(&self) -> Result<Stats, ApiError> {
+        (self.stats)().map_err(ApiError::NoStats)
     }
 
-    /// The steps that lead to a client's document, with the adapters that they move.
+    /// Steps to a client's document, with the changes of adapters' paths.
     ///
     /// # Errors
-    /// The state in force cannot become that, or the profile of a NIC or a table refuses part of
-    /// it.
-    pub fn plan(&mut self, document: &State) -> Result<Plan, Fault> {
+    /// There is no transition from the state in force, or a card profile or a table rejects part of
+    /// the document.
+    pub fn plan(&mut self, document: &State) -> Result<ChangePlan, ApiError> {
         let to = self.with_moves(document)?;
         self.plan_of(&to)
     }
 
-    /// As [`plan`](Self::plan), of a state that says all.
-    pub(super) fn plan_of(&mut self, to: &State) -> Result<Plan, Fault> {
+    /// Like [`plan`](Self::plan), for a complete state.
+    pub(super) fn plan_of(&mut self, to: &State) -> Result<ChangePlan, ApiError> {
         let (plan, given) = self.steps(to)?;
         check_compiles(to, &given)?;
         Ok(plan)
     }
 
-    /// The steps that lead to a state, and what each adapter then has. The data plane is not asked
-    /// whether it can do that.
-    fn steps(&mut self, to: &State) -> Result<(Plan, Vec<Allocation>), Fault> {
-        // However it was made: what is stored must be what the next start accepts.
-        to.check().map_err(Fault::Wrong)?;
-        transition(self.state(), to).map_err(Fault::Impossible)?;
+    /// Steps to a state, and the allocation there. Does not ask the data plane.
+    fn steps(&mut self, to: &State) -> Result<(ChangePlan, Vec<Allocation>), ApiError> {
+        // The next start must accept the stored state.
+        to.check().map_err(ApiError::Wrong)?;
+        transition(self.state(), to).map_err(ApiError::Impossible)?;
         let actual = self.actual();
         let then = allocate(to, &Facts::of(&actual));
-        let plan = Plan::between(self.state(), to).with_moves(&allocations(&actual), &then);
+        let plan = ChangePlan::between(self.state(), to).with_moves(&allocations(&actual), &then);
         Ok((plan, then))
     }
 
-    /// Brings a client's document into force and stores it; moves of guests go on as they are.
-    /// `expected` is the generation that the client knows, if it says.
+    /// Applies and stores a client's document; migrations continue. `expected` is the generation
+    /// that the client knows.
     ///
     /// # Errors
-    /// Each leaves everything as it was; [`Fault::Broken`] is the exception, after which nothing is
-    /// changed any more.
-    pub fn apply(&mut self, document: &State, expected: Option<u64>) -> Result<Applied, Fault> {
+    /// Each leaves everything unchanged, except [`ApiError::Broken`]: after it no more changes are
+    /// made.
+    pub fn apply(&mut self, document: &State, expected: Option<u64>) -> Result<Applied, ApiError> {
         self.expect(expected)?;
         let to = self.with_moves(document)?;
         self.bring(&to, None)
     }
 
-    /// Brings `to`, which says of moves what shall be, into force and stores it.
+    /// Applies and stores `to`, including its migrations.
     ///
     /// # Errors
     /// As of [`apply`](Self::apply).
-    pub(super) fn bring(&mut self, to: &State, expected: Option<u64>) -> Result<Applied, Fault> {
+    pub(super) fn bring(&mut self, to: &State, expected: Option<u64>) -> Result<Applied, ApiError> {
         self.expect(expected)?;
         let (plan, given) = self.steps(to)?;
         if to == self.state() {
             return Ok(Applied { generation: self.generation(), plan });
         }
         if let Some(why) = &self.broken {
-            return Err(Fault::Broken(why.clone()));
+            return Err(ApiError::Broken(why.clone()));
         }
         let (guests, dropped) = self.guests_of(to);
         if !guests.is_empty() {
-            // The state has to do without them, too. Else the data plane compiles no other one.
+            // The state must also compile without the guests' settings: otherwise the data plane
+            // could not drop them.
             check_compiles(to, &given)?;
         }
         let mut result = self.carry_out(to, guests);
-        if let Err(Fault::Refused(_)) = result {
-            // What no data plane could do is a mistake of the document.
+        if let Err(ApiError::Refused(_)) = result {
+            // A state that no data plane accepts is a mistake of the document.
             result = check_compiles(to, &given).and(result);
         }
         match &result {
@@ -323,25 +324,25 @@ impl Manager {
                 self.note_steps(&plan);
                 self.note_dropped(dropped);
             }
-            Err(Fault::Wrong(_)) => {}
-            Err(fault) => self.events.add(EventKind::Refused, String::new(), fault.to_string()),
+            Err(ApiError::Wrong(_)) => {}
+            Err(error) => self.events.add(EventKind::Refused, String::new(), error.to_string()),
         }
         result.map(|()| Applied { generation: self.generation(), plan })
     }
 
-    /// Checks that the state is of that generation.
+    /// Checks the generation of the state.
     ///
     /// # Errors
-    /// Somebody has changed it.
-    pub fn expect(&self, expected: Option<u64>) -> Result<(), Fault> {
+    /// The state has changed.
+    pub fn expect(&self, expected: Option<u64>) -> Result<(), ApiError> {
         let now = self.generation();
         match expected {
-            Some(expected) if expected != now => Err(Fault::Stale { now, expected }),
+            Some(expected) if expected != now => Err(ApiError::Stale { now, expected }),
             _ => Ok(()),
         }
     }
 
-    fn carry_out(&mut self, to: &State, guests: Overlay) -> Result<(), Fault> {
+    fn carry_out(&mut self, to: &State, guests: Overlay) -> Result<(), ApiError> {
         let (from, in_force) = (self.in_force(), guests.upon(to));
         let before = allocations(&self.plane.actual());
         let channels = self.guests.open(to)?;
@@ -349,8 +350,7 @@ impl Manager {
         let actual = match self.plane.reconcile(&from, &in_force) {
             Ok(actual) => actual,
             Err(refused) => {
-                // A journal that stays tells the next start of an apply that did not happen, which
-                // is true.
+                // A journal that stays makes the next start undo the apply, which is correct.
                 let _ = self.store.abandon();
                 return Err(refused.into());
             }
@@ -361,7 +361,7 @@ impl Manager {
                     "the state could not be stored, and the old one not be brought back: {refused}"
                 );
                 self.broken = Some(why.clone());
-                return Err(Fault::Broken(why));
+                return Err(ApiError::Broken(why));
             }
             let _ = self.store.abandon();
             return Err(error.into());
@@ -373,13 +373,13 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes an event.
+    /// Records an event.
     pub(super) fn note(&mut self, kind: EventKind, subject: String, text: String) {
         self.events.add(kind, subject, text);
     }
 
-    fn note_steps(&mut self, plan: &Plan) {
-        for step in plan.steps.iter().filter(|step| step.action != model::state::Action::Move) {
+    fn note_steps(&mut self, plan: &ChangePlan) {
+        for step in plan.steps.iter().filter(|step| step.action != model::state::PlanAction::Move) {
             let subject = format!("{} {}", step.kind, step.name);
             let fields: Vec<&str> = step.changes.iter().map(|one| one.field.as_str()).collect();
             let text = format!("{} {}", step.action, fields.join(", "));
@@ -387,8 +387,8 @@ impl Manager {
         }
     }
 
-    /// Stores who has which VF, if that has changed. A disk that refuses is told as an event: the
-    /// records of old are the careful ones, and the next look tries again.
+    /// Stores the VFs' owners if they changed. A disk error becomes an event: the old records are
+    /// the safe ones, and the next query retries.
     fn note_owners(&mut self) {
         let holders = holders(self.state(), &self.seen);
         if let Err(error) = self.store.assign(&holders) {
@@ -397,19 +397,18 @@ impl Manager {
     }
 }
 
-/// Checks a state without the data plane. Links come and go, so what depends on them shows only
-/// when it is done.
-fn check_compiles(to: &State, given: &[Allocation]) -> Result<(), Fault> {
-    compile(to, given, &Live::default(), None).map(drop).map_err(Fault::Wrong)
+/// Checks a state without the data plane. Links change at any time, so errors that depend on them
+/// show only on apply.
+fn check_compiles(to: &State, given: &[Allocation]) -> Result<(), ApiError> {
+    compile(to, given, &LiveLinks::default(), None).map(drop).map_err(ApiError::Wrong)
 }
 
-/// What each adapter has.
+/// Allocation of each adapter.
 fn allocations(actual: &Actual) -> Vec<Allocation> {
     actual.adapters.iter().map(Allocation::from).collect()
 }
 
-/// Who has which VF: the adapters that are on one, and the operator where a VF has settings and no
-/// adapter.
+/// Holder of each VF: an adapter, or the operator for a VF with settings but without an adapter.
 fn holders(state: &State, actual: &Actual) -> BTreeMap<String, String> {
     let mut holders = BTreeMap::new();
     for nic in &state.nics {
@@ -427,7 +426,7 @@ fn holders(state: &State, actual: &Actual) -> BTreeMap<String, String> {
     holders
 }
 
-/// Which VF each adapter had, by the records of owners.
+/// VF of each adapter, from the owners' records.
 fn held(owners: &Owners) -> BTreeMap<String, u16> {
     let of_adapter = |(vf, owner): (&str, &Owner)| {
         let index = vf.rsplit_once("/vf")?.1.parse().ok()?;
@@ -436,7 +435,7 @@ fn held(owners: &Owners) -> BTreeMap<String, u16> {
     owners.all().filter_map(of_adapter).collect()
 }
 
-/// What a VF is called: `nic0/vf3`.
+/// Name of a VF: `nic0/vf3`.
 pub(super) fn vf_name(nic: &str, index: impl std::fmt::Display) -> String {
     format!("{nic}/vf{index}")
 }

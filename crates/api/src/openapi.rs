@@ -1,14 +1,13 @@
-//! The OpenAPI document, made of the operations that are served and the schemas that documents are
-//! held against.
+//! The OpenAPI document, from the table of operations and the schemas that check documents.
 
-use model::state::shape::{add_schemas, schemas};
+use model::state::schema::{add_schemas, schemas};
 use serde_json::{Map, Value, json};
 
-use super::answer::{InForce, Outcome, Upgrade};
+use super::error::ErrorBody;
 use super::events::EventList;
-use super::fault::Trouble;
+use super::handler::{ApplyOutcome, InForce, UpgradeRequest};
+use super::manager::MoveStatus;
 use super::manager::Upgraded;
-use super::moves::MoveStatus;
 use super::operation::{Operation, operations};
 use super::resource::RESOURCES;
 use crate::stats::Stats;
@@ -42,7 +41,7 @@ pub fn document() -> Value {
 
 fn all_schemas() -> Map<String, Value> {
     let mut all = schemas().clone();
-    // Parts of others, and what only a configuration file has.
+    // Parts of other schemas, and settings of the configuration file only.
     for name in [
         "PortSettings",
         "RuleMatch",
@@ -57,9 +56,9 @@ fn all_schemas() -> Map<String, Value> {
     for resource in &RESOURCES {
         all.insert(format!("{}Patch", resource.schema), patch_of(&all[resource.schema]));
     }
-    add_schemas::<Trouble>(&mut all);
-    add_schemas::<Outcome>(&mut all);
-    add_schemas::<Upgrade>(&mut all);
+    add_schemas::<ErrorBody>(&mut all);
+    add_schemas::<ApplyOutcome>(&mut all);
+    add_schemas::<UpgradeRequest>(&mut all);
     add_schemas::<Upgraded>(&mut all);
     add_schemas::<InForce>(&mut all);
     add_schemas::<EventList>(&mut all);
@@ -68,7 +67,7 @@ fn all_schemas() -> Map<String, Value> {
     all
 }
 
-/// A merge patch: every field may be left out, or be null to go back to its default.
+/// A merge patch: every field may be absent, or null to reset it to its default.
 fn patch_of(schema: &Value) -> Value {
     let mut patch = schema.clone();
     let Some(fields) = patch.as_object_mut() else {
@@ -127,7 +126,7 @@ fn of_operation(operation: &Operation) -> Value {
     value
 }
 
-/// Such as `put_v1_nics_nic`.
+/// Operation ID, such as `put_v1_nics_nic`.
 fn id(operation: &Operation) -> String {
     let path = operation.path.replace(['{', '}'], "").replace(['/', '.'], "_");
     format!("{}{path}", operation.method.as_str().to_ascii_lowercase())
@@ -135,8 +134,8 @@ fn id(operation: &Operation) -> String {
 
 fn answers(operation: &Operation) -> Value {
     let json_of = |text: &str, schema: &Value| json!({"description": text, "content": {"application/json": {"schema": schema}}});
-    let trouble = json!({"$ref": "#/components/schemas/Trouble"});
-    let outcome = json!({"$ref": "#/components/schemas/Outcome"});
+    let trouble = json!({"$ref": "#/components/schemas/ErrorBody"});
+    let outcome = json!({"$ref": "#/components/schemas/ApplyOutcome"});
     let mut answers = Map::new();
     let dry = operation.parameters.iter().any(|parameter| parameter.name == "dry_run");
     match &operation.answer {

@@ -1,14 +1,13 @@
-//! The one table of everything the API can be asked: from it come the router and the OpenAPI
-//! document.
+//! Table of all API operations: the source of the router and of the OpenAPI document.
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::resource::{RESOURCES, Resource};
 
-/// What a request wants.
+/// Kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum OperationKind {
     State,
     PutState,
     Apply,
@@ -26,10 +25,10 @@ pub(super) enum Act {
     OpenApi,
 }
 
-/// A parameter after the question mark.
+/// A query parameter.
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    /// Its schema's type: `boolean`, or `integer` from 0.
+    /// Type in its schema: `boolean`, or `integer` from 0.
     pub(super) kind: &'static str,
     pub(super) text: &'static str,
 }
@@ -56,20 +55,20 @@ static SINCE: Parameter =
 pub(super) struct Operation {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    pub(super) act: Act,
-    /// The kind of part that it is about.
+    pub(super) kind: OperationKind,
+    /// Kind of object, if the operation is about one.
     pub(super) resource: Option<&'static Resource>,
-    /// For the document: what it does.
+    /// Summary in the OpenAPI document.
     pub(super) summary: String,
     pub(super) parameters: Vec<&'static Parameter>,
-    /// The schema of its body.
+    /// Schema of the request body.
     pub(super) body: Option<String>,
-    /// The schema of its answer; none for an empty one.
+    /// Schema of the response body; `None` if it is empty.
     pub(super) answer: Option<Value>,
 }
 
 impl Operation {
-    /// Whether it may change the state.
+    /// `true` if it may change the state.
     pub(super) fn changes(&self) -> bool {
         !matches!(self.method, Method::GET)
     }
@@ -79,11 +78,17 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-fn plain(method: Method, path: &'static str, act: Act, summary: &str, answer: &str) -> Operation {
+fn plain(
+    method: Method,
+    path: &'static str,
+    kind: OperationKind,
+    summary: &str,
+    answer: &str,
+) -> Operation {
     Operation {
         method,
         path,
-        act,
+        kind,
         resource: None,
         summary: summary.to_owned(),
         parameters: Vec::new(),
@@ -92,19 +97,19 @@ fn plain(method: Method, path: &'static str, act: Act, summary: &str, answer: &s
     }
 }
 
-/// Everything, in the order of the document.
+/// All operations, in the order of the OpenAPI document.
 pub(super) fn operations() -> Vec<Operation> {
     let (get, put, post) = (Method::GET, Method::PUT, Method::POST);
     let whole = Some("State".to_owned());
     let mut all = vec![
-        plain(get.clone(), "/v1/state", Act::State, "The desired state.", "State"),
+        plain(get.clone(), "/v1/state", OperationKind::State, "The desired state.", "State"),
         Operation {
             body: whole.clone(),
             parameters: vec![&DRY_RUN, &PRUNE],
             ..plain(
                 put,
                 "/v1/state",
-                Act::PutState,
+                OperationKind::PutState,
                 "Replace the desired state; 409 if that removes an object and prune is not true.",
                 "State",
             )
@@ -115,30 +120,42 @@ pub(super) fn operations() -> Vec<Operation> {
             ..plain(
                 post,
                 "/v1/apply",
-                Act::Apply,
+                OperationKind::Apply,
                 "Bring what the document names into force, and tell the steps; other objects stay without prune.",
-                "Outcome",
+                "ApplyOutcome",
             )
         },
-        plain(get.clone(), "/v1/actual", Act::Actual, "What is in force, and why.", "InForce"),
+        plain(
+            get.clone(),
+            "/v1/actual",
+            OperationKind::Actual,
+            "What is in force, and why.",
+            "InForce",
+        ),
         Operation {
             parameters: vec![&SINCE],
-            ..plain(get.clone(), "/v1/events", Act::Events, "What happened lately.", "EventList")
+            ..plain(
+                get.clone(),
+                "/v1/events",
+                OperationKind::Events,
+                "What happened lately.",
+                "EventList",
+            )
         },
-        plain(get.clone(), "/v1/stats", Act::Stats, "What was counted.", "Stats"),
+        plain(get.clone(), "/v1/stats", OperationKind::Stats, "What was counted.", "Stats"),
         Operation {
-            body: Some("Upgrade".to_owned()),
+            body: Some("UpgradeRequest".to_owned()),
             ..plain(
                 Method::POST,
                 "/v1/upgrade",
-                Act::Upgrade,
+                OperationKind::Upgrade,
                 "Have another process take over without losing a frame; on the UNIX socket only.",
                 "Upgraded",
             )
         },
         Operation {
             answer: Some(json!({"type": "object"})),
-            ..plain(get, "/openapi.json", Act::OpenApi, "This document.", "State")
+            ..plain(get, "/openapi.json", OperationKind::OpenApi, "This document.", "State")
         },
     ];
     for resource in &RESOURCES {
@@ -151,13 +168,13 @@ pub(super) fn operations() -> Vec<Operation> {
 fn of_moves() -> [Operation; 2] {
     const PATH: &str = "/v1/adapters/{adapter}/move";
     let adapter = RESOURCES.iter().find(|resource| resource.schema == "Adapter");
-    let of = |method, act, summary| Operation {
+    let of = |method, kind, summary| Operation {
         resource: adapter,
-        ..plain(method, PATH, act, summary, "MoveStatus")
+        ..plain(method, PATH, kind, summary, "MoveStatus")
     };
-    let step = of(Method::POST, Act::MoveStep, "Do a step of the move of its guest.");
+    let step = of(Method::POST, OperationKind::MoveStep, "Do a step of the move of its guest.");
     [
-        of(Method::GET, Act::Move, "How the move of its guest stands."),
+        of(Method::GET, OperationKind::Move, "How the move of its guest stands."),
         Operation { body: Some("MoveRequest".to_owned()), parameters: vec![&DRY_RUN], ..step },
     ]
 }
@@ -165,9 +182,10 @@ fn of_moves() -> [Operation; 2] {
 fn of_resource(resource: &'static Resource) -> [Operation; 5] {
     let Resource { name, plural, schema, collection, item, .. } = *resource;
     let about = |operation: Operation| Operation { resource: Some(resource), ..operation };
-    let of = |method, act, summary: String| about(plain(method, item, act, &summary, schema));
+    let of = |method, kind, summary: String| about(plain(method, item, kind, &summary, schema));
     let list = json!({"type": "array", "items": reference(schema)});
-    let all = plain(Method::GET, collection, Act::List, &format!("All {plural}."), schema);
+    let all =
+        plain(Method::GET, collection, OperationKind::List, &format!("All {plural}."), schema);
     let frees_a_vf = matches!(schema, "Vf" | "Adapter");
     let owner = frees_a_vf.then_some(&OWNER);
     let patched = if resource.has_defaults() {
@@ -177,21 +195,21 @@ fn of_resource(resource: &'static Resource) -> [Operation; 5] {
     };
     [
         about(Operation { answer: Some(list), ..all }),
-        of(Method::GET, Act::Get, format!("One {name}.")),
+        of(Method::GET, OperationKind::Get, format!("One {name}.")),
         Operation {
             body: Some(schema.to_owned()),
             parameters: vec![&DRY_RUN],
-            ..of(Method::PUT, Act::Put, format!("Create or replace one {name}."))
+            ..of(Method::PUT, OperationKind::Put, format!("Create or replace one {name}."))
         },
         Operation {
             body: Some(format!("{schema}Patch")),
             parameters: vec![&DRY_RUN],
-            ..of(Method::PATCH, Act::Patch, patched)
+            ..of(Method::PATCH, OperationKind::Patch, patched)
         },
         Operation {
             parameters: [&DRY_RUN].into_iter().chain(owner).collect(),
             answer: None,
-            ..of(Method::DELETE, Act::Delete, format!("Remove one {name}."))
+            ..of(Method::DELETE, OperationKind::Delete, format!("Remove one {name}."))
         },
     ]
 }

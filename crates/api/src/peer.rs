@@ -1,11 +1,11 @@
-//! The other end of a socket.
+//! Peer of a socket.
 
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Whether it has closed the connection, though what it sent in its last moments may wait: it must
-/// not keep its successor out.
+/// `true` if the peer has closed the connection, even with unread data left. Such a connection must
+/// not block the peer's next one.
 pub fn has_hung_up(stream: impl AsFd) -> bool {
     let mut sockets = [PollFd::new(&stream, PollFlags::RDHUP)];
     poll(&mut sockets, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

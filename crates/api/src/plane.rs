@@ -1,5 +1,5 @@
-//! The data plane, as control sees it: something that can be brought from one state to another, and
-//! asked.
+//! Interface of the data plane to the control: it moves from one state to another, and reports its
+//! own.
 
 use std::collections::BTreeMap;
 
@@ -7,74 +7,72 @@ use model::state::{Actual, Problems, State};
 
 use crate::Events;
 
-/// What carries frames.
+/// Data plane.
 pub trait Plane: Send {
-    /// Says which VF each adapter had when a daemon last ran, so that it has the same one again,
-    /// whatever came and went since it got it. Called before the first
-    /// [`reconcile`](Self::reconcile); a plane may have a memory of its own.
+    /// Sets the VF that each adapter had when the daemon last ran, so it gets the same one again.
+    /// Called before the first [`reconcile`](Self::reconcile). A data plane may have a memory of
+    /// its own.
     fn recall(&mut self, _held: BTreeMap<String, u16>) {}
 
-    /// Sets the list in which events are recorded that no call of this trait causes, at the time
-    /// when they happen. Called before the first [`reconcile`](Self::reconcile).
+    /// Sets the event list, for events that no call of this trait causes. Called before the first
+    /// [`reconcile`](Self::reconcile).
     fn record_in(&mut self, _events: Events) {}
 
-    /// Brings what is in force from `from` to `to`. Calling it again with the same `to` changes
+    /// Changes the state in force from `from` to `to`. A repeated call with the same `to` changes
     /// nothing.
     ///
-    /// After a crash `from` may name what is only partly there, so an implementation takes what it
-    /// finds.
+    /// After a crash only part of `from` may exist, so an implementation accepts what it finds.
     ///
     /// # Errors
-    /// What it cannot do, or could not with other links. Then everything is as it was before the
-    /// call.
-    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused>;
+    /// The part that is impossible, now or with the current links. Nothing has changed then.
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, PlaneError>;
 
-    /// What is in force now.
+    /// The state in force.
     fn actual(&self) -> Actual;
 
-    /// Takes the frames that were kept for an adapter whose guest has left, oldest first.
-    fn take_kept(&mut self, _adapter: &str) -> Taken {
-        Taken::default()
+    /// Takes the frames parked for an adapter whose guest has left, oldest first.
+    fn take_parked(&mut self, _adapter: &str) -> TakenFrames {
+        TakenFrames::default()
     }
 
-    /// Gives an adapter whose guest arrives frames that were kept for it elsewhere: they come
-    /// before those kept here, and behind those that were given so before.
-    fn put_kept(&mut self, _adapter: &str, _frames: Vec<Vec<u8>>) {}
+    /// Adds frames that were parked on the other host, for an adapter whose guest arrives. They
+    /// precede frames parked here, and follow those of earlier calls.
+    fn put_parked(&mut self, _adapter: &str, _frames: Vec<Vec<u8>>) {}
 
-    /// What is kept for an adapter, and what there was no room for.
-    fn kept(&self, _adapter: &str) -> Kept {
-        Kept::default()
+    /// Counters of an adapter's parked frames.
+    fn parked(&self, _adapter: &str) -> ParkedCounters {
+        ParkedCounters::default()
     }
 
-    /// Tells all who can hear it that an adapter's addresses are here; how many ports it went to.
+    /// Announces an adapter's addresses to all ports; returns the number of ports.
     fn announce(&mut self, _adapter: &str) -> usize {
         0
     }
 }
 
-/// Frames that were kept for an adapter, and are not any more.
+/// Frames taken out of the data plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenFrames {
     /// The frames, oldest first.
     pub frames: Vec<Vec<u8>>,
-    /// How many of them, the first ones, were given by [`put_kept`](Plane::put_kept).
+    /// Number of leading frames that came from [`put_parked`](Plane::put_parked).
     pub brought: usize,
 }
 
-/// Frames kept for an adapter whose guest is between two hosts.
+/// Counters of parked frames, for an adapter whose guest is between two hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Frames that wait.
+pub struct ParkedCounters {
+    /// Waiting frames.
     pub frames: u64,
-    /// Frames that were dropped, for there was no room.
+    /// Frames dropped for lack of room.
     pub lost: u64,
-    /// Frames that its guest has received here.
+    /// Frames that the guest has received here.
     pub received: u64,
-    /// Frames that its guest has sent here.
+    /// Frames that the guest has sent here.
     pub sent: u64,
 }
 
-/// Why a data plane cannot do what was asked; it has changed nothing.
+/// Rejection by the data plane, which has changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub Problems);
+pub struct PlaneError(pub Problems);

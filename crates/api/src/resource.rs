@@ -1,34 +1,34 @@
-//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports and
-//! tunnels, adapters, and virtual PFs.
+//! Objects of the document with a path of their own: NICs, VFs, switches, their ports and tunnels,
+//! adapters, and virtual PFs.
 //!
-//! A change of a part is a change of the whole document, which is then checked as one; so a part
-//! can be set to nothing that the whole may not say.
+//! A change of an object is a change of the whole document, and is checked as such. So an object
+//! cannot get a value that the document may not have.
 
 use model::state::{Problem, Problems, State};
 use serde_json::{Map, Value};
 
-use super::fault::Fault;
+use super::error::ApiError;
 use super::manager::{Manager, vf_name};
 
-/// A list on the way to a part, and the field that tells its entries apart.
+/// A list on the path to an object, and the field that identifies its entries.
 pub(super) struct Level {
     list: &'static str,
     key: &'static str,
-    /// The parameter of the path that has the key.
+    /// Path parameter with the key.
     pub(super) parameter: &'static str,
 }
 
-/// A kind of part.
+/// A kind of object.
 pub(super) struct Resource {
-    /// For the end of "there is no".
+    /// Singular, as in "there is no ...".
     pub(super) name: &'static str,
-    /// For the end of "all".
+    /// Plural, as in "all ...".
     pub(super) plural: &'static str,
-    /// The name of its schema.
+    /// Name of its schema.
     pub(super) schema: &'static str,
-    /// The path of all of them.
+    /// Path of the collection.
     pub(super) collection: &'static str,
-    /// The path of one.
+    /// Path of one object.
     pub(super) item: &'static str,
     pub(super) levels: &'static [Level],
 }
@@ -40,7 +40,7 @@ const fn level(list: &'static str, key: &'static str, parameter: &'static str) -
 const NIC: Level = level("nic", "name", "nic");
 const SWITCH: Level = level("switch", "name", "switch");
 
-/// Every kind.
+/// All kinds.
 pub(super) static RESOURCES: [Resource; 7] = [
     Resource {
         name: "NIC",
@@ -100,40 +100,44 @@ pub(super) static RESOURCES: [Resource; 7] = [
     },
 ];
 
-/// What is done to a part.
+/// Change of an object.
 pub(super) enum Edit {
-    /// It becomes this, whether it was there or not.
+    /// Creates or replaces it.
     Put(Value),
-    /// It is changed by a merge patch (RFC 7396); a VF or port without settings begins with the
-    /// defaults.
+    /// Applies a merge patch (RFC 7396); a VF or port without settings begins with the defaults.
     Patch(Value),
-    /// It goes.
+    /// Removes it.
     Delete,
 }
 
 impl Resource {
-    /// Whether a patch may begin with the defaults: the thing itself exists without an entry.
+    /// `true` if a patch may begin with the defaults: the object exists without an entry.
     pub(super) fn has_defaults(&self) -> bool {
         self.levels.len() > 1
     }
 
-    /// The list of all of them.
-    pub(super) fn list(&self, state: &State, keys: &[String]) -> Result<Value, Fault> {
+    /// The whole list.
+    pub(super) fn list(&self, state: &State, keys: &[String]) -> Result<Value, ApiError> {
         let mut document = state.to_document();
         Ok(std::mem::take(self.find_list(&mut document, keys)?))
     }
 
-    /// One of them.
-    pub(super) fn get(&self, state: &State, keys: &[String]) -> Result<Value, Fault> {
+    /// One object.
+    pub(super) fn get(&self, state: &State, keys: &[String]) -> Result<Value, ApiError> {
         let mut document = state.to_document();
         let list = self.find_list(&mut document, keys)?;
         let at = self.position(list, keys).ok_or_else(|| self.absent(keys))?;
         Ok(std::mem::take(&mut list[at]))
     }
 
-    /// The state with the edit done. A wrong field of the part is told as the client wrote it,
-    /// without the part's place in the document before it.
-    pub(super) fn edit(&self, state: &State, keys: &[String], edit: Edit) -> Result<State, Fault> {
+    /// The state with the edit applied. Errors name fields relative to the object, as the client
+    /// wrote it.
+    pub(super) fn edit(
+        &self,
+        state: &State,
+        keys: &[String],
+        edit: Edit,
+    ) -> Result<State, ApiError> {
         let mut document = state.to_document();
         let list = self.find_list(&mut document, keys)?;
         let at = self.position(list, keys);
@@ -163,7 +167,7 @@ impl Resource {
             _ => {}
         }
         let place = at.map_or(String::new(), |at| self.place_name(&document, keys, at));
-        State::parse(&document).map_err(|problems| Fault::Wrong(relative(problems, &place)))
+        State::parse(&document).map_err(|problems| ApiError::Wrong(relative(problems, &place)))
     }
 
     fn place(&self, items: &mut Vec<Value>, at: Option<usize>, value: Value) -> Option<usize> {
@@ -174,13 +178,13 @@ impl Resource {
         at.or(items.len().checked_sub(1))
     }
 
-    /// The key is in the path; in the body it may be left out, and must not differ.
-    fn with_key(&self, keys: &[String], mut value: Value) -> Result<Value, Fault> {
+    /// The key is in the path. The body may omit it, but must not differ.
+    fn with_key(&self, keys: &[String], mut value: Value) -> Result<Value, ApiError> {
         let (Some(level), Some(wanted)) = (self.levels.last(), keys.get(self.levels.len() - 1))
         else {
             return Err(self.absent(keys));
         };
-        // The number of a VF is one; if it is not, the check of the document tells so.
+        // A VF's key is a number; otherwise the check of the document reports it.
         let wanted = match wanted.parse::<u64>() {
             Ok(number) if level.key == "index" => Value::from(number),
             _ => Value::from(wanted.as_str()),
@@ -195,7 +199,7 @@ impl Resource {
                         "is not what the path names",
                         allowed,
                     );
-                    return Err(Fault::Wrong(problem.into()));
+                    return Err(ApiError::Wrong(problem.into()));
                 }
                 _ => drop(fields.insert(level.key.to_owned(), wanted)),
             }
@@ -203,12 +207,12 @@ impl Resource {
         Ok(value)
     }
 
-    /// The list that holds the part, which is there if everything above it is.
+    /// The list with the object; it exists if its parents exist.
     fn find_list<'d>(
         &self,
         document: &'d mut Value,
         keys: &[String],
-    ) -> Result<&'d mut Value, Fault> {
+    ) -> Result<&'d mut Value, ApiError> {
         let mut here = document;
         for (i, level) in self.levels.iter().enumerate() {
             here = here.get_mut(level.list).ok_or_else(|| self.absent(keys))?;
@@ -229,12 +233,12 @@ impl Resource {
         position(list, self.levels.last()?, keys.get(self.levels.len() - 1))
     }
 
-    fn absent(&self, keys: &[String]) -> Fault {
+    fn absent(&self, keys: &[String]) -> ApiError {
         let shown: String = keys.join("/").chars().take(80).flat_map(char::escape_debug).collect();
-        Fault::NotFound(format!("{} \"{shown}\"", self.name))
+        ApiError::NotFound(format!("{} \"{shown}\"", self.name))
     }
 
-    /// `nic[0].vf[2]`.
+    /// Position such as `nic[0].vf[2]`.
     fn place_name(&self, document: &Value, keys: &[String], at: usize) -> String {
         let mut name = String::new();
         let mut here = document;
@@ -249,7 +253,7 @@ impl Resource {
         name
     }
 
-    /// The VF that a release of the part would free, by `NIC/vfN`.
+    /// VF that removing the object would free, as `NIC/vfN`.
     pub(super) fn vf_of(&self, manager: &mut Manager, keys: &[String]) -> Option<String> {
         match (self.schema, keys) {
             ("Vf", [nic, index]) => Some(vf_name(nic, index)),
@@ -264,8 +268,8 @@ impl Resource {
     }
 }
 
-/// The settings of an adapter's port go with the adapter. What else names it (a mirror, a static
-/// entry) is another's, and keeps it.
+/// Removes the settings of an adapter's port together with the adapter. Other references to it (a
+/// mirror, a static entry) stay.
 fn remove_port(document: &mut Value, of: Option<&String>, name: &str) {
     let switches = document["switch"].as_array_mut().into_iter().flatten();
     let switches =
@@ -284,7 +288,7 @@ fn position(list: &Value, level: &Level, key: Option<&String>) -> Option<usize> 
     list.as_array()?.iter().position(is_it)
 }
 
-/// RFC 7396, section 2, but for [`forget_other_kind`].
+/// Merge patch of RFC 7396, section 2, with [`forget_other_kind`].
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -307,7 +311,7 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// What gets another kind has none of the old one's fields.
+/// A new `kind` drops the fields of the old one.
 fn forget_other_kind(field: &mut Value, patch: &Value) {
     let kind = |value: &Value| value.get("kind").and_then(Value::as_str).map(str::to_owned);
     if let (Some(old), Some(new)) = (kind(field), kind(patch))
@@ -317,7 +321,7 @@ fn forget_other_kind(field: &mut Value, patch: &Value) {
     }
 }
 
-/// Problems of the part without its place in the document, which the client does not know.
+/// Problems relative to the object, without its position in the document.
 fn relative(mut problems: Problems, place: &str) -> Problems {
     for problem in &mut problems.problems {
         if let Some(field) = problem.field.strip_prefix(place) {

@@ -1,5 +1,4 @@
-//! From a request to an answer: token, path, query, headers, body, and then the work on a thread
-//! that may wait.
+//! Handles a request: token, path, query, headers, body, then the operation on a worker thread.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,19 +14,19 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use model::json;
 use serde_json::Value;
 
-use super::answer::{Answer, Asked, carry_out};
-use super::fault::Fault;
+use super::error::ApiError;
+use super::handler::{ApiRequest, ApiResponse, carry_out};
 use super::manager::Manager;
-use super::operation::{Act, Operation, operations};
+use super::operation::{Operation, OperationKind, operations};
 use super::token::Token;
-use super::visitors::Known;
+use super::unauthenticated::Authenticated;
 use super::worker::Worker;
 use super::{MAX_BODY_BYTES, openapi};
 
-/// How long a body may take to arrive.
+/// Limit for receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Serves all operations. With a `token` each request must show it.
+/// Router of all operations. With `token` each request must present it.
 pub(super) fn router(
     manager: Arc<Mutex<Manager>>,
     worker: &Worker,
@@ -45,17 +44,17 @@ pub(super) fn router(
         let handler = move |request: Request| {
             let (manager, operation) = (manager.clone(), operation.clone());
             let served = serve(manager, worker.clone(), operation, document.clone(), request);
-            async move { served.await.map_or_else(Fault::into_response, Answer::into_response) }
+            async move { served.await.map_or_else(ApiError::into_response, ApiResponse::into_response) }
         };
         router = router.route(path, on(filter, handler));
     }
     let router = router
-        .fallback(async || Fault::NotFound("such path; see /openapi.json".into()))
-        .method_not_allowed_fallback(async || Fault::Method);
+        .fallback(async || ApiError::NotFound("such path; see /openapi.json".into()))
+        .method_not_allowed_fallback(async || ApiError::Method);
     match token {
         Some(token) => router.layer(from_fn(move |request: Request, next: Next| {
             let good = shows(request.headers(), &token);
-            if let (true, Some(known)) = (good, request.extensions().get::<Known>()) {
+            if let (true, Some(known)) = (good, request.extensions().get::<Authenticated>()) {
                 known.set();
             }
             async move { if good { next.run(request).await } else { refused() } }
@@ -65,12 +64,12 @@ pub(super) fn router(
 }
 
 fn refused() -> Response {
-    Fault::Unauthorised.into_response()
+    ApiError::Unauthorised.into_response()
 }
 
 fn shows(headers: &HeaderMap, token: &Token) -> bool {
     let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-    // RFC 6750: the scheme's case does not matter.
+    // RFC 6750: the scheme is case-insensitive.
     let shown =
         shown.filter(|value| value.len() > 7 && value[..7].eq_ignore_ascii_case(b"Bearer "));
     shown.is_some_and(|value| token.is(&value[7..]))
@@ -82,15 +81,15 @@ async fn serve(
     operation: Arc<Operation>,
     document: Bytes,
     mut request: Request,
-) -> Result<Answer, Fault> {
-    let mut asked = Asked::default();
+) -> Result<ApiResponse, ApiError> {
+    let mut asked = ApiRequest::default();
     let keys = request.extract_parts::<RawPathParams>().await;
     let keys = keys.map_err(|_| bad("the path is not UTF-8", "write %-encoded UTF-8"))?;
     asked.keys = keys.iter().map(|(_, key)| key.to_owned()).collect();
     asked.peer = request.extensions().get().copied();
     asked.read_query(&operation, request.uri().query().unwrap_or_default())?;
-    if operation.act == Act::OpenApi {
-        return Ok(Answer::ready(document));
+    if operation.kind == OperationKind::OpenApi {
+        return Ok(ApiResponse::ready(document));
     }
     if operation.changes() {
         asked.expected = expected(request.headers())?;
@@ -100,16 +99,16 @@ async fn serve(
         asked.body = body(request.into_body()).await?;
     }
     let work = move || carry_out(&manager, &operation, asked);
-    let ended = || Err(Fault::Broken("a fault of the program ended the request".into()));
+    let ended = || Err(ApiError::Broken("a fault of the program ended the request".into()));
     worker.run(work).await.unwrap_or_else(ended)
 }
 
-fn bad(error: &str, allowed: &str) -> Fault {
-    Fault::BadRequest { error: error.to_owned(), allowed: allowed.to_owned() }
+fn bad(error: &str, allowed: &str) -> ApiError {
+    ApiError::BadRequest { error: error.to_owned(), allowed: allowed.to_owned() }
 }
 
-/// The generation of If-Match: an ETag of ours, or a star for any.
-fn expected(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
+/// Generation in If-Match: an ETag of this API, or a star for any.
+fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         return Ok(None);
     };
@@ -125,23 +124,23 @@ fn expected(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     }
 }
 
-/// A body without a type is taken for JSON.
-fn must_be_json(headers: &HeaderMap) -> Result<(), Fault> {
+/// A body without a Content-Type counts as JSON.
+fn must_be_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else {
         return Ok(());
     };
     let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let known = ["application/json", "application/merge-patch+json"];
     let good = known.iter().any(|known| kind.eq_ignore_ascii_case(known));
-    if good { Ok(()) } else { Err(Fault::MediaType) }
+    if good { Ok(()) } else { Err(ApiError::MediaType) }
 }
 
-async fn body(body: Body) -> Result<Value, Fault> {
+async fn body(body: Body) -> Result<Value, ApiError> {
     let collected = Limited::new(body, MAX_BODY_BYTES).collect();
-    let collected = tokio::time::timeout(BODY_TIME, collected).await.map_err(|_| Fault::Slow)?;
+    let collected = tokio::time::timeout(BODY_TIME, collected).await.map_err(|_| ApiError::Slow)?;
     let bytes = match collected {
         Ok(collected) => collected.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(Fault::TooLarge),
+        Err(error) if error.is::<LengthLimitError>() => return Err(ApiError::TooLarge),
         Err(_) => return Err(bad("the body broke off", "send it again")),
     };
     json::parse(&bytes).map_err(|error| bad(&format!("the body {error}"), error.remedy()))

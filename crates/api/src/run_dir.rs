@@ -1,4 +1,4 @@
-//! Run directory of a daemon: its own files, and the lock that one daemon holds at a time.
+//! Run directory of a daemon: its files, and the lock that one daemon holds at a time.
 
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
@@ -12,29 +12,29 @@ use model::config::{COUNTERS, LOCK};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Who looks whether a daemon is there holds the lock for a moment, which must not keep one from
-/// starting: it is tried for this long.
+/// A check for a running daemon holds the lock for a moment. A starting daemon retries for this
+/// long.
 const LOOKED_AT: Duration = Duration::from_millis(100);
 
-/// Path of the counters of a daemon with this run directory.
+/// Counter file of a daemon with this run directory.
 pub fn counters_path(run_dir: &Path) -> PathBuf {
     run_dir.join(COUNTERS)
 }
 
-/// Makes the directory if need be, and locks it for as long as the result lives.
+/// Creates the directory if needed, and locks it while the result lives.
 ///
 /// # Errors
-/// It cannot be made, is a symbolic link, belongs to another user, or another daemon has it.
+/// It cannot be created, is a symbolic link, belongs to another user, or another daemon has it.
 pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     let shown = run_dir.display();
     DirBuilder::new().recursive(true).mode(0o755).create(run_dir).with_context(|| {
         format!("cannot create run_dir {shown}; choose another one, or create it for this user")
     })?;
-    // A trailing slash would have a symbolic link followed.
+    // A trailing slash would follow a symbolic link.
     let plain: PathBuf = run_dir.components().collect();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = match rustix::fs::open(&plain, flags, Mode::empty()) {
-        // Whoever made the link could have it name another directory later.
+        // The owner of the link could retarget it later.
         Err(Errno::NOTDIR | Errno::LOOP) => {
             bail!("run_dir {shown} is a symbolic link; write the path of the directory itself")
         }
@@ -43,12 +43,12 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     let owner = rustix::fs::fstat(&dir);
     let owner = owner.with_context(|| format!("cannot look at run_dir {shown}"))?.st_uid;
     let us = rustix::process::geteuid().as_raw();
-    // In a directory of another user, that user could replace sockets and counters.
+    // The owner of the directory could replace sockets and counters.
     if owner != us && owner != 0 {
         bail!("run_dir {shown} belongs to user {owner} and not to this one ({us}); choose another");
     }
     let path = run_dir.join(LOCK);
-    // Without NONBLOCK a named pipe of this name would wait for a reader.
+    // NONBLOCK: opening a FIFO of this name must not block.
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
@@ -72,10 +72,10 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     }
 }
 
-/// Whether a daemon has this directory now.
+/// `true` if a daemon has this directory now.
 ///
 /// # Errors
-/// The lock is there and cannot be looked at.
+/// The lock file exists but cannot be read.
 pub fn is_claimed(run_dir: &Path) -> Result<bool> {
     let path = run_dir.join(LOCK);
     let lock = match File::open(&path) {

@@ -1,8 +1,7 @@
-//! The thread that serves the API.
+//! Thread that serves the API.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,8 +14,6 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use model::config::{Config, socket_path};
-use model::state::ApiSettings;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -26,103 +23,53 @@ use vhost_user::{Closer, Load};
 
 use super::bytes::Bytes;
 use super::deadline::WriteDeadline;
-use super::listen::{OwnersSocket, TcpSocket, owner};
+use super::listen::{Listen, OwnersSocket, TcpSocket, owner};
 use super::manager::Manager;
 use super::router::router;
-use super::token::Token;
-use super::visitors::{Known, Visitors};
+use super::unauthenticated::{Authenticated, Unauthenticated};
 use super::worker::Worker;
 
-/// Connections of a listener at a time; further ones wait to be accepted.
+/// Most connections of a listener at a time; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
-/// How long headers may take, and how long a connection may be idle.
+/// Limit for receiving headers, and for an idle connection.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Time for a client over TCP to show the token, TLS handshake included.
 const TOKEN_TIME: Duration = Duration::from_secs(2);
 /// Time after which a client that reads nothing of its answer is disconnected.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How often it is looked whether a migration was abandoned.
+/// Interval of the check for abandoned migrations.
 const TICK: Duration = Duration::from_secs(1);
-/// Before a listener that cannot accept, for lack of descriptors say, tries again.
+/// Delay before the next accept after a failure, such as no free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the API is served.
-#[derive(Debug, Clone)]
-pub struct Listen {
-    /// The UNIX socket; only this process's user and root can use it.
-    pub socket: PathBuf,
-    /// The same over TCP.
-    pub tcp: Option<Tcp>,
-}
-
-impl Listen {
-    /// Where a configuration wants it; `None` if it is not to be served.
-    ///
-    /// # Errors
-    /// The token cannot be read.
-    pub fn of(config: &Config) -> Result<Option<Listen>> {
-        let ApiSettings { enabled, socket, tcp, token_file, tls_certificate, tls_key } =
-            &config.api;
-        if !enabled {
-            return Ok(None);
-        }
-        let tls = tls_certificate.clone().zip(tls_key.clone());
-        let tls = tls.map(|(certificate, key)| Tls { certificate, key });
-        let tcp = tcp.zip(token_file.as_ref()).map(|(address, token_file)| {
-            anyhow::Ok(Tcp { address, token: Token::read(token_file)?, tls })
-        });
-        let socket = socket.clone().unwrap_or_else(|| socket_path(&config.run_dir));
-        Ok(Some(Listen { socket, tcp: tcp.transpose()? }))
-    }
-}
-
-/// The API over TCP.
-#[derive(Debug, Clone)]
-pub struct Tcp {
-    /// The address and port; port 0 for any that is free.
-    pub address: SocketAddr,
-    /// What clients must show.
-    pub token: Token,
-    /// How connections are encrypted; without it only loopback addresses are allowed.
-    pub tls: Option<Tls>,
-}
-
-/// A server's identity, as PEM files.
-#[derive(Debug, Clone)]
-pub struct Tls {
-    /// The certificate, with those that vouch for it after it.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-}
-
-/// Sockets that are listened on, and on which nobody is answered yet.
+/// Open sockets of the API; nothing accepts connections yet.
 #[derive(Debug)]
-pub struct Doors {
+pub struct ApiSockets {
     unix: OwnersSocket,
     tcp: Option<TcpSocket>,
 }
 
-impl Doors {
-    /// Opens them.
+impl ApiSockets {
+    /// Opens the sockets.
     ///
     /// # Errors
-    /// A socket cannot be opened, or the certificate is no good; each says what and why.
-    pub fn open(listen: &Listen) -> Result<Doors> {
+    /// A socket cannot be opened, or the certificate is invalid.
+    pub fn open(listen: &Listen) -> Result<ApiSockets> {
         let unix = OwnersSocket::bind(&listen.socket)?;
         let tcp = listen.tcp.as_ref().map(TcpSocket::bind).transpose()?;
-        Ok(Doors { unix, tcp })
+        Ok(ApiSockets { unix, tcp })
     }
 
-    /// Goes on with those of another process, which keeps their files until [`adopt`](Self::adopt).
+    /// Continues with sockets of the previous process, which keeps their files until
+    /// [`adopt`](Self::adopt).
     ///
     /// # Errors
-    /// A certificate is no good, or a socket is missing.
+    /// A certificate is invalid, or a socket is missing.
     pub fn inherit(
         listen: &Listen,
         unix: vhost_user::Listener,
         tcp: Option<OwnedFd>,
-    ) -> Result<Doors> {
+    ) -> Result<ApiSockets> {
         let unix = OwnersSocket::on(unix)?;
         let tcp = match &listen.tcp {
             Some(spec) => {
@@ -131,24 +78,24 @@ impl Doors {
             }
             None => None,
         };
-        Ok(Doors { unix, tcp })
+        Ok(ApiSockets { unix, tcp })
     }
 
-    /// They are this process's from now on.
+    /// Takes over the socket files from the previous process.
     pub fn adopt(&self) {
         self.unix.listener().adopt();
     }
 }
 
-/// The API while it is served; dropping it ends that, after the request that is being worked on.
+/// The running API. Drop ends it after the current request.
 #[derive(Debug)]
 pub struct Server {
     manager: Arc<Mutex<Manager>>,
     tcp_address: Option<SocketAddr>,
-    doors: Arc<Doors>,
-    /// Room for connections on the UNIX socket.
+    sockets: Arc<ApiSockets>,
+    /// Free connections on the UNIX socket.
     room: Arc<Semaphore>,
-    /// What accepts them.
+    /// Tasks that accept connections.
     accepting: Arc<Mutex<Vec<AbortHandle>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -158,23 +105,23 @@ impl Server {
     /// Opens the sockets and starts the thread.
     ///
     /// # Errors
-    /// A socket cannot be opened, or the certificate is no good; each says what and why.
+    /// A socket cannot be opened, or the certificate is invalid.
     pub fn start(manager: impl Into<Arc<Mutex<Manager>>>, listen: &Listen) -> Result<Server> {
-        Server::behind(manager, Doors::open(listen)?, listen)
+        Server::start_on(manager, ApiSockets::open(listen)?, listen)
     }
 
-    /// Starts the thread on sockets that are there.
+    /// Starts the thread on open sockets.
     ///
     /// # Errors
-    /// There is no thread or no runtime to be had.
-    pub fn behind(
+    /// The system has no thread or runtime left.
+    pub fn start_on(
         manager: impl Into<Arc<Mutex<Manager>>>,
-        doors: Doors,
+        sockets: ApiSockets,
         listen: &Listen,
     ) -> Result<Server> {
         let manager = manager.into();
-        let tcp_address = doors.tcp.as_ref().map(TcpSocket::address).transpose()?;
-        let doors = Arc::new(doors);
+        let tcp_address = sockets.tcp.as_ref().map(TcpSocket::address).transpose()?;
+        let sockets = Arc::new(sockets);
         let (worker, work) = Worker::start()?;
         let plain = router(manager.clone(), &worker, None);
         let token = listen.tcp.as_ref().map(|tcp| tcp.token.clone());
@@ -186,7 +133,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let ticked = manager.clone();
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let (at, unix_room) = (doors.clone(), room.clone());
+        let (at, unix_room) = (sockets.clone(), room.clone());
         let accepting = Arc::new(Mutex::new(Vec::new()));
         let accepts = accepting.clone();
         let thread = std::thread::Builder::new().name("api".into()).spawn(move || {
@@ -204,22 +151,22 @@ impl Server {
         });
         let thread = thread.context("the API's thread cannot be started")?;
         let (stop, thread) = (Some(stop), Some(thread));
-        Ok(Server { manager, tcp_address, doors, room, accepting, stop, thread })
+        Ok(Server { manager, tcp_address, sockets, room, accepting, stop, thread })
     }
 
     /// The UNIX socket.
     pub fn unix(&self) -> &vhost_user::Listener {
-        self.doors.unix.listener()
+        self.sockets.unix.listener()
     }
 
-    /// The TCP socket, if there is one.
+    /// The TCP socket, if configured.
     pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
-        self.doors.tcp.as_ref().map(TcpSocket::socket)
+        self.sockets.tcp.as_ref().map(TcpSocket::socket)
     }
 
-    /// Accepts nobody any more, for another process does, and waits until everybody at the UNIX
-    /// socket has had an answer and left, or so long.
-    pub fn see_out(&self, most: Duration) {
+    /// Stops accepting, because another process does. Waits up to `most` until all clients on the
+    /// UNIX socket have their response and are gone.
+    pub fn drain(&self, most: Duration) {
         let until = Instant::now() + most;
         let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
         accepting.iter().for_each(AbortHandle::abort);
@@ -228,12 +175,12 @@ impl Server {
         }
     }
 
-    /// Where it is served over TCP.
+    /// The TCP address.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
 
-    /// The state and the data plane, for whoever else in this process must see or change them.
+    /// The state and the data plane, for other parts of this process.
     pub fn manager(&self) -> &Arc<Mutex<Manager>> {
         &self.manager
     }
@@ -248,7 +195,7 @@ impl Drop for Server {
     }
 }
 
-/// Lets moves of guests that were given up end, for as long as the runtime lives.
+/// Ends abandoned migrations while the runtime lives.
 async fn tick(manager: Arc<Mutex<Manager>>, worker: Worker) {
     loop {
         tokio::time::sleep(TICK).await;
@@ -262,7 +209,7 @@ async fn tick(manager: Arc<Mutex<Manager>>, worker: Worker) {
     }
 }
 
-/// Without a listener there is no API, and the data plane goes on all the same.
+/// Logs the end of a listener; the data plane continues without it.
 async fn told(served: impl Future<Output = std::io::Result<()>>) {
     if let Err(error) = served.await {
         tracing::error!("the API is not served: {error}; restart the daemon");
@@ -270,11 +217,11 @@ async fn told(served: impl Future<Output = std::io::Result<()>>) {
 }
 
 async fn serve_unix(
-    doors: Arc<Doors>,
+    sockets: Arc<ApiSockets>,
     router: Router,
     room: Arc<Semaphore>,
 ) -> std::io::Result<()> {
-    let listener = doors.unix.listen()?;
+    let listener = sockets.unix.listen()?;
     let closer = Closer::default();
     loop {
         let permit = permit(&room).await;
@@ -284,7 +231,7 @@ async fn serve_unix(
         match listener.accept().await {
             Ok((stream, _)) => {
                 let stream = Bytes::new(stream, &closer);
-                // Anybody else is closed: it may know nothing.
+                // Closes connections of other users without a response.
                 let Some(peer) = owner(stream.stream()) else { continue };
                 let router = router.clone();
                 tokio::spawn(async move {
@@ -300,11 +247,11 @@ async fn serve_unix(
     }
 }
 
-async fn serve_tcp(doors: Arc<Doors>, router: Router) -> std::io::Result<()> {
-    let Some(socket) = &doors.tcp else { return Ok(()) };
+async fn serve_tcp(sockets: Arc<ApiSockets>, router: Router) -> std::io::Result<()> {
+    let Some(socket) = &sockets.tcp else { return Ok(()) };
     let listener = socket.listen()?;
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut visitors = Visitors::default();
+    let mut unauthenticated = Unauthenticated::default();
     loop {
         let permit = permit(&room).await;
         let Ok((stream, _)) = listener.accept().await else {
@@ -312,16 +259,17 @@ async fn serve_tcp(doors: Arc<Doors>, router: Router) -> std::io::Result<()> {
             continue;
         };
         if room.available_permits() == 0 {
-            visitors.close_oldest();
+            unauthenticated.close_oldest();
         }
-        let known = Known::default();
-        let visit = serve_visitor(stream, socket.tls.clone(), router.clone(), known.clone());
+        let known = Authenticated::default();
+        let served_connection =
+            serve_tcp_connection(stream, socket.tls.clone(), router.clone(), known.clone());
         let served = tokio::spawn(async move {
-            visit.await;
+            served_connection.await;
             drop(permit);
         });
-        visitors.add(known, served.abort_handle());
-        // A token that has arrived is seen before the next connection can displace this one.
+        unauthenticated.add(known, served.abort_handle());
+        // Handles an arrived token before the next connection can displace this one.
         tokio::task::yield_now().await;
     }
 }
@@ -330,8 +278,13 @@ async fn permit(room: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     room.clone().acquire_owned().await.expect("the semaphore is never closed")
 }
 
-/// Serves a connection over TCP, for [`TOKEN_TIME`] unless the client has shown the token by then.
-async fn serve_visitor(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, known: Known) {
+/// Serves a TCP connection, for [`TOKEN_TIME`] unless the client has authenticated by then.
+async fn serve_tcp_connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    known: Authenticated,
+) {
     let is_known = known.clone();
     let serving = async {
         let mark = move |request: &mut Request<Incoming>| {
@@ -353,8 +306,8 @@ async fn serve_visitor(stream: TcpStream, tls: Option<TlsAcceptor>, router: Rout
     }
 }
 
-/// Serves requests until the client has no more, or is silent for too long. `mark` attaches to each
-/// request what is known of the client; nothing in a request can imitate that.
+/// Serves requests until the client ends or is idle for too long. `mark` attaches the client's
+/// identity to each request; a request cannot forge it.
 async fn serve_connection<S>(stream: S, router: Router, mark: impl Fn(&mut Request<Incoming>))
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! What a daemon has counted, read from its counter file: the daemon does nothing for it.
+//! Counters of a daemon, read from its counter file without any work for the daemon.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,8 +17,7 @@ pub struct Stats {
     pub lanes: Vec<LaneStats>,
     /// Log lines dropped because the log was not read or could not be written.
     pub log_lines_dropped: u64,
-    /// Rules of switch ports, in their order; only the daemon itself knows of them, so its API has
-    /// them and the counter file has not.
+    /// Rules of switch ports, in order. Only from the API: the counter file has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStats>,
     /// Rules of NICs in switchdev mode, likewise.
@@ -26,31 +25,31 @@ pub struct Stats {
     pub offloads: Vec<OffloadStats>,
 }
 
-/// What a rule of a NIC in switchdev mode has matched. It goes on while the rule stays, whichever
-/// others come and go.
+/// Counters of a NIC's rule in switchdev mode. They continue while the rule stays, whatever the
+/// changes of other rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OffloadStats {
     /// The NIC.
     pub nic: String,
-    /// Its place in the NIC's `rule`, from 0.
+    /// Index in the NIC's `rule`, from 0.
     pub rule: usize,
-    /// Frames that it was the first to match.
+    /// Frames that matched this rule first.
     pub frames: u64,
-    /// Their bytes, as they were sent.
+    /// Bytes of these frames, as sent.
     pub bytes: u64,
 }
 
-/// How often a rule of a switch port was met, whatever its action. It begins anew when rules of the
-/// switch change.
+/// Matches of a switch port's rule, whatever its action. Restarts at 0 when the switch's rules
+/// change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleStats {
     /// The switch.
     pub switch: String,
-    /// The adapter whose port has the rule, or `uplink`.
+    /// Adapter whose port has the rule, or `uplink`.
     pub port: String,
-    /// Its place in the port's `acl`, from 0.
+    /// Index in the port's `acl`, from 0.
     pub rule: usize,
-    /// Frames that met it.
+    /// Matching frames.
     pub frames: u64,
 }
 
@@ -63,39 +62,38 @@ pub struct PortStats {
     pub rings_attached: u64,
     /// Frames that the guest sent, dropped ones included.
     pub tx_frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub tx_bytes: u64,
     /// Frames that the guest received.
     pub rx_frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub rx_bytes: u64,
-    /// Interrupts sent to the guest, for either ring.
+    /// Interrupts sent to the guest, for both rings.
     pub notifies: u64,
-    /// Frames dropped by reason; only reasons that happened. `tx_` ones came from this guest,
-    /// `rx_` ones were for it.
+    /// Dropped frames by reason, without zeros. `tx_`: sent by this guest; `rx_`: sent to it.
     pub drops: BTreeMap<String, u64>,
-    /// Rings that the guest broke, by rule; only what happened.
+    /// Rings stopped because of a guest's fault, by fault, without zeros.
     pub faults: BTreeMap<String, u64>,
-    /// Times that the port was served off the lanes, since its guest's memory had held up a lane.
+    /// Times the port moved off the lanes because its guest's memory blocked a lane.
     pub quarantines: u64,
-    /// Times that its interrupts were moved off the lanes, since they took too long.
+    /// Times its interrupts moved off the lanes because they took too long.
     pub notifies_moved: u64,
 }
 
 /// Counters of a lane.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct LaneStats {
-    /// Its number.
+    /// Number.
     pub lane: String,
-    /// All its counters by name; `busy_cycles` are time-stamp cycles of rounds that found frames.
+    /// Counters by name; `busy_cycles` are time-stamp counter cycles of polls that found frames.
     #[serde(flatten)]
     pub values: BTreeMap<String, u64>,
 }
 
-/// Reads the counters of the daemon whose run directory is `run_dir`.
+/// Reads the counters of the daemon with run directory `run_dir`.
 ///
 /// # Errors
-/// If there is no counter file, or it is something else.
+/// The counter file is missing, or is something else.
 pub fn read(run_dir: &Path) -> Result<Stats> {
     let reader = Reader::open(&crate::run_dir::counters_path(run_dir)).with_context(|| {
         format!("is a daemon with run_dir {} running? see `shunt up --help`", run_dir.display())
@@ -103,16 +101,16 @@ pub fn read(run_dir: &Path) -> Result<Stats> {
     Ok(of(reader.read()))
 }
 
-/// Whether a daemon runs with this run directory. If none does, [`read`] says what the last one
-/// had counted when it was killed: one that ends by itself leaves no counters.
+/// `true` if a daemon with this run directory runs. Otherwise [`read`] returns the last counters of
+/// a killed one; a daemon that exits removes its counters.
 ///
 /// # Errors
-/// If that cannot be told.
+/// The lock cannot be read.
 pub fn is_running(run_dir: &Path) -> Result<bool> {
     crate::run_dir::is_claimed(run_dir)
 }
 
-/// Sorts what a counter file holds.
+/// Sorts the blocks of a counter file.
 pub fn of(snapshots: Vec<CounterSnapshot>) -> Stats {
     let mut stats = Stats::default();
     for block in snapshots {

@@ -16,20 +16,20 @@ use model::state::{
 };
 use serde_json::{Value, json};
 
-use crate::compile::{Live, compile};
-use crate::plane::{Kept, Plane, Refused, Taken};
+use crate::compile::{LiveLinks, compile};
+use crate::plane::{ParkedCounters, Plane, PlaneError, TakenFrames};
 use crate::store::Directory;
 use crate::{
-    Client, ClientError, EventKind, Events, Listen, Manager, Refusal, Reply, Server, Tcp, stats,
+    Client, ClientError, ErrorReply, EventKind, Events, Listen, Manager, Reply, Server, Tcp, stats,
 };
 
 /// A data plane of nothing but the policy.
 #[derive(Debug, Default)]
 pub struct Paper {
     pub actual: Actual,
-    /// What it refuses next.
-    pub refuses: Option<Refused>,
-    /// What it was told of who had which VF.
+    /// Next error of the data plane.
+    pub refuses: Option<PlaneError>,
+    /// VFs passed to `recall`.
     pub held: BTreeMap<String, u16>,
     /// States it was brought to.
     pub reached: Vec<State>,
@@ -37,7 +37,7 @@ pub struct Paper {
     pub kept: BTreeMap<String, Vec<Vec<u8>>>,
     /// Frames that it had no room to keep, by adapter.
     pub lost: BTreeMap<String, u64>,
-    /// How many of them were brought.
+    /// Number of leading frames that came from the other host.
     pub brought: BTreeMap<String, usize>,
     /// Adapters that it announced.
     pub announced: Vec<String>,
@@ -67,14 +67,14 @@ impl Plane for Paper {
         self.events = events;
     }
 
-    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
+    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, PlaneError> {
         if let Some(refused) = self.refuses.take() {
             return Err(refused);
         }
         let mut facts = Facts::of(&self.actual);
         facts.vfs.append(&mut self.held);
         let given = allocate(to, &facts);
-        compile(to, &given, &Live::default(), None).map_err(Refused)?;
+        compile(to, &given, &LiveLinks::default(), None).map_err(PlaneError)?;
         self.reached.push(to.clone());
         let nic = |nic: &Nic| ActualNic {
             name: nic.name.clone(),
@@ -104,22 +104,22 @@ impl Plane for Paper {
         self.actual.clone()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Taken {
+    fn take_parked(&mut self, adapter: &str) -> TakenFrames {
         let brought = self.brought.remove(adapter).unwrap_or_default();
-        Taken { frames: self.kept.remove(adapter).unwrap_or_default(), brought }
+        TakenFrames { frames: self.kept.remove(adapter).unwrap_or_default(), brought }
     }
 
-    fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+    fn put_parked(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
         let brought = self.brought.entry(adapter.to_owned()).or_default();
         let before = *brought;
         *brought += frames.len();
         self.kept.entry(adapter.to_owned()).or_default().splice(before..before, frames);
     }
 
-    fn kept(&self, adapter: &str) -> Kept {
+    fn parked(&self, adapter: &str) -> ParkedCounters {
         let frames = self.kept.get(adapter).map_or(0, Vec::len) as u64;
         let lost = self.lost.get(adapter).copied().unwrap_or_default();
-        Kept { frames, lost, sent: 1, ..Kept::default() }
+        ParkedCounters { frames, lost, sent: 1, ..ParkedCounters::default() }
     }
 
     fn announce(&mut self, adapter: &str) -> usize {
@@ -141,7 +141,7 @@ impl Plane for Shared {
         self.0.lock().unwrap().record_in(events);
     }
 
-    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, PlaneError> {
         self.0.lock().unwrap().reconcile(from, to)
     }
 
@@ -149,16 +149,16 @@ impl Plane for Shared {
         self.0.lock().unwrap().actual()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Taken {
-        self.0.lock().unwrap().take_kept(adapter)
+    fn take_parked(&mut self, adapter: &str) -> TakenFrames {
+        self.0.lock().unwrap().take_parked(adapter)
     }
 
-    fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
-        self.0.lock().unwrap().put_kept(adapter, frames);
+    fn put_parked(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+        self.0.lock().unwrap().put_parked(adapter, frames);
     }
 
-    fn kept(&self, adapter: &str) -> Kept {
-        self.0.lock().unwrap().kept(adapter)
+    fn parked(&self, adapter: &str) -> ParkedCounters {
+        self.0.lock().unwrap().parked(adapter)
     }
 
     fn announce(&mut self, adapter: &str) -> usize {
@@ -220,7 +220,7 @@ impl Site {
     }
 
     /// A request that is to be refused with that status.
-    pub fn refuses(&self, status: u16, method: &str, path: &str, body: Value) -> Refusal {
+    pub fn refuses(&self, status: u16, method: &str, path: &str, body: Value) -> ErrorReply {
         match self.send(method, path, body) {
             Err(ClientError::Refused(refusal)) => {
                 assert_eq!(refusal.status, status, "{method} {path}: {refusal:?}");

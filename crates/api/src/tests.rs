@@ -6,13 +6,13 @@ mod guests;
 mod life;
 mod limits;
 mod listen;
+mod merge;
 mod moves;
 mod parts;
 mod people;
 mod reading;
 mod tls;
 mod upgrade;
-mod whole;
 
 use super::{Client, ClientError, Listen};
 use crate::testing::*;

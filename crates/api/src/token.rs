@@ -1,4 +1,4 @@
-//! The secret that a client over TCP must show.
+//! Token that authenticates clients over TCP.
 
 use std::fmt;
 use std::fs::File;
@@ -8,12 +8,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The fewest bytes of a token.
+/// Least bytes of a token.
 pub const MIN_TOKEN_BYTES: usize = 16;
-/// The most bytes of a token.
+/// Most bytes of a token.
 pub const MAX_TOKEN_BYTES: usize = 512;
 
-/// The secret. It is never shown.
+/// The secret. It is never printed.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
@@ -24,10 +24,10 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Takes a text for a token.
+    /// Creates a token from text.
     ///
     /// # Errors
-    /// It is too short or too long, or has other characters than visible ASCII ones.
+    /// It is too short or too long, or has characters other than visible ASCII.
     pub fn new(text: &str) -> Result<Token> {
         if !(MIN_TOKEN_BYTES..=MAX_TOKEN_BYTES).contains(&text.len()) {
             bail!(
@@ -42,10 +42,10 @@ impl Token {
         Ok(Token(text.as_bytes().to_vec()))
     }
 
-    /// Reads it from a file's first line.
+    /// Reads the first line of a file.
     ///
     /// # Errors
-    /// The file cannot be read, others than its owner may read it, or it holds no token.
+    /// The file cannot be read, has no valid token, or is readable by others.
     pub fn read(path: &Path) -> Result<Token> {
         let shown = path.display();
         let file =
@@ -62,13 +62,13 @@ impl Token {
         Token::new(line.trim_end()).with_context(|| format!("in {shown}"))
     }
 
-    /// What a client shows: the value of its `Authorization`.
+    /// Expected value of the `Authorization` header.
     pub(super) fn bearer(&self) -> Vec<u8> {
         [b"Bearer ", self.0.as_slice()].concat()
     }
 
-    /// Whether this is it. The time taken tells the length that was shown, and nothing of the
-    /// token's bytes.
+    /// Compares in constant time: the time reveals the length of `shown`, but nothing about the
+    /// token.
     pub(super) fn is(&self, shown: &[u8]) -> bool {
         let mut different = u8::from(shown.len() != self.0.len());
         for (i, byte) in shown.iter().enumerate() {

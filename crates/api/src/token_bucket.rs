@@ -1,8 +1,8 @@
-//! How much others may ask for or cause: a bucket of tokens. The clock is the caller's.
+//! Token bucket: limits requests and events that others cause. The caller has the clock.
 
 use std::time::{Duration, Instant};
 
-/// Tokens that come back with time, up to a number.
+/// Tokens, refilled over time up to a maximum.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     tokens: f64,
@@ -17,8 +17,8 @@ impl TokenBucket {
         TokenBucket { tokens: most.into(), most: most.into(), per_s, seen: now }
     }
 
-    /// How long until something may be had; zero if it may now. What it costs is taken when that is
-    /// known, and may go below nothing: whoever had something dear waits longer afterwards.
+    /// Time until the next admission; zero if now. The caller takes the cost once it is known. The
+    /// balance may go negative: an expensive request delays the following ones.
     pub(crate) fn wait(&mut self, now: Instant) -> Duration {
         let gone = now.saturating_duration_since(self.seen);
         self.seen = now.max(self.seen);
@@ -26,7 +26,7 @@ impl TokenBucket {
         Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_s)
     }
 
-    /// Whether nothing is missing.
+    /// `true` if the bucket is full.
     pub(crate) fn is_full(&mut self, now: Instant) -> bool {
         self.wait(now);
         self.tokens >= self.most
@@ -54,23 +54,23 @@ mod tests {
     #[test]
     fn what_was_taken_comes_back_with_time() {
         let start = Instant::now();
-        let mut ration = TokenBucket::new(20, 10.0, start);
+        let mut bucket = TokenBucket::new(20, 10.0, start);
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!((0..50).filter(|_| ration.admits(at(0))).count(), 20);
-        assert_eq!(ration.wait(at(0)), Duration::from_millis(100));
-        assert_eq!((0..50).filter(|_| ration.admits(at(1000))).count(), 10);
-        assert_eq!((0..50).filter(|_| ration.admits(at(900_000))).count(), 20, "no more than fit");
+        assert_eq!((0..50).filter(|_| bucket.admits(at(0))).count(), 20);
+        assert_eq!(bucket.wait(at(0)), Duration::from_millis(100));
+        assert_eq!((0..50).filter(|_| bucket.admits(at(1000))).count(), 10);
+        assert_eq!((0..50).filter(|_| bucket.admits(at(900_000))).count(), 20, "no more than fit");
     }
 
     #[test]
     fn something_dear_makes_the_next_wait() {
         let start = Instant::now();
-        let mut ration = TokenBucket::new(1, 10.0, start);
-        assert!(ration.wait(start).is_zero());
-        ration.take(10);
-        assert_eq!(ration.wait(start), Duration::from_secs(1));
-        // A clock that goes back gives nothing.
-        assert!(!ration.admits(start - Duration::from_secs(5)));
-        assert!(ration.admits(start + Duration::from_secs(1)));
+        let mut bucket = TokenBucket::new(1, 10.0, start);
+        assert!(bucket.wait(start).is_zero());
+        bucket.take(10);
+        assert_eq!(bucket.wait(start), Duration::from_secs(1));
+        // A clock that goes back adds nothing.
+        assert!(!bucket.admits(start - Duration::from_secs(5)));
+        assert!(bucket.admits(start + Duration::from_secs(1)));
     }
 }

@@ -1,8 +1,8 @@
-//! The thread that carries requests out, because that may wait for the disk or the data plane.
+//! Worker thread for requests, which may wait for the disk or the data plane.
 //!
-//! It is started with the server and kept: where a process gets no more threads (`pids.max`,
-//! RLIMIT_NPROC, memory for a stack) the API is served all the same. One is enough, for requests
-//! take turns at the manager. A panic ends its request and not the thread.
+//! It starts with the server: the API keeps working when a process gets no more threads
+//! (`pids.max`, RLIMIT_NPROC, memory for a stack). One is enough, because requests take turns at
+//! the manager. A panic ends its request, not the thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Where work is handed in; the thread ends with its last clone.
+/// Queue of the thread, which ends with the last clone.
 #[derive(Clone, Debug)]
 pub(super) struct Worker(Sender<Job>);
 
@@ -29,13 +29,13 @@ impl Worker {
         Ok((Worker(jobs), thread.context("the API's worker thread cannot be started")?))
     }
 
-    /// Result of `work`, which is done after all that was handed in before; `None` if it panicked.
+    /// Runs `work` after all earlier work; `None` if it panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, result) = oneshot::channel();
-        // What a panic leaves half done is behind the manager's lock, which is poisoned then.
+        // A panic poisons the manager's lock, which protects any half-done work.
         let job = move || drop(catch_unwind(AssertUnwindSafe(work)).map(|value| done.send(value)));
         self.0.send(Box::new(job)).ok()?;
         result.await.ok()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use api::log_limiter::{LogLimiter, Repeated};
+use api::log_limiter::{LogLimiter, RepeatFilter};
 use model::state::{GuestState, SocketMode, VhostUser};
 use rustix::event::epoll;
 use vhost_user::{
@@ -74,7 +74,7 @@ pub(super) struct Attachment {
     token: u64,
     quiet: LogLimiter,
     /// In client mode, why the last attempts to connect failed.
-    failures: Repeated,
+    failures: RepeatFilter,
     /// Who closes what front-ends send, and their connections.
     closer: Closer,
     /// Whether connections are left waiting, until what former ones left is closed.
@@ -107,7 +107,7 @@ impl Attachment {
             banned: None,
             token: 0,
             quiet: LogLimiter::default(),
-            failures: Repeated::default(),
+            failures: RepeatFilter::default(),
             closer,
             is_deaf: false,
             is_muted: false,
@@ -244,14 +244,14 @@ impl Attachment {
             Ok(None) => {
                 let path = connector.path().display();
                 let line = format!("{label}: nobody listens on {path}; trying again and again");
-                if self.failures.is_news(&line, now) {
+                if self.failures.is_new(&line, now) {
                     self.quiet.info(&line);
                 }
             }
             Err(error) => {
                 let error = anyhow::Error::from(error); // with its causes
                 let line = format!("{label}: {error:#}; trying again and again");
-                if self.failures.is_news(&line, now) {
+                if self.failures.is_new(&line, now) {
                     self.quiet.warn(&line);
                 }
             }

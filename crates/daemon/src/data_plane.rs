@@ -27,9 +27,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::compile::{self, Attached, Compiled, Live, Target};
-use api::log_limiter::Repeated;
-use api::plane::Refused;
+use api::compile::{self, Compiled, LiveLinks, MonitorTarget, PortOwner};
+use api::log_limiter::RepeatFilter;
+use api::plane::PlaneError;
 use api::{Cause, Events};
 use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
@@ -60,9 +60,9 @@ pub(super) struct DataPlane {
     instances: BTreeMap<String, NicInstance>,
     compiled: Compiled,
     /// What was known of links when that was compiled.
-    live: Live,
+    live: LiveLinks,
     /// Why links were last not followed, if they were not.
-    unfollowed: Repeated,
+    unfollowed: RepeatFilter,
     state: State,
     given: Vec<Allocation>,
     /// The VFs that adapters had before this daemon started, until the first change.
@@ -102,8 +102,8 @@ impl DataPlane {
             quota,
             instances: BTreeMap::new(),
             compiled: Compiled::default(),
-            live: Live::default(),
-            unfollowed: Repeated::default(),
+            live: LiveLinks::default(),
+            unfollowed: RepeatFilter::default(),
             state: State::default(),
             given: Vec::new(),
             held: BTreeMap::new(),
@@ -197,7 +197,7 @@ impl DataPlane {
         self.vdpas.clear();
     }
 
-    fn change(&mut self, to: &State) -> Result<(), Refused> {
+    fn change(&mut self, to: &State) -> Result<(), PlaneError> {
         let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
         facts.vfs.extend(self.held.clone());
         if let Some(handover) = &self.handover {
@@ -207,16 +207,16 @@ impl DataPlane {
         let given = allocate(to, &facts);
         let live = self.live();
         let compiled = compile::compile(to, &given, &live, Some(&self.compiled));
-        let compiled = compiled.map_err(Refused)?;
-        if live != Live::default() {
+        let compiled = compiled.map_err(PlaneError)?;
+        if live != LiveLinks::default() {
             // It has to hold with every link, too: links come and go.
-            compile::compile(to, &given, &Live::default(), None).map_err(Refused)?;
+            compile::compile(to, &given, &LiveLinks::default(), None).map_err(PlaneError)?;
         }
         let wanted = wanted(to);
         let mut staged = Staged::default();
         if let Err(problem) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
-            return Err(Refused(problem.into()));
+            return Err(PlaneError(problem.into()));
         }
         let before = self.labels();
         self.put_in_force(wanted, compiled, staged);
@@ -265,11 +265,11 @@ impl DataPlane {
             }
         }
         let mut old: Vec<(Arc<SoftNic>, Arc<Port>)> = Vec::new();
-        let mut new: BTreeMap<(String, Attached), (Arc<Port>, Ready)> = BTreeMap::new();
+        let mut new: BTreeMap<(String, PortOwner), (Arc<Port>, Ready)> = BTreeMap::new();
         new.extend(
             staged.ports.into_iter().map(|(nic, owner, port, ready)| ((nic, owner), (port, ready))),
         );
-        let mut keep: BTreeSet<(String, Attached)> = BTreeSet::new();
+        let mut keep: BTreeSet<(String, PortOwner)> = BTreeSet::new();
         for wish in wanted {
             let key = (wish.nic.clone(), wish.owner.clone());
             match new.remove(&key) {
@@ -293,7 +293,7 @@ impl DataPlane {
             if let Some(instance) = self.instances.get_mut(&nic.name) {
                 instance.put_in_force(nic);
                 if let Some(End::Device(token)) =
-                    instance.served.get(&Attached::Uplink).map(|it| it.end)
+                    instance.served.get(&PortOwner::Uplink).map(|it| it.end)
                 {
                     self.devices.set_addresses(token, stage::addresses(nic));
                 }
@@ -305,7 +305,7 @@ impl DataPlane {
     /// Removes what is not needed any more; no scene names it.
     fn remove_all_but(
         &mut self,
-        keep: &BTreeSet<(String, Attached)>,
+        keep: &BTreeSet<(String, PortOwner)>,
         mut old: Vec<(Arc<SoftNic>, Arc<Port>)>,
     ) {
         let mut ends = Vec::new();
@@ -360,9 +360,9 @@ fn labels(compiled: &Compiled, nic: &str) -> BTreeMap<String, String> {
 }
 
 /// The files that get copies, and of whose frames.
-fn files(compiled: &compile::Nic) -> impl Iterator<Item = (&str, &str)> {
+fn files(compiled: &compile::CompiledNic) -> impl Iterator<Item = (&str, &str)> {
     compiled.monitors.iter().filter_map(|monitor| match &monitor.target {
-        Target::File(path) => Some((path.as_str(), monitor.label.as_str())),
-        Target::Adapter(_) => None,
+        MonitorTarget::File(path) => Some((path.as_str(), monitor.label.as_str())),
+        MonitorTarget::Adapter(_) => None,
     })
 }

@@ -154,12 +154,12 @@ impl GuestDevice {
     /// Whether interrupts were moved off the lanes since the last call, which counts it.
     pub(super) fn take_moved_notifies(&mut self) -> bool {
         let moves = self.budget.moves();
-        let is_news = moves > self.moves_told;
-        if is_news {
+        let is_new = moves > self.moves_told;
+        if is_new {
             self.moves_told = moves;
             self.port.count_moved_notifies();
         }
-        is_news
+        is_new
     }
 
     pub(super) fn label(&self) -> &str {
@@ -220,9 +220,9 @@ impl GuestDevice {
     /// Writes to memory that the front-end's log has no bit for, in this session; told once.
     pub(super) fn unlogged(&mut self) -> Option<u64> {
         let unlogged = self.unlogged + self.log.as_ref().map_or(0, |log| log.outside());
-        let is_news = unlogged > 0 && !self.told_unlogged;
-        self.told_unlogged |= is_news;
-        is_news.then_some(unlogged)
+        let is_new = unlogged > 0 && !self.told_unlogged;
+        self.told_unlogged |= is_new;
+        is_new.then_some(unlogged)
     }
 
     /// The longest frame that a guest may send, bytes.

@@ -51,7 +51,7 @@ use api::{Listen, Manager, Server, serve_guests};
 use engine::{Fabric, IdlePolicy, LaneSpec};
 use guestmem::Quota;
 use host::CpuLatency;
-use model::config::{COUNTERS, Config, Source};
+use model::config::{COUNTERS, Config, SourceFile};
 use rustix::event::{Timespec, epoll};
 
 use data_plane::{DataPlane, Shared};
@@ -72,7 +72,7 @@ const SETTLE_LOOK: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Launch {
     /// What errors call the configuration, and its text.
-    pub config: Source,
+    pub config: SourceFile,
     /// Whether it ends when the process ends that started it.
     pub with_parent: bool,
 }

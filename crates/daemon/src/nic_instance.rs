@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use api::compile::{self, Attached, Target};
+use api::compile::{self, MonitorTarget, PortOwner};
 use api::stats::{OffloadStats, RuleStats};
 use engine::{
     AclHits, Fabric, ForwardingSnapshot, Plug, Port, RuleHits, SnapshotSpec, SoftNic, SwitchSpec,
@@ -139,7 +139,7 @@ struct Memory {
 #[derive(Debug)]
 pub(super) struct NicInstance {
     pub(super) soft: Arc<SoftNic>,
-    pub(super) served: BTreeMap<Attached, Served>,
+    pub(super) served: BTreeMap<PortOwner, Served>,
     pub(super) captures: BTreeMap<String, Captured>,
     memory: Option<Memory>,
     budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
@@ -170,23 +170,23 @@ impl NicInstance {
     }
 
     /// The port of an attachment or of a monitor.
-    fn target(&self, target: &Target) -> Option<Arc<Port>> {
+    fn target(&self, target: &MonitorTarget) -> Option<Arc<Port>> {
         match target {
-            Target::Adapter(name) => Some(self.adapter(name)?.port.clone()),
-            Target::File(path) => Some(self.captures.get(path)?.port.clone()),
+            MonitorTarget::Adapter(name) => Some(self.adapter(name)?.port.clone()),
+            MonitorTarget::File(path) => Some(self.captures.get(path)?.port.clone()),
         }
     }
 
     /// An adapter as it is served.
     pub(super) fn adapter(&self, name: &str) -> Option<&Served> {
-        self.served.get(&Attached::Adapter(name.to_owned()))
+        self.served.get(&PortOwner::Adapter(name.to_owned()))
     }
 
     /// Puts what was compiled in force, in one step; every port that it names is there.
-    pub(super) fn put_in_force(&mut self, compiled: &compile::Nic) {
+    pub(super) fn put_in_force(&mut self, compiled: &compile::CompiledNic) {
         let mut queues = Vec::new();
         let mut plugs = Vec::new();
-        for plug in &compiled.plugs {
+        for plug in &compiled.ports {
             let Some(served) = self.served.get(&plug.of) else { continue };
             let port = served.port.clone();
             queues.extend(plug.queue.map(|queue| (queue, port.clone())));
@@ -216,7 +216,11 @@ impl NicInstance {
         }
     }
 
-    fn switch(&mut self, compiled: &compile::Nic, switch: &compile::Switch) -> SwitchSpec {
+    fn switch(
+        &mut self,
+        compiled: &compile::CompiledNic,
+        switch: &compile::CompiledSwitch,
+    ) -> SwitchSpec {
         let ageing = Duration::from_secs(switch.ageing_s.into());
         let memory = self.memory.get_or_insert_with(|| {
             let fdb = vswitch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
@@ -247,7 +251,7 @@ impl NicInstance {
     }
 
     /// Goes on from what another process had counted of rules.
-    pub(super) fn go_on_from(&self, switch: &compile::Switch, counted: &[RuleStats]) {
+    pub(super) fn go_on_from(&self, switch: &compile::CompiledSwitch, counted: &[RuleStats]) {
         let ports = switch.acls.iter().enumerate();
         for (acl, port) in ports {
             let same = |one: &&RuleStats| (&one.switch, &one.port) == (&switch.name, port);
@@ -260,7 +264,7 @@ impl NicInstance {
     }
 
     /// What each rule of switchdev mode has counted, by the document's numbers.
-    pub(super) fn offloads(&self, compiled: &compile::Nic) -> Vec<OffloadStats> {
+    pub(super) fn offloads(&self, compiled: &compile::CompiledNic) -> Vec<OffloadStats> {
         let counted = compiled.rules.iter().zip(&self.offloads.0);
         let stats = |(rule, (_, hits)): (&usize, &(nic::Rule, Arc<RuleHits>))| {
             let (frames, bytes) = hits.get();
@@ -272,7 +276,11 @@ impl NicInstance {
     }
 
     /// Goes on from what another process had counted of rules of switchdev mode.
-    pub(super) fn go_on_offloading(&self, compiled: &compile::Nic, counted: &[OffloadStats]) {
+    pub(super) fn go_on_offloading(
+        &self,
+        compiled: &compile::CompiledNic,
+        counted: &[OffloadStats],
+    ) {
         for (rule, (_, hits)) in compiled.rules.iter().zip(&self.offloads.0) {
             let same = |one: &&OffloadStats| (&one.nic, one.rule) == (&compiled.name, *rule);
             if let Some(OffloadStats { frames, bytes, .. }) = counted.iter().find(same) {
@@ -282,7 +290,7 @@ impl NicInstance {
     }
 
     /// How often each rule of the switch in force was met.
-    pub(super) fn rules(&self, switch: &compile::Switch) -> Vec<RuleStats> {
+    pub(super) fn rules(&self, switch: &compile::CompiledSwitch) -> Vec<RuleStats> {
         let of_list = |(acl, (list, port)): (usize, (&vswitch::Acl, &String))| {
             let rules = (0..list.rules.len()).filter_map(|rule| {
                 let frames = self.hits.get(switch.table.counter(acl, rule)?);
@@ -327,13 +335,13 @@ fn seed() -> u64 {
 
 /// The name of an attachment's counters: the NIC's, and that of the function or adapter. No two are
 /// the same: a document in which they were is refused.
-pub(super) fn label(nic: &str, of: &Attached) -> String {
+pub(super) fn label(nic: &str, of: &PortOwner) -> String {
     match of {
-        Attached::Uplink => format!("{nic}/uplink"),
-        Attached::Pf => format!("{nic}/pf"),
-        Attached::Adapter(name) => format!("{nic}/{}", short_name(nic, name)),
-        Attached::Tunnel(name) => format!("{nic}/vxlan:{name}"),
-        Attached::Representor(of) => format!("{nic}/{}", of.port_name()),
+        PortOwner::Uplink => format!("{nic}/uplink"),
+        PortOwner::Pf => format!("{nic}/pf"),
+        PortOwner::Adapter(name) => format!("{nic}/{}", short_name(nic, name)),
+        PortOwner::Tunnel(name) => format!("{nic}/vxlan:{name}"),
+        PortOwner::Representor(of) => format!("{nic}/{}", of.port_name()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use api::Client;
 use host::qmp::QmpError;
-use model::state::{MoveStep, Phase, State};
+use model::state::{MovePhase, MoveStep, State};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::{DaemonClient, both};
@@ -61,9 +61,9 @@ pub struct RecoveryReport {
 struct FoundMigration {
     id: Option<String>,
     /// Its adapters at the source, with their phases.
-    at_source: Vec<(String, Phase)>,
+    at_source: Vec<(String, MovePhase)>,
     /// Its adapters at the target; `None` if the target does not answer.
-    at_target: Option<Vec<(String, Phase)>>,
+    at_target: Option<Vec<(String, MovePhase)>>,
     /// The source's QEMU, unless it has exited, and its migration status.
     qemu: Option<(Qemu, String)>,
     guest: GuestLocation,
@@ -87,7 +87,7 @@ pub fn abort(
     }
     let id = found.id.clone().unwrap_or_default();
     let (source, target) = both(&ending.source, &ending.target, &id);
-    let names = |all: &[(String, Phase)]| all.iter().map(|(name, _)| name.clone()).collect();
+    let names = |all: &[(String, MovePhase)]| all.iter().map(|(name, _)| name.clone()).collect();
     let leaving: Vec<String> = names(&found.at_source);
     // A target that does not answer may have any of them.
     let prepared = found.at_target.as_deref().map_or(leaving.clone(), names);
@@ -132,7 +132,7 @@ pub fn finish(
     let mut troubles = Vec::new();
     for (name, phase) in at_target {
         let mut take = || {
-            if *phase == Phase::Arriving {
+            if *phase == MovePhase::Arriving {
                 target.step(name, MoveStep::TakeOver)?;
             }
             if found.at_source.iter().any(|(one, _)| one == name) {
@@ -152,7 +152,7 @@ pub fn finish(
         let leave = || {
             // Removing an adapter that the target does not have would lose it.
             target.status(name)?;
-            if *phase == Phase::Leaving {
+            if *phase == MovePhase::Leaving {
                 source.step(name, MoveStep::HandOver)?;
             }
             source.step(name, MoveStep::Finish).map(drop)
@@ -212,7 +212,7 @@ fn find(ending: &RecoverySpec) -> Result<FoundMigration, MigrateError> {
         return Err(MigrateError::usage(text));
     }
     let id = ids.into_iter().next();
-    let of = |state: &State| -> Vec<(String, Phase)> {
+    let of = |state: &State| -> Vec<(String, MovePhase)> {
         let mine = |one: &model::state::Adapter| {
             let moving = one.moving.as_ref().filter(|moving| Some(&moving.id) == id.as_ref())?;
             Some((one.name.clone(), moving.phase))

@@ -1,7 +1,7 @@
-//! JSON without repeated keys.
+//! A JSON parser that rejects repeated keys.
 //!
-//! RFC 8259 leaves open what a repeated key means, and `serde_json` takes the last one: a second
-//! `"nic": []` would empty a daemon without a word. TOML refuses it as well.
+//! RFC 8259 does not define the meaning of a repeated key, and `serde_json` takes the last one. A
+//! second `"nic": []` would silently remove all NICs. TOML rejects repeated keys too.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write};
@@ -12,17 +12,17 @@ use serde_json::{Map, Number, Value};
 /// Error of [`parse`].
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// It is no JSON.
+    /// Not JSON.
     #[error("is not JSON: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// A key of an object is there twice.
+    /// An object has a key twice.
     #[error("has {path} twice, the second time at line {line} column {column}")]
     Repeated {
-        /// The key with its place, such as `nic[0].vf[1].mac`.
+        /// Path of the key, such as `nic[0].vf[1].mac`.
         path: String,
-        /// The line of the second one, from 1.
+        /// Line of the second one, from 1.
         line: usize,
-        /// Its end in that line.
+        /// End of the key in that line.
         column: usize,
     },
 }
@@ -40,9 +40,9 @@ impl JsonError {
 /// Reads one value.
 ///
 /// # Errors
-/// The bytes are no JSON, or an object in it has a key twice.
+/// The bytes are not JSON, or an object has a key twice.
 pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
-    let place = Place::default();
+    let place = JsonPath::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = At(&place).deserialize(&mut reader);
     match (value, place.repeated.into_inner()) {
@@ -59,25 +59,25 @@ pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
 
 /// Position in the document.
 #[derive(Default)]
-struct Place {
-    steps: RefCell<Vec<Step>>,
+struct JsonPath {
+    steps: RefCell<Vec<PathStep>>,
     /// Path of a repeated key.
     repeated: RefCell<Option<String>>,
 }
 
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
-impl Place {
-    /// `nic[0].vf[1].mac`, with what is not to be printed escaped.
+impl JsonPath {
+    /// Path such as `nic[0].vf[1].mac`, with escaped control characters.
     fn shown(&self, last: &str) -> String {
         let mut text = String::new();
         for step in self.steps.borrow().iter() {
             let _ = match step {
-                Step::Key(key) => write!(text, "{}.", key.escape_debug()),
-                Step::Index(index) => {
+                PathStep::Key(key) => write!(text, "{}.", key.escape_debug()),
+                PathStep::Index(index) => {
                     let end = text.trim_end_matches('.').len();
                     text.truncate(end);
                     write!(text, "[{index}].")
@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// Runs `read` for a value one step below.
-    fn within<T>(&self, step: Step, read: impl FnOnce() -> T) -> T {
+    fn within<T>(&self, step: PathStep, read: impl FnOnce() -> T) -> T {
         self.steps.borrow_mut().push(step);
         let read = read();
         self.steps.borrow_mut().pop();
@@ -96,9 +96,9 @@ impl Place {
     }
 }
 
-/// Builds a value, and tracks the position.
+/// Builds a value and tracks the position.
 #[derive(Clone, Copy)]
-struct At<'a>(&'a Place);
+struct At<'a>(&'a JsonPath);
 
 impl<'de> DeserializeSeed<'de> for At<'_> {
     type Value = Value;
@@ -146,7 +146,7 @@ impl<'de> Visitor<'de> for At<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = {
-            let step = Step::Index(list.len());
+            let step = PathStep::Index(list.len());
             self.0.within(step, || items.next_element_seed(self))
         }? {
             list.push(item);
@@ -162,7 +162,7 @@ impl<'de> Visitor<'de> for At<'_> {
                 return Err(A::Error::custom("a key is there twice"));
             }
             let value = {
-                let step = Step::Key(key.clone());
+                let step = PathStep::Key(key.clone());
                 self.0.within(step, || fields.next_value_seed(self))
             }?;
             map.insert(key, value);

@@ -1,9 +1,9 @@
-//! The description of a system, as documents and commands write it.
+//! The description of a system in documents and commands.
 //!
-//! [`state`] is the document: NICs, switches, adapters, their form, their meaning, and the steps
-//! from one to another. [`config`] reads it from files, with the daemon's own settings. [`profile`]
-//! has the cards, and [`suggest`] finds the word that a mistyped one stood for. All but the reading
-//! of files is pure: no I/O, no clock.
+//! [`state`] is the document: NICs, switches, adapters, their form and meaning, and the steps from
+//! one state to another. [`config`] reads it from files, with the daemon's own settings.
+//! [`profile`] has the card profiles, and [`suggest`] finds the word behind a typing error.
+//! Everything except reading files is pure: no I/O, no clock.
 
 pub mod config;
 pub mod json;

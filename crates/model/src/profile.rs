@@ -1,16 +1,16 @@
 //! Card profiles: limits of a real card, and the settings that its Linux driver rejects.
 //!
 //! # Model
-//! A profile is a file of the folder `profiles`; the file's name is the profile's. A new card is a
-//! new file. Its parts:
+//! A profile is a file in the folder `profiles`, named after it. A new card is a new file. Its
+//! parts:
 //! - `title` and `vfs`, the number of VFs of a port;
-//! - `[soft]`, for a software NIC that shows the card's limits: what this module reads;
+//! - `[soft]`, for a software NIC with the card's limits: read by this module;
 //! - `[plan]`, for the planner, which reads it.
 //!
-//! The profile `ideal` rejects nothing. Others answer as the card's driver in Linux 6 does in its
-//! legacy mode, unless a comment in the file says otherwise, so that software which configures VFs
-//! can be tested against the errors that it will meet. A driver that accepts a setting and does not
-//! carry it out is not imitated: the setting is rejected.
+//! The profile `ideal` rejects nothing. Others behave like the card's driver in Linux 6 in legacy
+//! mode, unless a comment in the file says otherwise. Software that configures VFs can thus be
+//! tested against the driver's errors. If a driver accepts a setting without effect, the profile
+//! rejects it.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ use utoipa::openapi::{RefOr, Schema};
 /// Name and text of each file.
 pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/profiles.rs"));
 
-/// Profiles that a software NIC can have, `ideal` first, the others by name.
+/// Profiles of software NICs: `ideal` first, the others by name.
 static ALL: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     let parse = |&(name, text): &(&'static str, &'static str)| {
         let file: File = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -38,14 +38,14 @@ static NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| ALL.iter().map(|profile| profile.name).collect());
 const IDEAL: &str = "ideal";
 
-/// A file.
+/// A profile file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     title: String,
     vfs: u8,
     soft: Option<Soft>,
-    /// The planner's.
+    /// For the planner only.
     #[serde(rename = "plan")]
     _plan: Option<IgnoredAny>,
 }
@@ -198,8 +198,7 @@ impl<'de> Deserialize<'de> for &'static Profile {
 
 impl utoipa::PartialSchema for Profile {
     fn schema() -> RefOr<Schema> {
-        let description =
-            "Card whose limits and rejections a software NIC shows; `ideal` has none.";
+        let description = "Card profile with limits and rejected settings; `ideal` has none.";
         let names = Profile::names().iter().copied();
         ObjectBuilder::new()
             .schema_type(Type::String)

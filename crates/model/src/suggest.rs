@@ -14,8 +14,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let scored = known.into_iter().filter_map(|candidate| {
         let other = plain(candidate);
         let distance = osa_distance(&word, &other);
-        // Either a slip or two of the finger, or a word cut short or made longer: `queues`,
-        // `vlan_id`.
+        // Either one or two typing errors, or a shortened or extended word: `queues`, `vlan_id`.
         let slip = distance <= 1.max(other.len() / 3).min(3) && distance < other.len();
         let part = word.len() >= 2 && (other.starts_with(&word) || word.starts_with(&other));
         (slip || part).then_some((distance, candidate))
@@ -23,7 +22,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     scored.min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
-/// Case and the kind of separator are what people get wrong without noticing.
+/// Case and separators do not matter.
 fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use daemon::Launch;
-use model::config::{Config, Source};
+use model::config::{Config, SourceFile};
 
 use crate::{UsageError, say};
 
@@ -43,7 +43,7 @@ impl Up {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
             return daemon::take_over(socket);
         };
-        let source = Source::read(&path, "--config").map_err(UsageError::from)?;
+        let source = SourceFile::read(&path, "--config").map_err(UsageError::from)?;
         let config = Config::of(&source).map_err(UsageError::from)?;
         if self.check {
             return Ok(say(&format!("{}: good\n", path.display()))?);

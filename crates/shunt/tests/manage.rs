@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use api::plane::{Plane, Refused};
+use api::plane::{Plane, PlaneError};
 use api::store::Directory;
 use api::{Listen, Manager, Server};
 use model::config::socket_path;
@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 struct Paper(api::testing::Paper);
 
 impl Plane for Paper {
-    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, PlaneError> {
         if to.adapter("cursed").is_some() {
             let allowed = "choose another name";
-            return Err(Refused(
+            return Err(PlaneError(
                 Problem::new("adapter[0].name", "cursed", "brings bad luck", allowed).into(),
             ));
         }

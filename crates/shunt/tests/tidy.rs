@@ -53,7 +53,7 @@ const WAITING_ALLOWED: [(&str, &str, &str); 24] = [
     ("crates/daemon/src/upgrade/channel.rs", "recvmsg(", "the other process's, of ours"),
     ("crates/daemon/src/vdpa/open.rs", ".set_len(", "a file of the run directory"),
     ("crates/daemon/src/vdpa/worker.rs", "io::read(", "an eventfd of our own"),
-    ("crates/api/src/guests/desk.rs", "Read::read(", "a socket pair of our own"),
+    ("crates/api/src/guests/service.rs", "Read::read(", "a socket pair of our own"),
     ("crates/api/src/guests/line.rs", "stream.read(", "a `ByteStream`"),
     ("crates/engine/src/counters.rs", ".set_len(", "a file of the run directory"),
     ("crates/engine/src/wake.rs", "io::read(", "an eventfd of our own"),

@@ -1,15 +1,15 @@
-//! Rules of a port, as the switch takes them.
+//! ACLs of switch ports, as the switch table takes them.
 
 use model::state::{AclAction, AclRule, IpPrefix, RuleMatch};
 use vswitch::{Acl, MacPrefix, Match, Rule, RuleAction};
 use wire::Mac;
 
-/// A port's list. A frame that no rule decides on is allowed.
+/// ACL of a port. A frame that no rule matches is allowed.
 pub(super) fn acl(rules: &[AclRule]) -> Acl {
     Acl { rules: rules.iter().map(rule).collect(), default_allow: true }
 }
 
-/// One address, of all its bits.
+/// Matches one address exactly.
 pub(super) fn mac_match(mac: Mac) -> MacPrefix {
     MacPrefix { mac, len: 48 }
 }
@@ -18,7 +18,7 @@ fn ip_match(IpPrefix { address, length }: IpPrefix) -> vswitch::IpPrefix {
     vswitch::IpPrefix { addr: address, len: length }
 }
 
-/// What rules of a port and of a NIC alike ask of a frame.
+/// Conditions shared by port ACLs and NIC rules.
 pub(super) fn matches(rule: &RuleMatch) -> Match {
     Match {
         src_mac: rule.from_mac.map(|mac| mac_match(mac.0)),
@@ -46,7 +46,7 @@ fn rule(rule: &AclRule) -> Rule {
     Rule { matches, action }
 }
 
-/// What the document calls a field of a rule.
+/// Document name of a field of a rule.
 pub(super) fn field(name: &str) -> &str {
     match name {
         "src_mac" => "from_mac",

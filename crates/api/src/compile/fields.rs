@@ -1,5 +1,4 @@
-//! Where in the document the settings of a switch come from, so that the table's error names the
-//! field.
+//! Maps errors of the switch table to fields of the document.
 
 use model::state::Problem;
 use vswitch::{ConfigError, Place, PortId, SwitchConfig};
@@ -8,23 +7,23 @@ use wire::Vid;
 use super::acl;
 use super::origin::twice;
 
-/// Where the settings of a switch come from.
+/// Origins of a switch's settings in the document.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     /// `switch[0]`.
     pub(super) at: String,
-    /// By static entry: the field of its address.
+    /// Field of the address, by static entry.
     pub(super) statics: Vec<String>,
-    /// By mirror: the field.
+    /// Field, by mirror.
     pub(super) mirrors: Vec<String>,
-    /// By port: its number and the adapter's entry.
+    /// Number and adapter entry, by port.
     pub(super) ports: Vec<(PortId, String)>,
-    /// By list of rules: whose port it is of, and the port's entry.
+    /// Adapter and port entry, by ACL.
     pub(super) acls: Vec<(String, String)>,
 }
 
 impl Fields {
-    /// What the switch's table refuses, with the document's field.
+    /// Error of the switch table, with the field of the document.
     pub(super) fn problem(&self, config: &SwitchConfig, error: ConfigError) -> Problem {
         let ConfigError { place, field, value, allowed } = error;
         let at = &self.at;
@@ -58,7 +57,8 @@ impl Fields {
         Problem::new(found, value, error, format!("allowed is {allowed}"))
     }
 
-    /// An address that the table has found twice, and the document's field of the other.
+    /// Splits the error of a duplicate address; gives the address and the document's field of the
+    /// other entry.
     fn twice<'v>(&'v self, value: &'v str) -> Option<(&'v str, &'v str)> {
         let (mac, other) = value.split_once(", as in statics[")?;
         let index: usize = other.trim_end_matches(']').parse().ok()?;

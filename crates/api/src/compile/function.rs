@@ -1,4 +1,4 @@
-//! Functions: whose settings they have, and what these are to the NIC.
+//! Settings of functions: where they come from, and their form in the NIC table.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -11,11 +11,11 @@ use nic::{PortVlan, Share, Vids, VlanProtocol};
 use vswitch::Tagging;
 use wire::{Mac, Vid};
 
-use super::Live;
+use super::LiveLinks;
 
-/// A NIC with all that is on it.
+/// A NIC with everything attached to it.
 #[derive(Debug)]
-pub(super) struct Scope<'a> {
+pub(super) struct NicScope<'a> {
     pub(super) state: &'a State,
     pub(super) nic: &'a Nic,
     /// `nic[0]`.
@@ -25,11 +25,11 @@ pub(super) struct Scope<'a> {
     /// The adapters on it, in the document's order.
     pub(super) members: Vec<Member<'a>>,
     pub(super) uplink_up: bool,
-    /// In switchdev mode: functions whose representors are up.
+    /// In switchdev mode: functions with an enabled representor.
     pub(super) representors_up: BTreeSet<FunctionName>,
 }
 
-/// An adapter of a NIC and what it was given.
+/// An adapter of a NIC, and its allocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member<'a> {
     pub(super) adapter: &'a Adapter,
@@ -38,25 +38,25 @@ pub(super) struct Member<'a> {
     pub(super) at: usize,
 }
 
-/// Settings of a VF of which nothing is set.
+/// Settings of a VF without an entry.
 static UNSET: LazyLock<PortSettings> = LazyLock::new(PortSettings::default);
 
-/// Who has settings and addresses, and where they stand.
+/// Settings and addresses of a function, and their position in the document.
 #[derive(Debug, Clone)]
-pub(super) struct Owner<'a> {
+pub(super) struct FunctionEntry<'a> {
     pub(super) settings: &'a PortSettings,
-    /// The state of its link; in switchdev mode that of its representor's, too.
+    /// Link state; in switchdev mode it follows the representor.
     pub(super) link: nic::LinkState,
-    /// The entry that has the settings: `adapter[2]` or `nic[0].vf[1]`.
+    /// Entry with the settings: `adapter[2]` or `nic[0].vf[1]`.
     pub(super) at: String,
-    /// Its addresses, its own first, each with its field.
+    /// Addresses with their fields; the primary address is first.
     pub(super) macs: Vec<(Mac, String)>,
-    /// What people call it.
+    /// Name for messages and captures.
     pub(super) label: String,
 }
 
-impl Owner<'_> {
-    /// The function, without its mirror.
+impl FunctionEntry<'_> {
+    /// The function for the NIC table, without its mirror.
     pub(super) fn function(&self) -> nic::Function {
         nic::Function {
             spoof_check: self.settings.spoof_check,
@@ -68,8 +68,8 @@ impl Owner<'_> {
         }
     }
 
-    /// What a receive queue has of it: addresses, VLANs and link. All else is enforced where the
-    /// adapter sends.
+    /// The function for a receive queue: addresses, VLANs and link. Everything else is enforced on
+    /// the adapter's transmit side.
     pub(super) fn queue(&self) -> nic::Function {
         let mut macs = self.macs.iter().map(|(mac, _)| *mac);
         let mut function = nic::Function::new(macs.next().unwrap_or_default());
@@ -80,13 +80,13 @@ impl Owner<'_> {
         function
     }
 
-    /// Its part of what can be sent.
+    /// Share of the transmit capacity.
     pub(super) fn share(&self) -> Share {
         let PortSettings { tx_weight, min_tx_mbps, max_tx_mbps, .. } = *self.settings;
         Share { weight: tx_weight, min_mbit: min_tx_mbps, max_mbit: max_tx_mbps }
     }
 
-    /// The tag that frames without one get, but for its VLAN.
+    /// VLAN tag for untagged frames, without the VLAN ID.
     pub(super) fn tagging(&self) -> Tagging {
         let tagging =
             |vlan: Vlan| Tagging { qos: vlan.qos, service: vlan.proto == VlanProto::Dot1ad };
@@ -94,31 +94,31 @@ impl Owner<'_> {
     }
 }
 
-impl<'a> Scope<'a> {
+impl<'a> NicScope<'a> {
     pub(super) fn new(
         state: &'a State,
         given: &'a [Allocation],
-        live: &Live,
+        live: &LiveLinks,
         at: usize,
-    ) -> Scope<'a> {
+    ) -> NicScope<'a> {
         let nic = &state.nics[at];
         let mut switches = state.switches.iter().enumerate();
         let switch = switches.find(|(_, switch)| switch.nic == nic.name);
         let adapters = state.adapters.iter().enumerate();
-        // One whose guest is on another host is connected to nothing, and its addresses are there.
+        // A guest on another host is not attached here, and its addresses are there.
         let on_it = adapters
             .filter(|(_, adapter)| !adapter.is_elsewhere())
             .filter(|(_, adapter)| state.nic_of(adapter).is_some_and(|on| on.name == nic.name));
         let up = live.representors_up.iter().filter(|(of, _)| *of == nic.name);
         let representors_up: BTreeSet<_> = up.map(|(_, function)| *function).collect();
         let member = |(at, adapter): (usize, &'a Adapter)| {
-            // They stand in the same order; if not, it is looked for.
+            // Both lists have the same order; search only if not.
             let same = |one: &&Allocation| one.adapter == adapter.name;
             let given =
                 given.get(at).filter(same).or_else(|| given.iter().find(|one| same(one)))?;
             Some(Member { adapter, given, at })
         };
-        Scope {
+        NicScope {
             state,
             nic,
             at: format!("nic[{at}]"),
@@ -130,30 +130,30 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The adapter with its own settings.
-    pub(super) fn adapter(&self, member: Member<'a>) -> Owner<'a> {
+    /// An adapter with its own settings.
+    pub(super) fn adapter(&self, member: Member<'a>) -> FunctionEntry<'a> {
         let Member { adapter, at, .. } = member;
         let at = format!("adapter[{at}]");
         let settings = &adapter.settings;
         let macs = addresses(Some(adapter.mac), &settings.macs, &at);
-        Owner { settings, link: link(settings), at, macs, label: adapter.name.clone() }
+        FunctionEntry { settings, link: link(settings), at, macs, label: adapter.name.clone() }
     }
 
-    /// The adapter as it is on that VF, or on any that has no settings: with the VF's settings, if
-    /// it has any, and with the static addresses that the switch has for it.
-    pub(super) fn adapter_on(&self, member: Member<'a>, index: Option<u16>) -> Owner<'a> {
-        let mut owner = self.adapter(member);
+    /// An adapter as on VF `index`, or on any VF without settings. The VF's settings apply, if it
+    /// has any, and the adapter's static addresses on the switch.
+    pub(super) fn adapter_on(&self, member: Member<'a>, index: Option<u16>) -> FunctionEntry<'a> {
+        let mut entry = self.adapter(member);
         if let Some((at, vf)) = index.and_then(|index| self.entry(index)) {
-            (owner.settings, owner.link) = (&vf.settings, link(&vf.settings));
-            owner.at = format!("{}.vf[{at}]", self.at);
+            (entry.settings, entry.link) = (&vf.settings, link(&vf.settings));
+            entry.at = format!("{}.vf[{at}]", self.at);
         }
         let own = self.statics().filter(|(_, entry)| entry.port == member.adapter.name);
-        owner.macs.extend(own.map(|(field, entry)| (entry.mac.0, field)));
-        owner
+        entry.macs.extend(own.map(|(field, entry)| (entry.mac.0, field)));
+        entry
     }
 
-    /// VF `index`, which no adapter has.
-    pub(super) fn vacant(&self, index: u16) -> Owner<'a> {
+    /// VF `index`, without an adapter.
+    pub(super) fn vacant(&self, index: u16) -> FunctionEntry<'a> {
         let label = format!("{}/vf{index}", self.nic.name);
         let (settings, at, mut macs) = match self.entry(index) {
             Some((i, vf)) => {
@@ -166,17 +166,17 @@ impl<'a> Scope<'a> {
         if self.entry(index).is_none_or(|(_, vf)| vf.mac.is_none()) {
             macs.insert(0, (self.derived_mac(index), at.clone()));
         }
-        Owner { settings, link: link(settings), at, macs, label }
+        FunctionEntry { settings, link: link(settings), at, macs, label }
     }
 
     /// The PF, if a guest has it.
-    pub(super) fn pf(&self) -> Option<Owner<'a>> {
+    pub(super) fn pf(&self) -> Option<FunctionEntry<'a>> {
         let pf = self.nic.pf.as_ref().filter(|_| self.switch.is_none())?;
         let at = format!("{}.pf", self.at);
         let macs = addresses(Some(pf.mac), &pf.settings.macs, &at);
         let label = format!("{}/pf", self.nic.name);
         let settings = &pf.settings;
-        Some(Owner { settings, link: link(settings), at, macs, label })
+        Some(FunctionEntry { settings, link: link(settings), at, macs, label })
     }
 
     /// The static addresses of the switch, each with its field.
@@ -191,7 +191,7 @@ impl<'a> Scope<'a> {
         self.nic.vfs.iter().enumerate().find(|(_, vf)| vf.index == index)
     }
 
-    /// A locally administered address that is the same each time, and nobody's in the document.
+    /// Locally administered address, stable across runs and not used in the document.
     fn derived_mac(&self, index: u16) -> Mac {
         let used = |mac: Mac| {
             let is = |other: &MacText| other.0 == mac;
@@ -207,7 +207,7 @@ impl<'a> Scope<'a> {
         };
         let derived = (0_u8..=u8::MAX).map(|salt| {
             let bytes = self.nic.name.bytes().chain([0, salt]);
-            // FNV-1a: any hash will do that is the same in every version of this program.
+            // FNV-1a: the hash must not change between versions of this program.
             let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| {
                 (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
             });
@@ -220,7 +220,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// A tag, as the NIC puts it on.
+/// Port VLAN of the NIC table.
 pub(super) fn port_vlan(vlan: Vlan) -> Option<PortVlan> {
     let protocol = match vlan.proto {
         VlanProto::Dot1q => VlanProtocol::Ieee8021Q,

@@ -1,40 +1,37 @@
-//! From the desired state to what the data plane is made of.
+//! Compiles the desired state to the tables of the data plane.
 //!
-//! Model: [`compile`] takes a document, who got which VF and queue, and what is known of the links,
-//! and gives for every NIC a [`Nic`]: the tables of the NIC and of the switch on it, and where each
-//! attachment is plugged in. Nothing is in force until the caller swaps it in; an error leaves the
-//! caller with what it has.
+//! Model: [`compile`] takes a document, the allocation of VFs and queues, and the state of links.
+//! For every NIC it returns a [`CompiledNic`]: the tables of the NIC and of its switch, and the
+//! location of each attachment. The caller applies the result; an error changes nothing.
 //!
-//! Paths: an adapter on path `vf` is plugged into its VF. On `synthetic` and `vmq` it is plugged
-//! into the switch, whose port 0 is the NIC's PF; on `vmq` the NIC has a queue besides, whose
-//! frames go to the adapter past the switch.
+//! Paths: an adapter on path `vf` is connected to its VF. On `synthetic` and `vmq` it is connected
+//! to the switch, whose port 0 is the NIC's PF. On `vmq` a queue of the NIC also delivers frames to
+//! it, bypassing the switch.
 //!
-//! Addresses: the switch knows those of every adapter beforehand, at the adapter's port or, if it
-//! is on a VF, at port 0; the NIC knows those behind the PF as filters or of queues. So a known
-//! adapter is never flooded for, and a change of its path needs no learning. With `spoof_check`
-//! nothing else is learned at its port, and nothing else may send there. So what a VF sends to an
-//! unknown address spares the switch, unless an adapter is promiscuous or there is an unchecked one
-//! in the switch, behind which it could be.
+//! Addresses: the switch has every adapter's address statically, at the adapter's port or, for a
+//! VF, at port 0. The NIC has the addresses behind the PF as filters or queue addresses. So frames
+//! to a known adapter are never flooded, and a change of its path needs no learning. With
+//! `spoof_check` a port learns no further address, and sends from none. Unknown unicast of a VF
+//! bypasses the switch, unless a port of the switch is promiscuous or unchecked.
 //!
-//! Tunnels: each is a port of the switch in one VLAN, without known addresses: what is behind it is
-//! learned. So what a VF sends to an unknown address goes to the switch as well.
+//! Tunnels: each is a switch port in one VLAN without static addresses; addresses behind it are
+//! learned. So unknown unicast of a VF goes to the switch too.
 //!
-//! Links: an adapter whose link is down (`link_state`, or `auto` and the uplink's is) has no port
-//! in the switch. Its addresses stand at port 0 meanwhile, so nobody else can take them, and frames
-//! for them are not flooded to guests.
+//! Links: an adapter whose link is down (`link_state`, or `auto` with the uplink down) has no
+//! switch port. Its addresses stay at port 0 meanwhile: no other adapter can take them, and frames
+//! to them are not flooded.
 //!
-//! Switchdev mode: each function is at the far end of a pipe from its representor, whose link it
-//! has; there is no switch.
+//! Switchdev mode: each function is connected to its representor by a pipe, and has the
+//! representor's link state. There is no switch.
 //!
-//! Numbers: a port of a switch keeps its number as long as its adapter is on the switch, on
-//! whichever path, so what was learned there stays right; numbers that nobody has any more are told
-//! ([`Switch::left`]).
+//! Numbers: a switch port keeps its number while its adapter is on the switch, whatever its path,
+//! so learned addresses stay valid. Freed numbers are in [`CompiledSwitch::left`].
 //!
-//! Profiles: what the card of a NIC's profile refuses is refused here, with its errno. An adapter
-//! that could get a VF is held to that whether it has one now or not.
+//! Profiles: a setting that the NIC's card profile rejects is rejected here, with its errno. This
+//! holds for every adapter that could get a VF.
 //!
-//! Limits: those of [`nic::Table`] and [`vswitch::Table`], each told with the field of the
-//! document. Pure: no I/O, no clock.
+//! Limits: those of [`nic::Table`] and [`vswitch::Table`]; errors name the field of the document.
+//! Pure: no I/O, no clock.
 
 mod acl;
 mod fields;
@@ -42,6 +39,7 @@ mod function;
 mod nics;
 mod numbers;
 mod origin;
+mod ports;
 mod profile;
 mod switch;
 mod switchdev;
@@ -55,148 +53,100 @@ use model::state::{Allocation, FunctionName, Problems, State};
 
 pub use engine::PortLocation;
 pub use numbers::Numbers;
+pub use ports::{CompiledPort, Monitor, MonitorTarget, PortOwner};
 
-/// What is known of the machine beyond the document.
+/// State of links, which the document does not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Live {
-    /// NICs whose uplink has no link, by name.
+pub struct LiveLinks {
+    /// NICs whose uplink is down, by name.
     pub uplinks_down: BTreeSet<String>,
     /// Representors that are up, by NIC.
     pub representors_up: BTreeSet<(String, FunctionName)>,
 }
 
-/// Everything that the data plane is to be.
+/// MonitorTarget configuration of the data plane.
 #[derive(Debug, Default)]
 pub struct Compiled {
     /// The NICs, in the document's order.
-    pub nics: Vec<Nic>,
-    /// The rates of each function that its card accepted: some cards refuse new ones while the link
-    /// is down.
+    pub nics: Vec<CompiledNic>,
+    /// Accepted rates of each function: some cards reject a new rate while the link is down.
     rates: BTreeMap<String, (u32, u32)>,
 }
 
-/// One NIC.
+/// A compiled NIC.
 #[derive(Debug)]
-pub struct Nic {
+pub struct CompiledNic {
     /// Its name.
     pub name: String,
-    /// Its settings, of which the table is built.
+    /// Settings from which the table is built.
     pub config: nic::NicConfig,
-    /// Its classifier.
+    /// Classifier table.
     pub table: Arc<nic::Table>,
-    /// What it can carry, if that is limited.
+    /// Capacity limits, if any.
     pub capacity: Option<nic::Capacity>,
     /// The switch on its PF, if there is one.
-    pub switch: Option<Switch>,
-    /// Where each attachment is plugged in. One that is not listed is connected to nothing.
-    pub plugs: Vec<Plug>,
-    /// Who gets copies, by the number of [`nic::Monitor::Capture`].
+    pub switch: Option<CompiledSwitch>,
+    /// Location of each attachment. An attachment without an entry is disconnected.
+    pub ports: Vec<CompiledPort>,
+    /// Receivers of mirrored frames, indexed by [`nic::Monitor::Capture`].
     pub monitors: Vec<Monitor>,
-    /// In switchdev mode: which of the document's rules each of the table's is.
+    /// Switchdev mode: index of the document's rule for each rule of the table.
     pub rules: Vec<usize>,
 }
 
-/// A switch.
+/// A compiled switch.
 #[derive(Debug)]
-pub struct Switch {
+pub struct CompiledSwitch {
     /// Its name.
     pub name: String,
-    /// Its settings, of which the table is built.
+    /// Settings from which the table is built.
     pub config: vswitch::SwitchConfig,
-    /// Its classifier.
+    /// Classifier table.
     pub table: Arc<vswitch::Table>,
-    /// How long an address is remembered, in seconds.
+    /// Ageing time of learned addresses, in seconds.
     pub ageing_s: u32,
-    /// Ports that get copies and are nobody's place, each with an index of [`Nic::monitors`].
+    /// Ports that only receive copies, each with an index of [`CompiledNic::monitors`].
     pub taps: Vec<(vswitch::PortId, usize)>,
-    /// Whose port each list of [`vswitch::SwitchConfig::acls`] is for, by index.
+    /// Adapter of each list of [`vswitch::SwitchConfig::acls`], by index.
     pub acls: Vec<String>,
-    /// Ports of adapters that have left, and those at which less may be learned than before: what
-    /// was learned there is to be forgotten once this is in force, or a guest that is checked from
-    /// now on would keep the addresses of others.
+    /// Ports of removed adapters, and ports that may now learn fewer addresses. Addresses learned
+    /// there must be flushed once this is applied; otherwise a guest that is now checked would keep
+    /// other guests' addresses.
     pub left: Vec<vswitch::PortId>,
-    /// The numbers of ports, for the next time.
+    /// Port numbers, for the next compilation.
     pub numbers: Numbers,
-}
-
-/// Whose attachment.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Attached {
-    /// The wire's.
-    Uplink,
-    /// Of the guest that has the PF.
-    Pf,
-    /// An adapter's, by name.
-    Adapter(String),
-    /// Of a tunnel of the NIC's switch, by name.
-    Tunnel(String),
-    /// The host's, for a function of a NIC in switchdev mode.
-    Representor(FunctionName),
-}
-
-/// An attachment and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plug {
-    /// Which attachment.
-    pub of: Attached,
-    /// Its place; no other attachment has it.
-    pub place: PortLocation,
-    /// The queue of the NIC that fills its receive ring as well, on path `vmq`.
-    pub queue: Option<nic::PortId>,
-    /// Its part of the transmit capacity.
-    pub share: nic::Share,
-    /// Whether its link is up.
-    pub link_up: bool,
-}
-
-/// Who gets copies of whose frames.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Monitor {
-    /// Whose frames: an adapter's name, `nic0/vf3` or `nic0/pf`.
-    pub label: String,
-    /// Who gets them.
-    pub target: Target,
-}
-
-/// Where copies go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// To a pcapng file, by its path.
-    File(String),
-    /// To an adapter, by its name.
-    Adapter(String),
 }
 
 impl Compiled {
     /// The NIC of that name.
-    pub fn nic(&self, name: &str) -> Option<&Nic> {
+    pub fn nic(&self, name: &str) -> Option<&CompiledNic> {
         self.nics.iter().find(|nic| nic.name == name)
     }
 }
 
-impl Nic {
-    /// The plug of an adapter, if it is plugged in.
-    pub fn adapter(&self, name: &str) -> Option<&Plug> {
-        self.plugs.iter().find(|plug| matches!(&plug.of, Attached::Adapter(is) if is == name))
+impl CompiledNic {
+    /// The location of an adapter, if it is connected.
+    pub fn adapter(&self, name: &str) -> Option<&CompiledPort> {
+        self.ports.iter().find(|plug| matches!(&plug.of, PortOwner::Adapter(is) if is == name))
     }
 }
 
-/// Works out what the data plane is to be. `given` is what [`allocate`](model::state::allocate)
-/// answered for `state`, and `before` is what this answered last, if it did.
+/// Compiles a document. `given` is the result of [`allocate`](model::state::allocate) for `state`;
+/// `before` is the previous result of this function.
 ///
 /// # Errors
-/// What the profile of a NIC refuses, and what is more than a table takes, each with the document's
-/// field.
+/// Settings that a NIC's profile rejects or a table cannot hold, each with its field of the
+/// document.
 pub fn compile(
     state: &State,
     given: &[Allocation],
-    live: &Live,
+    live: &LiveLinks,
     before: Option<&Compiled>,
 ) -> Result<Compiled, Problems> {
     let mut problems = Problems::default();
     let mut all = Compiled::default();
     for at in 0..state.nics.len() {
-        let scope = function::Scope::new(state, given, live, at);
+        let scope = function::NicScope::new(state, given, live, at);
         let rates = before.map(|before| &before.rates);
         all.rates.extend(profile::check(&scope, rates, &mut problems));
         if scope.nic.is_switchdev() && !switchdev::check(&scope, &mut problems) {

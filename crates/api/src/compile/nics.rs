@@ -1,16 +1,17 @@
-//! A NIC: its functions, queues, filters and plugs.
+//! Compiles a NIC: functions, queues, filters and attachments.
 
 use std::sync::Arc;
 
-use model::state::{Bridging, FunctionName, Mirror, MirrorDirection, PathInForce, Problem};
+use model::state::{Bridging, FunctionName, MirrorDirection, PathInForce, Problem};
 use nic::{Filter, Mode, PortId, Way};
 
-use super::function::{Member, Owner, Scope};
+use super::function::{FunctionEntry, Member, NicScope};
 use super::origin::Origins;
-use super::{Attached, Monitor, Nic, Plug, PortLocation, Target, switch, switchdev};
+use super::ports::{MonitorList, function_port, plain_port};
+use super::{CompiledNic, CompiledPort, PortLocation, PortOwner, switch, switchdev};
 
-/// Compiles a NIC; `old` is what it was.
-pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> {
+/// Compiles a NIC; `old` is the previous result.
+pub(super) fn nic(scope: &NicScope<'_>, old: Option<&CompiledNic>) -> Result<CompiledNic, Problem> {
     let mut build = Build {
         scope,
         config: nic::NicConfig {
@@ -19,15 +20,15 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
             ..nic::NicConfig::default()
         },
         origins: Origins { nic: scope.at.clone(), ..Origins::default() },
-        plugs: Vec::new(),
-        monitors: Monitors::default(),
+        ports: Vec::new(),
+        monitors: MonitorList::default(),
     };
     build.uplink_and_pf();
     build.vfs();
     build.queues();
     let mut rules = Vec::new();
     if scope.nic.is_switchdev() {
-        build.plugs.extend(switchdev::representors(scope));
+        build.ports.extend(switchdev::representors(scope));
         let (table, numbers) = switchdev::rules(scope);
         build.config.switchdev = Some(table);
         build.origins.rules.clone_from(&numbers);
@@ -39,14 +40,14 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
     let mut switch = None;
     if scope.switch.is_some() {
         let old = old.and_then(|old| old.switch.as_ref());
-        let vfs = build.origins.owners.iter().filter(|(port, _)| port.vf_index().is_some());
-        let vfs: Vec<&Owner<'_>> = vfs.map(|(_, owner)| owner).collect();
-        let made = switch::switch(scope, &vfs, &mut build.monitors, old)?;
-        let (filters, fields): (Vec<Filter>, Vec<String>) = made.filters.into_iter().unzip();
+        let vfs = build.origins.entries.iter().filter(|(port, _)| port.vf_index().is_some());
+        let vfs: Vec<&FunctionEntry<'_>> = vfs.map(|(_, entry)| entry).collect();
+        let built = switch::switch(scope, &vfs, &mut build.monitors, old)?;
+        let (filters, fields): (Vec<Filter>, Vec<String>) = built.filters.into_iter().unzip();
         build.config.switch = Some(filters);
         build.origins.filters = fields;
-        build.plugs.extend(made.plugs);
-        switch = Some(made.switch);
+        build.ports.extend(built.ports);
+        switch = Some(built.switch);
     }
     let table = nic::Table::build(&build.config).map_err(|error| build.origins.problem(error))?;
     let budget = scope.nic.budget_permille;
@@ -55,38 +56,38 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
         pcie_mbit: card.capacity.pcie_mbps,
         packets_per_second: card.capacity.frames_per_s,
     };
-    Ok(Nic {
+    Ok(CompiledNic {
         name: scope.nic.name.clone(),
         config: build.config,
         table: Arc::new(table),
         capacity: (budget > 0).then(|| capacity.scaled(budget)),
         switch,
-        plugs: build.plugs,
+        ports: build.ports,
         monitors: build.monitors.0,
         rules,
     })
 }
 
 struct Build<'s, 'a> {
-    scope: &'s Scope<'a>,
+    scope: &'s NicScope<'a>,
     config: nic::NicConfig,
     origins: Origins<'a>,
-    plugs: Vec<Plug>,
-    monitors: Monitors,
+    ports: Vec<CompiledPort>,
+    monitors: MonitorList,
 }
 
 impl<'a> Build<'_, 'a> {
     fn uplink_and_pf(&mut self) {
         if self.scope.nic.uplink.is_some() {
             let place = self.place(PortId::UPLINK);
-            self.plugs.push(free_plug(Attached::Uplink, place, self.scope.uplink_up));
+            self.ports.push(plain_port(PortOwner::Uplink, place, self.scope.uplink_up));
         }
-        if let Some(owner) = self.scope.pf() {
-            let owner = self.linked(owner, FunctionName::Pf);
-            self.config.pf = Some(self.function(&owner));
+        if let Some(entry) = self.scope.pf() {
+            let entry = self.linked(entry, FunctionName::Pf);
+            self.config.pf = Some(self.function(&entry));
             let place = self.place(PortId::PF);
-            self.plugs.push(plug(Attached::Pf, place, &owner, self.scope.uplink_up));
-            self.origins.owners.push((PortId::PF, owner));
+            self.ports.push(function_port(PortOwner::Pf, place, &entry, self.scope.uplink_up));
+            self.origins.entries.push((PortId::PF, entry));
         }
     }
 
@@ -100,23 +101,23 @@ impl<'a> Build<'_, 'a> {
             let port = PortId::vf(index as u8);
             let mut members = self.scope.members.iter();
             let holder = members.find(|member| member.given.vf == Some(index)).copied();
-            let owner = match holder {
+            let entry = match holder {
                 Some(member) => self.scope.adapter_on(member, Some(index)),
                 None => self.scope.vacant(index),
             };
-            let owner = self.linked(owner, FunctionName::Vf(index));
-            let function = self.function(&owner);
+            let entry = self.linked(entry, FunctionName::Vf(index));
+            let function = self.function(&entry);
             self.config.vfs.push(Some(function));
             if let Some(Member { adapter, .. }) = holder {
-                let of = Attached::Adapter(adapter.name.clone());
+                let of = PortOwner::Adapter(adapter.name.clone());
                 let place = self.place(port);
-                self.plugs.push(plug(of, place, &owner, self.scope.uplink_up));
+                self.ports.push(function_port(of, place, &entry, self.scope.uplink_up));
             }
-            self.origins.owners.push((port, owner));
+            self.origins.entries.push((port, entry));
         }
     }
 
-    /// Where a function is plugged in.
+    /// Location of a function.
     fn place(&self, port: PortId) -> PortLocation {
         if self.scope.nic.is_switchdev() {
             PortLocation::Piped(port)
@@ -125,12 +126,12 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// A function with the link that it has in the NIC's mode.
-    fn linked(&self, mut owner: Owner<'a>, name: FunctionName) -> Owner<'a> {
+    /// A function with the link state of the NIC's mode.
+    fn linked(&self, mut entry: FunctionEntry<'a>, name: FunctionName) -> FunctionEntry<'a> {
         if self.scope.nic.is_switchdev() {
-            owner.link = switchdev::link(self.scope, name);
+            entry.link = switchdev::link(self.scope, name);
         }
-        owner
+        entry
     }
 
     fn queues(&mut self) {
@@ -139,12 +140,12 @@ impl<'a> Build<'_, 'a> {
             let Some(index) = member.given.queue.filter(|_| on_vmq) else {
                 continue;
             };
-            let owner = self.scope.adapter(*member);
-            let mut queue = owner.queue();
+            let entry = self.scope.adapter(*member);
+            let mut queue = entry.queue();
             let receives =
-                owner.settings.mirror.as_ref().filter(|it| it.direction != MirrorDirection::Tx);
+                entry.settings.mirror.as_ref().filter(|it| it.direction != MirrorDirection::Tx);
             queue.mirror = receives.map(|mirror| {
-                let number = self.monitors.number(&owner.label, mirror);
+                let number = self.monitors.number(&entry.label, mirror);
                 nic::Mirror { way: Way::Ingress, to: nic::Monitor::Capture(number as u16) }
             });
             let index = usize::from(index);
@@ -152,13 +153,12 @@ impl<'a> Build<'_, 'a> {
                 self.config.queues.resize(index + 1, None);
             }
             self.config.queues[index] = Some(queue);
-            self.origins.owners.push((PortId::queue(index as u8), owner));
+            self.origins.entries.push((PortId::queue(index as u8), entry));
         }
     }
 
-    /// Whether somebody may want what a function sends to an unknown address, the wire aside. If
-    /// not, such frames spare the switch: nearly all that VFs send to the wire is of that kind,
-    /// since a NIC learns nothing.
+    /// `true` if the switch must see unknown unicast from functions. If not, such frames bypass the
+    /// switch: a NIC learns nothing, so nearly all traffic from VFs to the wire is unknown unicast.
     fn is_unknown_wanted(&self) -> bool {
         let switched = |member: &&Member<'_>| member.given.path != PathInForce::Vf;
         let behind = self.scope.members.iter().filter(switched).map(|member| member.adapter);
@@ -171,46 +171,17 @@ impl<'a> Build<'_, 'a> {
             || behind.any(|adapter| adapter.settings.promiscuous || !adapter.settings.spoof_check)
     }
 
-    fn function(&mut self, owner: &Owner<'a>) -> nic::Function {
-        let mirror = owner.settings.mirror.as_ref().map(|mirror| {
+    fn function(&mut self, entry: &FunctionEntry<'a>) -> nic::Function {
+        let mirror = entry.settings.mirror.as_ref().map(|mirror| {
             let way = match mirror.direction {
                 MirrorDirection::Rx => Way::Ingress,
                 MirrorDirection::Tx => Way::Egress,
                 MirrorDirection::Both => Way::Both,
             };
-            let number = self.monitors.number(&owner.label, mirror);
+            let number = self.monitors.number(&entry.label, mirror);
             nic::Mirror { way, to: nic::Monitor::Capture(number as u16) }
         });
-        nic::Function { mirror, ..owner.function() }
-    }
-}
-
-/// What is neither a function's nor an adapter's: nothing is set of what it sends.
-pub(super) fn free_plug(of: Attached, place: PortLocation, link_up: bool) -> Plug {
-    Plug { of, place, queue: None, share: nic::Share::default(), link_up }
-}
-
-pub(super) fn plug(of: Attached, place: PortLocation, owner: &Owner<'_>, uplink_up: bool) -> Plug {
-    Plug { of, place, queue: None, share: owner.share(), link_up: owner.link.is_up(uplink_up) }
-}
-
-/// Who gets copies, each mirrored thing once.
-#[derive(Debug, Default)]
-pub(super) struct Monitors(pub(super) Vec<Monitor>);
-
-impl Monitors {
-    /// The number of a thing's mirror.
-    pub(super) fn number(&mut self, label: &str, mirror: &Mirror) -> usize {
-        let target = match (&mirror.adapter, &mirror.file) {
-            (Some(adapter), _) => Target::Adapter(adapter.clone()),
-            (None, file) => Target::File(file.clone().unwrap_or_default()),
-        };
-        let monitor = Monitor { label: label.to_owned(), target };
-        let known = self.0.iter().position(|one| *one == monitor);
-        known.unwrap_or_else(|| {
-            self.0.push(monitor);
-            self.0.len() - 1
-        })
+        nic::Function { mirror, ..entry.function() }
     }
 }
 

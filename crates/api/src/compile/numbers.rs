@@ -1,32 +1,32 @@
-//! Numbers of a switch's ports.
+//! Numbers of switch ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vswitch::{MAX_PORTS, PortId};
 
-/// Which number each port of a switch has, by the name of its adapter.
+/// Port numbers of a switch, by the adapter's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Numbers(BTreeMap<String, u16>);
 
 impl Numbers {
-    /// The number of that name.
+    /// Number of a name.
     pub fn get(&self, name: &str) -> Option<PortId> {
         self.0.get(name).copied().map(PortId)
     }
 
-    /// All names that have one.
+    /// All names with their numbers.
     pub fn all(&self) -> impl Iterator<Item = (&str, PortId)> {
         self.0.iter().map(|(name, number)| (name.as_str(), PortId(*number)))
     }
 
-    /// Numbers for the names in `need`. Who has one keeps it, and so do those of `stay` who had
-    /// one, while there are enough.
+    /// Assigns a number to each name in `need`. A name keeps its number, and so do the names in
+    /// `stay` while numbers last.
     ///
-    /// A new name gets the lowest number that nobody had, and only if there is none one that
-    /// somebody had who has left.
+    /// A new name gets the lowest number that was never used. Numbers of removed adapters are
+    /// reused only if there is no other.
     ///
     /// # Errors
-    /// How many names there are, if they are more than there are ports.
+    /// Number of names, if it exceeds the number of ports.
     pub(super) fn next(&self, need: &[&str], stay: &BTreeSet<&str>) -> Result<Numbers, usize> {
         let room = MAX_PORTS - 1; // port 0 is the uplink's
         let needed: BTreeSet<&str> = need.iter().copied().collect();
@@ -55,7 +55,7 @@ impl Numbers {
         Ok(Numbers(kept))
     }
 
-    /// Numbers that have another name than before, or none.
+    /// Numbers that were freed or given to another name.
     pub(super) fn left(&self, before: &Numbers) -> Vec<PortId> {
         let gone = before.0.iter().filter(|(name, number)| self.0.get(*name) != Some(number));
         gone.map(|(_, number)| PortId(*number)).collect()

@@ -1,30 +1,30 @@
-//! Where in the document something comes from, so that a table's error names the field.
+//! Maps errors of the NIC table to fields of the document.
 
 use model::state::Problem;
 use nic::PortId;
 use nic::{ConfigError, Field};
 
-use super::function::Owner;
+use super::function::FunctionEntry;
 
-/// Whose settings each port of a NIC has, and where each filter comes from.
+/// Origins of a NIC's settings in the document.
 #[derive(Debug, Default)]
 pub(super) struct Origins<'a> {
-    /// By port: functions and queues.
-    pub(super) owners: Vec<(PortId, Owner<'a>)>,
-    /// By filter: the field of its address.
+    /// Functions and queues, by port.
+    pub(super) entries: Vec<(PortId, FunctionEntry<'a>)>,
+    /// Field of the address, by filter.
     pub(super) filters: Vec<String>,
-    /// By the table's rule: which of the document's it is.
+    /// Index of the document's rule, by rule of the table.
     pub(super) rules: Vec<usize>,
-    /// The entry of the NIC.
+    /// Entry of the NIC.
     pub(super) nic: String,
 }
 
 impl Origins<'_> {
-    fn owner(&self, port: PortId) -> Option<&Owner<'_>> {
-        self.owners.iter().find(|(is, _)| *is == port).map(|(_, owner)| owner)
+    fn entry(&self, port: PortId) -> Option<&FunctionEntry<'_>> {
+        self.entries.iter().find(|(is, _)| *is == port).map(|(_, entry)| entry)
     }
 
-    /// The field that has an address.
+    /// Field of an address.
     fn address(&self, port: PortId, field: Field) -> String {
         let index = match field {
             Field::Mac => 0,
@@ -34,19 +34,19 @@ impl Origins<'_> {
             }
             Field::GuestMac(_) => usize::MAX,
         };
-        let mac = self.owner(port).and_then(|owner| owner.macs.get(index));
+        let mac = self.entry(port).and_then(|entry| entry.macs.get(index));
         mac.map_or_else(|| self.nic.clone(), |(_, field)| field.clone())
     }
 
     fn settings(&self, port: PortId, field: &str) -> String {
-        match self.owner(port) {
-            Some(owner) => format!("{}.{field}", owner.at),
+        match self.entry(port) {
+            Some(entry) => format!("{}.{field}", entry.at),
             None => self.nic.clone(),
         }
     }
 
-    /// What a NIC's table refuses. The document was checked, so what is left is what shows only
-    /// when all is put together.
+    /// Error of the NIC table. The document is valid, so only errors of the combined settings
+    /// remain.
     pub(super) fn problem(&self, error: ConfigError) -> Problem {
         match error {
             ConfigError::DuplicateMac { port, field, mac, vid, other, other_field } => {
@@ -87,7 +87,7 @@ impl Origins<'_> {
     }
 }
 
-/// An address that two have in one VLAN, 0 for none; `other` is the field of who had it first.
+/// An address used twice in one VLAN, 0 for none; `other` is the field of the first use.
 pub(super) fn twice(field: String, mac: &str, vid: u16, other: &str) -> Problem {
     let error = match vid {
         0 => format!("is, without a tag, also the address in {other}"),

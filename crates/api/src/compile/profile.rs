@@ -6,7 +6,7 @@ use model::profile::{Errno, Profile, Soft};
 use model::state::{Bridging, PortSettings, Problem, Problems, VlanProto, may_ever_have_vf};
 use nic::{LinkState, Share, Vids, WEIGHT_DEFAULT};
 
-use super::function::{Member, Owner, Scope};
+use super::function::{FunctionEntry, Member, NicScope};
 
 /// A setting that a card rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +26,10 @@ impl Rejected {
     }
 }
 
-/// Checks a NIC against its profile. Returns the rates of each function; `known` are those that
-/// were accepted before: a link that is down does not reject them.
+/// Checks a NIC against its profile. Returns the rates of each function. `known` has the rates
+/// accepted before: a link that is down does not reject them.
 pub(super) fn check(
-    scope: &Scope<'_>,
+    scope: &NicScope<'_>,
     known: Option<&BTreeMap<String, (u32, u32)>>,
     problems: &mut Problems,
 ) -> BTreeMap<String, (u32, u32)> {
@@ -47,19 +47,19 @@ pub(super) fn check(
     if card.is_ideal() {
         return rates; // rejects nothing that the document can say
     }
-    for (owner, remedy) in owners(scope) {
-        let Share { min_mbit, max_mbit, .. } = owner.share();
+    for (entry, remedy) in entries(scope) {
+        let Share { min_mbit, max_mbit, .. } = entry.share();
         let accepted =
-            known.is_none_or(|known| known.get(&owner.label) == Some(&(min_mbit, max_mbit)));
-        match of_function(card, &owner, scope.uplink_up || accepted) {
-            None => drop(rates.insert(owner.label, (min_mbit, max_mbit))),
+            known.is_none_or(|known| known.get(&entry.label) == Some(&(min_mbit, max_mbit)));
+        match of_function(card, &entry, scope.uplink_up || accepted) {
+            None => drop(rates.insert(entry.label, (min_mbit, max_mbit))),
             Some(rejected) => problems.push(rejected.problem(card, remedy)),
         }
     }
     rates
 }
 
-fn of_nic(card: &Profile, scope: &Scope<'_>) -> Vec<Rejected> {
+fn of_nic(card: &Profile, scope: &NicScope<'_>) -> Vec<Rejected> {
     let rejects = &card.soft.rejects;
     let modes = if rejects.vepa.is_none() { "veb or vepa" } else { "veb" };
     let bridging = match scope.nic.bridging {
@@ -80,18 +80,18 @@ fn of_nic(card: &Profile, scope: &Scope<'_>) -> Vec<Rejected> {
     bridging.into_iter().chain(mode).map(rejected).collect()
 }
 
-/// The first setting of a function that the card rejects. Rates of 0 are not set, so a link that is
-/// down does not reject them.
-fn of_function(card: &Profile, owner: &Owner<'_>, uplink_up: bool) -> Option<Rejected> {
+/// First setting of a function that the card rejects. Rates of 0 count as not set, so a link that
+/// is down does not reject them.
+fn of_function(card: &Profile, entry: &FunctionEntry<'_>, uplink_up: bool) -> Option<Rejected> {
     let Soft { rejects, .. } = &card.soft;
-    let PortSettings { vlan, storm_limit_pps: storm, mirror, .. } = owner.settings;
-    let (link, share) = (owner.link, owner.share());
-    let at = |field: &str| format!("{}.{field}", owner.at);
+    let PortSettings { vlan, storm_limit_pps: storm, mirror, .. } = entry.settings;
+    let (link, share) = (entry.link, entry.share());
+    let at = |field: &str| format!("{}.{field}", entry.at);
     let links = if rejects.link_state_disable.is_none() { "auto or disable" } else { "auto" };
-    // The first further address: of the adapter, or of a static entry for it.
-    let macs = owner.macs.len().saturating_sub(1);
-    let mac = owner.macs.get(1).map_or_else(String::new, |(_, field)| field.clone());
-    let vlans = owner.settings.tagged().collect::<Vids>().len();
+    // First further address: of the adapter, or of its static entry.
+    let macs = entry.macs.len().saturating_sub(1);
+    let mac = entry.macs.get(1).map_or_else(String::new, |(_, field)| field.clone());
+    let vlans = entry.settings.tagged().collect::<Vids>().len();
     let is_802_1ad = vlan.is_some_and(|vlan| vlan.proto == VlanProto::Dot1ad);
     let default_weight = WEIGHT_DEFAULT.to_string();
     let extensions = rejects.extensions;
@@ -127,7 +127,7 @@ fn of_function(card: &Profile, owner: &Owner<'_>, uplink_up: bool) -> Option<Rej
         let allowed = format!("{allowed} with the profile {}", card.name);
         errno.filter(|_| is_set).map(|errno| Rejected { field, value, errno, allowed })
     });
-    rejected.or_else(|| rates(card, &owner.at, share, uplink_up))
+    rejected.or_else(|| rates(card, &entry.at, share, uplink_up))
 }
 
 fn rates(card: &Profile, at: &str, share: Share, uplink_up: bool) -> Option<Rejected> {
@@ -159,10 +159,10 @@ fn rates(card: &Profile, at: &str, share: Share, uplink_up: bool) -> Option<Reje
     None
 }
 
-/// Every function of the NIC, and every adapter that could be one, with the remedy beside another
-/// value.
-pub(super) fn owners<'a>(scope: &Scope<'a>) -> Vec<(Owner<'a>, &'static str)> {
-    let mut all: Vec<_> = scope.pf().map(|owner| (owner, "")).into_iter().collect();
+/// Every function of the NIC, and every adapter that could be one. The text is an alternative
+/// remedy.
+pub(super) fn entries<'a>(scope: &NicScope<'a>) -> Vec<(FunctionEntry<'a>, &'static str)> {
+    let mut all: Vec<_> = scope.pf().map(|entry| (entry, "")).into_iter().collect();
     let named = |index: u16| scope.members.iter().any(|one| one.adapter.vf == Some(index));
     for vf in scope.nic.vfs.iter().filter(|vf| !named(vf.index)) {
         all.push((scope.vacant(vf.index), ""));

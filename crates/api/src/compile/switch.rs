@@ -12,69 +12,69 @@ use vswitch::{
 use wire::{Mac, Vid};
 
 use super::fields::Fields;
-use super::function::{Member, Owner, Scope};
-use super::nics::{Monitors, free_plug, plug};
-use super::{Attached, Numbers, Plug, PortLocation, Switch, acl};
+use super::function::{FunctionEntry, Member, NicScope};
+use super::ports::{MonitorList, function_port, plain_port};
+use super::{CompiledPort, CompiledSwitch, Numbers, PortLocation, PortOwner, acl};
 
-/// The most addresses that are learned at a port of which nothing else is said.
+/// Default limit of addresses learned at a port.
 const MAX_MACS_USUAL: u32 = 256;
 
-/// A switch, and what the NIC must know of it.
-pub(super) struct Made {
-    pub(super) switch: Switch,
-    /// The addresses behind the PF, each with its field in the document.
+/// A compiled switch, and the filters that the NIC needs for it.
+pub(super) struct BuiltSwitch {
+    pub(super) switch: CompiledSwitch,
+    /// Addresses behind the PF, each with its field in the document.
     pub(super) filters: Vec<(Filter, String)>,
-    pub(super) plugs: Vec<Plug>,
+    pub(super) ports: Vec<CompiledPort>,
 }
 
 /// Compiles the switch of a NIC. `vfs` are the NIC's VFs, which are behind port 0.
 pub(super) fn switch(
-    scope: &Scope<'_>,
-    vfs: &[&Owner<'_>],
-    monitors: &mut Monitors,
-    old: Option<&Switch>,
-) -> Result<Made, Problem> {
-    let (wished, at) = scope.switch.as_ref().expect("the caller has seen a switch");
-    let old = old.filter(|old| old.name == wished.name);
+    scope: &NicScope<'_>,
+    vfs: &[&FunctionEntry<'_>],
+    monitors: &mut MonitorList,
+    old: Option<&CompiledSwitch>,
+) -> Result<BuiltSwitch, Problem> {
+    let (wanted, at) = scope.switch.as_ref().expect("the caller has seen a switch");
+    let old = old.filter(|old| old.name == wanted.name);
     let none = Numbers::default();
     let before = old.map_or(&none, |old| &old.numbers);
     let mut build = Build {
         scope,
-        wished,
+        wanted,
         at,
-        numbers: numbers(scope, wished, at, before)?,
+        numbers: numbers(scope, wanted, at, before)?,
         config: SwitchConfig::default(),
         fields: Fields { at: at.clone(), ..Fields::default() },
         filters: Vec::new(),
-        plugs: Vec::new(),
+        ports: Vec::new(),
         taps: Vec::new(),
     };
     build.uplink();
-    for member in scope.members.iter().filter(|member| is_switched(member, wished)) {
+    for member in scope.members.iter().filter(|member| is_switched(member, wanted)) {
         build.adapter(*member, monitors);
     }
-    wished.tunnels.iter().enumerate().for_each(|(i, tunnel)| build.tunnel(tunnel, i));
+    wanted.tunnels.iter().enumerate().for_each(|(i, tunnel)| build.tunnel(tunnel, i));
     build.vfs(vfs);
     build.statics();
     let table = vswitch::Table::build(&build.config)
         .map_err(|error| build.fields.problem(&build.config, error))?;
     let left = forgotten(&build, before, old);
-    let switch = Switch {
-        name: wished.name.clone(),
+    let switch = CompiledSwitch {
+        name: wanted.name.clone(),
         config: build.config,
         table: Arc::new(table),
-        ageing_s: wished.ageing_s,
+        ageing_s: wanted.ageing_s,
         taps: build.taps,
         acls: build.fields.acls.into_iter().map(|(name, _)| name).collect(),
         left,
         numbers: build.numbers,
     };
-    Ok(Made { switch, filters: build.filters, plugs: build.plugs })
+    Ok(BuiltSwitch { switch, filters: build.filters, ports: build.ports })
 }
 
-/// Ports at which nothing stays learned: those that nobody has any more, those that may learn less
-/// than before, and those that come back and may learn nothing, be it since a moment ago.
-fn forgotten(build: &Build<'_, '_>, before: &Numbers, old: Option<&Switch>) -> Vec<PortId> {
+/// Ports whose learned addresses must be flushed: freed ports, ports with a lower limit, and ports
+/// that return and may learn nothing.
+fn forgotten(build: &Build<'_, '_>, before: &Numbers, old: Option<&CompiledSwitch>) -> Vec<PortId> {
     let limits = |config: &SwitchConfig| -> Vec<Option<u32>> {
         config.ports.iter().map(|port| port.as_ref().map(|port| port.learning.limit)).collect()
     };
@@ -89,25 +89,25 @@ fn forgotten(build: &Build<'_, '_>, before: &Numbers, old: Option<&Switch>) -> V
     all
 }
 
-/// Whether an adapter sends through the switch now.
+/// `true` if an adapter sends through the switch.
 fn is_switched(member: &Member<'_>, switch: &state::Switch) -> bool {
     let on_it = member.adapter.switch.as_deref() == Some(&switch.name);
     on_it && matches!(member.given.path, PathInForce::Vmq | PathInForce::Synthetic)
 }
 
-/// What the port that gets copies of an adapter's frames is called: no adapter has a blank in its
-/// name.
+/// Name of the port that receives copies of an adapter's frames. Contains a space, so it differs
+/// from every adapter's name.
 fn tap_name(adapter: &str) -> String {
     format!("mirror {adapter}")
 }
 
-/// What the port of a tunnel is called; likewise.
+/// Name of a tunnel's port; contains a space too.
 fn tunnel_name(tunnel: &str) -> String {
     format!("vxlan {tunnel}")
 }
 
 fn numbers(
-    scope: &Scope<'_>,
+    scope: &NicScope<'_>,
     switch: &state::Switch,
     at: &str,
     before: &Numbers,
@@ -132,70 +132,71 @@ fn numbers(
 }
 
 struct Build<'s, 'a> {
-    scope: &'s Scope<'a>,
-    wished: &'a state::Switch,
+    scope: &'s NicScope<'a>,
+    wanted: &'a state::Switch,
     /// `switch[0]`.
     at: &'s str,
     numbers: Numbers,
     config: SwitchConfig,
     fields: Fields,
     filters: Vec<(Filter, String)>,
-    plugs: Vec<Plug>,
+    ports: Vec<CompiledPort>,
     taps: Vec<(PortId, usize)>,
 }
 
 impl<'a> Build<'_, 'a> {
     fn uplink(&mut self) {
         let mut port = PortConfig::uplink();
-        if let Some(wished) = self.wished.port(UPLINK) {
-            if !wished.trunks.is_empty() {
-                let allowed = wished.trunks.iter().flat_map(|range| range.first..=range.last);
-                let native = wished.native_vlan.and_then(|vlan| Vid::new(vlan).ok());
+        if let Some(wanted) = self.wanted.port(UPLINK) {
+            if !wanted.trunks.is_empty() {
+                let allowed = wanted.trunks.iter().flat_map(|range| range.first..=range.last);
+                let native = wanted.native_vlan.and_then(|vlan| Vid::new(vlan).ok());
                 port.vlans = Vlans::Trunk {
                     allowed: allowed.filter_map(|vlan| Vid::new(vlan).ok()).collect(),
                     native: native.map_or(Native::Untagged, Native::Vlan),
                 };
             }
-            let limit = wished.max_macs.map_or(u32::MAX, u32::from);
+            let limit = wanted.max_macs.map_or(u32::MAX, u32::from);
             port.learning = Learning { limit, beyond: Beyond::Forward };
-            self.policy(&mut port, wished);
+            self.policy(&mut port, wanted);
         }
         self.put(PortId::UPLINK, port);
     }
 
-    /// What the document says of a port, the adapter's own settings apart.
-    fn policy(&mut self, port: &mut PortConfig, wished: &SwitchPort) {
-        port.flood_unknown = wished.unknown_unicast;
-        port.isolated = wished.isolated;
-        port.dhcp_guard = wished.dhcp_guard;
-        port.router_guard = wished.router_guard;
-        if !wished.acl.is_empty() {
-            let entry = self.wished.ports.iter().position(|one| one.adapter == wished.adapter);
+    /// Settings of a switch port, apart from the adapter's own.
+    fn policy(&mut self, port: &mut PortConfig, wanted: &SwitchPort) {
+        port.flood_unknown = wanted.unknown_unicast;
+        port.isolated = wanted.isolated;
+        port.dhcp_guard = wanted.dhcp_guard;
+        port.router_guard = wanted.router_guard;
+        if !wanted.acl.is_empty() {
+            let entry = self.wanted.ports.iter().position(|one| one.adapter == wanted.adapter);
             let entry = format!("{}.port[{}]", self.at, entry.unwrap_or(0));
             port.acl = Some(self.config.acls.len());
-            self.config.acls.push(acl::acl(&wished.acl));
-            self.fields.acls.push((wished.adapter.clone(), entry));
+            self.config.acls.push(acl::acl(&wanted.acl));
+            self.fields.acls.push((wanted.adapter.clone(), entry));
         }
     }
 
-    /// An adapter on path synthetic or vmq.
-    fn adapter(&mut self, member: Member<'a>, monitors: &mut Monitors) {
-        let owner = self.scope.adapter(member);
+    /// An adapter on path `synthetic` or `vmq`.
+    fn adapter(&mut self, member: Member<'a>, monitors: &mut MonitorList) {
+        let entry = self.scope.adapter(member);
         let name = &member.adapter.name;
-        let up = owner.link.is_up(self.scope.uplink_up);
+        let up = entry.link.is_up(self.scope.uplink_up);
         let id = self.numbers.get(name).expect("each adapter in the switch has a number");
-        self.fields.ports.push((id, owner.at.clone()));
+        self.fields.ports.push((id, entry.at.clone()));
         let queue = member.given.queue.map(|queue| nic::PortId::queue(queue as u8));
         let place = PortLocation::Switch(id);
-        let of = Attached::Adapter(name.clone());
-        self.plugs.push(Plug { queue, ..plug(of, place, &owner, self.scope.uplink_up) });
+        let of = PortOwner::Adapter(name.clone());
+        self.ports
+            .push(CompiledPort { queue, ..function_port(of, place, &entry, self.scope.uplink_up) });
         if up {
-            let port = self.port(&owner, self.wished.port(name));
+            let port = self.port(&entry, self.wanted.port(name));
             self.put(id, port);
-            self.mirror(&owner, id, monitors);
+            self.mirror(&entry, id, monitors);
         }
-        let vids = owner.settings.vids();
-        for (mac, field) in &owner.macs {
+        let vids = entry.settings.vids();
+        for (mac, field) in &entry.macs {
             for vid in &vids {
                 self.know(*mac, *vid, if up { id } else { PortId::UPLINK }, field);
                 if up && queue.is_none() {
@@ -205,35 +206,34 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// A tunnel: an access port of its VLAN, at which as many addresses are learned as the other
-    /// hosts have.
+    /// A tunnel: an access port of its VLAN without a limit of learned addresses.
     fn tunnel(&mut self, tunnel: &Vxlan, index: usize) {
         let id = self.numbers.get(&tunnel_name(&tunnel.name)).expect("each tunnel has a number");
         self.fields.ports.push((id, format!("{}.vxlan[{index}]", self.at)));
-        let wished = self.wished.port(&tunnel.name);
+        let wanted = self.wanted.port(&tunnel.name);
         let mut port = PortConfig::access(tunnel.vlan.and_then(|vlan| Vid::new(vlan).ok()));
-        let limit = wished.and_then(|wished| wished.max_macs).map_or(u32::MAX, u32::from);
+        let limit = wanted.and_then(|wanted| wanted.max_macs).map_or(u32::MAX, u32::from);
         port.learning = Learning { limit, beyond: Beyond::Forward };
-        if let Some(wished) = wished {
-            self.policy(&mut port, wished);
+        if let Some(wanted) = wanted {
+            self.policy(&mut port, wanted);
         }
         self.put(id, port);
-        self.plugs.push(free_plug(
-            Attached::Tunnel(tunnel.name.clone()),
+        self.ports.push(plain_port(
+            PortOwner::Tunnel(tunnel.name.clone()),
             PortLocation::Switch(id),
             true,
         ));
     }
 
-    fn port(&mut self, owner: &Owner<'_>, wished: Option<&SwitchPort>) -> PortConfig {
-        let settings = owner.settings;
+    fn port(&mut self, entry: &FunctionEntry<'_>, wanted: Option<&SwitchPort>) -> PortConfig {
+        let settings = entry.settings;
         let mut port = PortConfig::access(settings.native());
         if !settings.trunks.is_empty() {
             let native = settings.native().map_or(Native::Untagged, Native::Vlan);
             port.vlans = Vlans::Trunk { allowed: settings.tagged().collect::<VidSet>(), native };
         }
-        port.tagging = owner.tagging();
-        let max_macs = wished.and_then(|wished| wished.max_macs);
+        port.tagging = entry.tagging();
+        let max_macs = wanted.and_then(|wanted| wanted.max_macs);
         port.learning = match settings.spoof_check {
             true => Learning { limit: 0, beyond: Beyond::Drop },
             false => Learning {
@@ -243,37 +243,37 @@ impl<'a> Build<'_, 'a> {
         };
         let limit = Some(settings.storm_limit_pps).filter(|limit| *limit > 0);
         port.storm = Storm { broadcast: limit, multicast: limit, unknown: limit };
-        if let Some(wished) = wished {
-            self.policy(&mut port, wished);
+        if let Some(wanted) = wanted {
+            self.policy(&mut port, wanted);
         }
         port
     }
 
-    /// Copies of an adapter's frames. What it receives through a queue the NIC copies.
-    fn mirror(&mut self, owner: &Owner<'_>, id: PortId, monitors: &mut Monitors) {
-        let Some(mirror) = &owner.settings.mirror else {
+    /// Mirrors an adapter's frames. The NIC mirrors frames that it receives through a queue.
+    fn mirror(&mut self, entry: &FunctionEntry<'_>, id: PortId, monitors: &mut MonitorList) {
+        let Some(mirror) = &entry.settings.mirror else {
             return;
         };
-        let to = self.numbers.get(&tap_name(&owner.label)).expect("each mirror has a number");
+        let to = self.numbers.get(&tap_name(&entry.label)).expect("each mirror has a number");
         let tap = PortConfig {
             vlans: Vlans::Trunk { allowed: VidSet::new(), native: Native::Refused },
             flood_unknown: false,
             ..PortConfig::access(None)
         };
         self.put(to, tap);
-        self.taps.push((to, monitors.number(&owner.label, mirror)));
+        self.taps.push((to, monitors.number(&entry.label, mirror)));
         let ports = |wanted: bool| if wanted { vec![id] } else { Vec::new() };
         let (sends, receives) =
             (mirror.direction != MirrorDirection::Rx, mirror.direction != MirrorDirection::Tx);
         self.config.mirrors.push(Mirror { to, ingress: ports(sends), egress: ports(receives) });
-        self.fields.mirrors.push(format!("{}.mirror", owner.at));
+        self.fields.mirrors.push(format!("{}.mirror", entry.at));
     }
 
     /// The NIC's VFs are behind port 0.
-    fn vfs(&mut self, vfs: &[&Owner<'_>]) {
-        for owner in vfs {
-            let vids = owner.settings.vids();
-            for (mac, field) in &owner.macs {
+    fn vfs(&mut self, vfs: &[&FunctionEntry<'_>]) {
+        for entry in vfs {
+            let vids = entry.settings.vids();
+            for (mac, field) in &entry.macs {
                 for vid in &vids {
                     self.know(*mac, self.inward(*vid), PortId::UPLINK, field);
                 }
@@ -281,8 +281,7 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// The addresses that the document has for ports. Those of an adapter on a VF are known with
-    /// the VF.
+    /// Static addresses of the document. Those of an adapter on a VF are added with the VF.
     fn statics(&mut self) {
         for (field, entry) in self.scope.statics() {
             let (mac, vid) = (entry.mac.0, entry.vlan.unwrap_or(0));
@@ -318,7 +317,7 @@ impl<'a> Build<'_, 'a> {
         self.config.ports[id.index()] = Some(port);
     }
 
-    /// Makes an address known at a port, if frames of its VLAN get there at all.
+    /// Adds a static address at a port, if the port is in its VLAN.
     fn know(&mut self, mac: Mac, vid: u16, port: PortId, field: &str) {
         let config = self.config.ports.get(port.index()).and_then(Option::as_ref);
         if config.is_some_and(|config| config.vlans.contains(vid)) {
@@ -326,8 +325,8 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// What is beyond what a table takes is not kept, for one too many is refused: a small document
-    /// may name a thousand million, by long lists of addresses and of VLANs.
+    /// Stores an entry, up to one more than the table takes: that one makes the table refuse. Long
+    /// lists of addresses and VLANs in a small document can yield a billion entries.
     fn keep(&mut self, mac: Mac, vid: u16, port: PortId, field: &str) {
         if self.config.statics.len() > vswitch::MAX_STATICS {
             return;
@@ -336,15 +335,14 @@ impl<'a> Build<'_, 'a> {
         self.fields.statics.push(field.to_owned());
     }
 
-    /// Tells the NIC of an address behind the PF, if frames of its VLAN get through port 0.
+    /// Adds a NIC filter for an address behind the PF, if port 0 is in its VLAN.
     fn filter(&mut self, mac: Mac, vid: u16, field: &str) {
         if let Some(vid) = self.outward(vid).filter(|_| self.filters.len() <= nic::MAX_ADDRESSES) {
             self.filters.push((Filter { mac, vid }, field.to_owned()));
         }
     }
 
-    /// What a VLAN of the switch is called in the NIC: the native one of port 0 leaves without a
-    /// tag.
+    /// VLAN of the switch as the NIC sees it: the native VLAN of port 0 is untagged there.
     fn outward(&self, vid: u16) -> Option<u16> {
         let vlans = &self.config.ports.first()?.as_ref()?.vlans;
         let untagged = vid == 0
@@ -352,7 +350,7 @@ impl<'a> Build<'_, 'a> {
         vlans.contains(vid).then_some(if untagged { 0 } else { vid })
     }
 
-    /// The way back.
+    /// The inverse of [`outward`](Self::outward).
     fn inward(&self, vid: u16) -> u16 {
         let vlans = self.config.ports.first().and_then(Option::as_ref).map(|port| &port.vlans);
         match vlans {

@@ -1,36 +1,36 @@
-//! A NIC in switchdev mode: what it refuses, its representors, and its rules.
+//! A NIC in switchdev mode: rejected settings, representors, and rules.
 
 use model::state::{FunctionName, NicRule, Problem, Problems, RuleTarget};
 use nic::{LinkState, PortId, Target};
 
 use super::acl::{mac_match, matches};
-use super::function::{Owner, Scope, port_vlan};
-use super::nics::free_plug;
-use super::profile::owners;
-use super::{Attached, Plug, PortLocation};
+use super::function::{FunctionEntry, NicScope, port_vlan};
+use super::ports::plain_port;
+use super::profile::entries;
+use super::{CompiledPort, PortLocation, PortOwner};
 
-/// Refuses what only a bridge means, of all that is a function or could be one; says whether there
-/// was nothing.
-pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) -> bool {
+/// Rejects settings of the NIC's own bridge, for every function and every adapter that could be
+/// one. Returns `true` if there are none.
+pub(super) fn check(scope: &NicScope<'_>, problems: &mut Problems) -> bool {
     let before = problems.problems.len();
-    for (owner, _) in owners(scope) {
-        for field in refused(&owner) {
+    for (entry, _) in entries(scope) {
+        for field in refused(&entry) {
             let error = "is of the NIC's own bridge, and in switchdev mode the host says that";
             let allowed = format!("leave it out, and set it at the representor: {}", remedy(field));
-            problems.push(Problem::new(format!("{}.{field}", owner.at), (), error, allowed));
+            problems.push(Problem::new(format!("{}.{field}", entry.at), (), error, allowed));
         }
     }
     problems.problems.len() == before
 }
 
-/// The fields that mean nothing.
-fn refused(owner: &Owner<'_>) -> impl Iterator<Item = &'static str> {
-    let settings = owner.settings;
+/// Fields without a meaning in switchdev mode.
+fn refused(entry: &FunctionEntry<'_>) -> impl Iterator<Item = &'static str> {
+    let settings = entry.settings;
     let all = [
         ("vlan", settings.vlan.is_some()),
         ("trunks", !settings.trunks.is_empty()),
         ("promiscuous", settings.promiscuous),
-        ("link_state", owner.link != LinkState::Auto),
+        ("link_state", entry.link != LinkState::Auto),
         ("mirror", settings.mirror.is_some()),
     ];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field)
@@ -54,23 +54,24 @@ pub(super) fn port(name: FunctionName) -> PortId {
     }
 }
 
-/// A function's link: as its representor's.
-pub(super) fn link(scope: &Scope<'_>, name: FunctionName) -> LinkState {
+/// Link state of a function: that of its representor.
+pub(super) fn link(scope: &NicScope<'_>, name: FunctionName) -> LinkState {
     match scope.representors_up.contains(&name) {
         true => LinkState::Enable,
         false => LinkState::Disable,
     }
 }
 
-/// The plugs of all representors.
-pub(super) fn representors(scope: &Scope<'_>) -> impl Iterator<Item = Plug> {
-    let plug = |of| free_plug(Attached::Representor(of), PortLocation::Representor(port(of)), true);
+/// Attachments of all representors.
+pub(super) fn representors(scope: &NicScope<'_>) -> impl Iterator<Item = CompiledPort> {
+    let plug =
+        |of| plain_port(PortOwner::Representor(of), PortLocation::Representor(port(of)), true);
     scope.nic.represented().map(plug)
 }
 
-/// The rules in the order in which they are tried, and which of the document's each is. One that
-/// speaks of a VF that is not enabled waits for that.
-pub(super) fn rules(scope: &Scope<'_>) -> (Vec<nic::Rule>, Vec<usize>) {
+/// Rules in match order, and the index of each in the document. A rule for a disabled VF is left
+/// out.
+pub(super) fn rules(scope: &NicScope<'_>) -> (Vec<nic::Rule>, Vec<usize>) {
     let there: Vec<FunctionName> = scope.nic.represented().collect();
     let is_there = |name: FunctionName| there.contains(&name);
     let can = |rule: &NicRule| {

@@ -53,14 +53,18 @@ fn but(n: usize, field: &str, value: Value) -> Value {
 }
 
 fn compiled(document: &Value) -> Compiled {
-    compiled_after(document, &Live::default(), None)
+    compiled_after(document, &LiveLinks::default(), None)
 }
 
-fn compiled_after(document: &Value, live: &Live, before: Option<&Compiled>) -> Compiled {
+fn compiled_after(document: &Value, live: &LiveLinks, before: Option<&Compiled>) -> Compiled {
     tried(document, live, before).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-fn tried(document: &Value, live: &Live, before: Option<&Compiled>) -> Result<Compiled, Problems> {
+fn tried(
+    document: &Value,
+    live: &LiveLinks,
+    before: Option<&Compiled>,
+) -> Result<Compiled, Problems> {
     let state = state(document);
     let given = allocate(&state, &Facts::default());
     compile(&state, &given, live, before)
@@ -68,18 +72,18 @@ fn tried(document: &Value, live: &Live, before: Option<&Compiled>) -> Result<Com
 
 /// A NIC as its lanes would drive it, of which the way of each frame is followed to its end.
 struct World<'a> {
-    nic: &'a Nic,
+    nic: &'a CompiledNic,
     switch: vswitch::State,
-    /// Why frames were dropped since somebody last looked.
+    /// Reasons of drops since the last call.
     drops: BTreeSet<&'static str>,
-    /// Who got copies: labels of monitors.
+    /// Labels of monitors that received copies.
     copies: Vec<String>,
-    /// How often each rule was met.
+    /// Matches of each rule.
     counters: Vec<u64>,
 }
 
-/// Who got a frame, and how often; with a tag its VLAN is told, with the priority if there is one:
-/// `web`, `web@5`, `web@5/3`; a service tag with `s`: `web@s5`.
+/// Receivers of a frame, with the number of copies. A tagged frame adds VLAN and priority, and `s`
+/// for a service tag: `web`, `web@5`, `web@5/3`, `web@s5`.
 type Got = BTreeMap<String, usize>;
 
 fn got(names: &[&str]) -> Got {
@@ -105,13 +109,13 @@ const DHCP_ANSWER: [u8; 30] = [
 
 impl<'a> World<'a> {
     /// The wire's address, the 99th, has been seen already.
-    fn new(nic: &'a Nic) -> Self {
+    fn new(nic: &'a CompiledNic) -> Self {
         let mut world = World::silent(nic);
         world.send("wire", Mac::BROADCAST, mac(99));
         world
     }
 
-    fn silent(nic: &'a Nic) -> Self {
+    fn silent(nic: &'a CompiledNic) -> Self {
         World {
             nic,
             switch: vswitch::State::new(Fdb::new(1024, 7).unwrap()),
@@ -121,7 +125,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Who gets an untagged frame that `from` sends: an adapter, `wire` or `pf`.
+    /// Receivers of an untagged frame from `from`: an adapter, `wire` or `pf`.
     fn send(&mut self, from: &str, dst: Mac, src: Mac) -> Got {
         self.send_frame(from, &frame(dst, src, None, &[]))
     }
@@ -146,13 +150,13 @@ impl<'a> World<'a> {
     }
 
     fn place(&self, name: &str) -> Option<PortLocation> {
-        let is_it = |plug: &&Plug| match &plug.of {
-            Attached::Uplink => name == "wire",
-            Attached::Pf => name == "pf",
-            Attached::Adapter(is) | Attached::Tunnel(is) => is == name,
-            Attached::Representor(of) => of.port_name() == name,
+        let is_it = |plug: &&CompiledPort| match &plug.of {
+            PortOwner::Uplink => name == "wire",
+            PortOwner::Pf => name == "pf",
+            PortOwner::Adapter(is) | PortOwner::Tunnel(is) => is == name,
+            PortOwner::Representor(of) => of.port_name() == name,
         };
-        self.nic.plugs.iter().find(is_it).map(|plug| plug.place)
+        self.nic.ports.iter().find(is_it).map(|plug| plug.place)
     }
 
     /// Why the last frame was dropped somewhere.
@@ -167,16 +171,16 @@ impl<'a> World<'a> {
         frame: &[u8],
         got: &mut Got,
     ) {
-        let here = |plug: &&Plug| match queue {
+        let here = |plug: &&CompiledPort| match queue {
             Some(_) => plug.queue == queue,
             None => plug.place == place,
         };
-        let Some(plug) = self.nic.plugs.iter().find(here) else { return };
+        let Some(plug) = self.nic.ports.iter().find(here) else { return };
         let name = match &plug.of {
-            Attached::Uplink => "wire".to_owned(),
-            Attached::Pf => "pf".to_owned(),
-            Attached::Adapter(name) | Attached::Tunnel(name) => name.clone(),
-            Attached::Representor(of) => of.port_name(),
+            PortOwner::Uplink => "wire".to_owned(),
+            PortOwner::Pf => "pf".to_owned(),
+            PortOwner::Adapter(name) | PortOwner::Tunnel(name) => name.clone(),
+            PortOwner::Representor(of) => of.port_name(),
         };
         let tag = Head::of_frame(frame).unwrap().tag();
         let name = tag.map_or(name.clone(), |tag| {
@@ -296,7 +300,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What is done to a frame's tag, by either table.
+/// Edit of a frame's tag, by either table.
 enum Edit {
     None,
     Pop,

@@ -1,10 +1,10 @@
-//! One connection of a channel: bounded lines in, one answer at a time out, and nothing that waits
-//! for the other end.
+//! One connection of a channel: bounded lines in, one response at a time out, and no wait for the
+//! peer.
 //!
-//! Of a guest that asks for more than it may, what it has sent is passed over, to the end of what
-//! is in all the buffers before us: else the guest's next program would wait behind it for minutes.
-//! It is not hung up on: QEMU 11.1 leaves a port that it was writing for as if it could not be
-//! written to, and the guest would have no channel until the next connection ends.
+//! Requests above the limit are discarded, to the end of everything buffered. Otherwise the guest's
+//! next program would wait behind them for minutes. The connection stays open: QEMU 11.1 would
+//! treat the port as unwritable, and the guest would have no channel until the next connection
+//! ends.
 
 use std::io::{ErrorKind, Write};
 use std::time::Instant;
@@ -12,28 +12,28 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 use vhost_user::ByteStream;
 
+use super::error::{Errno, GuestError};
 use super::line::{Line, Lines};
 use super::protocol::{self, LINE_MAX};
-use super::refusal::{Errno, Refusal};
-use super::request::{Asked, Request};
+use super::request::{ReceivedRequest, Request};
 use crate::peer::has_hung_up;
 use crate::token_bucket::TokenBucket;
 
-/// Requests that may wait when there is no more to be had, or an answer is not read. Who has sent
-/// more does not wait for answers.
+/// Most requests waiting for a token, or for an unread response. A guest that sends more has its
+/// requests discarded.
 const WAITING_MAX: usize = 8;
-/// What a change costs, in requests.
+/// Cost of a change, in requests.
 const CHANGE_COST: u32 = 100;
 
-/// A connection of a VMM's.
+/// A VMM's connection.
 pub(super) struct Connection {
     stream: ByteStream,
     lines: Lines,
-    /// A change that waits until there is one to be had.
-    pub(super) held: Option<Asked>,
-    /// What of the last answer is not written yet.
+    /// A change that waits for a token.
+    pub(super) held: Option<ReceivedRequest>,
+    /// Unwritten rest of the last response.
     pending: Vec<u8>,
-    /// Whether what comes is passed over, until nothing does.
+    /// `true` while input is discarded, until no more arrives.
     passing: bool,
 }
 
@@ -43,17 +43,17 @@ impl Connection {
         Connection { stream, lines, held: None, pending, passing: false }
     }
 
-    /// Whether there is a request that only its ration keeps waiting.
+    /// `true` if a request only waits for its token.
     pub(super) fn waits(&self) -> bool {
         self.passing || self.pending.is_empty() && self.lines.has_line()
     }
 
-    /// Whether the VMM has closed it, though lines of its may wait.
+    /// `true` if the VMM closed the connection; lines may still be buffered.
     pub(super) fn has_hung_up(&self) -> bool {
         has_hung_up(&self.stream)
     }
 
-    /// What it waits for; nothing while a line is there, which waits for its ration.
+    /// Descriptor and events to poll; none while a buffered line waits for its token.
     pub(super) fn watched(&self) -> Option<PollFd<'_>> {
         let has_line = self.held.is_some() || self.passing || self.lines.has_line();
         let events = match (self.pending.is_empty(), has_line) {
@@ -64,15 +64,15 @@ impl Connection {
         Some(PollFd::new(&self.stream, events))
     }
 
-    /// The next request that it may make, if there is one and all before it are answered.
+    /// The next request, once all earlier ones are answered and its token is there.
     pub(super) fn next(
         &mut self,
-        ration: &mut TokenBucket,
+        bucket: &mut TokenBucket,
         now: Instant,
-    ) -> Result<Option<Asked>, String> {
+    ) -> Result<Option<ReceivedRequest>, String> {
         self.flush()?;
         if self.passing {
-            self.pass(ration, now)?;
+            self.pass(bucket, now)?;
             return Ok(None);
         }
         if !self.pending.is_empty() {
@@ -84,38 +84,38 @@ impl Connection {
         if !self.lines.has_line() {
             self.fill()?;
         }
-        if !ration.wait(now).is_zero() {
+        if !bucket.wait(now).is_zero() {
             return Ok(None);
         }
         let came = self.lines.has_line();
         let Some(line) = self.lines.next() else {
-            // Empty lines, and what is passed over, are not for nothing either.
-            ration.take(u32::from(came));
+            // Empty and discarded lines cost tokens too.
+            bucket.take(u32::from(came));
             return Ok(None);
         };
         let asked = match line {
             Line::Whole(bytes) => protocol::read(&bytes),
             Line::TooLong => {
                 let text = format!("a request has at most {LINE_MAX} bytes");
-                Asked { id: 0, what: Err(Refusal::new(Errno::MsgSize, text)) }
+                ReceivedRequest { id: 0, what: Err(GuestError::new(Errno::MsgSize, text)) }
             }
         };
-        ration.take(if asked.changes() { CHANGE_COST } else { 1 });
+        bucket.take(if asked.changes() { CHANGE_COST } else { 1 });
         Ok(Some(asked))
     }
 
     pub(super) fn answer(
         &mut self,
-        asked: Asked,
-        answer: impl FnOnce(Request) -> Result<serde_json::Value, Refusal>,
+        asked: ReceivedRequest,
+        answer: impl FnOnce(Request) -> Result<serde_json::Value, GuestError>,
     ) -> Result<(), String> {
         self.pending = protocol::answer(asked.id, asked.what.and_then(answer));
         self.flush()
     }
 
-    /// Whether it asks for more than it may; then what it has sent is passed over from now on.
-    pub(super) fn is_too_much(&mut self, ration: &mut TokenBucket, now: Instant) -> bool {
-        let may_not = !self.pending.is_empty() || !ration.wait(now).is_zero();
+    /// `true` if the guest is above its limit; its input is discarded from then on.
+    pub(super) fn is_too_much(&mut self, bucket: &mut TokenBucket, now: Instant) -> bool {
+        let may_not = !self.pending.is_empty() || !bucket.wait(now).is_zero();
         if self.lines.waiting() <= WAITING_MAX || !may_not {
             return false;
         }
@@ -123,18 +123,17 @@ impl Connection {
         true
     }
 
-    /// Passes over a piece of what has come, which is not for nothing either; ends when nothing is
-    /// there, and says so.
-    fn pass(&mut self, ration: &mut TokenBucket, now: Instant) -> Result<(), String> {
-        if ration.wait(now).is_zero() {
+    /// Discards some input, which costs tokens too. Ends and reports it once no input is left.
+    fn pass(&mut self, bucket: &mut TokenBucket, now: Instant) -> Result<(), String> {
+        if bucket.wait(now).is_zero() {
             self.lines.discard();
             self.fill()?;
-            ration.take(1);
+            bucket.take(1);
             self.passing = !self.lines.is_empty();
         }
         if !self.passing {
             let text = "so much cannot be asked for at once; what was not answered is lost";
-            self.pending.extend(protocol::answer(0, Err(Refusal::new(Errno::Again, text))));
+            self.pending.extend(protocol::answer(0, Err(GuestError::new(Errno::Again, text))));
             self.flush()?;
         }
         Ok(())
@@ -148,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Writes what there is room for.
+    /// Writes as much as the socket takes.
     fn flush(&mut self) -> Result<(), String> {
         while !self.pending.is_empty() {
             match self.stream.write(&self.pending) {

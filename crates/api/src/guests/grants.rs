@@ -1,13 +1,14 @@
-//! Whether the operator grants a guest what it wants.
+//! Checks a guest's change against the operator's grants.
 //!
-//! The same check is made when a guest asks, and again whenever the operator's document changes.
+//! The check runs for each request of a guest, and again for each change of the operator's
+//! document.
 
 use model::state::{Adapter, GuestSetting, LinkState, Nic, State, Vlan, Vpf, VpfControl, VpfModel};
 
-use super::refusal::{Errno, Refusal};
-use super::setting::Wish;
+use super::error::{Errno, GuestError};
+use super::setting::SettingsChange;
 
-/// A VF that a guest asked for, as the operator has it.
+/// The VF of a request, with the operator's settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject<'s> {
     pub(super) control: &'s VpfControl,
@@ -21,8 +22,8 @@ impl<'s> Subject<'s> {
     ///
     /// # Errors
     /// There is no such VF, or the daemon has no part in it.
-    pub(super) fn find(state: &'s State, vpf: &'s Vpf, index: u16) -> Result<Self, Refusal> {
-        let denied = |errno, text: String| Err(Refusal::new(errno, text));
+    pub(super) fn find(state: &'s State, vpf: &'s Vpf, index: u16) -> Result<Self, GuestError> {
+        let denied = |errno, text: String| Err(GuestError::new(errno, text));
         let Some(control) = &vpf.control else {
             return denied(Errno::Perm, "the host grants nothing".into());
         };
@@ -31,7 +32,7 @@ impl<'s> Subject<'s> {
             return denied(Errno::OpNotSupp, text.into());
         }
         let Some(vf) = vpf.vfs.get(usize::from(index)) else {
-            return Err(Refusal::no_vf(index));
+            return Err(GuestError::no_vf(index));
         };
         let adapter = vf.adapter.as_deref().and_then(|name| state.adapter(name));
         let Some(adapter) = adapter else {
@@ -42,17 +43,17 @@ impl<'s> Subject<'s> {
         Ok(Subject { control, adapter, nic: state.nic_of(adapter), index })
     }
 
-    /// Whether the guest may have what it wishes.
+    /// Checks that the guest may make the change.
     ///
     /// # Errors
-    /// Something of it is not granted, or makes no sense.
-    pub(super) fn allows(&self, wish: &Wish) -> Result<(), Refusal> {
-        let perm = |text: String| Err(Refusal::new(Errno::Perm, text));
+    /// Part of it is not granted, or is invalid.
+    pub(super) fn allows(&self, change: &SettingsChange) -> Result<(), GuestError> {
+        let perm = |text: String| Err(GuestError::new(Errno::Perm, text));
         let index = self.index;
         if self.control.vfs.as_ref().is_some_and(|vfs| !vfs.contains(&index)) {
             return perm(format!("the host does not let this guest set VF {index}"));
         }
-        if let Some(setting) = wish.settings().find(|one| !self.control.settings.contains(one)) {
+        if let Some(setting) = change.settings().find(|one| !self.control.settings.contains(one)) {
             let name = setting.word();
             return perm(format!("the host does not let this guest set {name}"));
         }
@@ -60,10 +61,10 @@ impl<'s> Subject<'s> {
         if self.nic.is_some_and(is_operators) {
             return perm(format!("the host has settings of its own on VF {index}"));
         }
-        self.allows_address(wish)?;
-        self.allows_vlan(wish)?;
-        self.allows_rates(wish)?;
-        match wish.link_state {
+        self.allows_address(change)?;
+        self.allows_vlan(change)?;
+        self.allows_rates(change)?;
+        match change.link_state {
             Some(state) if state != LinkState::Disable && self.is_held_down() => {
                 perm(format!("the host holds the link of VF {index} down"))
             }
@@ -75,21 +76,21 @@ impl<'s> Subject<'s> {
         self.adapter.settings.link_state == LinkState::Disable
     }
 
-    fn allows_address(&self, wish: &Wish) -> Result<(), Refusal> {
-        let Some(mac) = wish.mac.filter(|mac| *mac != self.adapter.mac) else { return Ok(()) };
+    fn allows_address(&self, change: &SettingsChange) -> Result<(), GuestError> {
+        let Some(mac) = change.mac.filter(|mac| *mac != self.adapter.mac) else { return Ok(()) };
         if self.control.mac_prefixes.iter().any(|prefix| prefix.is_of(mac)) {
             return Ok(());
         }
         let allowed = listed(&self.control.mac_prefixes, "addresses that begin with");
-        Err(Refusal::new(Errno::Perm, format!("the host does not grant {mac}; {allowed}")))
+        Err(GuestError::new(Errno::Perm, format!("the host does not grant {mac}; {allowed}")))
     }
 
-    /// Another priority or kind of tag is another setting than the host's: what one VLAN has in a
-    /// provider's tags is another network than in a customer's.
-    fn allows_vlan(&self, wish: &Wish) -> Result<(), Refusal> {
+    /// Another priority or tag protocol is not the host's setting: the same VLAN ID is another
+    /// network in provider tags than in customer tags.
+    fn allows_vlan(&self, change: &SettingsChange) -> Result<(), GuestError> {
         let own = self.adapter.settings.vlan;
-        let Some(vlan) = wish.vlan.filter(|vlan| *vlan != own) else { return Ok(()) };
-        let perm = |text: String| Err(Refusal::new(Errno::Perm, text));
+        let Some(vlan) = change.vlan.filter(|vlan| *vlan != own) else { return Ok(()) };
+        let perm = |text: String| Err(GuestError::new(Errno::Perm, text));
         let granted = |vlan: &Vlan| self.control.vlans.iter().any(|range| range.contains(vlan.id));
         let Some(vlan) = vlan.filter(granted) else {
             let allowed = listed(&self.control.vlans, "VLANs");
@@ -108,31 +109,31 @@ impl<'s> Subject<'s> {
         perm(format!("the host does not grant tags of {}; {allowed}", vlan.proto))
     }
 
-    fn allows_rates(&self, wish: &Wish) -> Result<(), Refusal> {
+    fn allows_rates(&self, change: &SettingsChange) -> Result<(), GuestError> {
         let own = self.adapter.settings.max_tx_mbps;
         let most = if self.control.max_tx_mbps > 0 { self.control.max_tx_mbps } else { own };
-        // 0 is for the host's own.
-        if let Some(max) = wish.max_tx_mbps.filter(|max| ![0, own].contains(max))
+        // 0 selects the host's rate.
+        if let Some(max) = change.max_tx_mbps.filter(|max| ![0, own].contains(max))
             && most > 0
             && max > most
         {
             let text = format!("the host grants a max_tx_rate of at most {most} Mbit/s, not {max}");
-            return Err(Refusal::new(Errno::Perm, text));
+            return Err(GuestError::new(Errno::Perm, text));
         }
         let own = self.adapter.settings.min_tx_mbps;
         let most = self.control.min_tx_mbps.max(own);
-        match wish.min_tx_mbps {
+        match change.min_tx_mbps {
             Some(min) if min > most => {
                 let text =
                     format!("the host grants a min_tx_rate of at most {most} Mbit/s, not {min}");
-                Err(Refusal::new(Errno::Perm, text))
+                Err(GuestError::new(Errno::Perm, text))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// What is granted, for the end of a sentence.
+/// List of grants, for the end of a sentence.
 fn listed<T: std::fmt::Display>(granted: &[T], what: &str) -> String {
     let shown: Vec<String> = granted.iter().take(8).map(T::to_string).collect();
     let more = if granted.len() > 8 { ", ..." } else { "" };
@@ -142,7 +143,7 @@ fn listed<T: std::fmt::Display>(granted: &[T], what: &str) -> String {
     }
 }
 
-/// Whether a guest may set something at all.
+/// `true` if a guest may change a setting at all.
 pub(super) fn may(control: &VpfControl, index: u16, setting: GuestSetting) -> bool {
     let vf = control.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
     vf && control.settings.contains(&setting)

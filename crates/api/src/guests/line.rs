@@ -1,32 +1,32 @@
-//! Lines of bounded length out of a stream that gives any bytes at any time.
+//! Splits a stream of arbitrary bytes into lines of bounded length.
 
 use std::io::{self, Read};
 
 use super::protocol::LINE_MAX;
 
-/// What came and was not asked for yet.
+/// Input that was not read as lines yet.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// At most a line and its newline.
+    /// At most one line and its newline.
     bytes: Vec<u8>,
-    /// The rest of a line that was too long is to be passed over.
+    /// `true` while the rest of an overlong line is discarded.
     passing: bool,
 }
 
-/// A line as it came.
+/// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Without its newline.
+    /// Without the newline.
     Whole(Vec<u8>),
-    /// More than may be; what of it is still to come is passed over.
+    /// An overlong line; the rest of it is discarded.
     TooLong,
 }
 
 impl Lines {
-    /// Reads once what there is room for; `false` at the stream's end.
+    /// Reads once, as much as there is room for; `false` at the end of the stream.
     ///
     /// # Errors
-    /// As `read(2)`; that nothing is there is none.
+    /// As `read(2)`, without `EAGAIN`.
     pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         let held = self.bytes.len();
         self.bytes.resize(LINE_MAX + 1, 0);
@@ -59,7 +59,7 @@ impl Lines {
             };
             let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
             line.pop();
-            // An empty line ends whatever stood before it, and asks nothing.
+            // An empty line is no request; it also ends a discarded one.
             if std::mem::take(&mut self.passing) || line.trim_ascii().is_empty() {
                 continue;
             }
@@ -67,19 +67,18 @@ impl Lines {
         }
     }
 
-    /// Forgets what is there, and passes over the rest of a line that has begun.
+    /// Discards the buffer, and the rest of a line that has begun.
     pub(super) fn discard(&mut self) {
         self.passing = self.bytes.last().map_or(self.passing, |last| *last != b'\n');
         self.bytes.clear();
     }
 
-    /// Whether nothing is there.
+    /// `true` if the buffer is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// How many lines are there, as far as there was room; one that is too long counts as as many
-    /// as fit.
+    /// Number of lines in the buffer. An overlong line counts as many as fit in its place.
     pub(super) fn waiting(&self) -> usize {
         match self.bytes.len() > LINE_MAX {
             true => LINE_MAX,
@@ -87,7 +86,7 @@ impl Lines {
         }
     }
 
-    /// Whether a line is there.
+    /// `true` if a line is in the buffer.
     pub(super) fn has_line(&self) -> bool {
         self.bytes.len() > LINE_MAX || self.bytes.contains(&b'\n')
     }
@@ -97,7 +96,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// What comes of bytes that arrive in pieces of `piece`.
+    /// Lines of `bytes`, read in pieces of `piece` bytes.
     fn lines(mut bytes: &[u8], piece: usize) -> Vec<Line> {
         let (mut lines, mut found) = (Lines::default(), Vec::new());
         while !bytes.is_empty() {

@@ -1,20 +1,20 @@
-//! What guests have set, upon the operator's document.
+//! Guests' settings on top of the operator's document.
 
 use std::collections::BTreeMap;
 
 use model::state::State;
 use serde::{Deserialize, Serialize};
 
+use super::error::GuestError;
 use super::grants::Subject;
-use super::refusal::Refusal;
-use super::setting::{GuestVf, Wish};
+use super::setting::{GuestVf, SettingsChange};
 
-/// The settings of guests, by virtual PF and VF. Only what differs from the operator's is in it.
+/// Guests' settings, by virtual PF and VF. Contains only differences from the operator's document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Overlay(BTreeMap<String, BTreeMap<u16, GuestVf>>);
 
-/// Settings of a guest's that fell.
+/// Dropped settings of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dropped {
     pub vpf: String,
@@ -23,12 +23,12 @@ pub(crate) struct Dropped {
 }
 
 impl Overlay {
-    /// What a guest has set of a VF.
+    /// A guest's settings of a VF.
     pub(crate) fn of(&self, vpf: &str, vf: u16) -> Option<&GuestVf> {
         self.0.get(vpf)?.get(&vf)
     }
 
-    /// With a guest's wish.
+    /// Adds a guest's change.
     ///
     /// # Errors
     /// The operator does not grant it.
@@ -37,23 +37,23 @@ impl Overlay {
         state: &State,
         vpf: &str,
         vf: u16,
-        wish: &Wish,
-    ) -> Result<Overlay, Refusal> {
-        let found = state.vpf(vpf).ok_or_else(Refusal::taken)?;
+        change: &SettingsChange,
+    ) -> Result<Overlay, GuestError> {
+        let found = state.vpf(vpf).ok_or_else(GuestError::taken)?;
         let subject = Subject::find(state, found, vf)?;
-        subject.allows(wish)?;
-        let all = self.of(vpf, vf).cloned().unwrap_or_default().with(wish, subject.adapter);
+        subject.allows(change)?;
+        let all = self.of(vpf, vf).cloned().unwrap_or_default().with(change, subject.adapter);
         Ok(self.replaced(vpf, vf, all))
     }
 
-    /// Without anything that a guest set of a VF.
+    /// Removes all guest settings of a VF.
     ///
     /// # Errors
     /// There is no such VF.
-    pub(crate) fn without(&self, state: &State, vpf: &str, vf: u16) -> Result<Overlay, Refusal> {
+    pub(crate) fn without(&self, state: &State, vpf: &str, vf: u16) -> Result<Overlay, GuestError> {
         state
             .vpf(vpf)
-            .ok_or_else(Refusal::taken)
+            .ok_or_else(GuestError::taken)
             .and_then(|found| Subject::find(state, found, vf))?;
         Ok(self.replaced(vpf, vf, GuestVf::default()))
     }
@@ -69,9 +69,9 @@ impl Overlay {
         overlay
     }
 
-    /// What of it the operator's document leaves, and what fell. `fits` says whether a document can
-    /// be brought into force as a whole: where two guests' settings, or a guest's and the
-    /// operator's, exclude each other, the later VF loses its.
+    /// Keeps the settings that the operator's document still allows, and lists the dropped ones.
+    /// `fits` tests a document as a whole: if settings exclude each other, the later VF loses its
+    /// own.
     pub(crate) fn fitting(
         &self,
         state: &State,
@@ -81,7 +81,7 @@ impl Overlay {
         for (vpf, vf, guest) in self.all() {
             let subject = state.vpf(vpf).and_then(|found| Subject::find(state, found, vf).ok());
             let Some(subject) = subject else { continue };
-            // Each setting for itself: the loss of one right does not take the others.
+            // Each setting separately: the loss of one right does not drop the others.
             let kept =
                 each(guest.holding(subject.adapter)).filter(|one| subject.allows(one).is_ok());
             let kept = kept.fold(GuestVf::default(), |all, one| all.with(&one, subject.adapter));
@@ -100,7 +100,7 @@ impl Overlay {
         (left, dropped)
     }
 
-    /// The document that is in force with it.
+    /// The document in force: `state` with the overlay.
     pub(crate) fn upon(&self, state: &State) -> State {
         let mut state = state.clone();
         for (vpf, vf, guest) in self.all() {
@@ -112,7 +112,7 @@ impl Overlay {
         state
     }
 
-    /// Whether no guest has set anything.
+    /// `true` without any guest settings.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -134,18 +134,19 @@ impl Overlay {
     }
 }
 
-/// A wish as wishes for one setting each.
-fn each(wish: Wish) -> impl Iterator<Item = Wish> {
-    let Wish { mac, vlan, max_tx_mbps, min_tx_mbps, spoof_check, trust, link_state } = wish;
-    let none = Wish::default;
+/// Splits a change into changes of one setting each.
+fn each(change: SettingsChange) -> impl Iterator<Item = SettingsChange> {
+    let SettingsChange { mac, vlan, max_tx_mbps, min_tx_mbps, spoof_check, trust, link_state } =
+        change;
+    let none = SettingsChange::default;
     [
-        Wish { mac, ..none() },
-        Wish { vlan, ..none() },
-        Wish { max_tx_mbps, ..none() },
-        Wish { min_tx_mbps, ..none() },
-        Wish { spoof_check, ..none() },
-        Wish { trust, ..none() },
-        Wish { link_state, ..none() },
+        SettingsChange { mac, ..none() },
+        SettingsChange { vlan, ..none() },
+        SettingsChange { max_tx_mbps, ..none() },
+        SettingsChange { min_tx_mbps, ..none() },
+        SettingsChange { spoof_check, ..none() },
+        SettingsChange { trust, ..none() },
+        SettingsChange { link_state, ..none() },
     ]
     .into_iter()
     .filter(|one| !one.is_empty())

@@ -1,22 +1,22 @@
-//! The words of the channel: one JSON object a line, both ways; `docs/guest-control.md` is its
-//! contract.
+//! Protocol of the channel: one JSON object a line in each direction, specified in
+//! `docs/guest-control.md`.
 
 use model::state::{LinkState, MacText, Vlan, VlanProto};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::refusal::{Errno, Refusal};
-use super::request::{Asked, Request};
-use super::setting::Wish;
+use super::error::{Errno, GuestError};
+use super::request::{ReceivedRequest, Request};
+use super::setting::SettingsChange;
 
-/// The version that is spoken.
+/// Protocol version.
 pub(crate) const VERSION: u64 = 1;
-/// The longest request in bytes, without the newline.
+/// Longest request in bytes, without the newline.
 pub(crate) const LINE_MAX: usize = 4096;
-/// The highest rate in Mbit/s, as in the document.
+/// Highest rate in Mbit/s, as in the document.
 const RATE_MAX: u32 = 1_000_000;
 
-/// A request as it is written. `null` is as good as nothing.
+/// A request as sent. `null` counts as absent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -46,32 +46,32 @@ enum Op {
     Reset,
 }
 
-/// Reads a line.
-pub(crate) fn read(line: &[u8]) -> Asked {
+/// Parses a line.
+pub(crate) fn read(line: &[u8]) -> ReceivedRequest {
     let value = match model::json::parse(line) {
         Ok(value) => value,
         Err(error) => {
             let text: String = format!("this line {error}").chars().take(200).collect();
-            return Asked { id: 0, what: Err(Refusal::new(Errno::Proto, text)) };
+            return ReceivedRequest { id: 0, what: Err(GuestError::new(Errno::Proto, text)) };
         }
     };
     let id = value["id"].as_u64().unwrap_or(0);
-    Asked { id, what: request(value) }
+    ReceivedRequest { id, what: request(value) }
 }
 
-fn request(value: Value) -> Result<Request, Refusal> {
-    // Of another version nothing else is known.
+fn request(value: Value) -> Result<Request, GuestError> {
+    // Fields of other versions are unknown.
     if let Some(version) = value["v"].as_u64().filter(|version| *version != VERSION) {
         let text = format!("version {version} is not spoken here, {VERSION} is");
-        return Err(Refusal::new(Errno::ProtoNoSupport, text));
+        return Err(GuestError::new(Errno::ProtoNoSupport, text));
     }
     let written: Written = serde_json::from_value(value).map_err(|error| {
         let text: String = error.to_string().chars().take(200).collect();
-        Refusal::new(Errno::Proto, format!("this is no request: {text}"))
+        GuestError::new(Errno::Proto, format!("this is no request: {text}"))
     })?;
-    let inval = |text: &str| Err(Refusal::new(Errno::Inval, text));
-    let wish = wish(&written)?;
-    if written.op != Op::Set && !wish.is_empty() {
+    let inval = |text: &str| Err(GuestError::new(Errno::Inval, text));
+    let change = change(&written)?;
+    if written.op != Op::Set && !change.is_empty() {
         return inval("only set takes settings");
     }
     match (written.op, written.vf) {
@@ -79,14 +79,14 @@ fn request(value: Value) -> Result<Request, Refusal> {
         (Op::Hello, Some(_)) => inval("hello takes no vf"),
         (Op::List, vf) => Ok(Request::List(vf)),
         (Op::Set | Op::Reset, None) => inval("vf is missing"),
-        (Op::Set, Some(_)) if wish.is_empty() => inval("set without a setting"),
-        (Op::Set, Some(vf)) => Ok(Request::Set(vf, wish)),
+        (Op::Set, Some(_)) if change.is_empty() => inval("set without a setting"),
+        (Op::Set, Some(vf)) => Ok(Request::Set(vf, change)),
         (Op::Reset, Some(vf)) => Ok(Request::Reset(vf)),
     }
 }
 
-fn wish(written: &Written) -> Result<Wish, Refusal> {
-    let inval = |text: String| Refusal::new(Errno::Inval, text);
+fn change(written: &Written) -> Result<SettingsChange, GuestError> {
+    let inval = |text: String| GuestError::new(Errno::Inval, text);
     let mac = written.mac.as_deref().map(|text| {
         let parsed = text.parse::<MacText>();
         parsed.map_err(|_| inval("mac is no unicast MAC address such as 02:00:00:00:00:01".into()))
@@ -95,7 +95,7 @@ fn wish(written: &Written) -> Result<Wish, Refusal> {
     if let Some((name, _)) = rates.iter().find(|(_, rate)| rate.is_some_and(|it| it > RATE_MAX)) {
         return Err(inval(format!("{name} is more than {RATE_MAX} Mbit/s")));
     }
-    Ok(Wish {
+    Ok(SettingsChange {
         mac: mac.transpose()?,
         vlan: vlan(written).map_err(inval)?,
         max_tx_mbps: written.max_tx_rate,
@@ -106,7 +106,7 @@ fn wish(written: &Written) -> Result<Wish, Refusal> {
     })
 }
 
-/// As in `ip link`, what is not said of a VLAN is 0 and 802.1Q.
+/// As in `ip link`, absent parts of a VLAN are 0 and 802.1Q.
 fn vlan(written: &Written) -> Result<Option<Option<Vlan>>, String> {
     let Some(id) = written.vlan else {
         return match (written.qos, written.proto) {
@@ -126,11 +126,11 @@ fn vlan(written: &Written) -> Result<Option<Option<Vlan>>, String> {
     }
 }
 
-/// The answer to a request, as a line.
-pub(crate) fn answer(id: u64, result: Result<Value, Refusal>) -> Vec<u8> {
+/// Response line.
+pub(crate) fn answer(id: u64, result: Result<Value, GuestError>) -> Vec<u8> {
     let answer = match result {
         Ok(result) => json!({"v": VERSION, "id": id, "result": result}),
-        Err(Refusal { errno, text }) => {
+        Err(GuestError { errno, text }) => {
             let error = json!({"errno": errno.code(), "name": errno.name(), "text": text});
             json!({"v": VERSION, "id": id, "error": error})
         }

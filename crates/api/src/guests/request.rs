@@ -1,51 +1,51 @@
-//! What a guest may ask.
+//! Requests of a guest.
 
 use std::fmt;
 
-use super::setting::Wish;
+use super::setting::SettingsChange;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// What the PF is, and what the guest may set.
+    /// Describes the PF and the guest's rights.
     Hello,
-    /// All VFs, or one.
+    /// Lists all VFs, or one.
     List(Option<u16>),
-    /// Settings of a VF: all of them change, or none.
-    Set(u16, Wish),
-    /// What the guest has set of a VF falls.
+    /// Changes settings of a VF: all or none.
+    Set(u16, SettingsChange),
+    /// Drops the guest's settings of a VF.
     Reset(u16),
 }
 
 impl Request {
-    /// Whether it may change something.
+    /// `true` if it may change a setting.
     pub fn changes(&self) -> bool {
         matches!(self, Request::Set(..) | Request::Reset(_))
     }
 }
 
 impl fmt::Display for Request {
-    /// As a line of the audit.
+    /// Text for the audit log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Request::Hello => f.write_str("hello"),
             Request::List(_) => f.write_str("list"),
-            Request::Set(vf, wish) => write!(f, "vf {vf}:{wish}"),
+            Request::Set(vf, change) => write!(f, "vf {vf}:{change}"),
             Request::Reset(vf) => write!(f, "vf {vf}: back to what the host says"),
         }
     }
 }
 
-/// A request, and by which number its answer is known.
+/// A request with the number that its response repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
-    /// The guest's number; 0 if it could not be read.
+pub(crate) struct ReceivedRequest {
+    /// Number chosen by the guest; 0 if unreadable.
     pub id: u64,
-    pub what: Result<Request, super::Refusal>,
+    pub what: Result<Request, super::GuestError>,
 }
 
-impl Asked {
-    /// Whether it may change something.
+impl ReceivedRequest {
+    /// `true` if it may change a setting.
     pub(super) fn changes(&self) -> bool {
         self.what.as_ref().is_ok_and(Request::changes)
     }

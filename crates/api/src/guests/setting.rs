@@ -1,27 +1,27 @@
-//! What a guest wants of a VF, and what it has of that.
+//! Settings that a guest requests for a VF, and those it has.
 
 use std::fmt;
 
 use model::state::{Adapter, GuestSetting, LinkState, MacText, Vlan, VlanProto};
 use serde::{Deserialize, Serialize};
 
-/// What is to change; the rest stays.
+/// Requested change; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct SettingsChange {
     pub mac: Option<MacText>,
-    /// Inside, `None` is for no VLAN.
+    /// Inner `None`: no VLAN.
     pub vlan: Option<Option<Vlan>>,
-    /// 0 for what the host says.
+    /// 0: the host's rate.
     pub max_tx_mbps: Option<u32>,
-    /// 0 for what the host says.
+    /// 0: the host's rate.
     pub min_tx_mbps: Option<u32>,
     pub spoof_check: Option<bool>,
     pub trust: Option<bool>,
     pub link_state: Option<LinkState>,
 }
 
-impl Wish {
-    /// The rights that it takes.
+impl SettingsChange {
+    /// Rights that the change needs.
     pub fn settings(&self) -> impl Iterator<Item = GuestSetting> {
         let rate = self.max_tx_mbps.is_some() || self.min_tx_mbps.is_some();
         [
@@ -36,14 +36,14 @@ impl Wish {
         .filter_map(|(wanted, setting)| wanted.then_some(setting))
     }
 
-    /// Whether it changes nothing.
+    /// `true` if nothing changes.
     pub fn is_empty(&self) -> bool {
         self.settings().next().is_none()
     }
 }
 
-impl fmt::Display for Wish {
-    /// ` mac 02:00:00:00:00:01 vlan 100`, with a blank before each.
+impl fmt::Display for SettingsChange {
+    /// ` mac 02:00:00:00:00:01 vlan 100`, with a space before each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on = |word: bool| if word { "on" } else { "off" };
         if let Some(mac) = self.mac {
@@ -73,22 +73,22 @@ impl fmt::Display for Wish {
     }
 }
 
-/// One setting of a guest's.
+/// One setting of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Set<T> {
-    /// What the guest says.
+    /// The guest's value.
     pub(super) to: T,
-    /// What the operator's document said then. If it says something else, the guest's word has
-    /// fallen.
+    /// The operator's value at that time. Once it differs, the guest's value is dropped.
     pub(super) host: T,
 }
 
-/// What a guest has set of a VF.
+/// A guest's settings of a VF.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct GuestVf {
-    /// The adapter that it was set upon: with another behind the VF it falls.
+    /// Adapter at the time of the change: with another adapter behind the VF the settings are
+    /// dropped.
     #[serde(skip_serializing_if = "String::is_empty")]
     adapter: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,50 +107,50 @@ pub(crate) struct GuestVf {
     link_state: Option<Set<LinkState>>,
 }
 
-/// Notes a wish; one for what the host says is none.
-fn put<T: PartialEq + Copy>(place: &mut Option<Set<T>>, wish: Option<T>, host: T) {
-    if let Some(to) = wish {
+/// Stores a requested value; the host's own value removes it.
+fn put<T: PartialEq + Copy>(place: &mut Option<Set<T>>, change: Option<T>, host: T) {
+    if let Some(to) = change {
         *place = (to != host).then_some(Set { to, host });
     }
 }
 
 impl GuestVf {
-    /// With a wish that is granted; `host` is the adapter as the operator has it.
-    pub(super) fn with(&self, wish: &Wish, host: &Adapter) -> GuestVf {
+    /// Adds a granted change; `host` is the adapter in the operator's document.
+    pub(super) fn with(&self, change: &SettingsChange, host: &Adapter) -> GuestVf {
         let mut all = GuestVf { adapter: host.name.clone(), ..self.clone() };
         let settings = &host.settings;
-        // "No limit" of a guest's is none of its own: the host's stays.
+        // A guest's "no limit" keeps the host's limit.
         let rate =
-            |wish: Option<u32>, host: u32| wish.map(|mbps| if mbps == 0 { host } else { mbps });
-        put(&mut all.mac, wish.mac, host.mac);
-        put(&mut all.vlan, wish.vlan, settings.vlan);
+            |change: Option<u32>, host: u32| change.map(|mbps| if mbps == 0 { host } else { mbps });
+        put(&mut all.mac, change.mac, host.mac);
+        put(&mut all.vlan, change.vlan, settings.vlan);
         put(
             &mut all.max_tx_mbps,
-            rate(wish.max_tx_mbps, settings.max_tx_mbps),
+            rate(change.max_tx_mbps, settings.max_tx_mbps),
             settings.max_tx_mbps,
         );
         put(
             &mut all.min_tx_mbps,
-            rate(wish.min_tx_mbps, settings.min_tx_mbps),
+            rate(change.min_tx_mbps, settings.min_tx_mbps),
             settings.min_tx_mbps,
         );
-        put(&mut all.spoof_check, wish.spoof_check, settings.spoof_check);
-        put(&mut all.trust, wish.trust, settings.trust);
-        put(&mut all.link_state, wish.link_state, settings.link_state);
+        put(&mut all.spoof_check, change.spoof_check, settings.spoof_check);
+        put(&mut all.trust, change.trust, settings.trust);
+        put(&mut all.link_state, change.link_state, settings.link_state);
         all
     }
 
-    /// What of it still holds, as a wish: the operator's document says of the same adapter what it
-    /// said then.
-    pub(super) fn holding(&self, host: &Adapter) -> Wish {
+    /// The part still valid, as a change: the operator's values for the same adapter are those of
+    /// that time.
+    pub(super) fn holding(&self, host: &Adapter) -> SettingsChange {
         if !["", &host.name].contains(&self.adapter.as_str()) {
-            return Wish::default();
+            return SettingsChange::default();
         }
         fn of<T: PartialEq + Copy>(set: Option<Set<T>>, host: T) -> Option<T> {
             set.filter(|set| set.host == host).map(|set| set.to)
         }
         let settings = &host.settings;
-        Wish {
+        SettingsChange {
             mac: of(self.mac, host.mac),
             vlan: of(self.vlan, settings.vlan),
             max_tx_mbps: of(self.max_tx_mbps, settings.max_tx_mbps),
@@ -161,14 +161,14 @@ impl GuestVf {
         }
     }
 
-    /// An adapter with it.
+    /// Copy of an adapter with these settings.
     pub(crate) fn upon(&self, adapter: &Adapter) -> Adapter {
         let mut adapter = adapter.clone();
         self.put_upon(&mut adapter);
         adapter
     }
 
-    /// Puts it upon an adapter.
+    /// Applies the settings to an adapter.
     pub(super) fn put_upon(&self, adapter: &mut Adapter) {
         fn upon<T: Copy>(field: &mut T, set: Option<Set<T>>) {
             if let Some(set) = set {
@@ -185,12 +185,12 @@ impl GuestVf {
         upon(&mut settings.link_state, self.link_state);
     }
 
-    /// Whether the guest has set nothing.
+    /// `true` without any settings.
     pub(super) fn is_empty(&self) -> bool {
         self.names().is_empty()
     }
 
-    /// The names of its settings, as the document has them.
+    /// Names of the settings, as in the document.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let all = [
             ("mac", self.mac.is_some()),

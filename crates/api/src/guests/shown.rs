@@ -1,4 +1,4 @@
-//! What a guest is told of its PF and VFs.
+//! Responses about a guest's PF and VFs.
 
 use model::state::{ActualVpfVf, GuestSetting, MacText, Vpf, VpfModel};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::grants::may;
 use super::protocol::{LINE_MAX, VERSION};
 
-/// The answer to `hello`: what the PF is, with its address, and what the guest may set.
+/// Response to `hello`: the PF with its address, and the guest's rights.
 pub(crate) fn hello(vpf: &Vpf, mac: Option<MacText>) -> Value {
     let mac = mac.map(|mac| mac.to_string());
     let grants = vpf.control.as_ref().map(|control| {
@@ -30,7 +30,7 @@ pub(crate) fn hello(vpf: &Vpf, mac: Option<MacText>) -> Value {
     })
 }
 
-/// The answer to `list`: VFs in the words of `ip link`.
+/// Response to `list`: VFs in the terms of `ip link`.
 pub(crate) fn list(vpf: &Vpf, vfs: &[ActualVpfVf]) -> Value {
     json!({ "vfs": vfs.iter().map(|vf| entry(vpf, vf)).collect::<Vec<Value>>() })
 }

@@ -6,11 +6,11 @@ use model::testing::{state, with};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::error::{Errno, GuestError};
 use super::overlay::{Dropped, Overlay};
 use super::protocol::{answer, read};
-use super::refusal::{Errno, Refusal};
 use super::request::Request;
-use super::setting::Wish;
+use super::setting::SettingsChange;
 
 /// A NIC with three adapters: a virtual PF and two VFs of it, which the guest may set within
 /// limits.
@@ -37,17 +37,17 @@ pub(crate) fn document() -> Value {
     })
 }
 
-fn asked(request: Value) -> Result<Request, Refusal> {
+fn asked(request: Value) -> Result<Request, GuestError> {
     read(request.to_string().as_bytes()).what
 }
 
-/// A wish in the words of a request.
-fn wish(settings: Value) -> Wish {
+/// A change in the words of a request.
+fn change(settings: Value) -> SettingsChange {
     let mut request = json!({"v": 1, "id": 1, "op": "set", "vf": 0});
     let fields = request.as_object_mut().unwrap();
     fields.extend(settings.as_object().unwrap().clone());
     match asked(request) {
-        Ok(Request::Set(0, wish)) => wish,
+        Ok(Request::Set(0, change)) => change,
         other => panic!("{settings} is {other:?}"),
     }
 }
@@ -68,10 +68,10 @@ fn requests_are_what_ip_link_takes() {
     });
     let shown = " mac 52:54:00:00:00:01 vlan 100 qos 3 proto 802.1ad max_tx_rate 7 min_tx_rate 0 \
                  spoofchk off trust on state disable";
-    assert_eq!(wish(all).to_string(), shown);
-    assert_eq!(wish(json!({"vlan": 0})).vlan, Some(None));
-    assert_eq!(wish(json!({"vlan": 0, "proto": "802.1q"})).vlan, Some(None));
-    assert_eq!(wish(json!({"trust": true, "mac": null})).mac, None);
+    assert_eq!(change(all).to_string(), shown);
+    assert_eq!(change(json!({"vlan": 0})).vlan, Some(None));
+    assert_eq!(change(json!({"vlan": 0, "proto": "802.1q"})).vlan, Some(None));
+    assert_eq!(change(json!({"trust": true, "mac": null})).mac, None);
 }
 
 #[test]
@@ -117,14 +117,14 @@ fn answers_are_one_line() {
     let line = |answer: Vec<u8>| String::from_utf8(answer).unwrap();
     let good = line(answer(3, Ok(json!({"text": "a\nb"}))));
     assert_eq!(good, "{\"id\":3,\"result\":{\"text\":\"a\\nb\"},\"v\":1}\n");
-    let bad = line(answer(3, Err(Refusal::new(Errno::Perm, "no\n"))));
+    let bad = line(answer(3, Err(GuestError::new(Errno::Perm, "no\n"))));
     let error = "{\"errno\":1,\"name\":\"EPERM\",\"text\":\"no\\n\"}";
     assert_eq!(bad, format!("{{\"error\":{error},\"id\":3,\"v\":1}}\n"));
 }
 
-/// What comes of a wish upon a document.
-fn set(document: Value, settings: Value) -> Result<Overlay, Refusal> {
-    Overlay::default().with(&state(&document), "vm", 0, &wish(settings))
+/// Result of a requested change of a document.
+fn set(document: Value, settings: Value) -> Result<Overlay, GuestError> {
+    Overlay::default().with(&state(&document), "vm", 0, &change(settings))
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn what_the_host_says_already_is_no_setting_of_the_guest() {
     });
     assert_eq!(set(document(), own), Ok(Overlay::default()));
     let one = set(document(), json!({"max_tx_rate": 100})).unwrap();
-    let back = one.with(&state(&document()), "vm", 0, &wish(json!({"max_tx_rate": 0})));
+    let back = one.with(&state(&document()), "vm", 0, &change(json!({"max_tx_rate": 0})));
     assert_eq!(back, Ok(Overlay::default()), "0 is for the host's own");
 }
 
@@ -211,11 +211,12 @@ fn what_is_not_granted_is_refused_with_what_is() {
     assert!(errno == Errno::Perm && text.contains("settings of its own on VF 0"), "{text}");
     let device = at("/vpf/0/vf", json!([{"vhost_vdpa": "/dev/vhost-vdpa-0"}, {"adapter": "a2"}]));
     assert_eq!(refused(device, json!({"trust": true})).0, Errno::OpNotSupp);
-    let none = Overlay::default().with(&state(&document()), "vm", 2, &wish(json!({"trust": true})));
+    let none =
+        Overlay::default().with(&state(&document()), "vm", 2, &change(json!({"trust": true})));
     assert_eq!(none.unwrap_err().errno, Errno::Inval);
 }
 
-/// What is left of a guest's settings, and what fell, if the operator's document becomes this.
+/// Remaining and dropped settings of a guest after the operator's document changes to this.
 fn then(overlay: &Overlay, document: Value) -> (Vec<&'static str>, Vec<Dropped>) {
     let (left, dropped) = overlay.fitting(&state(&document), whatever);
     (left.of("vm", 0).map(|vf| vf.names()).unwrap_or_default(), dropped)
@@ -236,7 +237,7 @@ fn the_operators_word_wins() {
     assert_eq!((left, dropped), (vec!["mac", "max_tx_mbps"], fell(&["vlan"])));
     let (left, dropped) = at("/adapter/1/mac", json!("02:00:00:00:01:09"));
     assert_eq!((left, dropped), (vec!["vlan", "max_tx_mbps"], fell(&["mac"])));
-    // What a VF has stays with its adapter, whatever VF another becomes.
+    // A VF's settings stay with its adapter, even if another VF takes its place.
     let (left, dropped) = at("/vpf/0/vf", json!([{"adapter": "a2"}, {"adapter": "a1"}]));
     assert_eq!((left, dropped), (vec![], fell(&["mac", "vlan", "max_tx_mbps"])));
     // A right that is taken back takes what was set by it.
@@ -252,16 +253,16 @@ fn the_operators_word_wins() {
 #[test]
 fn of_two_that_exclude_each_other_the_later_vf_loses() {
     let state = state(&document());
-    let wish = wish(json!({"mac": "52:54:00:00:00:01"}));
-    let one = Overlay::default().with(&state, "vm", 0, &wish).unwrap();
-    let both = one.with(&state, "vm", 1, &wish).unwrap();
+    let change = change(json!({"mac": "52:54:00:00:00:01"}));
+    let one = Overlay::default().with(&state, "vm", 0, &change).unwrap();
+    let both = one.with(&state, "vm", 1, &change).unwrap();
     let (left, dropped) = both.fitting(&state, |state| state.check().is_ok());
     assert_eq!(left, one);
     assert_eq!(dropped, [Dropped { vpf: "vm".into(), vf: 1, names: vec!["mac"] }]);
 }
 
 proptest! {
-    /// Whatever a guest writes is an answer of a bounded length, and never a fault.
+    /// Any input has a response of bounded length, and never causes a panic.
     #[test]
     fn any_line_has_an_answer(line in proptest::collection::vec(any::<u8>(), 0..4096)) {
         let asked = read(&line);
@@ -290,8 +291,8 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether the operator's document has or grants that; `own` is the VLAN that the host says,
-/// `protos` what it grants.
+/// `true` if the operator's document has or grants the setting; `own` is the host's VLAN, `protos`
+/// the granted tag protocols.
 fn is_granted(asked: &Value, own: &Value, protos: &[&str]) -> bool {
     let mac = asked["mac"].as_str();
     let number = |name: &str| asked[name].as_u64().unwrap_or(0);
@@ -308,8 +309,7 @@ fn is_granted(asked: &Value, own: &Value, protos: &[&str]) -> bool {
         && number("min_tx_rate") <= 10
 }
 
-/// A guest gets all that is granted and nothing else, whatever it asks for, and what it gets is
-/// what it asked for.
+/// A guest gets exactly the granted settings, with the requested values.
 #[test]
 fn limits_hold() {
     let hosts =
@@ -324,9 +324,9 @@ fn limits_hold() {
             let document = with(document, "/vpf/0/control/vlan_protos", json!(protos));
             let mut request = json!({"v": 1, "id": 1, "op": "set", "vf": 0});
             request.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-            let Ok(Request::Set(_, wish)) = asked(request) else { return Ok(()) };
+            let Ok(Request::Set(_, change)) = asked(request) else { return Ok(()) };
             let before = state(&document);
-            let overlay = Overlay::default().with(&before, "vm", 0, &wish);
+            let overlay = Overlay::default().with(&before, "vm", 0, &change);
             prop_assert_eq!(overlay.is_ok(), is_granted(&settings, &own, &protos), "{:?}", overlay);
             let Ok(overlay) = overlay else {
                 refused.set(refused.get() + 1);
@@ -336,8 +336,8 @@ fn limits_hold() {
             let in_force = overlay.upon(&before);
             let adapter = in_force.adapter("a1").unwrap();
             let shown = format!("{adapter:?}");
-            prop_assert!(wish.mac.is_none_or(|mac| mac == adapter.mac), "{}", shown);
-            prop_assert!(wish.vlan.is_none_or(|vlan| vlan == adapter.settings.vlan), "{}", shown);
+            prop_assert!(change.mac.is_none_or(|mac| mac == adapter.mac), "{}", shown);
+            prop_assert!(change.vlan.is_none_or(|vlan| vlan == adapter.settings.vlan), "{}", shown);
             prop_assert!(
                 adapter.settings.max_tx_mbps <= 400 || adapter.settings.max_tx_mbps == 500,
                 "{}",

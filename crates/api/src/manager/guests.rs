@@ -1,4 +1,4 @@
-//! What guests ask of the manager: their VFs, and settings upon the operator's document.
+//! Requests of guests: their VFs, and settings on top of the operator's document.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -16,32 +16,34 @@ use vhost_user::Listener;
 
 use super::super::events::{Cause, EventKind};
 use super::{Manager, allocations};
-use crate::compile::{Live, compile};
-use crate::guests::{Answer, Channel, Desk, Dropped, Errno, Overlay, Refusal, Request, shown};
+use crate::compile::{LiveLinks, compile};
+use crate::guests::{
+    Channel, ChannelService, Dropped, Errno, GuestError, Overlay, Request, RequestHandler, shown,
+};
 use crate::log_limiter::LogLimiter;
-use crate::plane::Refused;
+use crate::plane::PlaneError;
 use crate::store::{Directory, Store, StoreError};
 
-/// How old what guests are told of themselves may be: the data plane is not asked more often.
+/// Oldest state that a guest sees: limits queries of the data plane.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// What the manager has of guests.
+/// Guest control of the manager.
 #[derive(Debug, Default)]
 pub(super) struct Guests {
-    /// What they have set, of what is granted and fits.
+    /// Guests' settings, as far as granted and valid.
     overlay: Overlay,
-    /// Whether that is on the disk.
+    /// `true` if the overlay is on disk.
     kept: bool,
-    /// Who serves them, once somebody does.
-    desk: Option<Desk>,
+    /// Thread that serves the channels, once started.
+    service: Option<ChannelService>,
     channels: Vec<Open>,
-    /// When the data plane was last asked for a guest.
+    /// Time of the last query of the data plane for a guest.
     looked: Option<Instant>,
-    /// Log lines that all of them can cause.
+    /// Limit of log lines of all guests.
     quiet: LogLimiter,
 }
 
-/// An open channel. Its file goes with it at once, however long the desk may still have the socket.
+/// An open channel. Drop removes its socket file at once; the thread may still hold the socket.
 #[derive(Debug, Clone)]
 pub(super) struct Open {
     channel: Channel,
@@ -59,7 +61,7 @@ impl Open {
 }
 
 impl Guests {
-    /// What is stored, as far as the stored document leaves it.
+    /// Loads the stored settings, as far as the stored document allows them.
     pub(super) fn stored(store: &mut Store<Directory>) -> Result<Guests, StoreError> {
         let (stored, state) = (store.guests::<Overlay>()?, &store.record().state);
         let fits = |state: &State| fits(state, &Actual::default());
@@ -71,16 +73,15 @@ impl Guests {
         self.overlay.upon(state)
     }
 
-    /// Opens what channels are missing for a state. If it does not come into force they are
-    /// dropped, and nothing has changed.
-    pub(super) fn open(&self, to: &State) -> Result<Vec<Open>, Refused> {
-        if self.desk.is_none() {
+    /// Opens the channels that a state adds. Dropping them undoes this if the state is not applied.
+    pub(super) fn open(&self, to: &State) -> Result<Vec<Open>, PlaneError> {
+        if self.service.is_none() {
             return Ok(Vec::new());
         }
         self.bind(to)
     }
 
-    fn bind(&self, to: &State) -> Result<Vec<Open>, Refused> {
+    fn bind(&self, to: &State) -> Result<Vec<Open>, PlaneError> {
         let mut channels = Vec::new();
         for (i, vpf) in to.vpfs.iter().enumerate() {
             let Some(control) = &vpf.control else { continue };
@@ -95,25 +96,25 @@ impl Guests {
                     let field = format!("vpf[{i}].control.socket");
                     let allowed = "mend that, or write another path".to_owned();
                     let error = format!("cannot be opened: {error:#}");
-                    Refused(Problem::new(field, &*control.socket, error, allowed).into())
+                    PlaneError(Problem::new(field, &*control.socket, error, allowed).into())
                 })?,
             });
         }
         Ok(channels)
     }
 
-    /// Puts another overlay in force, and serves these channels.
+    /// Replaces the overlay and the served channels.
     pub(super) fn replace(&mut self, overlay: Overlay, channels: Vec<Open>) {
         self.kept &= overlay == self.overlay;
         self.overlay = overlay;
         self.channels = channels;
-        if let Some(desk) = &self.desk {
-            desk.serve(self.channels.iter().map(|open| open.channel.clone()).collect());
+        if let Some(service) = &self.service {
+            service.serve(self.channels.iter().map(|open| open.channel.clone()).collect());
         }
     }
 }
 
-/// Whether a document with guests' settings can be brought into force as a whole.
+/// `true` if a document with guests' settings is valid as a whole.
 fn fits(state: &State, actual: &Actual) -> bool {
     refused(state, actual).is_ok()
 }
@@ -121,19 +122,18 @@ fn fits(state: &State, actual: &Actual) -> bool {
 fn refused(state: &State, actual: &Actual) -> Result<(), model::state::Problems> {
     state.check()?;
     let given = allocate(state, &Facts::of(actual));
-    compile(state, &given, &Live::default(), None).map(drop)
+    compile(state, &given, &LiveLinks::default(), None).map(drop)
 }
 
-/// Serves the guests of a manager, which the caller holds, from now on: on a thread of its own,
-/// which ends with the manager.
+/// Serves the guests of a manager, which the caller holds, on a thread that ends with the manager.
 ///
 /// # Errors
-/// A socket cannot be opened, or the system gives no thread.
+/// A socket cannot be opened, or the system has no thread left.
 pub fn serve_guests(shared: &Arc<Mutex<Manager>>, manager: &mut Manager) -> Result<()> {
-    // The manager owns the thread, so the thread must not own the manager.
+    // The manager owns the thread, so the thread has only a weak reference.
     let weak = Arc::downgrade(shared);
-    let gone = || Refusal::new(Errno::Io, "the host's daemon is ending");
-    let answer: Answer = Box::new(move |channel, request| {
+    let gone = || GuestError::new(Errno::Io, "the host's daemon is ending");
+    let answer: RequestHandler = Box::new(move |channel, request| {
         let manager = weak.upgrade().ok_or_else(gone)?;
         let mut manager = manager.lock().map_err(|_| gone())?;
         match manager.is_replaced() {
@@ -142,8 +142,8 @@ pub fn serve_guests(shared: &Arc<Mutex<Manager>>, manager: &mut Manager) -> Resu
         }
     });
     let channels = manager.guests.bind(&manager.store.record().state);
-    let channels = channels.map_err(|Refused(problems)| anyhow::anyhow!("{problems}"))?;
-    manager.guests.desk = Some(Desk::start(answer)?);
+    let channels = channels.map_err(|PlaneError(problems)| anyhow::anyhow!("{problems}"))?;
+    manager.guests.service = Some(ChannelService::start(answer)?);
     let overlay = manager.guests.overlay.clone();
     manager.guests.replace(overlay, channels);
     manager.keep_guests();
@@ -151,12 +151,12 @@ pub fn serve_guests(shared: &Arc<Mutex<Manager>>, manager: &mut Manager) -> Resu
 }
 
 impl Manager {
-    /// The state as it is in force: the operator's, and upon it what guests have set.
+    /// The state in force: the operator's with the guests' settings.
     pub(super) fn in_force(&self) -> State {
         self.guests.upon(self.state())
     }
 
-    /// What guests have set, as far as a state leaves it, and what falls.
+    /// Guests' settings that a state allows, and the dropped ones.
     pub(super) fn guests_of(&self, to: &State) -> (Overlay, Vec<Dropped>) {
         self.guests.overlay.fitting(to, |state| fits(state, &self.seen))
     }
@@ -168,8 +168,8 @@ impl Manager {
         }
     }
 
-    /// Stores what guests have set, if that has changed. A disk that refuses is told; the next
-    /// change tries again.
+    /// Stores the guests' settings if they changed. A disk error is logged; the next change
+    /// retries.
     pub(super) fn keep_guests(&mut self) {
         if self.guests.kept {
             return;
@@ -180,15 +180,14 @@ impl Manager {
         }
     }
 
-    /// Answers the guest at a channel. Which virtual PF that is of is asked only now: names may
-    /// have been exchanged since the request came.
+    /// Handles a guest's request. Looks the virtual PF up only now: names may have changed since.
     ///
     /// # Errors
-    /// What it asks for is not granted, makes no sense or cannot be done; nothing has changed.
-    pub fn guest(&mut self, at: &Channel, request: Request) -> Result<Value, Refusal> {
+    /// The request is not granted, invalid or impossible; nothing has changed.
+    pub fn guest(&mut self, at: &Channel, request: Request) -> Result<Value, GuestError> {
         let mut channels = self.guests.channels.iter().map(|open| &open.channel);
         let channel = channels.find(|open| Arc::ptr_eq(&open.socket, &at.socket));
-        let vpf = channel.map(|channel| channel.vpf.clone()).ok_or_else(Refusal::taken)?;
+        let vpf = channel.map(|channel| channel.vpf.clone()).ok_or_else(GuestError::taken)?;
         let what = request.to_string();
         let changes = request.changes();
         let result = self.answer_guest(&vpf, request);
@@ -203,13 +202,13 @@ impl Manager {
         result
     }
 
-    fn answer_guest(&mut self, name: &str, request: Request) -> Result<Value, Refusal> {
+    fn answer_guest(&mut self, name: &str, request: Request) -> Result<Value, GuestError> {
         let now = Instant::now();
         if self.guests.looked.is_none_or(|looked| now.duration_since(looked) > FRESH) {
             self.guests.looked = Some(now);
             self.actual();
         }
-        let vpf = self.state().vpf(name).ok_or_else(Refusal::taken)?;
+        let vpf = self.state().vpf(name).ok_or_else(GuestError::taken)?;
         let next = match request {
             Request::Hello => {
                 let mac = self.state().adapter(&vpf.pf).map(|adapter| adapter.mac);
@@ -218,11 +217,12 @@ impl Manager {
             Request::List(None) => return Ok(shown::list(vpf, &self.vpf(vpf, &self.seen).vfs)),
             Request::List(Some(index)) => {
                 let shown = self.vpf(vpf, &self.seen);
-                let one = shown.vfs.get(usize::from(index)).ok_or_else(|| Refusal::no_vf(index))?;
+                let one =
+                    shown.vfs.get(usize::from(index)).ok_or_else(|| GuestError::no_vf(index))?;
                 return Ok(shown::list(vpf, std::slice::from_ref(one)));
             }
-            Request::Set(index, wish) => {
-                self.guests.overlay.with(self.state(), name, index, &wish)?
+            Request::Set(index, change) => {
+                self.guests.overlay.with(self.state(), name, index, &change)?
             }
             Request::Reset(index) => self.guests.overlay.without(self.state(), name, index)?,
         };
@@ -230,20 +230,20 @@ impl Manager {
         Ok(Value::Object(serde_json::Map::new()))
     }
 
-    /// Brings another overlay into force and stores it.
-    fn set_guests(&mut self, next: Overlay) -> Result<(), Refusal> {
+    /// Applies and stores another overlay.
+    fn set_guests(&mut self, next: Overlay) -> Result<(), GuestError> {
         if next == self.guests.overlay {
             return Ok(());
         }
-        let io = |text: &str| Refusal::new(Errno::Io, text);
+        let io = |text: &str| GuestError::new(Errno::Io, text);
         if self.broken.is_some() {
             return Err(io("the host's daemon must be restarted first"));
         }
         let (from, to) = (self.in_force(), next.upon(self.state()));
-        refused(&to, &self.seen).map_err(|problems| Refusal::of(&problems))?;
+        refused(&to, &self.seen).map_err(|problems| GuestError::of(&problems))?;
         let before = allocations(&self.plane.actual());
         let now = self.plane.reconcile(&from, &to);
-        let now = now.map_err(|Refused(problems)| Refusal::of(&problems))?;
+        let now = now.map_err(|PlaneError(problems)| GuestError::of(&problems))?;
         if let Err(error) = self.store.keep_guests(&next) {
             let line = format!("what a guest set could not be stored: {error}");
             self.guests.quiet.error(&line);
@@ -259,7 +259,7 @@ impl Manager {
         Ok(())
     }
 
-    /// All virtual PFs as they are.
+    /// All virtual PFs in force.
     pub fn vpfs(&self, actual: &Actual) -> Vec<ActualVpf> {
         self.state().vpfs.iter().map(|vpf| self.vpf(vpf, actual)).collect()
     }
@@ -303,8 +303,8 @@ impl Manager {
     }
 }
 
-/// What is in force of an adapter, or of the VF that it names, whose settings hold there but for
-/// the address.
+/// Settings in force of an adapter, or of the VF that it names; the address is always the
+/// adapter's.
 fn settings(state: &State, adapter: &Adapter) -> VfSettings {
     let nic = state.nic_of(adapter);
     let own = nic.and_then(|nic| nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf));

@@ -1,4 +1,4 @@
-//! The few file operations that persistence needs, so that tests can fail each of them.
+//! File operations of the store, as a trait: tests can make each one fail.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -11,71 +11,71 @@ use rustix::io::Errno;
 
 use super::{GUESTS, JOURNAL, JOURNAL_DAMAGED, RECORD, StoreError, beside};
 
-/// The largest file that is read, in bytes.
+/// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A directory with files that are replaced as a whole.
+/// A directory of files that are replaced as a whole.
 pub trait Files {
-    /// The file's bytes; `None` if there is no such file.
+    /// Reads a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// What the system says, or that the file is larger than [`MAX_FILE_BYTES`].
+    /// As the system reports, or the file is larger than [`MAX_FILE_BYTES`].
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes a file anew. Nothing is promised about what a crash leaves of it.
+    /// Writes a new file. After a crash its content is undefined.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system reports.
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Returns once the file's bytes are on the disk.
+    /// Waits until the file's bytes are on disk.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system reports.
     fn sync(&self, name: &str) -> io::Result<()>;
 
-    /// Gives a file another name, in the place of whatever had it.
+    /// Renames a file, replacing an existing one.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system reports.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file; that there is none is no error.
+    /// Removes a file; a missing one is no error.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system reports.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Returns once all names are on the disk as they are now.
+    /// Waits until all names are on disk.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system reports.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// What errors call the file.
+    /// Name of the file for messages.
     fn shown(&self, name: &str) -> String;
 }
 
-/// A real directory, which is this process's alone while the value lives.
+/// A real directory, locked by this process while the value lives.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// The open directory: files are reached by it, so that no link in the path is followed twice.
+    /// Open directory: files are reached through it, so no link in the path is followed twice.
     dir: OwnedFd,
     /// Held until the end.
     lock: OwnedFd,
-    /// Whether what is written is to outlive the machine's crash.
+    /// `true` if writes must survive a crash of the machine.
     durable: bool,
 }
 
-/// Name of the file that is locked; it stays in the directory, for its lock does not.
+/// Lock file; it stays in the directory after the lock is gone.
 const LOCK: &str = "lock";
 
 impl Directory {
-    /// Makes the directory if need be, for its owner only, and locks it.
+    /// Creates the directory if needed, for its owner only, and locks it.
     ///
     /// # Errors
-    /// It cannot be made or written to, or another process has it.
+    /// It cannot be created or written to, or another process has it.
     pub fn open(path: &Path) -> Result<Directory, StoreError> {
         create(path)?;
         let dir = open_dir(path, OFlags::empty());
@@ -83,8 +83,8 @@ impl Directory {
         Directory::lock_in(path, dir)
     }
 
-    /// The same for a state that does not outlive the daemon: begins without files, and nobody
-    /// waits for the disk. Removes only files that a store makes; others stay.
+    /// Like [`open`](Self::open), for a state that ends with the daemon: begins without files, and
+    /// does not wait for the disk. Removes only files of a store.
     ///
     /// # Errors
     /// As [`open`](Self::open), or `path` is a symbolic link or another user's.
@@ -99,10 +99,10 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Removes what [`open_fleeting`](Self::open_fleeting) made; the directory stays if other files
-    /// are in it.
+    /// Removes the files of [`open_fleeting`](Self::open_fleeting), and the directory if it is
+    /// empty then.
     pub fn remove_fleeting(path: &Path) {
-        // On an error the directory is not this daemon's.
+        // An error means that the directory is not this daemon's.
         if let Ok(dir) = open_own_dir(path) {
             for name in own_files().chain([LOCK.to_owned()]) {
                 let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
@@ -112,7 +112,7 @@ impl Directory {
     }
 
     fn lock_in(path: &Path, dir: OwnedFd) -> Result<Directory, StoreError> {
-        // Without NONBLOCK a named pipe of this name would wait for a reader.
+        // NONBLOCK: opening a FIFO of this name must not block.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let lock = open_file(&dir, LOCK, flags)
             .map_err(|errno| failed("write to the state directory", path, errno))?;
@@ -125,7 +125,7 @@ impl Directory {
         }
     }
 
-    /// Goes on with a directory that another process has locked, by that lock.
+    /// Continues with a directory and its lock, inherited from another process.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -135,18 +135,18 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), dir, lock, durable: true })
     }
 
-    /// The same for what need not outlive this process: nobody waits for the disk.
+    /// The same without waiting for the disk, for a state that ends with this process.
     pub fn fleeting(self) -> Directory {
         Directory { durable: false, ..self }
     }
 
-    /// The lock, for a process that goes on with the directory.
+    /// The lock, for a process that continues with the directory.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
 }
 
-/// Every file that a store makes, the lock apart.
+/// All files of a store, without the lock.
 fn own_files() -> impl Iterator<Item = String> {
     let replaced = [RECORD, JOURNAL, GUESTS].into_iter();
     let replaced = replaced.flat_map(|name| [name.to_owned(), beside(name)]);
@@ -169,7 +169,7 @@ fn open_dir(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC | flags, Mode::empty())
 }
 
-/// Opens a directory in which files may be removed: this user's, and not behind a symbolic link.
+/// Opens a directory for removing files: it must be this user's and no symbolic link.
 fn open_own_dir(path: &Path) -> Result<OwnedFd, StoreError> {
     let not_ours = |why| StoreError::NotOurs { directory: path.display().to_string(), why };
     let dir = open_dir(path, OFlags::NOFOLLOW).map_err(|errno| match errno {
@@ -184,7 +184,7 @@ fn open_own_dir(path: &Path) -> Result<OwnedFd, StoreError> {
     Ok(dir)
 }
 
-/// Opens a file; a new one is its owner's only.
+/// Opens a file; a new one is readable by its owner only.
 fn open_file(dir: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result<File> {
     let mode = Mode::RUSR | Mode::WUSR;
     Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, mode)?.into())

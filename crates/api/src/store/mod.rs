@@ -2,24 +2,22 @@
 //! mixture.
 //!
 //! # Life of an apply
-//! 1. [`Store::begin`] writes a journal: what is to be reached.
-//! 2. The data plane is brought there.
-//! 3. [`Store::commit`] replaces the record of the state; this one `rename` decides. Then the
-//!    journal goes.
+//! 1. [`Store::begin`] writes a journal with the target state.
+//! 2. The data plane changes to it.
+//! 3. [`Store::commit`] replaces the record of the state; its `rename` is the commit point. Then it
+//!    removes the journal.
 //!
-//! If the data plane refuses, [`Store::abandon`] removes the journal. After a crash,
-//! [`Store::open`] finds the journal beside the record: with the record of step 3 the apply is
-//! finished; without it the apply did not happen, and what of step 2 was done is to be undone
-//! ([`Unfinished`]).
+//! If the data plane rejects the state, [`Store::abandon`] removes the journal. After a crash,
+//! [`Store::open`] finds the journal beside the record. With the record of step 3 the apply is
+//! complete; without it, the apply did not happen and step 2 must be undone ([`Unfinished`]).
 //!
-//! A journal that is damaged beside a good record is renamed to `journal.json.damaged`, in the
-//! place of an earlier one, and the record holds; so it is with guests' own settings
-//! ([`Store::set_aside`]).
+//! A damaged journal beside a good record is renamed to `journal.json.damaged`, replacing an
+//! earlier one, and the record holds. Guests' settings are handled alike ([`Store::set_aside`]).
 //!
-//! Every file is written beside its place, synchronised, renamed into it, and the directory
+//! Every file is written under a temporary name, synchronised and renamed; then the directory is
 //! synchronised.
 //!
-//! Limits: files of 64 MiB; one process a directory.
+//! Limits: files of 64 MiB; one process per directory.
 
 mod files;
 mod owners;
@@ -31,7 +29,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 pub use files::{Directory, Files, MAX_FILE_BYTES};
-pub use owners::{NotYours, Owner, Owners};
+pub use owners::{NotOwner, Owner, Owners};
 pub use record::{Record, VERSION};
 
 use serde::Serialize;
@@ -43,11 +41,11 @@ use record::Journal;
 const RECORD: &str = "state.json";
 const JOURNAL: &str = "journal.json";
 const GUESTS: &str = "guests.json";
-/// Files that could not be read; the next damaged one replaces them.
+/// Names of unreadable files; each replaces an earlier one.
 const JOURNAL_DAMAGED: &str = "journal.json.damaged";
 const GUESTS_DAMAGED: &str = "guests.json.damaged";
 
-/// What is wrong with the state directory.
+/// Error of the state directory.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file operation failed.
@@ -55,11 +53,11 @@ pub enum StoreError {
         "cannot {what}, {file}; nothing was changed, so free space or correct its rights and try again"
     )]
     Io {
-        /// What was tried.
+        /// Operation.
         what: &'static str,
-        /// On which file.
+        /// File.
         file: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has the directory.
@@ -70,7 +68,7 @@ pub enum StoreError {
         /// Its path.
         directory: String,
     },
-    /// The directory for a state that does not outlive the daemon is not this daemon's.
+    /// The directory of a state that ends with the daemon is not this daemon's.
     #[error(
         "the state directory {directory} {why}, and files in it are to be removed; \
          remove it, or choose another run_dir"
@@ -78,20 +76,20 @@ pub enum StoreError {
     NotOurs {
         /// Its path.
         directory: String,
-        /// What it is.
+        /// Reason.
         why: String,
     },
-    /// A file is not as it was written.
+    /// A file is damaged.
     #[error(
         "{file} is damaged: {why}; restore it from a copy, or remove it to begin with no state"
     )]
     Damaged {
         /// Its path.
         file: String,
-        /// What is wrong with it.
+        /// Damage.
         why: String,
     },
-    /// A file is of another version.
+    /// A file has an unknown version.
     #[error(
         "{file} is of version {version}, and this program reads version {VERSION}; use a newer shunt"
     )]
@@ -103,32 +101,32 @@ pub enum StoreError {
     },
 }
 
-/// An apply that a crash interrupted before it was decided: it did not happen.
+/// An apply that a crash interrupted before its commit point: it did not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
-    /// What it was to reach. Some of that may be in force in hardware; it is to be brought back to
-    /// the stored state.
+    /// Target state. Hardware may have parts of it, which must be changed back to the stored state.
     pub attempted: State,
 }
 
-/// The record of the state, and the directory it is in.
+/// The record of the state, and its directory.
 #[derive(Debug)]
 pub struct Store<F> {
     files: F,
     record: Record,
-    /// Whether a failure left open which record is on the disk.
+    /// `true` if a failure left open which record is on disk.
     in_doubt: bool,
     /// Warnings about damaged files.
     set_aside: Vec<String>,
 }
 
 impl<F: Files> Store<F> {
-    /// Reads what is stored; nothing at all is the empty state. After [`Unfinished`] the journal
-    /// stays until [`abandon`](Self::abandon), so that a crash while undoing is met again.
+    /// Reads the stored state; without files it is the empty state. After [`Unfinished`] the
+    /// journal stays until [`abandon`](Self::abandon), so that a crash during the undo is detected
+    /// too.
     ///
     /// # Errors
-    /// A file cannot be read, or is of a newer version; the record is damaged, or the journal and
-    /// there is no record.
+    /// A file cannot be read, or has a newer version; the record is damaged; or there is no record
+    /// and the journal is damaged.
     pub fn open(files: F) -> Result<(Store<F>, Option<Unfinished>), StoreError> {
         let record = match read(&files, RECORD)? {
             Some(bytes) => Record::from_bytes(&files.shown(RECORD), &bytes)?,
@@ -141,7 +139,7 @@ impl<F: Files> Store<F> {
                 Ok((store, Some(Unfinished { attempted: journal.to })))
             }
             Some(_) => {
-                // The record may be known to this process only from a page cache.
+                // This process may have read the record from the page cache only.
                 store.sync_directory()?;
                 store.abandon()?;
                 Ok((store, None))
@@ -150,14 +148,13 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// The journal, if there is one that can be read. A damaged one is set aside if there is a
-    /// record.
+    /// The journal, if present and readable. Sets a damaged one aside if there is a record.
     fn journal(&mut self) -> Result<Option<Journal>, StoreError> {
         let Some(bytes) = read(&self.files, JOURNAL)? else { return Ok(None) };
         let shown = self.files.shown(JOURNAL);
         match Journal::from_bytes(&shown, &bytes) {
             Ok(journal) => Ok(Some(journal)),
-            // Without a record the journal is all that is known of a state.
+            // Without a record the journal is the only information about the state.
             Err(StoreError::Damaged { why, .. }) if self.record.generation > 0 => {
                 let aside = self.rename_aside(JOURNAL, JOURNAL_DAMAGED)?;
                 let (record, generation) = (self.files.shown(RECORD), self.record.generation);
@@ -172,7 +169,7 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// Renames a damaged file; its new path.
+    /// Renames a damaged file; returns its new path.
     fn rename_aside(&self, name: &str, aside: &str) -> Result<String, StoreError> {
         let renamed = self.files.rename(name, aside);
         renamed.map_err(|source| self.failed("rename", name, source))?;
@@ -180,22 +177,22 @@ impl<F: Files> Store<F> {
         Ok(self.files.shown(aside))
     }
 
-    /// Warnings for the operator about damaged files that were met: both names, and what holds.
+    /// Warnings about damaged files: both names, and the state that holds.
     pub fn set_aside(&self) -> &[String] {
         &self.set_aside
     }
 
-    /// Where it is stored.
+    /// The files.
     pub fn files(&self) -> &F {
         &self.files
     }
 
-    /// What is stored.
+    /// The stored record.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Notes that the data plane is about to be brought to `to`.
+    /// Records that the data plane is about to change to `to`.
     ///
     /// # Errors
     /// The journal cannot be written; nothing has changed.
@@ -211,8 +208,8 @@ impl<F: Files> Store<F> {
     /// Makes `to` the stored state, with the holders of its VFs (`NIC/vfN` and adapter).
     ///
     /// # Errors
-    /// The record cannot be written. What is stored counts as the old state, and the next
-    /// [`begin`](Self::begin) writes that again; a crash before it leaves the old or the new one.
+    /// The record cannot be written. The old state counts as stored, and the next
+    /// [`begin`](Self::begin) writes it again; a crash before that leaves the old or the new one.
     pub fn commit(
         &mut self,
         to: &State,
@@ -223,13 +220,13 @@ impl<F: Files> Store<F> {
         record.state = to.clone();
         record.owners.assign(holders);
         self.write_record(record)?;
-        // A journal that stays tells the next start of a finished apply, which it knows from the
+        // A journal that stays describes a complete apply, which the next start sees from the
         // record.
         let _ = self.abandon();
         Ok(())
     }
 
-    /// Stores that VFs changed hands without a change of the state.
+    /// Stores new holders of VFs without a change of the state.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -242,10 +239,10 @@ impl<F: Files> Store<F> {
         Ok(changed)
     }
 
-    /// Forgets the apply that was begun.
+    /// Removes the journal of the apply that was begun.
     ///
     /// # Errors
-    /// The journal cannot be removed; the next start takes the apply for interrupted, which is
+    /// The journal cannot be removed. The next start then sees an interrupted apply, which is
     /// harmless.
     pub fn abandon(&self) -> Result<(), StoreError> {
         let removed = self.files.remove(JOURNAL);
@@ -253,10 +250,10 @@ impl<F: Files> Store<F> {
         self.sync_directory()
     }
 
-    /// Settings that guests made; none if there is no such file. A damaged one is set aside.
+    /// Guests' settings; the default if there is no file. Sets a damaged file aside.
     ///
     /// # Errors
-    /// The file cannot be read, or is of a newer version.
+    /// The file cannot be read, or has a newer version.
     pub fn guests<T: DeserializeOwned + Default>(&mut self) -> Result<T, StoreError> {
         let Some(bytes) = read(&self.files, GUESTS)? else { return Ok(T::default()) };
         let shown = self.files.shown(GUESTS);
@@ -273,10 +270,10 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// Stores the settings that guests made, beside the record of the operator's.
+    /// Stores guests' settings, beside the operator's record.
     ///
     /// # Errors
-    /// It cannot be written; after a crash the old or the new one is there.
+    /// The file cannot be written; after a crash it is the old or the new one.
     pub fn keep_guests(&self, guests: &impl Serialize) -> Result<(), StoreError> {
         self.replace(GUESTS, &record::seal(guests))
     }
@@ -289,7 +286,7 @@ impl<F: Files> Store<F> {
         Ok(())
     }
 
-    /// Replaces a file as a whole, durably.
+    /// Replaces a file atomically and durably.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let beside = beside(name);
         let step =
@@ -310,7 +307,7 @@ impl<F: Files> Store<F> {
     }
 }
 
-/// Name under which a file is written before it is renamed.
+/// Temporary name of a file before its rename.
 fn beside(name: &str) -> String {
     format!("{name}.new")
 }

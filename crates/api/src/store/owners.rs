@@ -1,37 +1,36 @@
-//! Who has a VF, so that a late release never resets one that has a new owner.
+//! Owners of VFs: a late release must not reset a VF that has a new owner.
 //!
-//! Each time a VF changes hands its new owner gets a token, a number that is never given twice.
-//! Whoever releases a VF shows the token; an old one is refused. The records are stored with the
-//! state, in the same step.
+//! Each change of a VF's owner issues a token, a number that is never reused. A release must
+//! present the token; an old one is rejected. The records are stored together with the state.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Who has one VF.
+/// Owner of a VF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Owner {
-    /// The proof, for a release.
+    /// Proof of ownership, for a release.
     pub token: u64,
-    /// The adapter's name; empty for settings of the operator's.
+    /// Adapter's name; empty for settings of the operator.
     pub holder: String,
 }
 
-/// A release by somebody who is not the owner.
+/// A release by another than the owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotYours {
+pub enum NotOwner {
     /// The VF has another owner.
     #[error("{vf} has the owner {}, whose token is not {token}; it stays as it is", named(.holder))]
     Another {
         /// The VF.
         vf: String,
-        /// Who has it.
+        /// Its holder.
         holder: String,
-        /// The token that was shown.
+        /// The presented token.
         token: u64,
     },
-    /// It has none.
+    /// The VF has no owner.
     #[error("{vf} has no owner; there is nothing to release")]
     Nobody {
         /// The VF.
@@ -43,18 +42,18 @@ fn named(holder: &str) -> &str {
     if holder.is_empty() { "the operator" } else { holder }
 }
 
-/// The owners of all VFs, by `NIC/vfN`.
+/// Owners of all VFs, by `NIC/vfN`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Owners {
-    /// The last token that was given.
+    /// The last token issued.
     last_token: u64,
     held: BTreeMap<String, Owner>,
 }
 
 impl Owners {
-    /// Makes `holders` (VF and holder) the owners, and all other VFs nobody's. Who stays keeps the
-    /// token. Whether anything changed.
+    /// Sets the owners to `holders` (VF and holder). An unchanged holder keeps its token. Returns
+    /// `true` if anything changed.
     pub fn assign(&mut self, holders: &BTreeMap<String, String>) -> bool {
         let before = self.clone();
         self.held.retain(|vf, owner| holders.get(vf) == Some(&owner.holder));
@@ -68,28 +67,28 @@ impl Owners {
         *self != before
     }
 
-    /// Every VF that has an owner, with that owner.
+    /// All VFs with an owner.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Owner)> {
         self.held.iter().map(|(vf, owner)| (vf.as_str(), owner))
     }
 
-    /// Who has a VF.
+    /// Owner of a VF.
     pub fn of(&self, vf: &str) -> Option<&Owner> {
         self.held.get(vf)
     }
 
-    /// Checks that the token is that of the VF's owner.
+    /// Checks a token against the VF's owner.
     ///
     /// # Errors
     /// The VF has another owner, or none.
-    pub fn check(&self, vf: &str, token: u64) -> Result<(), NotYours> {
+    pub fn check(&self, vf: &str, token: u64) -> Result<(), NotOwner> {
         match self.held.get(vf) {
             Some(owner) if owner.token == token => Ok(()),
             Some(owner) => {
                 let holder = owner.holder.clone();
-                Err(NotYours::Another { vf: vf.to_owned(), holder, token })
+                Err(NotOwner::Another { vf: vf.to_owned(), holder, token })
             }
-            None => Err(NotYours::Nobody { vf: vf.to_owned() }),
+            None => Err(NotOwner::Nobody { vf: vf.to_owned() }),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the files hold: JSON with a version and a checksum.
+//! Content of the store's files: JSON with a version and a checksum.
 
 use model::state::State;
 use serde::de::DeserializeOwned;
@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 
 use super::{Owners, StoreError};
 
-/// The version of the files that this program writes, and the newest it reads.
+/// Version of the files that this program writes, and the newest that it reads.
 pub const VERSION: u64 = 1;
 
-/// The state in force, and who has its VFs.
+/// The stored state, and the owners of its VFs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Grows with every change of the state; 0 before the first.
+    /// Incremented by every change of the state; 0 before the first.
     pub generation: u64,
     /// The state.
     pub state: State,
@@ -22,7 +22,7 @@ pub struct Record {
     pub owners: Owners,
 }
 
-/// [`Record`] as it is written, and as it is read: the state is checked then, as every document is.
+/// Serialised form of [`Record`]. Reading checks the state like every document.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written<O, S> {
@@ -34,9 +34,9 @@ struct Written<O, S> {
 /// An apply that has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Journal {
-    /// The generation that the record has if the apply was finished.
+    /// Generation of the record once the apply is complete.
     pub(super) generation: u64,
-    /// What it was to reach.
+    /// Target state.
     pub(super) to: State,
 }
 
@@ -79,11 +79,11 @@ fn damaged(file: &str, why: String) -> StoreError {
     StoreError::Damaged { file: file.to_owned(), why }
 }
 
-/// What stands around content.
+/// Envelope around the content.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     checksum: String,
-    /// As it is written, which is what the checksum is of.
+    /// Serialised, as the checksum covers it.
     #[serde(borrow)]
     content: &'a RawValue,
 }
@@ -93,7 +93,7 @@ struct Version {
     version: Option<u64>,
 }
 
-/// Writes content in its envelope.
+/// Serialises content with its envelope.
 pub(super) fn seal(content: &impl Serialize) -> Vec<u8> {
     let content = serde_json::to_string(content).expect("a record is JSON");
     let checksum = checksum(content.as_bytes());
@@ -101,7 +101,7 @@ pub(super) fn seal(content: &impl Serialize) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Reads it from there; `file` is for messages.
+/// Reads content from its envelope; `file` is for messages.
 pub(super) fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, StoreError> {
     let not_json = |error: serde_json::Error| damaged(file, format!("it is not JSON: {error}"));
     match serde_json::from_slice(bytes).map_err(not_json)? {
@@ -121,8 +121,8 @@ pub(super) fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, S
     serde_json::from_str(content).map_err(not_it)
 }
 
-/// FNV-1a: finds slips of a disk or an editor; it is no defence against a forger, who may write the
-/// file anyway.
+/// FNV-1a: detects errors of a disk or an editor. No defence against forgery: a forger has write
+/// access anyway.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

@@ -1,11 +1,11 @@
-//! Changes: whole and in part, planned, refused, and seen by nobody half done.
+//! Changes: whole and partial, planned, rejected, and always atomic.
 
 use model::state::{Problem, State};
 use model::testing::{adapter, document, state, with};
 use serde_json::{Value, json};
 
 use super::{Client, ClientError, Site, null};
-use crate::plane::Refused;
+use crate::plane::PlaneError;
 
 #[test]
 fn a_dry_run_tells_the_steps_and_does_none() {
@@ -137,8 +137,8 @@ fn a_wrong_value_is_told_as_the_client_wrote_it() {
         ("DELETE", "/v1/adapters/db", null(), "adapter[0].mirror.adapter", "that is on nic0"),
     ] {
         let refusal = site.refuses(422, method, path, body);
-        assert_eq!(refusal.trouble.field, field, "{method} {path}: {refusal:?}");
-        assert!(refusal.trouble.allowed.contains(allowed), "{method} {path}: {refusal:?}");
+        assert_eq!(refusal.body.field, field, "{method} {path}: {refusal:?}");
+        assert!(refusal.body.allowed.contains(allowed), "{method} {path}: {refusal:?}");
     }
     assert_eq!(site.get("/v1/state"), state(&document()).to_document(), "nothing was changed");
 }
@@ -150,8 +150,8 @@ fn what_the_card_of_a_profile_refuses_is_refused_before_anything_is_done() {
     let trunks = json!({"trunks": ["5-9"]});
     for path in ["/v1/adapters/web", "/v1/adapters/web?dry_run=true"] {
         let refusal = site.refuses(422, "PATCH", path, trunks.clone());
-        assert_eq!(refusal.trouble.field, "adapter[0].trunks");
-        assert!(refusal.trouble.error.contains("x520 (EOPNOTSUPP)"), "{refusal:?}");
+        assert_eq!(refusal.body.field, "adapter[0].trunks");
+        assert!(refusal.body.error.contains("x520 (EOPNOTSUPP)"), "{refusal:?}");
     }
     site.does("PATCH", "/v1/adapters/db", trunks); // which never gets a VF
 }
@@ -170,10 +170,10 @@ fn several_mistakes_come_in_one_answer() {
     let wrong = with(document(), "/adapter/0/mac", json!("x"));
     let refusal =
         site.refuses(422, "POST", "/v1/apply", with(wrong, "/nic/0/total_vfs", json!(-1)));
-    assert_eq!(refusal.trouble.field, "adapter[0].mac");
-    assert_eq!(refusal.trouble.value, "\"x\"");
+    assert_eq!(refusal.body.field, "adapter[0].mac");
+    assert_eq!(refusal.body.value, "\"x\"");
     assert_eq!(
-        refusal.trouble.more,
+        refusal.body.more,
         ["nic[0].total_vfs: -1 is out of range; write a whole number, 0 to 255"]
     );
 }
@@ -189,7 +189,7 @@ fn what_is_fixed_at_creation_is_a_conflict() {
     ] {
         for path in [path.to_owned(), format!("{path}?dry_run=true")] {
             let refusal = site.refuses(409, "PATCH", &path, body.clone());
-            assert_eq!(refusal.trouble.field, field, "{refusal:?}");
+            assert_eq!(refusal.body.field, field, "{refusal:?}");
         }
     }
     site.does("PATCH", "/v1/nics/nic0", json!({"num_vfs": 0}));
@@ -202,10 +202,10 @@ fn what_the_data_plane_refuses_has_not_happened() {
     site.apply(document());
     let problem =
         Problem::new("adapter[0].min_tx_mbps", 5, "is refused by x520 (EINVAL)", "write 0");
-    site.plane.0.lock().unwrap().refuses = Some(Refused(problem.into()));
+    site.plane.0.lock().unwrap().refuses = Some(PlaneError(problem.into()));
     let refusal = site.refuses(409, "PATCH", "/v1/adapters/web", json!({"min_tx_mbps": 5}));
     assert_eq!(
-        (&*refusal.trouble.field, &*refusal.trouble.allowed),
+        (&*refusal.body.field, &*refusal.body.allowed),
         ("adapter[0].min_tx_mbps", "write 0")
     );
     assert_eq!(site.get("/v1/state"), state(&document()).to_document());
@@ -234,7 +234,7 @@ fn who_comes_second_is_told() {
     match patch(2, known) {
         Err(ClientError::Refused(refusal)) => {
             assert_eq!(refusal.status, 412);
-            assert!(refusal.trouble.error.contains("of generation 2 and not of 1"), "{refusal:?}");
+            assert!(refusal.body.error.contains("of generation 2 and not of 1"), "{refusal:?}");
         }
         other => panic!("{other:?}"),
     }
@@ -254,9 +254,9 @@ fn a_late_release_touches_nothing() {
     assert_eq!(site.get("/v1/actual")["owners"]["nic0/vf1"]["holder"], "db");
     let release = |path: &str, token: u64| format!("{path}?owner={token}");
     let refusal = site.refuses(409, "DELETE", &release("/v1/adapters/db", old), null());
-    assert!(refusal.trouble.error.contains("nic0/vf1 has the owner db"), "{refusal:?}");
+    assert!(refusal.body.error.contains("nic0/vf1 has the owner db"), "{refusal:?}");
     let refusal = site.refuses(409, "DELETE", &release("/v1/adapters/web", old), null());
-    assert!(refusal.trouble.error.contains("web has no owner"), "{refusal:?}");
+    assert!(refusal.body.error.contains("web has no owner"), "{refusal:?}");
     assert_eq!(site.get("/v1/adapters").as_array().unwrap().len(), 2);
     site.refuses(409, "DELETE", &release("/v1/nics/nic0/vfs/0", old), null());
     site.does("DELETE", &release("/v1/nics/nic0/vfs/0", operators), null());

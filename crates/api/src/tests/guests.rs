@@ -236,7 +236,7 @@ fn a_channel_comes_and_goes_with_its_table() {
     let path = site.dir.path().join("vm.ctl");
     let mut guest = Guest::connect(&site);
     assert_eq!(guest.vf(0)["vf"], 0);
-    // What it may changes under it, and the session stays.
+    // The guest's rights change, and its session stays.
     let rights = json!({"control": {"settings": ["trust"], "mac_prefixes": null, "vlans": null,
         "max_tx_mbps": null, "min_tx_mbps": null}});
     site.does("PATCH", "/v1/vpfs/vm", rights);
@@ -268,7 +268,7 @@ fn what_a_guest_asks_for_beyond_what_it_may_is_lost_and_the_channel_stays() {
     }
     assert_eq!((&last["id"], &last["error"]["name"]), (&json!(0), &json!("EAGAIN")));
     assert!((1..FLOOD).contains(&answered), "{answered} of {FLOOD} were answered");
-    // Whoever has heard that is answered again.
+    // A guest that has read it gets responses again.
     assert_eq!(guest.vf(0)["vf"], 0);
 }
 

@@ -20,7 +20,8 @@ fn a_restart_brings_the_state_back_with_its_owners() {
     assert_eq!(site.plane.0.lock().unwrap().reached, [state(&document())]);
 }
 
-/// The first of three was given the first VF, and went: nobody moves up over a restart.
+/// The first of three adapters had the first VF and was removed: the others keep theirs over a
+/// restart.
 #[test]
 fn adapters_have_the_same_vfs_after_a_restart() {
     let mut site = Site::new();
@@ -90,7 +91,7 @@ fn a_stored_state_that_cannot_be_brought_back_stops_the_start() {
     );
 }
 
-/// Whatever the disk does, the answer says so and what is in force is what is stored.
+/// On a disk error the response reports it, and the state in force is the stored one.
 #[test]
 fn a_state_that_cannot_be_stored_is_not_in_force() {
     let site = Site::new();
@@ -99,8 +100,8 @@ fn a_state_that_cannot_be_stored_is_not_in_force() {
     // A directory in the place of the new record: root, too, cannot write that.
     std::fs::create_dir(directory.join("state.json.new")).unwrap();
     let refusal = site.refuses(500, "DELETE", "/v1/adapters/db", super::null());
-    assert!(refusal.trouble.error.contains("could not be stored"), "{refusal:?}");
-    assert!(refusal.trouble.error.contains("state.json"), "{refusal:?}");
+    assert!(refusal.body.error.contains("could not be stored"), "{refusal:?}");
+    assert!(refusal.body.error.contains("state.json"), "{refusal:?}");
     assert_eq!(site.plane.0.lock().unwrap().reached.last(), Some(&state(&document())));
     assert_eq!(site.get("/v1/adapters").as_array().unwrap().len(), 2);
     std::fs::remove_dir(directory.join("state.json.new")).unwrap();
@@ -131,6 +132,6 @@ fn a_fault_of_the_data_plane_does_not_take_the_api_down() {
     })
     .join();
     let refusal = site.refuses(500, "GET", "/v1/actual", super::null());
-    assert!(refusal.trouble.error.contains("restart the daemon"), "{refusal:?}");
+    assert!(refusal.body.error.contains("restart the daemon"), "{refusal:?}");
     assert_eq!(site.get("/openapi.json")["openapi"], json!("3.1.0"), "still there");
 }

@@ -96,7 +96,7 @@ fn parameters_are_obeyed_or_refused_never_ignored() {
         ("DELETE", "/v1/nics/x?owner=1", "this path takes dry_run"),
     ] {
         let refusal = site.refuses(400, method, path, json!({}));
-        assert!(refusal.trouble.allowed.contains(says), "{method} {path}: {refusal:?}");
+        assert!(refusal.body.allowed.contains(says), "{method} {path}: {refusal:?}");
     }
 }
 

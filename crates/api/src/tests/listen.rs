@@ -1,4 +1,4 @@
-//! Where the API is served, as a configuration says it.
+//! Addresses of the API in a configuration.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Who may use the API.
+//! Access control of the API.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn the_socket_is_its_owners_alone() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// Runs `act` as nobody, if this process may become that. A thread's user is its own.
+/// Runs `act` as user nobody, if this process may change its user. A thread has a user of its own.
 fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     let nobody = rustix::fs::Uid::from_raw(65534);
     std::thread::scope(|scope| {
@@ -34,7 +34,7 @@ fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
-/// Only root can become somebody else, so elsewhere this tests the mode alone.
+/// Only root can become another user; otherwise this tests the mode alone.
 #[test]
 fn another_user_gets_no_answer_not_even_past_the_mode() {
     let site = Site::new();
@@ -75,7 +75,7 @@ fn over_tcp_every_request_shows_the_token() {
         format!("Authorization: Basic {TOKEN}\r\n"),
         format!("Authorization: {TOKEN}\r\n"),
     ] {
-        // Whoever has no token learns nothing of what there is.
+        // A client without the token learns nothing about existing objects.
         for line in ["GET /v1/state", "GET /openapi.json", "GET /nothing", "DELETE /v1/state"] {
             let answer = ask(line, &headers);
             assert!(answer.starts_with("HTTP/1.1 401"), "{line} {headers}: {answer}");
@@ -156,7 +156,7 @@ fn over_tcp_who_has_no_token_keeps_nobody_out_who_has_it() {
     if begun.elapsed() < Duration::from_secs(2) {
         assert!((1..=62).contains(&open), "the oldest made room, and no more: {open} are left");
     }
-    // Without anybody else the others end, too.
+    // Without new connections the others end too.
     eventually_in(Duration::from_secs(6), "strangers end", || strangers.iter_mut().all(ended));
     assert!(ask(&mut after, &good).starts_with("http/1.1 200"), "who is known stays");
 }

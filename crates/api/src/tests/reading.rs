@@ -1,4 +1,4 @@
-//! What can be read, and what the answers look like.
+//! Read operations and their responses.
 
 use std::time::Duration;
 
@@ -66,10 +66,10 @@ fn what_is_not_there_is_404_and_says_what() {
         ("/", "there is no such path"),
     ] {
         let refusal = site.refuses(404, "GET", path, null());
-        assert!(refusal.trouble.error.contains(says), "{path}: {refusal:?}");
+        assert!(refusal.body.error.contains(says), "{path}: {refusal:?}");
     }
     let refusal = site.refuses(405, "POST", "/v1/state", null());
-    assert!(refusal.trouble.allowed.contains("openapi.json"), "{refusal:?}");
+    assert!(refusal.body.allowed.contains("openapi.json"), "{refusal:?}");
     let odd = site.raw(&request("GET /v1/adapters/%ff%1b", "", ""));
     assert!(odd.starts_with("HTTP/1.1 4") && !odd.contains('\u{1b}'), "{odd}");
 }

@@ -41,7 +41,7 @@ fn the_token_goes_through_tls_and_nothing_is_answered_without() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"version\":1"), "{answer}");
     assert!(ask("").starts_with("HTTP/1.1 401"));
 
-    // One who does not speak TLS gets no HTTP, and holds up nobody.
+    // A client without TLS gets no HTTP, and blocks no other.
     let mut plain = TcpStream::connect(address).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = Vec::new();

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::super::{Tcp, Token, UpgradeOrder, Upgraded};
 use super::{Site, request};
 
-/// Has whoever carries out such orders answer so, and gives what it was ordered.
+/// Installs a hot-restart function with this result; returns the orders it gets.
 fn answer(site: &Site, answer: Result<Upgraded, String>) -> Arc<Mutex<Vec<UpgradeOrder>>> {
     let orders = Arc::new(Mutex::new(Vec::new()));
     let heard = orders.clone();
@@ -27,13 +27,13 @@ fn a_refusal_is_told_and_noted_and_changes_nothing() {
     let site = Site::new();
     let order = json!({"binary": "/opt/shunt"});
     let nobody = site.refuses(409, "POST", "/v1/upgrade", order.clone());
-    assert!(nobody.trouble.error.contains("cannot be replaced"), "{nobody:?}");
+    assert!(nobody.body.error.contains("cannot be replaced"), "{nobody:?}");
     let orders = answer(&site, Err("it was silent for too long".to_owned()));
     let refusal = site.refuses(409, "POST", "/v1/upgrade", order);
-    assert_eq!(refusal.trouble.error, "it was silent for too long");
+    assert_eq!(refusal.body.error, "it was silent for too long");
     let events = site.get("/v1/events");
     let last = events["events"].as_array().unwrap().last().unwrap();
-    assert_eq!((&last["kind"], &last["text"]), (&json!("upgrade"), &json!(refusal.trouble.error)));
+    assert_eq!((&last["kind"], &last["text"]), (&json!("upgrade"), &json!(refusal.body.error)));
     for odd in [json!({"program": "/opt/shunt"}), json!(7), json!({"binary": 7})] {
         site.refuses(400, "POST", "/v1/upgrade", odd);
     }
@@ -53,7 +53,7 @@ fn a_daemon_that_was_replaced_says_so_and_does_nothing_more() {
     let reply = site.does("POST", "/v1/upgrade", json!({}));
     assert_eq!(serde_json::from_value::<Upgraded>(reply.body).unwrap(), done);
     assert_eq!(orders.lock().unwrap()[0].binary, None);
-    // What the client would ask again.
+    // A request that the client would repeat.
     let late = site.raw(&request("GET /v1/state", "", ""));
     assert!(late.starts_with("HTTP/1.1 421 "), "{late}");
     let late = site.raw(&request("POST /v1/upgrade", "", "{}"));
@@ -88,16 +88,16 @@ fn a_daemon_is_not_replaced_while_a_guest_moves() {
     };
     step("leave");
     let refusal = site.refuses(409, "POST", "/v1/upgrade", json!({}));
-    assert!(refusal.trouble.error.contains("the guest of adapter web is being moved"));
+    assert!(refusal.body.error.contains("the guest of adapter web is being moved"));
     assert!(orders.lock().unwrap().is_empty());
     step("abort");
-    let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).trouble.error;
+    let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).body.error;
     assert_eq!(error(), "it was asked");
     // The move is over, and its guest has not come back.
     site.plane.0.lock().unwrap().kept.insert("web".into(), vec![vec![0; 60]; 3]);
     assert_eq!(error(), "3 frames wait for the guest of adapter web; wait for that");
     site.plane.0.lock().unwrap().kept.clear();
-    // Nobody waits for a mover that is gone.
+    // No migration waits for a client that is gone.
     step("leave");
     step("hand-over");
     let manager = site.server.as_ref().unwrap().manager();

@@ -59,13 +59,13 @@ impl SoftNic {
         match client.send(method, path, body, None) {
             Ok(reply) => Ok(Ok(reply.body)),
             Err(ClientError::Refused(rejection)) if (400..500).contains(&rejection.status) => {
-                let trouble = rejection.trouble;
-                let more = trouble.more.into_iter().map(|line| format!("; {line}"));
+                let body = rejection.body;
+                let more = body.more.into_iter().map(|line| format!("; {line}"));
                 Ok(Err(Rejection {
-                    field: trouble.field,
-                    value: trouble.value,
-                    error: trouble.error,
-                    allowed: trouble.allowed + &more.collect::<String>(),
+                    field: body.field,
+                    value: body.value,
+                    error: body.error,
+                    allowed: body.allowed + &more.collect::<String>(),
                 }))
             }
             Err(other) => Err(other).with_context(|| format!("asked for {path}")),

@@ -1,6 +1,6 @@
 //! What is in force, as the API tells it.
 
-use api::compile::Attached;
+use api::compile::PortOwner;
 use api::stats::{OffloadStats, RuleStats};
 use model::state::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
@@ -39,7 +39,7 @@ impl DataPlane {
         };
         let tunnel = |(switch, tunnel): (&Switch, &Vxlan)| {
             let (switch, of, name) = (&switch.name, &switch.nic, tunnel.name.clone());
-            let device = self.device(self.end(of, &Attached::Tunnel(name.clone())));
+            let device = self.device(self.end(of, &PortOwner::Tunnel(name.clone())));
             ActualTunnel { switch: switch.clone(), name, device }
         };
         let switches = self.state.switches.iter();
@@ -53,7 +53,7 @@ impl DataPlane {
     }
 
     /// What is behind the port of an attachment of a NIC.
-    fn end(&self, nic: &str, of: &Attached) -> Option<End> {
+    fn end(&self, nic: &str, of: &PortOwner) -> Option<End> {
         Some(self.instances.get(nic)?.served.get(of)?.end)
     }
 
@@ -85,7 +85,7 @@ impl DataPlane {
     fn representors(&self, nic: &Nic) -> Vec<ActualRepresentor> {
         let up = &self.live.representors_up;
         let all = nic.representors().into_iter().map(|(of, attachment, _)| {
-            let end = self.end(&nic.name, &Attached::Representor(of));
+            let end = self.end(&nic.name, &PortOwner::Representor(of));
             ActualRepresentor {
                 of,
                 name: of.port_name(),
@@ -129,8 +129,8 @@ impl DataPlane {
             support: Reason::Supported,
             total_vfs: nic.total_vfs,
             vfs: (0..nic.num_vfs).map(vf).collect(),
-            uplink: self.device(self.end(&nic.name, &Attached::Uplink)),
-            pf: self.device(self.end(&nic.name, &Attached::Pf)),
+            uplink: self.device(self.end(&nic.name, &PortOwner::Uplink)),
+            pf: self.device(self.end(&nic.name, &PortOwner::Pf)),
             representors: self.representors(nic),
         }
     }

@@ -235,7 +235,7 @@ impl DataPlane {
     }
 
     fn learned(&self) -> Vec<Learned> {
-        let of = |nic: &api::compile::Nic| {
+        let of = |nic: &api::compile::CompiledNic| {
             let switch = nic.switch.as_ref()?;
             let memory = self.instances.get(&nic.name)?.fdb()?;
             let mut entries = Vec::new();

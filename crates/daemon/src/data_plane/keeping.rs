@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::plane::{Kept, Taken};
+use api::plane::{ParkedCounters, TakenFrames};
 use engine::Port;
 use port::kept;
 
@@ -118,12 +118,12 @@ impl DataPlane {
         self.keeping.held = gone;
     }
 
-    pub(super) fn take_kept(&mut self, adapter: &str) -> Taken {
+    pub(super) fn take_parked(&mut self, adapter: &str) -> TakenFrames {
         let taken = self.keeping.of(adapter).map(kept::Kept::take);
-        taken.map_or_else(Taken::default, |(frames, brought)| Taken { frames, brought })
+        taken.map_or_else(TakenFrames::default, |(frames, brought)| TakenFrames { frames, brought })
     }
 
-    pub(super) fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+    pub(super) fn put_parked(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
         match self.keeping.of(adapter) {
             Some(kept) => kept.put_first(frames),
             None => in_vain(adapter, frames.len()), // its move was given up long ago
@@ -131,12 +131,12 @@ impl DataPlane {
         self.keeping.look(Instant::now());
     }
 
-    pub(super) fn kept(&self, adapter: &str) -> Kept {
+    pub(super) fn parked(&self, adapter: &str) -> ParkedCounters {
         let Some(Keeper { port, kept, .. }) = self.keeping.all.get(adapter) else {
-            return Kept::default();
+            return ParkedCounters::default();
         };
         let traffic = port.traffic();
-        Kept {
+        ParkedCounters {
             frames: kept.frames() as u64,
             lost: kept.lost(),
             received: traffic.rx_frames,

@@ -6,17 +6,17 @@
 
 use std::time::Instant;
 
-use api::compile::{self, Attached, Live};
+use api::compile::{self, LiveLinks, PortOwner};
 
 use super::super::nic_instance::{End, NicInstance};
 use super::DataPlane;
 
 impl DataPlane {
     /// What is known of links.
-    pub(super) fn live(&self) -> Live {
+    pub(super) fn live(&self) -> LiveLinks {
         let is_down = |instance: &NicInstance| match instance
             .served
-            .get(&Attached::Uplink)
+            .get(&PortOwner::Uplink)
             .map(|served| served.end)
         {
             Some(End::Device(token)) => self.devices.has_no_link(token),
@@ -24,7 +24,7 @@ impl DataPlane {
         };
         let down = self.instances.iter().filter(|(_, instance)| is_down(instance));
         let uplinks_down = down.map(|(name, _)| name.clone()).collect();
-        Live { uplinks_down, representors_up: self.representors_up() }
+        LiveLinks { uplinks_down, representors_up: self.representors_up() }
     }
 
     /// Brings the tables into force that fit the links as they are. What cannot be had is tried
@@ -42,7 +42,7 @@ impl DataPlane {
             }
             Err(problems) => {
                 let line = format!("functions do not follow their links: {problems}");
-                if self.unfollowed.is_news(&line, Instant::now()) {
+                if self.unfollowed.is_new(&line, Instant::now()) {
                     tracing::error!("{line}");
                 }
             }
@@ -85,8 +85,8 @@ mod tests {
     }
 
     fn links(data_plane: &DataPlane) -> Vec<bool> {
-        let plugs = data_plane.compiled.nics.iter().flat_map(|nic| &nic.plugs);
-        plugs.filter(|plug| plug.of != Attached::Uplink).map(|plug| plug.link_up).collect()
+        let plugs = data_plane.compiled.nics.iter().flat_map(|nic| &nic.ports);
+        plugs.filter(|plug| plug.of != PortOwner::Uplink).map(|plug| plug.link_up).collect()
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(links(&data_plane), [true, true], "nothing was known of the uplink before");
         // One of them is served no more, and cannot be again: every change is refused.
         let instance = data_plane.instances.get_mut("n").unwrap();
-        let served = instance.served.remove(&Attached::Adapter("a1".to_owned())).unwrap();
+        let served = instance.served.remove(&PortOwner::Adapter("a1".to_owned())).unwrap();
         data_plane.let_end(served.end);
         std::fs::create_dir(dir.path().join("a1")).unwrap();
         data_plane.change(&state).unwrap_err();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use api::compile::{Attached, PortLocation};
+use api::compile::{PortLocation, PortOwner};
 use model::state::{DeviceState, FunctionName};
 
 use super::super::nic_instance::{End, NicInstance};
@@ -23,7 +23,7 @@ impl DataPlane {
         };
         let up = |(nic, instance): (&String, &NicInstance)| {
             let all = instance.served.iter().filter_map(|(attached, served)| match attached {
-                Attached::Representor(of) if is_up(served.end) => Some((nic.clone(), *of)),
+                PortOwner::Representor(of) if is_up(served.end) => Some((nic.clone(), *of)),
                 _ => None,
             });
             all.collect::<Vec<_>>()
@@ -47,12 +47,12 @@ impl DataPlane {
         let mut told = Vec::new();
         for nic in &self.compiled.nics {
             let Some(instance) = self.instances.get(&nic.name) else { continue };
-            for plug in nic.plugs.iter().filter(|plug| plug.of != Attached::Uplink) {
+            for plug in nic.ports.iter().filter(|plug| plug.of != PortOwner::Uplink) {
                 let Some(served) = instance.served.get(&plug.of) else { continue };
                 let mut representor = None;
                 if let PortLocation::Piped(port) = plug.place {
                     let of = port.vf_index().map_or(FunctionName::Pf, FunctionName::Vf);
-                    representor = instance.served.get(&Attached::Representor(of)).map(|it| it.end);
+                    representor = instance.served.get(&PortOwner::Representor(of)).map(|it| it.end);
                 }
                 let carrier = representor.is_none() || plug.link_up;
                 told.push((served.end, self.mtu_of(representor), carrier));

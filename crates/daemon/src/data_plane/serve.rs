@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::compile::Attached;
+use api::compile::PortOwner;
 use engine::{Port, SoftNic};
 use model::state::Attachment;
 use port::xdp::Address;
@@ -24,7 +24,7 @@ impl DataPlane {
         ready: Ready,
         addresses: Vec<Address>,
     ) -> Vec<(Arc<SoftNic>, Arc<Port>)> {
-        if wish.owner == Attached::Uplink {
+        if wish.owner == PortOwner::Uplink {
             self.leave_queues(&wish.nic);
         }
         self.let_go(&wish.spec);
@@ -61,7 +61,7 @@ impl DataPlane {
         addresses: Vec<Address>,
     ) -> anyhow::Result<End> {
         let adapter = match &wish.owner {
-            Attached::Adapter(name) => Some(name.as_str()),
+            PortOwner::Adapter(name) => Some(name.as_str()),
             _ => None,
         };
         let events = PortEvents::new(self.events.clone(), &port.label, adapter);

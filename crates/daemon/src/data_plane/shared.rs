@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Events;
-use api::plane::{Kept, Plane, Refused, Taken};
+use api::plane::{ParkedCounters, Plane, PlaneError, TakenFrames};
 use model::state::{Actual, Attachment, SocketMode, State, Stream, VhostUser};
 
 use super::{DataPlane, Spec, Wanted, wanted};
@@ -58,7 +58,7 @@ impl Plane for Shared {
         self.lock().events = events;
     }
 
-    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, PlaneError> {
         let mut data_plane = self.lock();
         let is_first = data_plane.is_empty();
         data_plane.change(to)?;
@@ -73,16 +73,16 @@ impl Plane for Shared {
         self.lock().actual()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Taken {
-        self.lock().take_kept(adapter)
+    fn take_parked(&mut self, adapter: &str) -> TakenFrames {
+        self.lock().take_parked(adapter)
     }
 
-    fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
-        self.lock().put_kept(adapter, frames);
+    fn put_parked(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+        self.lock().put_parked(adapter, frames);
     }
 
-    fn kept(&self, adapter: &str) -> Kept {
-        self.lock().kept(adapter)
+    fn parked(&self, adapter: &str) -> ParkedCounters {
+        self.lock().parked(adapter)
     }
 
     fn announce(&mut self, adapter: &str) -> usize {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use api::compile::{self, Attached, Compiled};
+use api::compile::{self, Compiled, PortOwner};
 use engine::Port;
 use model::state::{Attachment, Problem, VhostUser};
 use nic::Function;
@@ -25,7 +25,7 @@ pub(super) struct Staged {
     /// NICs that are new.
     pub(super) nics: Vec<String>,
     /// By NIC and owner.
-    pub(super) ports: Vec<(String, Attached, Arc<Port>, Ready)>,
+    pub(super) ports: Vec<(String, PortOwner, Arc<Port>, Ready)>,
     pub(super) captures: Vec<(String, String, Captured)>,
     /// Devices that were closed so that others can have their places.
     pub(super) suspended: Vec<u64>,
@@ -148,7 +148,7 @@ impl DataPlane {
 
     fn stage_captures(
         &mut self,
-        compiled: &compile::Nic,
+        compiled: &compile::CompiledNic,
         staged: &mut Staged,
     ) -> Result<(), Problem> {
         let nic = &compiled.name;
@@ -194,7 +194,7 @@ impl Served {
 /// How the device of a spec is opened, which is no vhost-user socket.
 pub(super) fn opener(wish: &Wanted, addresses: Vec<Address>) -> Box<dyn Open> {
     let label = label(&wish.nic, &wish.owner);
-    let begins_down = matches!(wish.owner, Attached::Representor(_));
+    let begins_down = matches!(wish.owner, PortOwner::Representor(_));
     let context = Context { mac: wish.identity.mac, label, addresses, begins_down };
     match &wish.spec {
         Spec::Attachment(attachment) => device(attachment, context),
@@ -214,7 +214,7 @@ fn refused(wish: &Wanted, text: &str) -> Problem {
 }
 
 /// The addresses of a NIC in their VLANs, and the groups of those: what a filter lets through.
-pub(super) fn addresses(nic: &compile::Nic) -> Vec<Address> {
+pub(super) fn addresses(nic: &compile::CompiledNic) -> Vec<Address> {
     let config = &nic.config;
     let functions = config.functions().map(|(_, function)| function);
     let functions = functions.chain(config.queues.iter().flatten());

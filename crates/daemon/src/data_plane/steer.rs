@@ -1,6 +1,6 @@
 //! Which queues of the uplinks' interfaces are steered to whom.
 
-use api::compile::{self, Attached, Plug};
+use api::compile::{self, CompiledPort, PortOwner};
 use model::state::Attachment;
 
 use super::super::nic_instance::{End, Served, label};
@@ -10,9 +10,9 @@ use super::{DataPlane, Spec};
 impl DataPlane {
     /// Adds the ports that adapters of a NIC need for queues of its uplink's interface. Without
     /// them, frames are not placed.
-    pub(super) fn add_queue_ports(&mut self, nic: &compile::Nic) {
+    pub(super) fn add_queue_ports(&mut self, nic: &compile::CompiledNic) {
         let Some(instance) = self.instances.get_mut(&nic.name) else { return };
-        let uplink = instance.served.get(&Attached::Uplink);
+        let uplink = instance.served.get(&PortOwner::Uplink);
         let has_queues = uplink.is_some_and(|uplink| match uplink.end {
             // As long as another process has the interface it is not known whether it has queues.
             End::Device(_) if self.handover.is_some() => {
@@ -25,14 +25,14 @@ impl DataPlane {
             return;
         }
         let soft = instance.soft.clone();
-        for plug in nic.plugs.iter().filter(|plug| plug.queue.is_some()) {
+        for plug in nic.ports.iter().filter(|plug| plug.queue.is_some()) {
             let Some(served) = instance.served.get_mut(&plug.of) else { continue };
             if served.vmq.is_some() || !matches!(served.end, End::Socket(_)) {
                 continue;
             }
             let mut port = |label: &str| self.fabric.add_port(&soft, label, 1);
             let ports = port(&served.port.label)
-                .and_then(|placed| Ok((placed, port(&label(&nic.name, &Attached::Uplink))?)));
+                .and_then(|placed| Ok((placed, port(&label(&nic.name, &PortOwner::Uplink))?)));
             match ports {
                 Ok((placed, copied)) => served.vmq = Some(Ports { placed, copied }),
                 Err(error) => tracing::warn!("{}: {error}", served.port.label),
@@ -49,7 +49,7 @@ impl DataPlane {
         for nic in &self.compiled.nics {
             let Some(instance) = self.instances.get(&nic.name) else { continue };
             for (of, served) in &instance.served {
-                if let (Attached::Adapter(_), End::Socket(token)) = (of, served.end) {
+                if let (PortOwner::Adapter(_), End::Socket(token)) = (of, served.end) {
                     wishes.push((token, self.wish(nic, of, served)));
                 }
             }
@@ -72,15 +72,15 @@ impl DataPlane {
     }
 
     /// What an adapter is to have.
-    fn wish(&self, nic: &compile::Nic, of: &Attached, served: &Served) -> Wish {
-        let plug = nic.plugs.iter().find(|plug| plug.of == *of);
+    fn wish(&self, nic: &compile::CompiledNic, of: &PortOwner, served: &Served) -> Wish {
+        let plug = nic.ports.iter().find(|plug| plug.of == *of);
         let Some((plug, queue)) = plug.and_then(|plug| Some((plug, plug.queue?))) else {
             return Wish::Nothing;
         };
         let uplink = self
             .instances
             .get(&nic.name)
-            .and_then(|instance| instance.served.get(&Attached::Uplink));
+            .and_then(|instance| instance.served.get(&PortOwner::Uplink));
         let Some((Spec::Attachment(Attachment::Xdp(xdp)), End::Device(token))) =
             uplink.map(|uplink| (&uplink.spec, uplink.end))
         else {
@@ -117,7 +117,7 @@ impl DataPlane {
 }
 
 /// Why frames of an adapter cannot be placed, if it is its settings' doing.
-fn refusal(function: &nic::Function, served: &Served, plug: &Plug) -> Option<&'static str> {
+fn refusal(function: &nic::Function, served: &Served, plug: &CompiledPort) -> Option<&'static str> {
     let pairs = served.spec.queue_pairs();
     let because = [
         (pairs < 2, "the adapter has one queue pair; the last of two or more is needed"),

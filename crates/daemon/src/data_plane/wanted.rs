@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use api::compile::Attached;
+use api::compile::PortOwner;
 use model::state::{Adapter, Attachment, Nic, State, Vxlan};
 
 use super::super::device::Identity;
@@ -13,7 +13,7 @@ pub(super) struct Wanted {
     /// Where the document has it.
     pub(super) field: String,
     pub(super) nic: String,
-    pub(super) owner: Attached,
+    pub(super) owner: PortOwner,
     pub(super) spec: Spec,
     pub(super) identity: Identity,
 }
@@ -98,25 +98,25 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
             wanted.push(Wanted { field, nic, owner, spec, identity });
         };
         if let Some(uplink) = &nic.uplink {
-            want(Attached::Uplink, "uplink", uplink, Identity::default());
+            want(PortOwner::Uplink, "uplink", uplink, Identity::default());
         }
         for (of, attachment, given) in nic.representors() {
             let field = match given {
                 Some(at) => format!("representor[{at}].attachment"),
                 None => "mode".to_owned(),
             };
-            want(Attached::Representor(of), &field, &attachment, Identity::default());
+            want(PortOwner::Representor(of), &field, &attachment, Identity::default());
         }
         if let Some(pf) = &nic.pf {
             let identity = Identity::of(pf.mac, &pf.settings.macs, pf.settings.spoof_check);
-            want(Attached::Pf, "pf.attachment", &pf.attachment, identity);
+            want(PortOwner::Pf, "pf.attachment", &pf.attachment, identity);
         }
     }
     for (i, switch) in state.switches.iter().enumerate() {
         let tunnel = |(j, tunnel): (usize, &Vxlan)| Wanted {
             field: format!("switch[{i}].vxlan[{j}]"),
             nic: switch.nic.clone(),
-            owner: Attached::Tunnel(tunnel.name.clone()),
+            owner: PortOwner::Tunnel(tunnel.name.clone()),
             spec: Spec::Tunnel(tunnel.clone()),
             identity: Identity::default(),
         };
@@ -127,7 +127,7 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
         wanted.push(Wanted {
             field: format!("adapter[{i}].attachment"),
             nic: nic.name.clone(),
-            owner: Attached::Adapter(adapter.name.clone()),
+            owner: PortOwner::Adapter(adapter.name.clone()),
             spec: Spec::Attachment(adapter.attachment.clone()),
             identity: Identity::of(adapter.mac, &adapter.settings.macs, is_checked(nic, adapter)),
         });

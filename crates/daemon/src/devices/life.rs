@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use api::clock::unix_ms;
-use api::log_limiter::{LogLimiter, Repeated};
+use api::log_limiter::{LogLimiter, RepeatFilter};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
 use model::state::{ActualDevice, DeviceState};
@@ -54,7 +54,7 @@ pub(super) struct Device {
     given: Given,
     retry: Instant,
     pub(super) quiet: LogLimiter,
-    failures: Repeated,
+    failures: RepeatFilter,
     pub(super) events: PortEvents,
 }
 
@@ -91,7 +91,7 @@ impl Device {
             given: Given::default(),
             retry: Instant::now(),
             quiet: LogLimiter::default(),
-            failures: Repeated::default(),
+            failures: RepeatFilter::default(),
             events,
         }
     }
@@ -294,7 +294,7 @@ impl Device {
         }
         let why = self.status.reason.as_deref().unwrap_or_default();
         let line = format!("{}: {} cannot be opened: {why}", self.port.label, self.name);
-        if self.failures.is_news(&line, Instant::now()) {
+        if self.failures.is_new(&line, Instant::now()) {
             self.quiet.warn(&format!("{line}; trying again and again"));
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, bail};
 use api::run_dir::counters_path;
 use api::store::Directory;
-use api::{Doors, EventList, Listen, Manager, Server};
+use api::{ApiSockets, EventList, Listen, Manager, Server};
 use engine::Fabric;
 use engine::counters::{CountersError, Reader};
 use model::config::COUNTERS;
@@ -23,7 +23,7 @@ use super::{Given, new};
 #[derive(Debug)]
 pub(in super::super) struct Arriving {
     manager: Manager,
-    doors: Option<(Doors, Listen)>,
+    doors: Option<(ApiSockets, Listen)>,
     before: EventList,
 }
 
@@ -122,7 +122,7 @@ impl Daemon {
         self.guests_wait = true;
         let Some((doors, listen)) = doors else { return };
         doors.adopt();
-        match Server::behind(manager, doors, &listen) {
+        match Server::start_on(manager, doors, &listen) {
             Ok(server) => self.server = Some(server),
             Err(error) => tracing::error!("the API is not served: {error:#}; restart the daemon"),
         }
@@ -134,12 +134,12 @@ fn doors(
     config: &Config,
     api: Option<ApiDoors>,
     given: &mut Given,
-) -> Result<Option<(Doors, Listen)>> {
+) -> Result<Option<(ApiSockets, Listen)>> {
     let (Some(listen), Some(ApiDoors { unix, tcp })) = (Listen::of(config)?, api) else {
         return Ok(None);
     };
     let unix = attachment::inherit_listener(unix, given)?;
     let tcp = tcp.map(|tcp| given.take(tcp).context("the API's TCP socket is missing"));
-    let doors = Doors::inherit(&listen, unix, tcp.transpose()?)?;
+    let doors = ApiSockets::inherit(&listen, unix, tcp.transpose()?)?;
     Ok(Some((doors, listen)))
 }

@@ -56,7 +56,7 @@ impl Daemon {
     /// Ends this process for the one that has taken over, and removes nothing that is its now.
     pub(in super::super) fn leave(self, to: u32) -> ! {
         if let Some(server) = &self.server {
-            server.see_out(LAST_ANSWERS);
+            server.drain(LAST_ANSWERS);
         }
         hand_on(&self.stop, to);
         crate::log::flush();

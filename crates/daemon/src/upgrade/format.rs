@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 
 use api::EventList;
-use api::compile::Attached;
+use api::compile::PortOwner;
 use api::stats::{OffloadStats, RuleStats};
 use model::state::PathInForce;
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ pub(in super::super) struct Place {
     pub(in super::super) owner: Owner,
 }
 
-/// As [`Attached`].
+/// As [`PortOwner`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in super::super) enum Owner {
@@ -119,13 +119,13 @@ pub(in super::super) enum Owner {
 
 impl Place {
     /// Of an attachment of a NIC.
-    pub(in super::super) fn of(nic: &str, attached: &Attached) -> Place {
+    pub(in super::super) fn of(nic: &str, attached: &PortOwner) -> Place {
         let owner = match attached {
-            Attached::Uplink => Owner::Uplink,
-            Attached::Pf => Owner::Pf,
-            Attached::Adapter(name) => Owner::Adapter(name.clone()),
-            Attached::Tunnel(name) => Owner::Tunnel(name.clone()),
-            Attached::Representor(of) => Owner::Representor(of.to_string()),
+            PortOwner::Uplink => Owner::Uplink,
+            PortOwner::Pf => Owner::Pf,
+            PortOwner::Adapter(name) => Owner::Adapter(name.clone()),
+            PortOwner::Tunnel(name) => Owner::Tunnel(name.clone()),
+            PortOwner::Representor(of) => Owner::Representor(of.to_string()),
         };
         Place { nic: nic.to_owned(), owner }
     }

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use model::config::{Config, Source};
+use model::config::{Config, SourceFile};
 
 use super::super::{Daemon, IgnoredSignals, Stop};
 use super::channel::{Channel, ChannelError, Given, Giving, Patience};
@@ -75,8 +75,8 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
         other => other?,
     };
     let (name, text) = &handover.config;
-    let config =
-        Config::of_older(&Source::new(name, text)).map_err(|errors| anyhow::anyhow!("{errors}"))?;
+    let config = Config::of_older(&SourceFile::new(name, text))
+        .map_err(|errors| anyhow::anyhow!("{errors}"))?;
     let program = std::env::current_exe().context("the program's own path is not known")?;
     let (mut daemon, stop) = Daemon::prepare(&config, handover, given, program)?;
     stop.on_signals()?;
@@ -103,6 +103,6 @@ pub(in super::super) fn origin(
 ) -> Result<Origin> {
     let guardian = handover.guardian.map(|fd| given.take(fd).context("the guardian is missing"));
     let (name, text) = &handover.config;
-    let config = Source::new(name, text);
+    let config = SourceFile::new(name, text);
     Ok(Origin { config, program, guardian: guardian.transpose()? })
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::{Server, UpgradeOrder, Upgraded};
-use model::config::Source;
+use model::config::SourceFile;
 
 use super::super::data_plane::Shared;
 use super::channel::{Channel, ChannelError, Giving, Patience};
@@ -31,7 +31,7 @@ const END: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(in super::super) struct Origin {
     /// What errors call the configuration, and its text.
-    pub(in super::super) config: Source,
+    pub(in super::super) config: SourceFile,
     /// The file that it was started from.
     pub(in super::super) program: PathBuf,
     /// The process whose end ends the daemon, if there is one.

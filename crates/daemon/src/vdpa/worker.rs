@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use api::log_limiter::{LogLimiter, Repeated};
+use api::log_limiter::{LogLimiter, RepeatFilter};
 use engine::{Port, SoftNic};
 use guestmem::Quota;
 use model::state::Vduse;
@@ -133,7 +133,7 @@ pub(super) struct Worker {
     /// When it is opened next, while there is none.
     retry: Instant,
     quiet: LogLimiter,
-    failures: Repeated,
+    failures: RepeatFilter,
 }
 
 impl Worker {
@@ -153,7 +153,7 @@ impl Worker {
             is_lost: false,
             retry: Instant::now(),
             quiet: LogLimiter::default(),
-            failures: Repeated::default(),
+            failures: RepeatFilter::default(),
         }
     }
 
@@ -267,7 +267,7 @@ impl Worker {
         match unfit {
             Some(why) => {
                 let line = format!("{}: {} is made anew: {why}", self.plan.port.label, spec.name);
-                if self.failures.is_news(&line, Instant::now()) {
+                if self.failures.is_new(&line, Instant::now()) {
                     self.quiet.info(&line);
                 }
                 self.renew();
@@ -398,7 +398,7 @@ impl Worker {
     fn fail(&mut self, error: &anyhow::Error) {
         let text = format!("{error:#}");
         let line = format!("{}: {text}", self.plan.port.label);
-        if self.failures.is_news(&line, Instant::now()) {
+        if self.failures.is_new(&line, Instant::now()) {
             self.quiet.warn(&line);
         }
         self.shared.status().fail(text);

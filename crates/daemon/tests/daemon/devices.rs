@@ -170,8 +170,8 @@ fn what_cannot_be_had_is_refused_and_nothing_is_changed() {
             panic!("no answer");
         };
         assert_eq!(refusal.status, 409, "{refusal:?}");
-        assert!(refusal.trouble.field.ends_with(field), "{refusal:?}");
-        refusal.trouble.error
+        assert!(refusal.body.field.ends_with(field), "{refusal:?}");
+        refusal.body.error
     };
     // No tap, whoever asks; without privilege that is said first.
     let error = refused(json!("tap:lo"), "attachment.interface");

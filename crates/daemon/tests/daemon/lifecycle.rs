@@ -1,7 +1,7 @@
 //! Daemons that start, fail to start, stop, and follow one another.
 
 use daemon::{Daemon, Launch, run};
-use model::config::Source;
+use model::config::SourceFile;
 use vhost_user::Features;
 
 use crate::guest::Guest;
@@ -190,7 +190,7 @@ fn run_ends_at_a_signal() {
     let host = Host::stopped(TWO);
     let (ready, is_ready) = std::sync::mpsc::channel();
     let config = host.config.clone();
-    let launch = Launch { config: Source::new("a test", ""), with_parent: false };
+    let launch = Launch { config: SourceFile::new("a test", ""), with_parent: false };
     let daemon = std::thread::spawn(move || run(&config, launch, || ready.send(()).unwrap()));
     is_ready.recv_timeout(WAIT).unwrap();
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);

@@ -1,37 +1,37 @@
-//! Mistakes of a file, each with its line.
+//! Errors of a file, each with its line.
 
 use std::fmt;
 
 use crate::state::{MAX_PROBLEMS, Problem};
 
-/// A place in a file, both numbers counted from 1; the column in characters.
+/// A position in a file: line and column from 1, the column in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The line.
+    /// Line.
     pub line: usize,
-    /// The character in the line.
+    /// Character in the line.
     pub column: usize,
 }
 
 impl Position {
-    /// The place of a byte of a text.
+    /// Position of a byte of a text.
     pub(super) fn of(text: &str, at: usize) -> Position {
         let before = &text[..text.floor_char_boundary(at)];
         let line = before.rsplit('\n').next().unwrap_or_default();
-        // A byte-order mark is no character to whoever looks at the file.
+        // An editor does not count a byte-order mark as a character.
         let column = 1 + line.chars().filter(|c| *c != '\u{feff}').count();
         Position { line: 1 + before.matches('\n').count(), column }
     }
 }
 
-/// One mistake. Shown as `shunt.toml:14:7: nic[0].vf[2].mac: "02:00" is not allowed; write ...`.
+/// One error. Shown as `shunt.toml:14:7: nic[0].vf[2].mac: "02:00" is not allowed; write ...`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file, as the caller named it.
+    /// Name of the file, as the caller gave it.
     pub file: String,
-    /// Where in it; `None` if it is not known, or the mistake is of the whole file.
+    /// Position; `None` if unknown, or for the whole file.
     pub position: Option<Position>,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// All mistakes of a file in the order of its lines, never none; shown one a line.
+/// All errors of a file in line order, at least one; shown one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     shown: Vec<ConfigError>,
@@ -55,7 +55,7 @@ pub struct ConfigErrors {
 }
 
 impl ConfigErrors {
-    /// The problems of a file with their places, and how many there are beyond them.
+    /// Problems of a file with their positions, and the number of further ones.
     pub(super) fn of(
         file: &str,
         problems: Vec<(Option<Position>, Problem)>,
@@ -69,7 +69,7 @@ impl ConfigErrors {
         ConfigErrors { shown, more }
     }
 
-    /// The one error of a file that could not be read at all.
+    /// The only error of an unreadable file.
     pub(super) fn of_file(
         file: &str,
         error: impl Into<String>,
@@ -78,12 +78,12 @@ impl ConfigErrors {
         ConfigErrors::of(file, vec![(None, Problem::new("", (), error, allowed))], 0)
     }
 
-    /// The errors that are shown, at most 20.
+    /// Errors to show, at most 20.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.shown.iter()
     }
 
-    /// How many errors were found beyond those shown.
+    /// Number of errors beyond those shown.
     pub fn more(&self) -> usize {
         self.more
     }
@@ -108,7 +108,7 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Control characters of a file are not sent to a terminal.
+/// Escapes control characters, which must not reach a terminal.
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,14 +1,14 @@
-//! What of a daemon's settings goes together, with each other and with the sockets of its state.
+//! Checks a daemon's settings against each other, and against the sockets of its state.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::source::sockets;
+use super::source_file::sockets;
 use super::{COUNTERS, LOCK, socket_path};
 use crate::state::{ApiSettings, DaemonSettings, Problem, Problems};
 
-/// Checks the settings of a daemon with that run directory and state.
+/// Checks the settings of a daemon with this run directory and state.
 pub(super) fn check(
     daemon: &DaemonSettings,
     run_dir: &Path,
@@ -38,7 +38,7 @@ pub(super) fn check(
     };
     let api = daemon.api.socket.clone().unwrap_or_else(|| socket_path(run_dir));
     apart(&own, "api.socket", &api);
-    // Whoever switches the API off may have the name.
+    // With the API disabled an attachment may have the name.
     own.extend(daemon.api.enabled.then_some(api));
     for (field, socket) in sockets(state) {
         apart(&own, &field, Path::new(&socket));

@@ -1,22 +1,22 @@
-//! The configuration file of `shunt up`, and every file that a command reads: the state document
-//! and, beside it, the daemon's own settings, in TOML or JSON.
+//! The configuration file of `shunt up`, and every file that a command reads: the state document,
+//! and the daemon's own settings, in TOML or JSON.
 //!
-//! Model: a file's text becomes the same JSON value whichever syntax it has ([`source`]); that
-//! value is held against the schema that the types derive, as a document of the API is, and then
-//! becomes the types. So a setting is declared once, where its type is, and a mistake has the same
-//! words wherever it is made; of a TOML file each is told with its line and column.
+//! Model: TOML and JSON become the same JSON value ([`source_file`]). It is checked against the
+//! schema derived from the types, like a document of the API, and then becomes the types. So each
+//! setting is declared once, at its type, and each error has the same text everywhere. Errors of a
+//! TOML file have line and column.
 //!
-//! Nothing is half applied: the answer is either a whole [`Config`] that has passed every check the
-//! file alone allows, or [`ConfigErrors`]. Whether a CPU exists or a directory can be written is
-//! for those who use it.
+//! Nothing is half applied: the result is either a [`Config`] that passes every check possible on
+//! the file alone, or [`ConfigErrors`]. The users of the settings check that a CPU exists or a
+//! directory is writable.
 //!
 //! Limits: a file of 1 MiB; 20 errors are shown.
 
 mod error;
+mod field_position;
 mod meaning;
 mod old_names;
-mod place;
-mod source;
+mod source_file;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -27,16 +27,16 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 pub use error::{ConfigError, ConfigErrors, Position};
-pub use source::{MAX_FILE_BYTES, Source};
+pub use source_file::{MAX_FILE_BYTES, SourceFile};
 
-use crate::state::{ApiSettings, DaemonSettings, Lanes, Limits, Problems, State, shape};
+use crate::state::{ApiSettings, DaemonSettings, Lanes, Limits, Problems, State, schema};
 
 /// File of the counters in the run directory.
 pub const COUNTERS: &str = "counters";
-/// Locked file there. It stays when the daemon has ended; the lock does not.
+/// Lock file in the run directory. It stays after the daemon has ended; the lock does not.
 pub const LOCK: &str = "lock";
 
-/// Where the API of a daemon with this run directory is.
+/// API socket of a daemon with this run directory.
 pub fn socket_path(run_dir: &Path) -> PathBuf {
     run_dir.join("api.sock")
 }
@@ -46,13 +46,13 @@ pub fn socket_path(run_dir: &Path) -> PathBuf {
 pub struct Config {
     /// Directory of the counters file, and of sockets with a relative path.
     pub run_dir: PathBuf,
-    /// Directory in which the desired state is kept; without one it ends with the daemon.
+    /// Directory of the stored desired state; without one the state ends with the daemon.
     pub state_dir: Option<PathBuf>,
     /// The API.
     pub api: ApiSettings,
     /// The polling threads.
     pub lanes: Lanes,
-    /// What guests may use of the machine.
+    /// Limits on the machine's resources that guests use.
     pub limits: Limits,
     /// The state at the first start.
     pub state: State,
@@ -62,41 +62,41 @@ impl Config {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// Every mistake in the file, or why it cannot be read.
+    /// # Errors
+    /// Every mistake in the file, or the reason why it cannot be read.
     pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
-        Config::of(&Source::read(path, "--config")?)
+        Config::of(&SourceFile::read(path, "--config")?)
     }
 
-    /// Checks the text of a file that errors call `name`.
+    /// Checks the text of a file; `name` is for errors.
     ///
     /// # Errors
     /// Every mistake.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigErrors> {
-        Config::of(&Source::new(name, text))
+        Config::of(&SourceFile::new(name, text))
     }
 
     /// Checks a file.
     ///
     /// # Errors
     /// Every mistake.
-    pub fn of(source: &Source) -> Result<Config, ConfigErrors> {
+    pub fn of(source: &SourceFile) -> Result<Config, ConfigErrors> {
         let (document, old_names) = source.value()?;
         Config::check(source, document, old_names)
     }
 
-    /// Checks a file that a daemon of an older version was started with, and may be written in that
-    /// version's words.
+    /// Checks a file written for an older version of the daemon, with that version's names.
     ///
     /// # Errors
     /// Every mistake.
-    pub fn of_older(source: &Source) -> Result<Config, ConfigErrors> {
+    pub fn of_older(source: &SourceFile) -> Result<Config, ConfigErrors> {
         let (document, _) = source.value()?;
         Config::check(source, document, Problems::default())
     }
 
-    /// Checks the document of a file in which these mistakes were found already.
+    /// Checks the document of a file; `found` are mistakes found before.
     fn check(
-        source: &Source,
+        source: &SourceFile,
         mut document: Value,
         found: Problems,
     ) -> Result<Config, ConfigErrors> {
@@ -104,10 +104,10 @@ impl Config {
         if document.get("version").is_none() {
             document["version"] = crate::state::VERSION.into();
         }
-        found.beside(shape::check("Configuration", &document, "")).map_err(tell)?;
+        found.beside(schema::check("Configuration", &document, "")).map_err(tell)?;
         let (daemon, state) = parts(document);
         let daemon: DaemonSettings = serde_json::from_value(daemon).map_err(|error| {
-            // The schema lets nothing pass that serde does not take; a test holds them together.
+            // The schema accepts only what serde accepts; a test checks this.
             ConfigErrors::of_file(
                 source.name(),
                 format!("is not a configuration: {error}"),
@@ -127,9 +127,9 @@ impl Config {
     }
 }
 
-/// The daemon's settings and the state of a configuration.
+/// Splits a configuration into the daemon's settings and the state.
 fn parts(configuration: Value) -> (Value, Value) {
-    let known = shape::schemas()["DaemonSettings"]["properties"].as_object();
+    let known = schema::schemas()["DaemonSettings"]["properties"].as_object();
     let is_daemons = |name: &str| known.is_some_and(|known| known.contains_key(name));
     let Value::Object(fields) = configuration else { return (Value::Null, Value::Null) };
     let (daemon, state): (Vec<_>, Vec<_>) =
@@ -137,7 +137,7 @@ fn parts(configuration: Value) -> (Value, Value) {
     (Value::Object(daemon.into_iter().collect()), Value::Object(state.into_iter().collect()))
 }
 
-/// Where a daemon of this user puts its files if the configuration does not say.
+/// Default run directory of this user.
 pub fn default_run_dir() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     run_dir_for(std::env::var_os("XDG_RUNTIME_DIR").as_deref(), uid)

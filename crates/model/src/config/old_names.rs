@@ -1,12 +1,12 @@
-//! Names that version 0.1 had in TOML files alone, where the document has others.
+//! Field names of version 0.1 in TOML files.
 
 use serde_json::{Map, Value, json};
 
 use crate::state::{Problem, Problems};
 
-/// Fields of a function that have another name, and the same value.
+/// Renamed fields of a function, with the same value.
 const RENAMED: [(&str, &str); 2] = [("weight", "tx_weight"), ("storm_limit", "storm_limit_pps")];
-/// Fields of the attachment that stood among the function's own.
+/// Fields of a function that are now fields of its attachment.
 const ATTACHMENT: [&str; 10] = [
     "socket",
     "mode",
@@ -20,7 +20,7 @@ const ATTACHMENT: [&str; 10] = [
     "offload",
 ];
 
-/// Gives old names of PFs and VFs those that they have now; says of each what to write.
+/// Renames old fields of PFs and VFs, and reports each with its new form.
 pub(super) fn rename(file: &mut Value) -> Problems {
     let mut problems = Problems::default();
     let nics = file.get_mut("nic").and_then(Value::as_array_mut).into_iter().flatten();
@@ -89,7 +89,7 @@ fn function(fields: &mut Map<String, Value>, at: &str, problems: &mut Problems) 
     }
 }
 
-/// Numbers of VLANs as ranges.
+/// Converts VLAN numbers to ranges.
 fn ranges(trunk: Value) -> Value {
     let Some(vlans) = trunk.as_array() else { return trunk };
     let mut vlans: Vec<u64> = vlans.iter().filter_map(Value::as_u64).collect();

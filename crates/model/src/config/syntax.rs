@@ -1,13 +1,13 @@
-//! Errors of the TOML grammar, in the words of someone who has to mend the file.
+//! Explains TOML syntax errors to a user.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error};
 
 use super::error::Position;
-use crate::state::{MAX_PROBLEMS, Problem, cut, shape};
+use crate::state::{MAX_PROBLEMS, Problem, cut, schema};
 
-/// The mistakes, each with its place. Values that are wrong are all told, up to a line that breaks
-/// the grammar: what follows that one means something else.
+/// The errors, each with its offset. Reports all wrong values up to the first line with a syntax
+/// error: after it the meaning is unreliable.
 pub(super) fn problems(
     text: &str,
     tree: &DeTable<'_>,
@@ -23,12 +23,11 @@ pub(super) fn problems(
     let broken = sorted.iter().find(breaks).copied();
     let broken_on = broken.map_or(usize::MAX, line);
     let mut all = Vec::new();
-    // Finding a value's path is a walk through the file, so it is not done for what will not be
-    // shown.
+    // Finding a value's path walks the whole file, so skip it for problems that are not shown.
     for error in sorted.into_iter().take(MAX_PROBLEMS).take_while(|error| line(error) < broken_on) {
         if let Some(message) = wrong_value(error.message(), &quote(error)) {
             let field = find_in(tree, "", place(error)).unwrap_or_default();
-            let allowed = shape::allowed_at("Configuration", &field);
+            let allowed = schema::allowed_at("Configuration", &field);
             all.push((place(error), Problem::new(field, (), message, allowed)));
         }
     }
@@ -39,8 +38,8 @@ pub(super) fn problems(
     all
 }
 
-/// A mistake within one value, or `None`. The parser takes anything without quotes for a misspelt
-/// number, date or boolean, by its first character.
+/// An error within one value, or `None`. The parser takes any unquoted text for a misspelt number,
+/// date or boolean, by its first character.
 fn wrong_value(message: &str, text: &str) -> Option<String> {
     let unquoted =
         ["string values must be quoted", "invalid datetime", "invalid float", "invalid boolean"];
@@ -105,14 +104,14 @@ fn broken_line(message: &str, text: &str) -> String {
     }
 }
 
-/// The path of the value that stands at a place.
+/// Path of the value at an offset.
 fn find_in(table: &DeTable<'_>, path: &str, at: usize) -> Option<String> {
-    table.iter().find_map(|(key, value)| find_value(value, shape::join(path, key.get_ref()), at))
+    table.iter().find_map(|(key, value)| find_value(value, schema::join(path, key.get_ref()), at))
 }
 
 fn find_value(value: &Spanned<DeValue<'_>>, path: String, at: usize) -> Option<String> {
     match value.get_ref() {
-        // The span of a table is that of its header, so tables are searched whatever theirs is.
+        // A table's span is only its header, so search all tables.
         DeValue::Table(table) => find_in(table, &path, at),
         DeValue::Array(items) => items
             .iter()

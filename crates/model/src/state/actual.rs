@@ -1,11 +1,11 @@
-//! What is in force, as the API tells it.
+//! The state in force, as the API reports it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Allocation, FunctionName, LinkState, MacText, PathInForce, Reason, Vlan, VpfModel};
 
-/// What is in force.
+/// State in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Actual {
     /// The NICs.
@@ -17,29 +17,29 @@ pub struct Actual {
     pub tunnels: Vec<ActualTunnel>,
 }
 
-/// What is behind a port, if it is no vhost-user socket: an interface, a stream socket, a capture,
-/// a tunnel.
+/// Device behind a port without a vhost-user socket: an interface, a stream socket, a capture, or a
+/// tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualDevice {
-    /// How it is.
+    /// State of the device.
     pub state: DeviceState,
-    /// Since when, in milliseconds since 1970.
+    /// Time of the last change of state, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Why it is not up.
+    /// Reason for a state other than `up`.
     pub reason: Option<String>,
-    /// What else an operator should know of it, such as how it was opened.
+    /// Further information for the operator, such as the way the device was opened.
     pub notes: Vec<String>,
 }
 
-/// How a device is.
+/// State of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceState {
     /// Frames pass.
     Up,
-    /// It is there, without a carrier or anybody at the other end.
+    /// Present, but without a carrier or a peer.
     Down,
-    /// It is not there, or cannot be had; it is tried again and again.
+    /// Missing or unusable; retried periodically.
     Gone,
 }
 
@@ -53,72 +53,72 @@ impl std::fmt::Display for DeviceState {
     }
 }
 
-/// A tunnel as it is.
+/// A tunnel in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualTunnel {
-    /// The switch that it is on.
+    /// Its switch.
     pub switch: String,
     /// Its name.
     pub name: String,
-    /// How it is.
+    /// Its device.
     pub device: Option<ActualDevice>,
 }
 
-/// A NIC as it is.
+/// A NIC in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualNic {
     /// Its name.
     pub name: String,
-    /// Whether it can have VFs, or why not.
+    /// `Supported` if it can have VFs, else the reason.
     pub support: Reason,
-    /// How many VFs it can have.
+    /// Most VFs.
     pub total_vfs: u16,
-    /// The VFs that are enabled.
+    /// Enabled VFs.
     pub vfs: Vec<ActualVf>,
-    /// What the uplink is, unless a vhost-user socket.
+    /// Device of the uplink; null for a vhost-user socket.
     #[serde(default)]
     pub uplink: Option<ActualDevice>,
-    /// What the guest of the PF has, unless a vhost-user socket.
+    /// Device of the PF's guest; null for a vhost-user socket.
     #[serde(default)]
     pub pf: Option<ActualDevice>,
-    /// In switchdev mode: what the host has of each function.
+    /// Representors, in switchdev mode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub representors: Vec<ActualRepresentor>,
 }
 
-/// A representor as it is.
+/// A representor in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualRepresentor {
-    /// Of which function.
+    /// Its function.
     pub of: FunctionName,
-    /// Its `phys_port_name`, as of Linux, such as `pf0vf2`.
+    /// Its `phys_port_name`, as in Linux, such as `pf0vf2`.
     pub name: String,
-    /// What it is, such as `tap:nic0pf0vf2`.
+    /// Its attachment, such as `tap:nic0pf0vf2`.
     pub attachment: String,
-    /// Whether it is up: so is the function's link then.
+    /// `true` if it is up; the function's link follows it.
     pub up: bool,
-    /// Its MTU in bytes, if it is an interface; the function's is no larger.
+    /// MTU of its interface in bytes, if it is one; the function's MTU is no larger.
     pub mtu: Option<u32>,
-    /// How its device is, unless it is a vhost-user socket.
+    /// Its device; null for a vhost-user socket.
     pub device: Option<ActualDevice>,
 }
 
-/// A VF as it is.
+/// A VF in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualVf {
-    /// Its number.
+    /// Its index.
     pub index: u16,
-    /// The adapter that has it.
+    /// The adapter on it.
     pub adapter: Option<String>,
-    /// The address in force.
+    /// MAC address in force.
     pub mac: Option<String>,
-    /// The VLAN in force.
+    /// VLAN in force.
     pub vlan: Option<u16>,
-    /// Whether its link is up.
+    /// `true` if its link is up.
     pub link_up: bool,
 }
 
-/// An adapter as it is.
+/// An adapter in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualAdapter {
     /// Its name.
@@ -129,27 +129,27 @@ pub struct ActualAdapter {
     pub vf: Option<u16>,
     /// Its queue, on path `vmq`.
     pub queue: Option<u16>,
-    /// Why it has not the wanted path; `Supported` if it has.
+    /// Reason for another path than the wanted one; else `Supported`.
     pub reason: Reason,
-    /// Why it has no VF; `Supported` if it has one.
+    /// Reason for having no VF; else `Supported`.
     pub vf_reason: Reason,
-    /// Why it has no queue; `Supported` if it has one or needs none.
+    /// Reason for having no queue; `Supported` if it has one or needs none.
     pub vmq_reason: Reason,
-    /// Whether a guest is attached.
+    /// `true` while a guest is attached.
     pub connected: bool,
-    /// How far its guest is.
+    /// Progress of its guest.
     #[serde(default)]
     pub guest: GuestState,
-    /// What its guest has, unless a vhost-user socket.
+    /// Its device; null for a vhost-user socket.
     #[serde(default)]
     pub device: Option<ActualDevice>,
-    /// On path `vmq` with an AF_XDP uplink: whether the frames of its queue are placed in its
-    /// guest's memory, or copied there, and why.
+    /// On path `vmq` with an AF_XDP uplink: placement of its queue's frames, directly in the
+    /// guest's memory or by copy, with the reason.
     #[serde(default)]
     pub placement: Option<String>,
 }
 
-/// How far a guest is with a device of its.
+/// Progress of a guest with a device.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
@@ -158,71 +158,71 @@ pub enum GuestState {
     /// No VMM is connected.
     #[default]
     Absent,
-    /// A VMM is connected, and the guest has no driver on the device: a VF is not enabled.
+    /// A VMM is connected, but the guest has no driver on the device: a VF is not enabled.
     Connected,
-    /// The guest's driver is there.
+    /// The guest's driver is loaded.
     Driver,
-    /// The driver's rings run.
+    /// The driver's rings are running.
     Running,
 }
 
-/// A virtual PF as it is.
+/// A virtual PF in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualVpf {
     /// Its name.
     pub name: String,
-    /// What the guest takes it for.
+    /// Device model in the guest.
     pub model: VpfModel,
-    /// Whether a VMM is connected to the guest's channel; null if there is none.
+    /// `true` if a VMM is connected to the guest's channel; null without a channel.
     pub control: Option<bool>,
     /// The adapter behind the PF.
     pub pf: String,
-    /// How far the guest is with the PF.
+    /// Progress of the guest with the PF.
     pub guest: GuestState,
-    /// The VFs that the guest has enabled, as far as drivers show it.
+    /// Number of VFs that the guest has enabled, as far as its drivers show it.
     pub enabled_vfs: u16,
     /// Its VFs.
     pub vfs: Vec<ActualVpfVf>,
 }
 
-/// A VF of a virtual PF as it is.
+/// A VF of a virtual PF in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualVpfVf {
-    /// Its number.
+    /// Its index.
     pub index: u16,
     /// The adapter behind it.
     pub adapter: Option<String>,
-    /// The device of the host's behind it.
+    /// The host's device behind it.
     pub vhost_vdpa: Option<String>,
-    /// How far the guest is with it; null for a device of the host's.
+    /// Progress of the guest with it; null for a device of the host.
     pub guest: Option<GuestState>,
-    /// What is in force; null for a device of the host's.
+    /// Settings in force; null for a device of the host.
     pub settings: Option<VfSettings>,
-    /// Which of that the guest has set.
+    /// Names of the settings that the guest has made.
     pub set_by_guest: Vec<String>,
 }
 
-/// Settings that a PF has of a VF.
+/// Settings of a VF, from the PF's view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VfSettings {
-    /// The address.
+    /// MAC address.
     pub mac: MacText,
     /// The VLAN.
     pub vlan: Option<Vlan>,
-    /// Whether sources are checked.
+    /// `true` if source addresses are checked.
     pub spoof_check: bool,
-    /// Whether it is trusted.
+    /// `true` if the VF is trusted.
     pub trust: bool,
     /// The link state.
     pub link_state: LinkState,
-    /// The assured rate in Mbit/s.
+    /// Guaranteed rate in Mbit/s.
     pub min_tx_mbps: u32,
-    /// The highest rate in Mbit/s; 0 for any.
+    /// Maximum rate in Mbit/s; 0: no limit.
     pub max_tx_mbps: u32,
 }
 
 impl ActualAdapter {
-    /// An adapter that has what it was given.
+    /// An adapter with its allocation.
     pub fn of(given: Allocation, connected: bool) -> ActualAdapter {
         let Allocation { adapter, path, vf, queue, reason, vf_reason, vmq_reason } = given;
         let (name, device, placement) = (adapter, None, None);

@@ -1,21 +1,20 @@
-//! Who gets a scarce VF or receive queue.
+//! Allocation of scarce VFs and receive queues.
 //!
-//! This is our policy; Windows names the weights and leaves open what they decide:
-//! 1. An adapter that names a VF (`vf`) gets it. A VF that is named, or has settings of its own, is
-//!    given to nobody else.
-//! 2. The other VFs go to adapters by `iov_weight`, greater first. Of equal ones, who holds a VF
-//!    keeps it; then the name decides, in the order of its bytes.
-//! 3. Queues go by `vmq_weight` in the same manner, to adapters that got no VF.
+//! Policy of this project (Windows defines the weights, but not their effect):
+//! 1. An adapter that names a VF (`vf`) gets it. No other adapter gets a VF that is named, or that
+//!    has settings of its own.
+//! 2. The other VFs go to adapters by `iov_weight`, highest first. Of equal ones, the current
+//!    holder of a VF keeps it; then names decide, in byte order.
+//! 3. Queues go by `vmq_weight` in the same way, to adapters without a VF.
 //!
-//! Who is on its way to or from another host keeps what it has, whatever others weigh.
+//! A migrating adapter keeps its VF or queue, whatever the weights of others.
 //!
-//! Switch-only features rule out a VF. One whose own port has rules, guards or
-//! isolation sends through the switch: it gets no VF, but may have a queue, which only receives.
-//! Settings of the port `uplink` hold for what comes from the wire, so with any of them no adapter
-//! of the switch gets a VF or a queue: frames would come past them.
+//! Switch-only features rule out a VF. An adapter whose port has rules, guards or isolation sends
+//! through the switch: it gets no VF, but may get a queue, which only receives. Settings of the
+//! port `uplink` apply to frames from the wire, so they rule out VFs and queues for all adapters of
+//! the switch: those frames would bypass the settings.
 //!
-//! A pure function: the same state and facts give the same answer, whatever the order of the
-//! document.
+//! A pure function: the same state and facts give the same result, in any order of the document.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,25 +22,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::adapter::{Adapter, WantedPath};
-use super::model::Nic;
+use super::nic::Nic;
 use super::switch::{Switch, UPLINK};
 use super::{Actual, PathInForce, Reason, State};
 
-/// What the policy must know beyond the desired state.
+/// Input of the policy beyond the desired state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The VF that each adapter holds.
+    /// Current VF of each adapter.
     pub vfs: BTreeMap<String, u16>,
-    /// The queue that each adapter holds.
+    /// Current queue of each adapter.
     pub queues: BTreeMap<String, u16>,
-    /// Why a NIC has no VFs to give, by its name. Not there: it has.
+    /// Reason why a NIC has no VFs, by its name; absent: it has.
     pub support: BTreeMap<String, Reason>,
-    /// The best path for the traffic of adapters with `path = "auto"`. Not there: a VF.
+    /// Best path for the traffic of adapters with `path = "auto"`; absent: a VF.
     pub suited: BTreeMap<String, PathInForce>,
 }
 
 impl Facts {
-    /// What is known from what is in force.
+    /// Facts from the state in force.
     pub fn of(actual: &Actual) -> Facts {
         let mut facts = Facts::default();
         for adapter in &actual.adapters {
@@ -58,10 +57,10 @@ impl Facts {
     }
 }
 
-/// What one adapter gets.
+/// Allocation of one adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Allocation {
-    /// Its name.
+    /// Name of the adapter.
     pub adapter: String,
     /// Its path.
     pub path: PathInForce,
@@ -69,11 +68,11 @@ pub struct Allocation {
     pub vf: Option<u16>,
     /// Its queue, on path `vmq`.
     pub queue: Option<u16>,
-    /// Why it has not the wanted path; `Supported` if it has.
+    /// Reason for another path than the wanted one; else `Supported`.
     pub reason: Reason,
-    /// Why it has no VF; `Supported` if it has one.
+    /// Reason for having no VF; else `Supported`.
     pub vf_reason: Reason,
-    /// Why it could have no queue; `Supported` if it has one or needs none.
+    /// Reason for having no queue; `Supported` if it has one or needs none.
     pub vmq_reason: Reason,
 }
 
@@ -87,7 +86,7 @@ impl Allocation {
     }
 }
 
-/// Divides the VFs and queues of all NICs; one answer for each adapter, in the document's order.
+/// Allocates the VFs and queues of all NICs; one result for each adapter, in document order.
 pub fn allocate(state: &State, facts: &Facts) -> Vec<Allocation> {
     let (mut vfs, mut queues) = (Given::default(), Given::default());
     for nic in &state.nics {
@@ -100,7 +99,7 @@ pub fn allocate(state: &State, facts: &Facts) -> Vec<Allocation> {
     state.adapters.iter().map(|adapter| allocation(adapter, facts, &vfs, &queues)).collect()
 }
 
-/// What each adapter got of one thing, or why not.
+/// Number that each adapter got, or the reason for getting none.
 type Given<'a> = BTreeMap<&'a str, Result<u16, Reason>>;
 
 fn give_vfs<'a>(
@@ -127,7 +126,7 @@ fn give_vfs<'a>(
     divide(rivals, pool, &facts.vfs, Reason::NoFreeVf, given);
 }
 
-/// Whether the document lets an adapter have a VF, now or when one is free.
+/// Checks that the document allows an adapter to have a VF, now or once one is free.
 pub fn may_ever_have_vf(state: &State, adapter: &Adapter) -> Result<(), Reason> {
     if matches!(adapter.path, WantedPath::Vmq | WantedPath::Synthetic) {
         return Err(Reason::NotWanted);
@@ -146,8 +145,8 @@ pub fn may_ever_have_vf(state: &State, adapter: &Adapter) -> Result<(), Reason> 
     Ok(())
 }
 
-/// Whether an adapter may have a VF now. What the operator set is told before what the machine
-/// lacks.
+/// Checks that an adapter may have a VF now. Operator settings are reported before limits of the
+/// machine.
 fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Result<(), Reason> {
     may_ever_have_vf(state, adapter)?;
     if let Some(missing) = facts.support.get(&nic.name) {
@@ -162,12 +161,12 @@ fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Re
     if suited(adapter, facts) == PathInForce::Vf { Ok(()) } else { Err(Reason::FollowsTraffic) }
 }
 
-/// Whether nobody knows where its guest is but that it is not here.
+/// `true` if its guest's host is unknown, and is not this one.
 fn is_gone(adapter: &Adapter) -> bool {
     adapter.is_elsewhere() && !adapter.is_on_the_way()
 }
 
-/// Whether the port to the wire does something to frames that come past it on other paths.
+/// `true` if the port to the wire filters frames that other paths would bypass.
 fn screens_the_wire(switch: &Switch) -> bool {
     switch.port(UPLINK).is_some_and(|port| {
         let narrow = !port.trunks.is_empty() || port.native_vlan.is_some();
@@ -215,20 +214,20 @@ fn give_queues<'a>(
     divide(rivals, (0..nic.vmq_queues).collect(), &facts.queues, Reason::NoFreeQueue, given);
 }
 
-/// The weight of an adapter's claim: one that moves does not lose what it holds.
+/// Effective weight of an adapter: a migrating one keeps its VF or queue.
 fn claim(adapter: &Adapter, weight: u8, held: &BTreeMap<String, u16>) -> u16 {
     let keeps = adapter.is_on_the_way() && held.contains_key(&adapter.name);
     if keeps { u16::MAX } else { weight.into() }
 }
 
-/// The best path for what an adapter carries.
+/// Best path for an adapter's traffic.
 fn suited(adapter: &Adapter, facts: &Facts) -> PathInForce {
     let follows = adapter.path == WantedPath::Auto;
     let found = facts.suited.get(&adapter.name).filter(|_| follows);
     found.copied().unwrap_or(PathInForce::Vf)
 }
 
-/// Gives what is in `pool` to `rivals`, which are names and weights; `held` is what each has now.
+/// Assigns numbers of `pool` to `rivals` (name and weight); `held` has the current numbers.
 fn divide<'a>(
     mut rivals: Vec<(&'a str, u16)>,
     mut pool: BTreeSet<u16>,
@@ -236,7 +235,7 @@ fn divide<'a>(
     none_left: Reason,
     given: &mut Given<'a>,
 ) {
-    // Of several who claim to hold the same, one does.
+    // If several adapters claim the same number, one keeps it.
     let mut holders: BTreeMap<u16, (&str, u16)> = BTreeMap::new();
     rivals.sort_by_key(|&(name, weight)| (Reverse(weight), name));
     for &(name, weight) in &rivals {
@@ -260,7 +259,7 @@ fn divide<'a>(
 
 fn allocation(adapter: &Adapter, facts: &Facts, vfs: &Given<'_>, queues: &Given<'_>) -> Allocation {
     let name = adapter.name.as_str();
-    // An adapter without a NIC is in no state that was parsed.
+    // Only a state that was not parsed has an adapter without a NIC.
     let vf = vfs.get(name).copied().unwrap_or(Err(Reason::Unknown));
     let queue = match vf {
         Ok(_) => Err(Reason::Supported),

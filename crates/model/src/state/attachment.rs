@@ -1,6 +1,5 @@
-//! Attachments, as the document says them: a table with its `kind` and the fields of that kind, or
-//! the short form, a text `kind:place`. Both are read; what is kept and shown is the table with
-//! every default written out.
+//! Attachments in the document: a table with `kind` and the fields of that kind, or the short form,
+//! a text `kind:place`. Both are read; the table with all defaults is stored and shown.
 
 mod kinds;
 #[cfg(test)]
@@ -18,7 +17,7 @@ use super::text;
 
 pub use kinds::{Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp, ZeroCopy};
 
-/// How a guest reaches its adapter, or the wire its uplink.
+/// Connection of a guest to its adapter, or of an uplink to the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "kind", rename_all = "kebab-case")]
 pub enum Attachment {
@@ -30,18 +29,18 @@ pub enum Attachment {
     Packet(Packet),
     /// An interface, by AF_XDP sockets.
     Xdp(Xdp),
-    /// A socket with frames behind their length.
+    /// A socket with length-prefixed frames.
     Stream(Stream),
-    /// A capture that is played.
+    /// Playback of a capture.
     Pcap(Pcap),
-    /// A vDPA device of the host's own kernel.
+    /// A vDPA device of the host's kernel.
     Vduse(Vduse),
 }
 
-/// What an attachment is.
+/// Kind of attachment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AttachmentKind {
-    /// A vhost-user socket; where no kind is written.
+    /// A vhost-user socket; the default.
     #[default]
     VhostUser,
     /// A tap.
@@ -50,16 +49,16 @@ pub enum AttachmentKind {
     Packet,
     /// An interface, by AF_XDP sockets.
     Xdp,
-    /// A socket with frames behind their length.
+    /// A socket with length-prefixed frames.
     Stream,
-    /// A capture that is played.
+    /// Playback of a capture.
     Pcap,
-    /// A vDPA device of the host's own kernel.
+    /// A vDPA device of the host's kernel.
     Vduse,
 }
 
 impl AttachmentKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [AttachmentKind; 7] = [
         AttachmentKind::VhostUser,
         AttachmentKind::Tap,
@@ -70,7 +69,7 @@ impl AttachmentKind {
         AttachmentKind::Vduse,
     ];
 
-    /// Its word in the document.
+    /// Name in the document.
     pub fn word(self) -> &'static str {
         match self {
             AttachmentKind::VhostUser => "vhost-user",
@@ -83,12 +82,12 @@ impl AttachmentKind {
         }
     }
 
-    /// The kind of that word.
+    /// The kind of that name.
     pub fn of(word: &str) -> Option<AttachmentKind> {
         AttachmentKind::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// The field that the short form gives.
+    /// Field that the short form sets.
     pub fn place_field(self) -> &'static str {
         match self {
             AttachmentKind::VhostUser | AttachmentKind::Stream => "socket",
@@ -107,7 +106,7 @@ impl Attachment {
         Some(json!({"kind": kind, field: place}))
     }
 
-    /// What it is.
+    /// Kind of the attachment.
     pub fn kind(&self) -> AttachmentKind {
         match self {
             Attachment::VhostUser(_) => AttachmentKind::VhostUser,
@@ -120,7 +119,7 @@ impl Attachment {
         }
     }
 
-    /// Its socket, interface, file or name: the value of the kind's [place
+    /// Socket, interface, file or name: the value of the kind's [place
     /// field](AttachmentKind::place_field).
     pub fn place(&self) -> &str {
         match self {
@@ -134,13 +133,12 @@ impl Attachment {
         }
     }
 
-    /// The path of its socket, if it has one.
+    /// Path of its socket, if any.
     pub fn socket(&self) -> Option<&str> {
         (self.kind().place_field() == "socket").then(|| self.place())
     }
 
-    /// Its interface and the path of the namespace that it is in, if it has one; none for the
-    /// daemon's own.
+    /// Its interface, if any, and the path of the interface's namespace; none for the daemon's own.
     pub fn interface(&self) -> Option<(&str, Option<String>)> {
         let netns = match self {
             Attachment::Tap(tap) => &tap.netns,
@@ -155,7 +153,7 @@ impl Attachment {
     }
 }
 
-/// The path of a network namespace that is written as one, or as a name that `ip netns` gave.
+/// Path of a network namespace, given as a path or as a name of `ip netns`.
 fn netns_path(written: &str) -> String {
     if written.starts_with('/') { written.to_owned() } else { format!("/run/netns/{written}") }
 }
@@ -167,7 +165,7 @@ impl fmt::Display for AttachmentKind {
 }
 
 impl fmt::Display for Attachment {
-    /// The short form.
+    /// Short form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.kind(), self.place())
     }
@@ -211,14 +209,14 @@ impl PartialSchema for Attachment {
     }
 }
 
-/// The fields of a kind, and its word.
+/// Schema of a kind: its fields and its name.
 fn table_schema<T: ToSchema>(kind: AttachmentKind) -> RefOr<Schema> {
     let RefOr::T(Schema::Object(mut table)) = T::schema() else {
         unreachable!("a kind's fields are those of a struct");
     };
     let word = ObjectBuilder::new()
         .schema_type(Type::String)
-        .description(Some("What it is."))
+        .description(Some("Kind of attachment."))
         .enum_values(Some([kind.word()]));
     if kind == AttachmentKind::default() {
         let word = word.default(Some(kind.word().into()));

@@ -1,4 +1,4 @@
-//! What a configuration file says of the daemon itself, beside the objects that it starts with.
+//! The daemon's own settings in a configuration file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,20 +23,20 @@ pub(super) struct Configuration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DaemonSettings {
-    /// Directory of the counters, of sockets with a relative path, and of what packed rings need to
-    /// outlive the daemon. No symbolic link; this user's or root's. Left out:
-    /// `$XDG_RUNTIME_DIR/shunt`, else `/run/shunt` for root, else `/tmp/shunt-UID`.
+    /// Directory of the counters, of sockets with a relative path, and of data that packed rings
+    /// need across restarts. It must belong to this user or root, and be no symbolic link. Left
+    /// out: `$XDG_RUNTIME_DIR/shunt`, else `/run/shunt` for root, else `/tmp/shunt-UID`.
     #[schema(value_type = String, format = "file")]
     pub run_dir: Option<PathBuf>,
-    /// Directory in which the desired state is kept; not `run_dir`. Left out: changes last until
-    /// the daemon ends.
+    /// Directory of the stored desired state; not `run_dir`. Left out: changes last until the
+    /// daemon ends.
     #[schema(value_type = String, format = "file")]
     pub state_dir: Option<PathBuf>,
-    /// Where the API is served.
+    /// Addresses of the API.
     pub api: ApiSettings,
     /// The polling threads.
     pub lanes: Lanes,
-    /// What guests may use of the machine.
+    /// Limits on the machine's resources that guests use.
     pub limits: Limits,
 }
 
@@ -44,24 +44,23 @@ pub struct DaemonSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiSettings {
-    /// Whether it is served at all; if not, the state stays as it is at the start.
+    /// Serve the API; if false, the state cannot change after the start.
     #[schema(default = true)]
     pub enabled: bool,
-    /// The UNIX socket. Left out: `api.sock` in `run_dir`, where the commands look for it.
+    /// UNIX socket. Left out: `api.sock` in `run_dir`, the commands' default.
     #[schema(value_type = String, format = "path")]
     pub socket: Option<PathBuf>,
-    /// Serve it at this address and port, too; port 0: any that is free. Needs `token_file`.
+    /// Address and port for serving the API over TCP too; port 0: any free one. Needs `token_file`.
     #[schema(value_type = String, format = "socket-address")]
     pub tcp: Option<SocketAddr>,
-    /// The file whose first line is the token, of 16 to 512 visible ASCII characters; only its
-    /// owner may have access to it.
+    /// File whose first line is the token, 16 to 512 visible ASCII characters. Only its owner may
+    /// have access.
     #[schema(value_type = String, format = "file")]
     pub token_file: Option<PathBuf>,
-    /// A PEM file with the certificate and those that vouch for it. Without one, `tcp` must be a
-    /// loopback address.
+    /// PEM file with the certificate chain. Without one, `tcp` must be a loopback address.
     #[schema(value_type = String, format = "file")]
     pub tls_certificate: Option<PathBuf>,
-    /// A PEM file with the certificate's key.
+    /// PEM file with the certificate's key.
     #[schema(value_type = String, format = "file")]
     pub tls_key: Option<PathBuf>,
 }
@@ -79,27 +78,27 @@ impl Default for ApiSettings {
     }
 }
 
-/// The lanes: threads that poll and move frames.
+/// The lanes: threads that poll and forward frames.
 ///
-/// A lane polls; when no frame has come for `poll_us` it yields the CPU between polls; when none
-/// has come for `yield_us` more it sleeps until a guest kicks it.
+/// A lane polls. After `poll_us` without a frame it yields the CPU between polls; after `yield_us`
+/// more it sleeps until a guest kicks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lanes {
     /// One lane for each CPU, pinned to it. Left out: one lane, not pinned.
     #[schema(schema_with = cpus)]
     pub cpus: Vec<usize>,
-    /// How long a lane polls on after the last frame before it yields, in microseconds.
+    /// Time of polling after the last frame before a lane yields, in microseconds.
     #[schema(minimum = 0, maximum = 1_000_000, default = 50)]
     pub poll_us: u32,
-    /// How long it then yields between polls before it sleeps, in microseconds.
+    /// Time of yielding between polls before a lane sleeps, in microseconds.
     #[schema(minimum = 0, maximum = 1_000_000, default = 50)]
     pub yield_us: u32,
-    /// Whether a lane sleeps at all; if not, it goes on yielding, whatever `yield_us` says.
+    /// Let idle lanes sleep; if false, they keep yielding, whatever `yield_us` says.
     #[schema(default = true)]
     pub sleep: bool,
-    /// While the daemon runs, no CPU of the machine sleeps so deep that waking takes longer, in
-    /// microseconds. Left out: the machine is left alone.
+    /// Limit of the CPUs' wake-up latency while the daemon runs, in microseconds, for all CPUs of
+    /// the machine. Left out: unchanged.
     #[schema(minimum = 0, maximum = 1_000_000)]
     pub cpu_latency_us: Option<u32>,
 }
@@ -111,28 +110,28 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// How many there are; at least one.
+    /// Number of lanes, at least one.
     pub fn count(&self) -> usize {
         self.cpus.len().max(1)
     }
 }
 
-/// What guests may use of the machine. What would exceed it is refused.
+/// Limits on the machine's resources that guests use. Requests beyond them are rejected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Memory that one front-end, or the driver of one vDPA device, may have mapped, in MiB, a
-    /// dirty log included. Raise it for guests that have more memory than the machine. Left out:
-    /// the machine's memory.
+    /// Memory that one front-end, or the driver of one vDPA device, may map, in MiB, including a
+    /// dirty log. Raise it for guests with more memory than the machine. Left out: the machine's
+    /// memory.
     #[schema(minimum = 1, maximum = 134_217_728)]
     pub session_memory_mib: Option<u64>,
-    /// Memory that all of them together may have mapped, in MiB; each adapter of a guest counts the
-    /// guest's memory once more. Left out: 64 times the machine's memory, at most 64 TiB.
+    /// Memory that all of them together may map, in MiB; a guest's memory counts once for each of
+    /// its adapters. Left out: 64 times the machine's memory, at most 64 TiB.
     #[schema(minimum = 1, maximum = 134_217_728)]
     pub guest_memory_mib: Option<u64>,
 }
 
-/// The schema of a list of CPUs.
+/// Schema of a list of CPUs.
 fn cpus() -> utoipa::openapi::schema::Array {
     use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
     let cpu = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).maximum(Some(1023));

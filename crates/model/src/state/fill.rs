@@ -1,27 +1,27 @@
-//! What a document leaves open and follows from the rest, written into it.
+//! Fills in the values of a document that follow from others.
 //!
-//! A VF that is left without an index has its place's. A NIC has as many VFs as its entries need,
-//! and all of them are enabled. A VF with an attachment is given to a guest: it becomes an adapter,
-//! which has the VF's settings and names it. The adapter's name is made of the NIC's and the VF's
-//! number, so that it stays when entries move.
+//! A VF without an index gets its position in the list. A NIC has as many VFs as its entries need,
+//! all of them enabled. A VF with an attachment becomes an adapter with the VF's settings and the
+//! VF's index. The adapter's name consists of the NIC's name and the VF's index, so it stays when
+//! entries move.
 
 use serde_json::{Map, Value, json};
 
 use super::problem::Problems;
-use super::shape;
+use super::schema;
 
-/// A document whose form is right, filled in.
+/// A document of valid form, filled in.
 pub(super) struct Filled {
-    /// The whole of it.
+    /// The whole document.
     pub(super) document: Value,
-    /// Where each of its adapters stands in what was filled in: `adapter[2]`, or `nic[0].vf[1]`.
+    /// Original position of each adapter: `adapter[2]`, or `nic[0].vf[1]`.
     pub(super) adapters: Vec<String>,
 }
 
-/// Fills a document in whose form is right.
+/// Fills in a document of valid form.
 ///
 /// # Errors
-/// VFs with an attachment and no address.
+/// A VF has an attachment and no MAC address.
 pub(super) fn fill(document: &Value) -> Result<Filled, Problems> {
     let mut document = document.clone();
     let mut adapters = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn fill(document: &Value) -> Result<Filled, Problems> {
     }
     let mut problems = Problems::default();
     for (at, _) in adapters.iter().filter(|(_, adapter)| adapter["mac"].is_null()) {
-        problems.push(shape::missing("Adapter", "mac", at));
+        problems.push(schema::missing("Adapter", "mac", at));
     }
     let (mut at, mut all): (Vec<String>, Vec<Value>) = adapters.into_iter().unzip();
     let written: Vec<Value> = items(&mut document, "adapter").map(Value::take).collect();
@@ -60,7 +60,7 @@ fn fill_nic(nic: &mut Value) {
     }
 }
 
-/// The field's value, which becomes `value` if there is none.
+/// The field's value, or `value` if it is absent.
 fn set<'a>(object: &'a mut Value, name: &str, value: Value) -> &'a Value {
     let field = &mut object[name];
     if field.is_null() {
@@ -69,7 +69,7 @@ fn set<'a>(object: &'a mut Value, name: &str, value: Value) -> &'a Value {
     field
 }
 
-/// Takes the VFs with an attachment out of a NIC, as adapters with the places where they stand.
+/// Moves the VFs with an attachment out of a NIC, as adapters with their original positions.
 fn take_adapters(nic: &mut Value, at: &str, adapters: &mut Vec<(String, Value)>) {
     let name = nic["name"].as_str().unwrap_or_default().to_owned();
     let Some(vfs) = nic.get_mut("vf").and_then(Value::as_array_mut) else { return };
@@ -89,15 +89,15 @@ fn adapter(nic: &str, mut fields: Map<String, Value>) -> Value {
     fields.insert("name".into(), adapter_name(nic, index.as_u64().unwrap_or(0)).into());
     fields.insert("nic".into(), nic.into());
     fields.insert("vf".into(), index);
-    // It is on no switch, so it can have nothing but its VF.
+    // Without a switch it can only have its VF.
     fields.insert("iov_weight".into(), 100.into());
     fields.insert("vmq_weight".into(), 0.into());
     fields.into()
 }
 
-/// What the adapter of a VF with an attachment is called.
+/// Name of the adapter of a VF with an attachment.
 pub(super) fn adapter_name(nic: &str, index: u64) -> String {
-    // A NIC's name may begin with - and an adapter's may not; the capital is in no NIC's name.
+    // A NIC's name may begin with `-`, an adapter's may not; no NIC's name has a capital.
     let before = if nic.starts_with('-') { "N" } else { "" };
     format!("{before}{nic}-vf{index}")
 }

@@ -1,4 +1,4 @@
-//! PFs, VFs and what their settings are made of, as the document says them.
+//! PFs, VFs and their settings in the document.
 
 use std::collections::BTreeSet;
 
@@ -9,55 +9,52 @@ use wire::Vid;
 use super::attachment::Attachment;
 use super::text::{MacText, VlanRange};
 
-/// What a VF, the PF or an adapter may send and receive: each setting is declared here and nowhere
-/// else.
+/// Traffic settings of a VF, the PF or an adapter: the only declaration of each setting.
 ///
-/// A VF's are those of `ip link set PF vf N`; an adapter takes its own with it over its paths.
+/// A VF has the settings of `ip link set PF vf N`; an adapter keeps its own on all its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct PortSettings {
-    /// Further addresses that it receives and may send from.
+    /// Further MAC addresses to receive, and to send from.
     #[schema(max_items = 4096)]
     pub macs: Vec<MacText>,
-    /// Makes it an access port of that VLAN; beside `trunks`, the VLAN of frames without a tag. No
-    /// two functions of a NIC have an address in common in one VLAN.
+    /// Access VLAN; with `trunks`, the native VLAN. No two functions of a NIC may have the same
+    /// address in the same VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
-    /// VLANs that the guest may tag for itself.
+    /// VLANs that the guest may tag.
     #[schema(max_items = 256)]
     pub trunks: Vec<VlanRange>,
-    /// Whether frames that its guest sends are dropped unless their source is an address of its
-    /// own, and their VLAN one of its own.
+    /// Drop frames of the guest unless source address and VLAN are its own.
     #[schema(default = true)]
     pub spoof_check: bool,
-    /// Whether the guest may change its address and receive modes.
+    /// Allow the guest to change its address and receive modes.
     #[schema(default = false)]
     pub trust: bool,
-    /// Whether it receives frames of its VLANs to unknown addresses; needs `trust`.
+    /// Receive frames of its VLANs to unknown addresses; needs `trust`.
     #[schema(default = false)]
     pub promiscuous: bool,
-    /// The link: `auto` is as the uplink's, which is that of its interface, or up where it has
-    /// none; `disable`: nothing passes in either direction, and the guest is told that there is no
-    /// link if its VMM listens (QEMU does not).
+    /// Link state. `auto` follows the uplink's interface, and is up without one. `disable` drops
+    /// all frames in both directions, and reports no link to the guest if its VMM supports that
+    /// (QEMU does not).
     #[schema(default = "auto")]
     pub link_state: LinkState,
-    /// What it may send whatever the others want, in Mbit/s; 0: nothing is kept for it.
+    /// Guaranteed transmit rate in Mbit/s; 0: none.
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub min_tx_mbps: u32,
-    /// What it may send at most, in Mbit/s of frames without FCS; 0: no limit. Each of its queue
-    /// pairs has an equal part. Up to a burst of 64 frames more may go at once, which it pays back
-    /// by waiting.
+    /// Maximum transmit rate in Mbit/s of frames without FCS; 0: no limit. Queue pairs share it
+    /// equally. A burst may exceed it by 64 frames, which later waiting compensates.
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub max_tx_mbps: u32,
-    /// Its part of its lane's bytes when all want more than there is, relative to the others'.
+    /// Bandwidth share of its lane under contention, relative to others.
     #[schema(minimum = 1, maximum = 100, default = 10)]
     pub tx_weight: u8,
-    /// Broadcast and multicast frames a second that it may send; 0: no limit. Each of its queue
-    /// pairs has an equal part; a tenth of a second's worth may go at once. On a switch it may send
-    /// so many of either kind, and so many to unknown addresses.
+    /// Maximum rate of broadcast and multicast frames it sends, in frames a second; 0: no limit.
+    /// Queue pairs share it equally; bursts are up to 0.1 s worth. On a switch the limit applies to
+    /// each of broadcast, multicast and unknown unicast.
     #[schema(minimum = 0, maximum = 10_000_000, default = 0)]
     pub storm_limit_pps: u32,
-    /// Who gets a copy of its frames.
+    /// Receiver of copies of its frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<Mirror>,
 }
@@ -82,55 +79,53 @@ impl Default for PortSettings {
 }
 
 impl PortSettings {
-    /// The VLAN of frames without a tag.
+    /// VLAN of untagged frames.
     pub fn native(&self) -> Option<Vid> {
         self.vlan.and_then(|vlan| Vid::new(vlan.id).ok())
     }
 
-    /// The VLANs that may be tagged, that of frames without a tag among them; none of an access
-    /// port.
+    /// VLANs that may be tagged, including the native VLAN; none of an access port.
     pub fn tagged(&self) -> impl Iterator<Item = Vid> {
         let native = self.native().filter(|_| !self.trunks.is_empty());
         let all = self.trunks.iter().flat_map(|range| range.first..=range.last);
         all.filter_map(|vlan| Vid::new(vlan).ok()).chain(native)
     }
 
-    /// Every VLAN that it is in, 0 for the untagged network.
+    /// All its VLANs, 0 for the untagged network.
     pub fn vids(&self) -> BTreeSet<u16> {
         let native = self.native().map_or(0, Vid::get);
         self.tagged().map(Vid::get).chain([native]).collect()
     }
 }
 
-/// One VF.
+/// A VF.
 ///
-/// Where an adapter names the VF, its settings hold while it is there, in the place of the
-/// adapter's own; all but the addresses, which stay the adapter's.
+/// While an adapter names the VF, the VF's settings replace the adapter's own, except for MAC
+/// addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Vf {
-    /// Its number, below `total_vfs`; no other of the NIC has it. Left out: its place in the list.
+    /// Index below `total_vfs`, unique on the NIC. Left out: the position in the list.
     #[schema(minimum = 0, maximum = 254, required = false)]
     pub index: u16,
-    /// The administrative address, which only a trusted guest may change.
+    /// Administrative MAC address; only a trusted guest may change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacText>,
-    /// How a guest reaches it: gives the VF to an adapter `NIC-vfN`, which is made with these
-    /// settings.
+    /// Connection of a guest: gives the VF to an adapter `NIC-vfN` with these settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
-    /// What it may send and receive.
+    /// Settings of its traffic.
     #[serde(flatten)]
     pub settings: PortSettings,
 }
 
-/// The PF as a guest has it.
+/// The PF, in use by a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Pf {
-    /// How the guest reaches it.
+    /// Connection of the guest to the PF.
     pub attachment: Attachment,
-    /// Its address.
+    /// MAC address.
     pub mac: MacText,
-    /// Unlike a VF it is trusted where nothing is said of it.
+    /// Settings of its traffic; unlike for a VF, `trust` defaults to true.
     #[serde(flatten)]
     pub settings: PortSettings,
 }
@@ -139,20 +134,20 @@ pub struct Pf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Vlan {
-    /// Its number.
+    /// VLAN ID.
     #[schema(minimum = 1, maximum = 4094)]
     pub id: u16,
-    /// The priority (PCP) in the tag.
+    /// Priority (PCP) of the tag.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 7, default = 0)]
     pub qos: u8,
-    /// The kind of tag.
+    /// Tag protocol.
     #[serde(default)]
     #[schema(default = "802.1q")]
     pub proto: VlanProto,
 }
 
-/// The kind of a VLAN tag.
+/// Protocol of a VLAN tag.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
@@ -175,45 +170,45 @@ impl std::fmt::Display for VlanProto {
     }
 }
 
-/// What a guest sees of the link.
+/// Link state for a guest.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
-    /// The uplink's.
+    /// Follows the uplink.
     #[default]
     Auto,
-    /// Up, whatever the uplink's is.
+    /// Always up.
     Enable,
-    /// Down; what it sends is dropped.
+    /// Down; its frames are dropped.
     Disable,
 }
 
-/// Where copies of frames go: to an adapter or to a file, one of the two.
+/// Destination of mirrored frames: an adapter or a file, one of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mirror {
-    /// Which frames, seen from the guest.
+    /// Frames to mirror, from the guest's view.
     pub direction: MirrorDirection,
-    /// The adapter that gets the copies.
+    /// Adapter that receives the copies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "label")]
     pub adapter: Option<String>,
-    /// The pcapng file that gets them.
+    /// File for the copies, pcapng.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "path")]
     pub file: Option<String>,
 }
 
-/// Which frames are mirrored, seen from the guest.
+/// Direction of mirrored frames, from the guest's view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MirrorDirection {
-    /// Those it receives.
+    /// Received frames.
     Rx,
-    /// Those it sends.
+    /// Sent frames.
     Tx,
-    /// All.
+    /// Both.
     Both,
 }

@@ -1,12 +1,12 @@
 //! The desired state: one versioned document of NICs, switches and adapters, in JSON or TOML.
 //!
-//! Model: a document is checked as a whole, first its form ([`shape`]), then its meaning
-//! ([`validate`]), and a [`State`] that was [parsed](State::parse) has passed both. Two states give
-//! a [`Plan`]: the named steps from one to the other, or the reasons why a running state cannot
-//! become the other ([`transition`]). [`allocate`] says which adapter gets a scarce VF or queue,
-//! and why another does not. All of it is pure: no I/O, no clock.
+//! Model: a document is checked as a whole, first its form ([`schema`]), then its meaning
+//! ([`validate`]); a [`State`] that was [parsed](State::parse) has passed both. Two states yield a
+//! [`ChangePlan`]: the named steps from one to the other, or the reasons why there is no transition
+//! ([`transition`]). [`allocate`] assigns scarce VFs and queues to adapters, with a reason where it
+//! does not. All of it is pure: no I/O, no clock.
 //!
-//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 virtual PFs, 256 ACL rules a
+//! Limits: 16 NICs, 16 switches, 255 VFs a NIC, 4096 adapters, 256 virtual PFs, 256 ACL rules a
 //! port; 20 problems are shown.
 
 mod actual;
@@ -16,12 +16,12 @@ mod attachment;
 mod daemon;
 mod fill;
 mod function;
-mod model;
 mod moving;
+mod nic;
 mod plan;
 mod problem;
 mod reason;
-pub mod shape;
+pub mod schema;
 mod switch;
 mod switchdev;
 #[cfg(test)]
@@ -50,27 +50,26 @@ pub use attachment::{
 pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
 use fill::{Filled, fill};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};
-pub use model::{Bridging, Nic, NicKind};
-pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
-pub use plan::{Action, Change, Kind, Plan, Step};
+pub use moving::{MovePhase, MoveRequest, MoveStep, Moving};
+pub use nic::{Bridging, Nic, NicKind};
+pub use plan::{ChangePlan, FieldChange, ObjectKind, PlanAction, PlanStep};
 pub(crate) use problem::cut;
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
 pub use switchdev::{AnyMacText, FunctionName, NicMode, NicRule, Representor, RuleTarget};
-pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
+pub use text::{InvalidText, IpPrefix, MacText, PortRange, VlanRange};
 pub use transition::transition;
 pub use vpf::{GuestSetting, MacPrefix, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};
 
-/// The version of the document's form that this program writes, and the newest it reads.
+/// Version of the document format that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
-/// What shall be: every NIC, switch and adapter with all its settings.
+/// Desired state: every NIC, switch, adapter and virtual PF with all its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The version of the document's form. Required, so that no input of another kind is taken for
-    /// a state.
+    /// Version of the document format. Required, so that other input is not taken for a state.
     #[schema(minimum = 1, maximum = 1)]
     pub version: u32,
     /// The NICs.
@@ -92,7 +91,7 @@ pub struct State {
 }
 
 impl Default for State {
-    /// Nothing at all.
+    /// The empty state.
     fn default() -> State {
         State {
             version: VERSION,
@@ -105,17 +104,17 @@ impl Default for State {
 }
 
 impl State {
-    /// Checks a document: its form, and then what it means.
+    /// Checks the form and then the meaning of a document.
     ///
     /// # Errors
-    /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the
-    /// others counted.
+    /// Every mistake of form, or, without any, every mistake of meaning; 20 are kept, the others
+    /// counted.
     pub fn parse(document: &Value) -> Result<State, Problems> {
         State::check_form(document)?;
         State::of_form(document)
     }
 
-    /// The same of a document whose form was checked.
+    /// The same for a document of checked form.
     ///
     /// # Errors
     /// Every mistake of meaning.
@@ -125,8 +124,8 @@ impl State {
         Ok(state)
     }
 
-    /// The objects of a document whose form is right, and where each of its adapters stands. What
-    /// they mean is not checked.
+    /// The objects of a document of valid form, and the position of each adapter. Does not check
+    /// the meaning.
     ///
     /// # Errors
     /// Every mistake of form.
@@ -146,10 +145,10 @@ impl State {
                 Problem::new("version", newer, error, "use version 1, or a newer shunt").into()
             );
         }
-        shape::check("State", document, "")
+        schema::check("State", document, "")
     }
 
-    /// Checks what a document means whose parts have the right form.
+    /// Checks the meaning of a state whose parts have valid form.
     ///
     /// # Errors
     /// Every mistake of meaning.
@@ -158,12 +157,12 @@ impl State {
         validate::meaning(self, &at)
     }
 
-    /// The document, with every default written out.
+    /// The document with all defaults.
     pub fn to_document(&self) -> Value {
         serde_json::to_value(self).expect("a state is JSON")
     }
 
-    /// Whether it names nothing.
+    /// `true` without any object.
     pub fn is_empty(&self) -> bool {
         let State { version: _, nics, switches, adapters, vpfs } = self;
         nics.is_empty() && switches.is_empty() && adapters.is_empty() && vpfs.is_empty()
@@ -189,8 +188,8 @@ impl State {
         self.vpfs.iter().find(|vpf| vpf.name == name)
     }
 
-    /// The NIC that an adapter is on, directly or through its switch; none only in a state that was
-    /// not parsed.
+    /// The NIC of an adapter, directly or through its switch; `None` only in a state that was not
+    /// parsed.
     pub fn nic_of(&self, adapter: &Adapter) -> Option<&Nic> {
         let through = adapter.switch.as_deref().and_then(|name| self.switch(name));
         let name = adapter.nic.as_deref().or(through.map(|switch| switch.nic.as_str()))?;
@@ -198,17 +197,17 @@ impl State {
     }
 }
 
-/// The objects of a document whose form was checked, and where each of its adapters stands.
+/// The objects of a document of checked form, and the position of each adapter.
 fn filled(document: &Value) -> Result<(State, Vec<String>), Problems> {
     let Filled { document, adapters } = fill(document)?;
     let state = serde_json::from_value(document).map_err(|error| {
-        // The schema lets nothing pass that serde does not take; a test holds them together.
+        // The schema accepts only what serde accepts; a test checks this.
         Problem::new("", Value::Null, format!("is not a document: {error}"), "correct it")
     })?;
     Ok((state, adapters))
 }
 
-/// The default of what is on unless it is said.
+/// Default of settings that are on.
 fn yes() -> bool {
     true
 }

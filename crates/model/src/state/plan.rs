@@ -1,9 +1,8 @@
-//! From one state to another: the named steps, in an order in which each is possible.
+//! Steps from one state to another, in an order in which each is possible.
 //!
-//! What refers to others goes before them when it is removed, and comes after them when it is
-//! created: virtual PFs, adapters, switches, VFs, NICs are removed in this order, and created and
-//! changed in the reverse. Moves of adapters between paths, which follow from the steps, stand at
-//! the end.
+//! An object is removed before the objects that it refers to, and created after them. So the order
+//! of removal is virtual PFs, adapters, switches, VFs, NICs; creation and changes have the reverse
+//! order. Changes of adapters' paths follow from the steps and come last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,32 +11,32 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::shape::join;
+use super::schema::join;
 use super::{Allocation, Nic, State, Vf};
 
-/// What is done to a thing.
+/// Action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
-    /// It is there from now on.
+pub enum PlanAction {
+    /// Creates the object.
     Create,
-    /// Some of its settings change.
+    /// Changes settings.
     Change,
-    /// It is no more.
+    /// Removes the object.
     Remove,
-    /// An adapter gets another path.
+    /// Changes an adapter's path.
     Move,
 }
 
-/// What kind of thing.
+/// Kind of object.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ObjectKind {
     /// A NIC.
     Nic,
-    /// A VF's settings; its name is `NIC/vfN`.
+    /// Settings of a VF; its name is `NIC/vfN`.
     Vf,
     /// A switch.
     Switch,
@@ -47,51 +46,51 @@ pub enum Kind {
     Vpf,
 }
 
-/// One setting that changes.
+/// Change of one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Change {
-    /// Its path within the thing, such as `vlan.id`.
+pub struct FieldChange {
+    /// Path within the object, such as `vlan.id`.
     pub field: String,
-    /// What it was; null if it was not there.
+    /// Old value; null if absent.
     #[schema(value_type = Value)]
     pub from: Value,
-    /// What it becomes; null if it goes.
+    /// New value; null if removed.
     #[schema(value_type = Value)]
     pub to: Value,
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Step {
-    /// What is done.
-    pub action: Action,
-    /// To what kind of thing.
-    pub kind: Kind,
-    /// To which.
+pub struct PlanStep {
+    /// Action.
+    pub action: PlanAction,
+    /// Kind of the object.
+    pub kind: ObjectKind,
+    /// Name of the object.
     pub name: String,
-    /// The settings that change; none for what is created or removed.
-    pub changes: Vec<Change>,
+    /// Changed settings; none if the object is created or removed.
+    pub changes: Vec<FieldChange>,
 }
 
-/// All steps; none if both states are the same.
+/// All steps; none if both states are equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Plan {
-    /// In the order in which they are done.
-    pub steps: Vec<Step>,
+pub struct ChangePlan {
+    /// In order of execution.
+    pub steps: Vec<PlanStep>,
 }
 
-impl Plan {
+impl ChangePlan {
     /// The steps from one state to another.
-    pub fn between(from: &State, to: &State) -> Plan {
-        // VFs are things of their own, so NICs are compared without them.
+    pub fn between(from: &State, to: &State) -> ChangePlan {
+        // VFs are objects of their own, so NICs are compared without them.
         let (old_nics, new_nics) = (without_vfs(&from.nics), without_vfs(&to.nics));
-        // In the order in which they are created.
+        // In order of creation.
         let kinds = [
-            steps(Kind::Nic, [&old_nics, &new_nics].map(|all| named(all, |nic| &nic.name))),
-            steps(Kind::Vf, [from, to].map(vfs)),
-            steps(Kind::Switch, [from, to].map(|it| named(&it.switches, |one| &one.name))),
-            steps(Kind::Adapter, [from, to].map(|it| named(&it.adapters, |one| &one.name))),
-            steps(Kind::Vpf, [from, to].map(|it| named(&it.vpfs, |one| &one.name))),
+            steps(ObjectKind::Nic, [&old_nics, &new_nics].map(|all| named(all, |nic| &nic.name))),
+            steps(ObjectKind::Vf, [from, to].map(vfs)),
+            steps(ObjectKind::Switch, [from, to].map(|it| named(&it.switches, |one| &one.name))),
+            steps(ObjectKind::Adapter, [from, to].map(|it| named(&it.adapters, |one| &one.name))),
+            steps(ObjectKind::Vpf, [from, to].map(|it| named(&it.vpfs, |one| &one.name))),
         ];
         let (mut removed, mut made) = (Vec::new(), Vec::new());
         for [gone, come] in kinds {
@@ -99,11 +98,11 @@ impl Plan {
             made.extend(come);
         }
         let steps = removed.into_iter().rev().flatten().chain(made).collect();
-        Plan { steps }
+        ChangePlan { steps }
     }
 
-    /// Adds the adapters that get another path; those that come or go have their step already.
-    pub fn with_moves(mut self, before: &[Allocation], after: &[Allocation]) -> Plan {
+    /// Adds changes of adapters' paths, except for adapters that are created or removed.
+    pub fn with_moves(mut self, before: &[Allocation], after: &[Allocation]) -> ChangePlan {
         let before: BTreeMap<&str, &Allocation> =
             before.iter().map(|one| (one.adapter.as_str(), one)).collect();
         for new in after {
@@ -111,66 +110,66 @@ impl Plan {
                 continue;
             };
             if (old.path, old.vf) != (new.path, new.vf) {
-                let change = Change {
+                let change = FieldChange {
                     field: "path".into(),
                     from: old.place().into(),
                     to: format!("{} ({})", new.place(), new.reason).into(),
                 };
-                let step = Step::new(Action::Move, Kind::Adapter, &new.adapter);
-                self.steps.push(Step { changes: vec![change], ..step });
+                let step = PlanStep::new(PlanAction::Move, ObjectKind::Adapter, &new.adapter);
+                self.steps.push(PlanStep { changes: vec![change], ..step });
             }
         }
         self
     }
 
-    /// Whether there is nothing to do.
+    /// `true` without steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 }
 
-impl Step {
-    fn new(action: Action, kind: Kind, name: &str) -> Step {
-        Step { action, kind, name: name.to_owned(), changes: Vec::new() }
+impl PlanStep {
+    fn new(action: PlanAction, kind: ObjectKind, name: &str) -> PlanStep {
+        PlanStep { action, kind, name: name.to_owned(), changes: Vec::new() }
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for PlanAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Action::Create => "create",
-            Action::Change => "change",
-            Action::Remove => "remove",
-            Action::Move => "move",
+            PlanAction::Create => "create",
+            PlanAction::Change => "change",
+            PlanAction::Remove => "remove",
+            PlanAction::Move => "move",
         })
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Nic => "nic",
-            Kind::Vf => "vf",
-            Kind::Switch => "switch",
-            Kind::Adapter => "adapter",
-            Kind::Vpf => "vpf",
+            ObjectKind::Nic => "nic",
+            ObjectKind::Vf => "vf",
+            ObjectKind::Switch => "switch",
+            ObjectKind::Adapter => "adapter",
+            ObjectKind::Vpf => "vpf",
         })
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PlanStep {
     /// `change nic nic0` and a line for each setting.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.action, self.kind, self.name)?;
-        for Change { field, from, to } in &self.changes {
+        for FieldChange { field, from, to } in &self.changes {
             write!(f, "\n    {field}: {} -> {}", shown(from), shown(to))?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Plan {
-    /// One step a line; `nothing to do` if there is none.
+impl fmt::Display for ChangePlan {
+    /// One step per line; `nothing to do` without steps.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("nothing to do");
@@ -194,7 +193,7 @@ fn json(thing: impl Serialize) -> Value {
     serde_json::to_value(thing).expect("a setting is JSON")
 }
 
-/// Things by their names.
+/// Objects by name.
 type Named<'a, T> = BTreeMap<String, &'a T>;
 
 fn named<T>(things: &[T], name: impl Fn(&T) -> &String) -> Named<'_, T> {
@@ -214,24 +213,27 @@ fn vfs(state: &State) -> Named<'_, Vf> {
     of.collect()
 }
 
-/// The steps of one kind of thing: those that remove, and those that create and change. Only what
-/// differs is looked into.
-fn steps<T: PartialEq + Serialize>(kind: Kind, [old, new]: [Named<'_, T>; 2]) -> [Vec<Step>; 2] {
+/// Steps of one kind of object: removals, and creations with changes. Compares details only of
+/// objects that differ.
+fn steps<T: PartialEq + Serialize>(
+    kind: ObjectKind,
+    [old, new]: [Named<'_, T>; 2],
+) -> [Vec<PlanStep>; 2] {
     let gone = old.keys().filter(|name| !new.contains_key(*name));
-    let removed = gone.map(|name| Step::new(Action::Remove, kind, name)).collect();
+    let removed = gone.map(|name| PlanStep::new(PlanAction::Remove, kind, name)).collect();
     let made = new.iter().filter_map(|(name, thing)| match old.get(name) {
-        None => Some(Step::new(Action::Create, kind, name)),
+        None => Some(PlanStep::new(PlanAction::Create, kind, name)),
         Some(before) if before == thing => None,
         Some(before) => {
             let changes = changes(&json(before), &json(thing));
-            Some(Step { changes, ..Step::new(Action::Change, kind, name) })
+            Some(PlanStep { changes, ..PlanStep::new(PlanAction::Change, kind, name) })
         }
     });
     [removed, made.collect()]
 }
 
-/// The leaves that differ; a list is a leaf.
-fn changes(old: &Value, new: &Value) -> Vec<Change> {
+/// Leaves that differ; a list counts as a leaf.
+fn changes(old: &Value, new: &Value) -> Vec<FieldChange> {
     let (mut from, mut to) = (BTreeMap::new(), BTreeMap::new());
     leaves(old, String::new(), &mut from);
     leaves(new, String::new(), &mut to);
@@ -239,7 +241,7 @@ fn changes(old: &Value, new: &Value) -> Vec<Change> {
     let change = |field: &String| {
         let of = |leaves: &BTreeMap<String, Value>| leaves.get(field).cloned().unwrap_or_default();
         let (from, to) = (of(&from), of(&to));
-        (from != to).then(|| Change { field: field.clone(), from, to })
+        (from != to).then(|| FieldChange { field: field.clone(), from, to })
     };
     fields.into_iter().filter_map(change).collect()
 }

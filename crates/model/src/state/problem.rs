@@ -1,31 +1,31 @@
-//! What is wrong with a document: field, value, and what is allowed.
+//! Problems of a document: field, value, and allowed values.
 
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// The most problems that are kept; the rest is counted.
+/// Most problems kept; others are only counted.
 pub const MAX_PROBLEMS: usize = 20;
 
-/// The most characters of a value that a problem repeats.
+/// Most characters of a value in a message.
 const MAX_QUOTED_CHARS: usize = 60;
 
 /// One mistake. Shown as `nic[0].vf[2].mac: "02:00" is not allowed; write ...`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The path of the field, such as `nic[0].vf[2].mac`; empty for the whole document.
+    /// Path of the field, such as `nic[0].vf[2].mac`; empty for the whole document.
     pub field: String,
-    /// The value as JSON, cut to a readable length; empty where it does not help.
+    /// Value as JSON, cut to a readable length; may be empty.
     pub value: String,
-    /// What is wrong with it.
+    /// Error.
     pub error: String,
-    /// What to write instead.
+    /// Allowed values, or the remedy.
     pub allowed: String,
 }
 
 impl Problem {
-    /// A mistake at `field`.
+    /// A problem of `field`.
     pub fn new(
         field: impl Into<String>,
         value: impl Into<Value>,
@@ -54,17 +54,17 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All mistakes of a document, in its order and never none; shown one a line.
+/// All problems of a document in order, at least one; shown one per line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Problems {
     /// The first of them, at most [`MAX_PROBLEMS`].
     pub problems: Vec<Problem>,
-    /// How many there are beyond those.
+    /// Number of further problems.
     pub more: usize,
 }
 
 impl Problems {
-    /// Adds one, or counts it.
+    /// Adds a problem, or counts it.
     pub fn push(&mut self, problem: Problem) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
@@ -73,14 +73,14 @@ impl Problems {
         }
     }
 
-    /// These, and then the others.
+    /// These problems, followed by the others.
     pub fn and(mut self, others: Problems) -> Problems {
         others.problems.into_iter().for_each(|problem| self.push(problem));
         self.more += others.more;
         self
     }
 
-    /// The value read beside these, if neither has a mistake; else the mistakes of both.
+    /// The value of `read` if neither side has a problem; otherwise all problems.
     pub(crate) fn beside<T>(self, read: Result<T, Problems>) -> Result<T, Problems> {
         match read {
             Ok(value) => self.or(value),
@@ -88,7 +88,7 @@ impl Problems {
         }
     }
 
-    /// The document, if there is no mistake in it.
+    /// `value` if there is no problem.
     pub fn or<T>(self, value: T) -> Result<T, Problems> {
         if self.problems.is_empty() { Ok(value) } else { Err(self) }
     }
@@ -120,7 +120,7 @@ fn quoted(value: &Value) -> String {
     if value.is_null() {
         return String::new();
     }
-    // A large document is not to be written out for sixty characters of it.
+    // A large document need not be serialised for sixty characters.
     let text = match value {
         Value::Array(_) => "the list".to_owned(),
         Value::Object(_) => "the object".to_owned(),

@@ -1,42 +1,42 @@
-//! Which path an adapter has, and why it is not the one asked for.
+//! Path of an adapter, and the reason if it is not the wanted one.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why an adapter has its path. Codes are stable: programs may compare them.
+/// Reason for an adapter's path. Codes are stable, so programs may compare them.
 ///
-/// The first eight are the words of Windows' `Get-NetAdapterSriov`, the others ours.
+/// The first eight are those of Windows' `Get-NetAdapterSriov`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 pub enum Reason {
-    /// Nothing is in the way: the adapter has what was asked for.
+    /// The adapter has the wanted path.
     Supported,
     /// A bridge above the NIC has no Access Control Services.
     MissingAcs,
-    /// The PCI bus has no numbers left for VFs.
+    /// The PCI bus has no free bus numbers for VFs.
     NoBusResources,
-    /// There is no address space for the VFs' registers.
+    /// The VFs' registers (BARs) have no address space.
     NoVfBarSpace,
     /// The PF has no driver that knows SR-IOV.
     MissingPfDriver,
-    /// There is no IOMMU, or it is off.
+    /// No IOMMU, or it is off.
     NoIoMmuSupport,
     /// The firmware does not let the system control PCI Express (`_OSC`).
     NoOscSupport,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
-    /// Adapters of greater weight have all VFs.
+    /// Adapters of higher weight have all VFs.
     NoFreeVf,
-    /// Adapters of greater weight have all receive queues.
+    /// Adapters of higher weight have all receive queues.
     NoFreeQueue,
-    /// The adapter's weight for it is 0.
+    /// The adapter's weight is 0.
     WeightZero,
     /// The switch was not created with `iov`.
     SwitchNotIov,
-    /// The NIC's VFs are off (`num_vfs`), or the one that the adapter names is.
+    /// The NIC's VFs are disabled (`num_vfs`), or the one that the adapter names is.
     VfDisabled,
     /// The adapter's guest is being migrated.
     MigrationInProgress,
@@ -51,7 +51,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All, in the order of their documentation.
+    /// All reasons, in the order of the documentation.
     pub const ALL: [Reason; 18] = [
         Reason::Supported,
         Reason::MissingAcs,
@@ -73,7 +73,7 @@ impl Reason {
         Reason::PortPolicy,
     ];
 
-    /// What it means, and what helps, for a person.
+    /// Explanation and remedy, for people.
     pub const fn text(self) -> &'static str {
         match self {
             Reason::Supported => "the adapter has what was asked for",
@@ -99,7 +99,7 @@ impl Reason {
 }
 
 impl fmt::Display for Reason {
-    /// Its code.
+    /// Code.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }

@@ -1,4 +1,4 @@
-//! Switches, as the document says them.
+//! Switches in the document.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,37 +9,36 @@ use utoipa::ToSchema;
 use super::text::{self, IpPrefix, MacText, PortRange, VlanRange};
 use super::yes;
 
-/// What the uplink's port of a switch is called where adapters have their names.
+/// Name of the uplink's switch port, in place of an adapter's name.
 pub const UPLINK: &str = "uplink";
 
-/// The software switch that hangs on a NIC's PF.
+/// The software switch on a NIC's PF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Switch {
-    /// No other switch has it.
+    /// Unique name among switches.
     #[schema(value_type = String, format = "name")]
     pub name: String,
-    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in
-    /// it.
+    /// Labels of the owner, such as `pod = "web-0"`; the daemon ignores them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,
-    /// The NIC it hangs on; no other switch does.
+    /// Its NIC, which has no other switch.
     #[schema(value_type = String, format = "name")]
     pub nic: String,
-    /// Whether its adapters may have VFs; fixed when the switch is created.
+    /// Allow VFs for its adapters; fixed when the switch is created.
     #[serde(default)]
     #[schema(default = false)]
     pub iov: bool,
-    /// How long an address is remembered after its last frame, in seconds.
+    /// Ageing time of learned addresses, in seconds.
     #[serde(default = "ageing_s")]
     #[schema(minimum = 1, maximum = 1_000_000, default = 300)]
     pub ageing_s: u32,
-    /// Settings of ports; an adapter without an entry has their defaults.
+    /// Settings of ports; an adapter without an entry has the defaults.
     #[serde(default, rename = "port")]
     #[schema(max_items = 4097)]
     pub ports: Vec<SwitchPort>,
-    /// Addresses that are not learnt and do not age.
+    /// Static addresses: not learned, and without ageing.
     #[serde(default, rename = "static")]
     #[schema(max_items = 1024)]
     pub statics: Vec<StaticEntry>,
@@ -54,7 +53,7 @@ fn ageing_s() -> u32 {
 }
 
 impl Switch {
-    /// The settings of the port of that adapter or tunnel, or of [`UPLINK`], if it has any.
+    /// Settings of the port of that adapter or tunnel, or of [`UPLINK`], if any.
     pub fn port(&self, adapter: &str) -> Option<&SwitchPort> {
         self.ports.iter().find(|port| port.adapter == adapter)
     }
@@ -65,126 +64,125 @@ impl Switch {
     }
 }
 
-/// Settings of the port that an adapter, a tunnel or the uplink has on a switch: what only a switch
-/// enforces. All else is the adapter's.
+/// Settings that only a switch enforces, at the port of an adapter, a tunnel or the uplink. All
+/// others belong to the adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchPort {
     /// An adapter or a tunnel of the switch, or `uplink`.
     #[schema(value_type = String, format = "label")]
     pub adapter: String,
-    /// Of `uplink` only: the VLANs that may be tagged; none for all.
+    /// `uplink` only: VLANs that may be tagged; empty: all.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub trunks: Vec<VlanRange>,
-    /// Of `uplink` only: the VLAN of frames without a tag; one of `trunks`.
+    /// `uplink` only: VLAN of untagged frames, one of `trunks`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub native_vlan: Option<u16>,
-    /// The most addresses that are learnt at the port; what comes from others passes, and what goes
-    /// to them is flooded. Left out: 256 for an adapter, no limit for a tunnel and the uplink. Not
-    /// with an adapter's `spoof_check`, when none are learnt.
+    /// Most addresses learned at the port; frames from further ones pass, and frames to them are
+    /// flooded. Left out: 256 for an adapter, no limit for a tunnel or the uplink. Not with an
+    /// adapter's `spoof_check`, which disables learning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 8192)]
     pub max_macs: Option<u16>,
-    /// Whether the port gets frames for unknown addresses.
+    /// Deliver unknown unicast to the port.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub unknown_unicast: bool,
-    /// Whether it reaches only ports that are not isolated.
+    /// Forward only to and from ports that are not isolated.
     #[serde(default)]
     #[schema(default = false)]
     pub isolated: bool,
-    /// Whether DHCP answers that it sends are dropped.
+    /// Drop DHCP replies from the port.
     #[serde(default)]
     #[schema(default = false)]
     pub dhcp_guard: bool,
-    /// Whether router advertisements and redirects that it sends are dropped.
+    /// Drop router advertisements and redirects from the port.
     #[serde(default)]
     #[schema(default = false)]
     pub router_guard: bool,
-    /// Rules for what it sends, tried in their order; the first that denies or allows decides.
-    /// Without one the frame is allowed.
+    /// Rules for frames from the port, in order; the first that denies or allows decides. Without a
+    /// match the frame is allowed.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub acl: Vec<AclRule>,
 }
 
 impl SwitchPort {
-    /// Whether something of what the port sends is dropped by its rules or guards.
+    /// `true` if rules or guards may drop frames from the port.
     pub fn filters(&self) -> bool {
         !self.acl.is_empty() || self.dhcp_guard || self.router_guard
     }
 }
 
-/// What rules of a port and of a NIC alike ask of a frame. It meets a rule if it meets all
-/// conditions that are given.
+/// Conditions that rules of ports and of NICs share. A frame matches a rule if it meets all given
+/// conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RuleMatch {
-    /// The source address.
+    /// Source MAC address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_mac: Option<MacText>,
-    /// The EtherType after all tags.
+    /// EtherType after all tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1536, maximum = 65535)]
     pub ethertype: Option<u16>,
-    /// The IP source.
+    /// IP source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_ip: Option<IpPrefix>,
-    /// The IP destination.
+    /// IP destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_ip: Option<IpPrefix>,
-    /// The IP protocol: 6 is TCP, 17 is UDP.
+    /// IP protocol: 6 is TCP, 17 is UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 255)]
     pub protocol: Option<u8>,
-    /// The source port; needs `protocol` 6, 17 or 132.
+    /// Source port; needs `protocol` 6, 17 or 132.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_port: Option<PortRange>,
-    /// The destination port; needs `protocol` 6, 17 or 132.
+    /// Destination port; needs `protocol` 6, 17 or 132.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_port: Option<PortRange>,
 }
 
-/// One rule for frames that a port sends. A frame meets it if it meets all conditions that are
-/// given. To filter what an adapter receives, put rules on the ports that send to it, the uplink's
-/// included.
+/// A rule for frames from a port. A frame matches if it meets all given conditions. To filter
+/// frames to an adapter, put rules on the ports that send to it, including `uplink`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AclRule {
-    /// What becomes of the frame.
+    /// Action for the frame.
     pub action: AclAction,
-    /// The destination address.
+    /// Destination MAC address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_mac: Option<MacText>,
     /// The VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub vlan: Option<u16>,
-    /// What else is asked of the frame.
+    /// Further conditions.
     #[serde(flatten)]
     pub matches: RuleMatch,
 }
 
-/// What becomes of a frame that meets a rule.
+/// Action for a frame that matches a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AclAction {
-    /// It passes; no further rule is tried.
+    /// Allow; no further rule is tried.
     Allow,
-    /// It is dropped and counted.
+    /// Drop and count.
     Deny,
-    /// It is counted, and the next rule is tried.
+    /// Count, and try the next rule.
     Count,
 }
 
-/// An address that is always at one port.
+/// A static address of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StaticEntry {
-    /// The address.
+    /// MAC address.
     pub mac: MacText,
-    /// Its VLAN; none for frames without a tag.
+    /// VLAN; left out: untagged frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub vlan: Option<u16>,
@@ -193,34 +191,34 @@ pub struct StaticEntry {
     pub port: String,
 }
 
-/// A tunnel to switches on other hosts: VXLAN (RFC 7348), with peers that are known beforehand. A
-/// VNI is one VLAN of the switch.
+/// A tunnel to switches on other hosts: VXLAN (RFC 7348) with configured peers. One VNI is one VLAN
+/// of the switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Vxlan {
-    /// What its port is called; no adapter and no other tunnel has it.
+    /// Name of its port, unique among adapters and tunnels.
     #[schema(value_type = String, format = "label")]
     pub name: String,
-    /// The network's number, the same on every host.
+    /// VXLAN network identifier, the same on every host.
     #[schema(minimum = 1, maximum = 16_777_215)]
     pub vni: u32,
-    /// The VLAN of the switch that the network is; left out: that of frames without a tag.
+    /// VLAN of the switch for this network; left out: untagged frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub vlan: Option<u16>,
     /// The other hosts, all by IPv4 or all by IPv6.
     #[schema(schema_with = peers)]
     pub peers: Vec<IpAddr>,
-    /// This host's address towards them; left out: whichever the routes give.
+    /// Local address; left out: chosen by the routing table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "ip-address")]
     pub local: Option<IpAddr>,
-    /// The UDP port, here and there.
+    /// UDP port, local and remote.
     #[serde(default = "vxlan_port")]
     #[schema(minimum = 1, maximum = 65535, default = 4789)]
     pub port: u16,
-    /// The MTU of the network between the hosts, in bytes; left out: whatever goes out whole.
-    /// Adapters have 50 bytes less, 70 by IPv6.
+    /// MTU of the network between the hosts, in bytes; left out: no limit. Adapters have 50 bytes
+    /// less, 70 over IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 576, maximum = 65535)]
     pub mtu: Option<u16>,

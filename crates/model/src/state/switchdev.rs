@@ -1,4 +1,4 @@
-//! Switchdev mode, as the document says it: representors and rules.
+//! Switchdev mode in the document: representors and rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use utoipa::ToSchema;
 
 use super::attachment::{Attachment, Tap};
 use super::function::Vlan;
-use super::model::Nic;
+use super::nic::Nic;
 use super::switch::RuleMatch;
-use super::text::NotOfThatForm;
+use super::text::InvalidText;
 
-/// What a NIC's functions have between them. As of Linux' `devlink dev eswitch`.
+/// Forwarding between a NIC's functions, as in Linux' `devlink dev eswitch`.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]
@@ -21,23 +21,23 @@ pub enum NicMode {
     /// The NIC's own bridge.
     #[default]
     Legacy,
-    /// The host: each function is at the end of a pipe from its representor.
+    /// The host: a pipe connects each function to its representor.
     Switchdev,
 }
 
-/// A function of a NIC, or its way to the wire: `uplink`, `pf`, `vf0`.
+/// A function of a NIC, or its uplink: `uplink`, `pf`, `vf0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FunctionName {
-    /// The wire.
+    /// The uplink.
     Uplink,
-    /// The PF, as a guest has it.
+    /// The PF, in use by a guest.
     Pf,
-    /// The VF of that number, 0 to 254.
+    /// A VF by index, 0 to 254.
     Vf(u16),
 }
 
 impl FunctionName {
-    /// What Linux calls the representor (`phys_port_name`), such as `pf0vf2`.
+    /// Linux name of the representor (`phys_port_name`), such as `pf0vf2`.
     pub fn port_name(self) -> String {
         match self {
             FunctionName::Uplink => "p0".to_owned(),
@@ -48,9 +48,9 @@ impl FunctionName {
 }
 
 impl FromStr for FunctionName {
-    type Err = NotOfThatForm;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
         match text {
             "uplink" => Ok(FunctionName::Uplink),
             "pf" => Ok(FunctionName::Pf),
@@ -58,10 +58,10 @@ impl FromStr for FunctionName {
                 let number: u16 = text
                     .strip_prefix("vf")
                     .and_then(|number| number.parse().ok())
-                    .ok_or(NotOfThatForm)?;
+                    .ok_or(InvalidText)?;
                 let name = FunctionName::Vf(number);
-                // One text for one function: without zeros in front, or a plus.
-                if number < 255 && name.to_string() == text { Ok(name) } else { Err(NotOfThatForm) }
+                // One form for each function: no leading zeros, no plus sign.
+                if number < 255 && name.to_string() == text { Ok(name) } else { Err(InvalidText) }
             }
         }
     }
@@ -77,21 +77,21 @@ impl fmt::Display for FunctionName {
     }
 }
 
-/// Where a rule sends frames: a function, `representor`, or `drop`.
+/// Destination of a rule: a function, `representor`, or `drop`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleTarget {
-    /// To a function, or the wire.
+    /// A function, or the uplink.
     Function(FunctionName),
-    /// To the representor of the function that they come from, as if no rule had matched.
+    /// The representor of the sending function, as if no rule had matched.
     Representor,
-    /// Nowhere.
+    /// Drop.
     Drop,
 }
 
 impl FromStr for RuleTarget {
-    type Err = NotOfThatForm;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
         match text {
             "representor" => Ok(RuleTarget::Representor),
             "drop" => Ok(RuleTarget::Drop),
@@ -110,56 +110,56 @@ impl fmt::Display for RuleTarget {
     }
 }
 
-/// A representor that is not the tap of the usual name.
+/// A representor other than the tap with the default name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Representor {
-    /// Of which function; no other of the NIC's is of it.
+    /// Its function; each has at most one representor.
     pub of: FunctionName,
-    /// What the host has of it.
+    /// Attachment on the host.
     pub attachment: Attachment,
 }
 
-/// A rule for what a function, or the wire, sends. A frame meets it if it meets all conditions that
-/// are given. Rules of lower `priority` are tried first, and those of the same in their order; the
-/// first that a frame meets decides. A frame that meets none comes out at the representor.
+/// A rule for frames from a function or the uplink. A frame matches if it meets all given
+/// conditions. Rules of lower `priority` come first, and those of equal priority in document order;
+/// the first match decides. A frame without a match goes to the representor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NicRule {
-    /// Whose frames.
+    /// Function that sends the frames.
     pub from: FunctionName,
-    /// Where they go.
+    /// Destination.
     pub to: RuleTarget,
-    /// When it is tried.
+    /// Order of evaluation, lowest first.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 65535, default = 0)]
     pub priority: u16,
-    /// The destination address, a group's or a function's.
+    /// Destination MAC address, unicast or multicast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_mac: Option<AnyMacText>,
-    /// The VLAN of the outer tag; 0 for none, or a tag that says a priority only.
+    /// VLAN of the outer tag; 0: untagged or priority-tagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 4094)]
     pub vlan: Option<u16>,
-    /// What else is asked of the frame.
+    /// Further conditions.
     #[serde(flatten)]
     pub matches: RuleMatch,
-    /// Whether the outer tag is taken off, if there is one.
+    /// Remove the outer tag, if any.
     #[serde(default)]
     #[schema(default = false)]
     pub pop_vlan: bool,
-    /// The tag that is put on, once that is done.
+    /// Tag to add, after `pop_vlan`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push_vlan: Option<Vlan>,
 }
 
 impl Nic {
-    /// Whether it is in switchdev mode.
+    /// `true` in switchdev mode.
     pub fn is_switchdev(&self) -> bool {
         self.mode == NicMode::Switchdev
     }
 
-    /// What has a representor: the wire if there is a way to it, the PF if a guest has it, and
-    /// every VF that is enabled; nothing in the usual mode.
+    /// Functions with a representor: the uplink if there is one, the PF if a guest has it, and
+    /// every enabled VF; none in legacy mode.
     pub fn represented(&self) -> impl Iterator<Item = FunctionName> + use<'_> {
         let uplink = self.uplink.iter().map(|_| FunctionName::Uplink);
         let pf = self.pf.iter().map(|_| FunctionName::Pf);
@@ -167,7 +167,7 @@ impl Nic {
         all.filter(|_| self.is_switchdev())
     }
 
-    /// What the host has of each representor, and where the document says so, if it does.
+    /// Attachment of each representor, and its index in the document, if any.
     pub fn representors(&self) -> Vec<(FunctionName, Attachment, Option<usize>)> {
         let of = |function: FunctionName| {
             let given = self.representors.iter().position(|it| it.of == function);
@@ -180,21 +180,21 @@ impl Nic {
         self.represented().map(of).collect()
     }
 
-    /// What a representor's tap is called, if nothing else is said.
+    /// Default name of a representor's tap.
     pub fn tap_name(&self, function: FunctionName) -> String {
         self.name.clone() + &function.port_name()
     }
 }
 
-/// A MAC address, of a group or not.
+/// A MAC address, unicast or multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AnyMacText(pub wire::Mac);
 
 impl FromStr for AnyMacText {
-    type Err = NotOfThatForm;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
-        text.parse().map(AnyMacText).map_err(|_| NotOfThatForm)
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        text.parse().map(AnyMacText).map_err(|_| InvalidText)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is tried on documents.
+//! Tests of documents.
 
 mod allocation;
 mod form;

@@ -1,7 +1,7 @@
-//! Values that are written as texts in the document: addresses, ranges and prefixes.
+//! Values written as text in the document: addresses, ranges and prefixes.
 //!
-//! Model: each is a plain struct with `FromStr` and `Display` that undo each other, and a row in
-//! [`FORMATS`] by which the schema names it, refuses it in words, and tells programs its pattern.
+//! Model: each is a plain struct with inverse `FromStr` and `Display`. Its row in [`FORMATS`] has
+//! its name in the schema, the text of its error, and its pattern for programs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,121 +15,120 @@ use wire::Mac;
 
 use super::switchdev::{AnyMacText, FunctionName, RuleTarget};
 
-/// A text is not what its field takes; the field's row in the schema has the words.
+/// A text is not in the form of its field; the field's row in [`FORMATS`] has the explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the text is not of the form that this value has")]
-pub struct NotOfThatForm;
+pub struct InvalidText;
 
-/// How a text is told from others: the schema's `format`, the pattern for programs, and the words
-/// for people.
-pub(super) struct Format {
+/// Format of a text: the schema's `format`, the pattern for programs, and the words for people.
+pub(super) struct TextFormat {
     pub(super) name: &'static str,
-    /// A regular expression that takes everything that is allowed, and little more.
+    /// Regular expression that accepts every valid text, and little more.
     pub(super) pattern: &'static str,
-    /// What is allowed, to follow "write".
+    /// Allowed texts, to follow "write".
     pub(super) allowed: &'static str,
     pub(super) takes: fn(&str) -> bool,
 }
 
-/// Every kind of text.
-pub(super) static FORMATS: [Format; 17] = [
-    Format {
+/// All formats.
+pub(super) static FORMATS: [TextFormat; 17] = [
+    TextFormat {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
         allowed: "1 to 15 of the characters a-z, 0-9 and -",
         takes: |text| (1..=15).contains(&text.len()) && text.bytes().all(is_name_byte),
     },
-    Format {
+    TextFormat {
         name: "label",
         pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
         allowed: "1 to 63 of the characters a-z, A-Z, 0-9, dot, - and _, the first a letter or digit",
         takes: is_label,
     },
-    Format {
+    TextFormat {
         name: "path",
         pattern: "^/[^\\x00]{1,106}$",
         allowed: "an absolute path of at most 107 bytes, such as \"/run/shunt/web.sock\"",
         takes: is_socket_path,
     },
-    Format {
+    TextFormat {
         name: "mac",
         pattern: "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$",
         allowed: "a unicast MAC address, six hex pairs such as \"02:00:00:00:00:01\"",
         takes: |text| text.parse::<MacText>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "mac-prefix",
         pattern: "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){0,5}$",
         allowed: "the first 1 to 6 hex pairs of unicast MAC addresses, such as \"02:00:5e\"",
         takes: |text| text.parse::<super::MacPrefix>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "vlan-range",
         pattern: "^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$",
         allowed: "a VLAN or a range of them, 1 to 4094, such as \"7\" or \"100-199\"",
         takes: |text| text.parse::<VlanRange>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "port-range",
         pattern: "^[0-9]{1,5}(-[0-9]{1,5})?$",
         allowed: "a port number or a range of them, 0 to 65535, such as \"53\" or \"8000-8099\"",
         takes: |text| text.parse::<PortRange>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "ip-prefix",
         pattern: "^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$",
         allowed: "an IP address or prefix without host bits, such as \"10.0.0.0/8\" or \"fd00::1\"",
         takes: |text| text.parse::<IpPrefix>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "ip-address",
         pattern: "^[0-9A-Fa-f.:]{2,45}$",
         allowed: "an IP address such as \"10.0.0.1\" or \"fd00::1\"",
         takes: |text| text.parse::<IpAddr>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "socket-address",
         pattern: "^.{2,47}:[0-9]{1,5}$",
         allowed: "an IP address and port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"",
         takes: |text| text.parse::<SocketAddr>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "file",
         pattern: "^/[^\\x00]{1,4094}$",
         allowed: "an absolute path, such as \"/var/lib/shunt\"",
         takes: |text| is_path(text, 4095),
     },
-    Format {
+    TextFormat {
         name: "interface",
         pattern: "^[^/:\\s]{1,15}$",
         allowed: "the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as \"eth1\"",
         takes: is_interface,
     },
-    Format {
+    TextFormat {
         name: "netns",
         pattern: "^(/[^\\x00]{1,4094}|[^/\\s\\x00]{1,255})$",
         allowed: "the absolute path of a network namespace, or the name of one in /run/netns, such as \"blue\"",
         takes: |text| is_path(text, 4095) || is_netns_name(text),
     },
-    Format {
+    TextFormat {
         name: "any-mac",
         pattern: "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$",
         allowed: "a MAC address, six hex pairs such as \"ff:ff:ff:ff:ff:ff\"",
         takes: |text| text.parse::<AnyMacText>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "function",
         pattern: "^(uplink|pf|vf(0|[1-9][0-9]{0,2}))$",
         allowed: "a function of the NIC: \"uplink\", \"pf\", or a VF such as \"vf0\"",
         takes: |text| text.parse::<FunctionName>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "rule-target",
         pattern: "^(uplink|pf|vf(0|[1-9][0-9]{0,2})|representor|drop)$",
         allowed: "\"drop\", \"representor\", or a function of the NIC such as \"uplink\" or \"vf0\"",
         takes: |text| text.parse::<RuleTarget>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "attachment",
         pattern: "^(vhost-user|tap|packet|xdp|stream|pcap|vduse):.+$",
         allowed: "a kind and its place, such as \"tap:web0\", \"xdp:eth1\" or \"vhost-user:/run/shunt/web.sock\", or a \
@@ -138,27 +137,27 @@ pub(super) static FORMATS: [Format; 17] = [
     },
 ];
 
-/// An absolute path of at most so many bytes.
+/// An absolute path of at most `most` bytes.
 fn is_path(text: &str, most: usize) -> bool {
     text.starts_with('/') && (2..=most).contains(&text.len()) && !text.contains('\0')
 }
 
-/// What `sun_path` of a socket's address holds, in bytes, a final zero apart.
+/// Size of `sun_path` in bytes, without the final zero.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
 
-/// The path of a socket: at most what a socket's address holds, and its last part is a name.
+/// Path of a socket: limited by the socket address, and its last part is a name.
 fn is_socket_path(text: &str) -> bool {
     let last = text.rsplit('/').next().unwrap_or_default();
     is_path(text, SOCKET_PATH_MAX) && !["", ".", ".."].contains(&last)
 }
 
-/// What Linux takes for the name of an interface, `dev_valid_name` there.
+/// Valid interface name for Linux, as in `dev_valid_name`.
 fn is_interface(text: &str) -> bool {
     let bad = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace() || c.is_control();
     (1..=15).contains(&text.len()) && ![".", ".."].contains(&text) && !text.chars().any(bad)
 }
 
-/// What `ip netns add` takes.
+/// Valid name for `ip netns add`.
 fn is_netns_name(text: &str) -> bool {
     let bad = |c: char| c == '/' || c.is_whitespace() || c.is_control();
     (1..=255).contains(&text.len()) && ![".", ".."].contains(&text) && !text.chars().any(bad)
@@ -175,8 +174,8 @@ fn is_label(text: &str) -> bool {
         && text.bytes().all(rest)
 }
 
-/// The format of that name.
-pub(super) fn format(name: &str) -> Option<&'static Format> {
+/// Format of that name.
+pub(super) fn format(name: &str) -> Option<&'static TextFormat> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
@@ -185,11 +184,11 @@ pub(super) fn format(name: &str) -> Option<&'static Format> {
 pub struct MacText(pub Mac);
 
 impl FromStr for MacText {
-    type Err = NotOfThatForm;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
-        let mac: Mac = text.parse().map_err(|_| NotOfThatForm)?;
-        if mac.is_multicast() || mac.is_zero() { Err(NotOfThatForm) } else { Ok(MacText(mac)) }
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let mac: Mac = text.parse().map_err(|_| InvalidText)?;
+        if mac.is_multicast() || mac.is_zero() { Err(InvalidText) } else { Ok(MacText(mac)) }
     }
 }
 
@@ -199,29 +198,29 @@ impl fmt::Display for MacText {
     }
 }
 
-/// VLANs from the first to the last, both included; 1 to 4094.
+/// A range of VLANs, both ends included; 1 to 4094.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VlanRange {
-    /// The lowest.
+    /// Lowest.
     pub first: u16,
-    /// The highest, not below the lowest.
+    /// Highest.
     pub last: u16,
 }
 
 impl VlanRange {
-    /// Whether it has that VLAN.
+    /// `true` if the VLAN is in the range.
     pub fn contains(&self, vlan: u16) -> bool {
         (self.first..=self.last).contains(&vlan)
     }
 }
 
 impl FromStr for VlanRange {
-    type Err = NotOfThatForm;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
         let (first, last) = numbers(text)?;
         let good = (1..=4094).contains(&first) && (first..=4094).contains(&last);
-        if good { Ok(VlanRange { first, last }) } else { Err(NotOfThatForm) }
+        if good { Ok(VlanRange { first, last }) } else { Err(InvalidText) }
     }
 }
 
@@ -231,21 +230,21 @@ impl fmt::Display for VlanRange {
     }
 }
 
-/// Ports of TCP, UDP or SCTP from the first to the last, both included.
+/// A range of TCP, UDP or SCTP ports, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
-    /// The lowest.
+    /// Lowest.
     pub first: u16,
-    /// The highest, not below the lowest.
+    /// Highest.
     pub last: u16,
 }
 
 impl FromStr for PortRange {
-    type Err = NotOfThatForm;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
         let (first, last) = numbers(text)?;
-        if first <= last { Ok(PortRange { first, last }) } else { Err(NotOfThatForm) }
+        if first <= last { Ok(PortRange { first, last }) } else { Err(InvalidText) }
     }
 }
 
@@ -255,12 +254,12 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// `7` or `7-9`; `FromStr` of the numbers alone would also take a plus sign.
-fn numbers(text: &str) -> Result<(u16, u16), NotOfThatForm> {
+/// Parses `7` or `7-9`; `FromStr` of integers would also accept a plus sign.
+fn numbers(text: &str) -> Result<(u16, u16), InvalidText> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse().ok().filter(|_| digits).ok_or(NotOfThatForm)
+        text.parse().ok().filter(|_| digits).ok_or(InvalidText)
     };
     Ok((number(first)?, number(last)?))
 }
@@ -269,37 +268,37 @@ fn write_range(f: &mut fmt::Formatter<'_>, first: u16, last: u16) -> fmt::Result
     if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
 }
 
-/// An IP address with the number of its bits that count.
+/// An IP address with a prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpPrefix {
-    /// The address; bits beyond `length` are zero.
+    /// Address; bits beyond `length` are zero.
     pub address: IpAddr,
-    /// How many bits count: 0 to 32, or to 128.
+    /// Prefix length: 0 to 32, or to 128.
     pub length: u8,
 }
 
 impl FromStr for IpPrefix {
-    type Err = NotOfThatForm;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| NotOfThatForm)?;
+        let address: IpAddr = address.parse().map_err(|_| InvalidText)?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let length = match length {
-            Some(text) => u8::try_from(numbers(text)?.0).map_err(|_| NotOfThatForm)?,
+            Some(text) => u8::try_from(numbers(text)?.0).map_err(|_| InvalidText)?,
             None => bits,
         };
-        // Host bits are more often a slip than a wish.
+        // Host bits are more often a mistake than intended.
         let in_front = match address {
             IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
             IpAddr::V6(v6) => v6.to_bits(),
         };
         let host_bits = in_front.checked_shl(length.into()).unwrap_or(0);
         let good = length <= bits && host_bits == 0;
-        if good { Ok(IpPrefix { address, length }) } else { Err(NotOfThatForm) }
+        if good { Ok(IpPrefix { address, length }) } else { Err(InvalidText) }
     }
 }
 
@@ -311,7 +310,7 @@ impl fmt::Display for IpPrefix {
     }
 }
 
-/// Makes a type with `FromStr` and `Display` a text in JSON, with a row of [`FORMATS`] as its
+/// Serialises a type with `FromStr` and `Display` as JSON text, with a row of [`FORMATS`] as its
 /// schema.
 macro_rules! as_text {
     ($($kind:ty = $format:literal),*) => {$(
@@ -349,7 +348,7 @@ as_text!(
     RuleTarget = "rule-target"
 );
 
-/// The schema of a text of that format.
+/// Schema of a text of that format.
 pub(super) fn schema(name: &str) -> RefOr<Schema> {
     let row = format(name).expect("each type names a row of the table");
     ObjectBuilder::new()
@@ -360,19 +359,19 @@ pub(super) fn schema(name: &str) -> RefOr<Schema> {
         .into()
 }
 
-/// The schema of the short form of an attachment.
+/// Schema of an attachment's short form.
 pub(super) fn attachment() -> RefOr<Schema> {
     schema("attachment")
 }
 
-/// The schema of an object's owner: at most 16 texts of at most 253 characters, by name.
+/// Schema of an object's owner: at most 16 texts of at most 253 characters, by name.
 pub(super) fn owner() -> RefOr<Schema> {
     let value = ObjectBuilder::new().schema_type(Type::String).max_length(Some(253));
     let mut owner: Schema = ObjectBuilder::new()
         .max_properties(Some(16))
         .additional_properties(Some(Schema::Object(value.build())))
         .description(Some(
-            "Whose it is, in words of who made it, such as `pod = \"web-0\"`; the daemon reads nothing in it.",
+            "Labels of the owner, such as `pod = \"web-0\"`; the daemon ignores them.",
         ))
         .into();
     if let Schema::Object(owner) = &mut owner {

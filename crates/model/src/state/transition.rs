@@ -1,4 +1,4 @@
-//! What a running state cannot become: settings that are fixed when a thing is created.
+//! Settings that are fixed when an object is created, so a running state cannot change them.
 
 use super::State;
 use super::problem::{Problem, Problems};
@@ -6,8 +6,8 @@ use super::problem::{Problem, Problems};
 /// Checks that `from`, which is in force, can become `to`.
 ///
 /// # Errors
-/// Each setting that differs and must not: a NIC's kind, profile, `total_vfs` and `vmq_queues`; its
-/// `num_vfs`, which Linux changes only from or to 0 (`EBUSY`); a switch's `iov` and `nic`.
+/// Each fixed setting that differs: a NIC's kind, profile, `total_vfs` and `vmq_queues`; its
+/// `num_vfs`, which Linux only changes from or to 0 (`EBUSY`); a switch's `iov` and `nic`.
 pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
     let mut problems = Problems::default();
     for (i, new) in to.nics.iter().enumerate() {

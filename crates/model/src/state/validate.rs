@@ -1,7 +1,7 @@
-//! What a document means: names that must exist, things that may occur once, settings that exclude
-//! each other.
+//! Checks the meaning of a document: references, unique names, and settings that exclude each
+//! other.
 //!
-//! Every rule is checked for every entry, so that one run shows every independent mistake.
+//! Every rule is checked for every entry, so one run reports every independent mistake.
 
 mod adapter;
 mod attachment;
@@ -18,13 +18,13 @@ use serde_json::Value;
 
 use super::adapter::Adapter;
 use super::function::{Mirror, Pf, PortSettings, Vf};
-use super::model::Nic;
+use super::nic::Nic;
 use super::problem::{Problem, Problems};
 use super::switch::UPLINK;
 use super::text::{MacText, VlanRange};
 use super::{State, Vlan, VlanProto};
 
-/// Checks a document whose form is right; its adapters stand at those places.
+/// Checks a document of valid form; `adapters` are the positions of its adapters.
 pub(super) fn meaning(state: &State, adapters: &[String]) -> Result<(), Problems> {
     let mut check = Check::new(state, adapters);
     for (i, nic) in state.nics.iter().enumerate() {
@@ -42,39 +42,40 @@ pub(super) fn meaning(state: &State, adapters: &[String]) -> Result<(), Problems
     check.problems.or(())
 }
 
-/// A walk over a document.
+/// Check of a document.
 struct Check<'a> {
     state: &'a State,
-    /// Where its adapters stand.
+    /// Positions of the adapters.
     adapters: &'a [String],
     problems: Problems,
-    nic_names: Once<&'a str>,
-    switch_names: Once<&'a str>,
-    adapter_names: Once<&'a str>,
-    /// Adapters whose names begin as those of a file's `[[nic.vf]]` do behind their NIC's.
+    nic_names: UniqueKeys<&'a str>,
+    switch_names: UniqueKeys<&'a str>,
+    adapter_names: UniqueKeys<&'a str>,
+    /// Adapters whose names look like those generated from a file's `[[nic.vf]]`, without the NIC's
+    /// name.
     vf_named: HashMap<&'a str, &'a Adapter>,
-    vpf_names: Once<&'a str>,
-    /// Adapters, and devices of the host's, that are behind a function of a virtual PF.
-    behind: Once<&'a str>,
-    sockets: Once<&'a str>,
+    vpf_names: UniqueKeys<&'a str>,
+    /// Adapters and host devices behind a function of a virtual PF.
+    behind: UniqueKeys<&'a str>,
+    sockets: UniqueKeys<&'a str>,
     /// Interfaces, with the path of their network namespace.
-    interfaces: Once<(Option<String>, String)>,
+    interfaces: UniqueKeys<(Option<String>, String)>,
     /// Names on the vDPA bus.
-    vdpas: Once<&'a str>,
+    vdpas: UniqueKeys<&'a str>,
     /// Files that are written: of mirrors, and sinks.
-    files: Once<&'a str>,
-    /// Captures that are played, known before the walk.
+    files: UniqueKeys<&'a str>,
+    /// Captures that are played, collected in advance.
     played: HashSet<&'a str>,
     /// Networks of tunnels, with their UDP port and this host's address.
-    networks: Once<(u32, u16, Option<IpAddr>)>,
-    /// NICs that a switch hangs on.
-    switched: Once<&'a str>,
+    networks: UniqueKeys<(u32, u16, Option<IpAddr>)>,
+    /// NICs with a switch.
+    switched: UniqueKeys<&'a str>,
     /// VFs of a NIC that adapters name.
-    named_vfs: Once<(&'a str, u16)>,
-    /// The same, known before the walk: their addresses are the adapters'.
+    named_vfs: UniqueKeys<(&'a str, u16)>,
+    /// VFs that adapters name, collected in advance: their addresses are the adapters'.
     adapters_vfs: HashMap<(&'a str, u16), &'a Adapter>,
     /// Addresses of a NIC, with their VLAN; 0 for none.
-    macs: Once<(&'a str, u16, MacText)>,
+    macs: UniqueKeys<(&'a str, u16, MacText)>,
 }
 
 impl<'a> Check<'a> {
@@ -89,21 +90,21 @@ impl<'a> Check<'a> {
             adapters,
             adapters_vfs: named.collect(),
             problems: Problems::default(),
-            nic_names: Once::new("is the name of"),
-            switch_names: Once::new("is the name of"),
-            adapter_names: Once::new("is the name of"),
+            nic_names: UniqueKeys::new("is the name of"),
+            switch_names: UniqueKeys::new("is the name of"),
+            adapter_names: UniqueKeys::new("is the name of"),
             vf_named: vf_named.map(|adapter| (adapter.name.as_str(), adapter)).collect(),
-            vpf_names: Once::new("is the name of"),
-            behind: Once::new("is behind"),
-            sockets: Once::new("is the socket of"),
-            interfaces: Once::new("is the interface of"),
-            vdpas: Once::new("is the vDPA device of"),
-            files: Once::new("is written by"),
+            vpf_names: UniqueKeys::new("is the name of"),
+            behind: UniqueKeys::new("is behind"),
+            sockets: UniqueKeys::new("is the socket of"),
+            interfaces: UniqueKeys::new("is the interface of"),
+            vdpas: UniqueKeys::new("is the vDPA device of"),
+            files: UniqueKeys::new("is written by"),
             played: attachment::played(state),
-            networks: Once::new("is the network of"),
-            switched: Once::new("has the switch"),
-            named_vfs: Once::new("is named by"),
-            macs: Once::new("is in this VLAN the address of"),
+            networks: UniqueKeys::new("is the network of"),
+            switched: UniqueKeys::new("has the switch"),
+            named_vfs: UniqueKeys::new("is named by"),
+            macs: UniqueKeys::new("is in this VLAN the address of"),
         }
     }
 
@@ -128,7 +129,7 @@ impl<'a> Check<'a> {
         if let Some(pf) = &nic.pf {
             self.pf(nic, pf, &format!("{at}.pf"));
         }
-        let mut indices = Once::new("is the index of");
+        let mut indices = UniqueKeys::new("is the index of");
         for (i, vf) in nic.vfs.iter().enumerate() {
             let at = format!("{at}.vf[{i}]");
             indices.claim(&mut self.problems, vf.index, &format!("{at}.index"), &vf.index);
@@ -171,7 +172,7 @@ impl<'a> Check<'a> {
                 .for_each(|(field, mac)| self.mac(nic, mac, settings.vlan, &field));
             return;
         };
-        // Two places for one address would be two answers to what it is.
+        // Two places for one address could contradict each other.
         let whose = format!("is set here and by adapter {}", adapter.name);
         let remedy = "leave it to the adapter".to_owned();
         if let Some(mac) = vf.mac.filter(|mac| *mac != adapter.mac) {
@@ -186,7 +187,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// An index that must be one of the NIC's.
+    /// A VF index that must exist on the NIC.
     fn vf_index(&mut self, nic: &Nic, index: u16, field: String) {
         if index >= nic.total_vfs {
             let allowed = match nic.total_vfs {
@@ -216,7 +217,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What of a function's or an adapter's settings excludes each other.
+    /// Settings of a function or an adapter that exclude each other.
     fn settings(&mut self, settings: &PortSettings, at: &str) {
         let PortSettings { trust, promiscuous, min_tx_mbps, max_tx_mbps, .. } = *settings;
         if max_tx_mbps > 0 && min_tx_mbps > max_tx_mbps {
@@ -248,7 +249,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// `whose` is the adapter whose frames are copied, if one is known.
+    /// `whose` is the adapter with the mirror, if known.
     fn mirror(&mut self, mirror: &'a Mirror, nic: &str, whose: Option<&str>, at: &str) {
         match (&mirror.adapter, &mirror.file) {
             (Some(name), None) => {
@@ -272,7 +273,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Names of `all`, for the end of "expected one of".
+/// Examples of `all`, for the end of a remedy.
 fn one_of<'n>(what: &str, all: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<&str> = all.take(10).collect();
     match names.is_empty() {
@@ -281,30 +282,29 @@ fn one_of<'n>(what: &str, all: impl Iterator<Item = &'n str>) -> String {
     }
 }
 
-/// Whether an adapter's name is taken by what is not an adapter.
+/// `true` for a name that a generated adapter or the uplink has.
 fn is_reserved(name: &str) -> bool {
     name == UPLINK
 }
 
-/// Things that may occur once.
-struct Once<K> {
-    /// Begins the phrase that the holder's field ends.
+/// Values that must be unique.
+struct UniqueKeys<K> {
+    /// Phrase of the error, before the field of the first use.
     taken: &'static str,
     seen: HashMap<K, String>,
 }
 
-impl<K: Hash + Eq> Once<K> {
+impl<K: Hash + Eq> UniqueKeys<K> {
     fn new(taken: &'static str) -> Self {
-        Once { taken, seen: HashMap::new() }
+        UniqueKeys { taken, seen: HashMap::new() }
     }
 
-    /// Notes that `holder` has `key`, whoever had it.
+    /// Records `holder` as the user of `key`, replacing any other.
     fn note(&mut self, key: K, holder: &str) {
         self.seen.insert(key, holder.to_owned());
     }
 
-    /// Notes that `field` takes `key`, which it writes as `value`; if another has it, that is a
-    /// mistake.
+    /// Records that `field` uses `key`, written as `value`. A second use is a problem.
     fn claim<V>(&mut self, problems: &mut Problems, key: K, field: &str, value: &V)
     where
         V: Clone + Into<Value>,
@@ -316,7 +316,7 @@ impl<K: Hash + Eq> Once<K> {
                 problems.push(Problem::new(field, value.clone(), error, allowed));
             }
             None => {
-                // A reader looks for the entry, not for its field.
+                // Shows the entry instead of its field.
                 let holder = field.rsplit_once('.').map_or(field, |(holder, _)| holder);
                 self.seen.insert(key, holder.to_owned());
             }

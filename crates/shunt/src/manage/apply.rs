@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use api::{Method, Outcome};
+use api::{ApplyOutcome, Method};
 use clap::Args;
-use model::config::Source;
+use model::config::SourceFile;
 
 use super::Target;
 use crate::{UsageError, say};
@@ -45,7 +45,7 @@ pub(crate) struct Apply {
 
 impl Apply {
     pub(crate) fn run(self) -> Result<()> {
-        let source = Source::read(&self.file, "-f").map_err(UsageError::from)?;
+        let source = SourceFile::read(&self.file, "-f").map_err(UsageError::from)?;
         let document = source.document().map_err(UsageError::from)?;
         let name = source.name().to_owned();
         let post = |path: &str, expected| {
@@ -67,7 +67,7 @@ impl Apply {
         };
         let prune = self.prune;
         let planned = post(&format!("/v1/apply?dry_run=true&prune={prune}"), None)?;
-        let plan: Outcome = serde_json::from_value(planned.body.clone())?;
+        let plan: ApplyOutcome = serde_json::from_value(planned.body.clone())?;
         if self.dry_run {
             return self.target.show(&planned.body, |_| shown(&plan));
         }
@@ -86,7 +86,7 @@ impl Apply {
             bail!("nothing was changed");
         }
         let done = post(&format!("/v1/apply?prune={prune}"), planned.generation)?;
-        let outcome: Outcome = serde_json::from_value(done.body.clone())?;
+        let outcome: ApplyOutcome = serde_json::from_value(done.body.clone())?;
         self.target.show(&done.body, |_| match plan.plan.is_empty() {
             true => String::new(),
             false => format!("applied, generation {}\n", outcome.generation),
@@ -102,9 +102,9 @@ impl Apply {
 
 /// The plan, the objects that stay although the file does not name them, and removals that need
 /// consent.
-fn shown(outcome: &Outcome) -> String {
+fn shown(outcome: &ApplyOutcome) -> String {
     const SHOWN: usize = 8;
-    let Outcome { plan, kept, in_use, .. } = outcome;
+    let ApplyOutcome { plan, kept, in_use, .. } = outcome;
     let mut text = format!("{plan}\n");
     if !kept.is_empty() {
         let names = kept.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

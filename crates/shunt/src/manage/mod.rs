@@ -20,7 +20,7 @@ pub(crate) mod vpf;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use api::{Client, ClientError, Method, Outcome, Reply};
+use api::{ApplyOutcome, Client, ClientError, Method, Reply};
 use model::config::socket_path;
 use serde_json::Value;
 
@@ -116,7 +116,7 @@ impl Target {
         let path = if how.dry_run { format!("{path}{mark}dry_run=true") } else { path.to_owned() };
         let reply = self.send(method, &path, body, how.expected)?;
         if how.dry_run {
-            let outcome: Outcome = serde_json::from_value(reply.body.clone())?;
+            let outcome: ApplyOutcome = serde_json::from_value(reply.body.clone())?;
             return self.show(&reply.body, |_| format!("{}\n", outcome.plan));
         }
         match reply.body {

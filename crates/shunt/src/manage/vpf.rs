@@ -7,7 +7,7 @@ mod qemu;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use api::{Method, Outcome};
+use api::{ApplyOutcome, Method};
 use clap::{Args, ValueEnum};
 use model::state::{State, Vpf};
 use serde_json::{Value, json};
@@ -239,7 +239,7 @@ impl Vpfs {
                 Some(document),
                 generation,
             )?;
-            let outcome: Outcome = serde_json::from_value(planned.body.clone())?;
+            let outcome: ApplyOutcome = serde_json::from_value(planned.body.clone())?;
             return target.show(&planned.body, |_| format!("{}\n", outcome.plan));
         }
         let reply =

@@ -3,7 +3,7 @@
 use model::state::State;
 use serde_json::{Value, json};
 
-use super::super::Live;
+use super::super::LiveLinks;
 use super::*;
 
 /// The rejections of a NIC with this profile, `patch` in the NIC, and `settings` of VF 1.
@@ -16,11 +16,11 @@ fn rejected(name: &str, patch: &Value, settings: &Value, uplink_up: bool) -> Vec
     }
     nic["vf"] = json!([vf]);
     let state: State = serde_json::from_value(json!({"version": 1, "nic": [nic]})).unwrap();
-    let mut live = Live::default();
+    let mut live = LiveLinks::default();
     if !uplink_up {
         live.uplinks_down.insert("n".into());
     }
-    let scope = Scope::new(&state, &[], &live, 0);
+    let scope = NicScope::new(&state, &[], &live, 0);
     let mut problems = Problems::default();
     check(&scope, Some(&BTreeMap::new()), &mut problems);
     problems.problems

@@ -1,4 +1,4 @@
-//! What is refused, with the document's field.
+//! Rejected documents, with the field of the error.
 
 use model::profile::Profile;
 
@@ -6,7 +6,7 @@ use super::*;
 
 #[track_caller]
 fn refused(document: &Value, field: &str, words: &[&str]) {
-    let problems = tried(document, &Live::default(), None).expect_err(field);
+    let problems = tried(document, &LiveLinks::default(), None).expect_err(field);
     let told = problems.to_string();
     assert_eq!(problems.problems.len(), 1, "{told}");
     assert_eq!(problems.problems[0].field, field, "{told}");
@@ -22,7 +22,7 @@ fn every_profile_can_be_compiled_and_is_in_the_schema() {
     for name in Profile::names() {
         compiled(&profile(document(), name));
     }
-    let known = model::state::shape::allowed(&json!({"$ref": "x/Profile"}));
+    let known = model::state::schema::allowed(&json!({"$ref": "x/Profile"}));
     assert!(Profile::names().iter().all(|name| known.contains(name)), "{known}");
     assert_eq!(known.matches('"').count(), 2 * Profile::names().len(), "{known}");
 }
@@ -46,11 +46,11 @@ fn what_a_card_refuses_of_an_adapter_is_told_with_its_field() {
     let macs = profile(but(0, "macs", json!([mac(77).to_string()])), "cx6");
     refused(&macs, "adapter[0].macs[0]", &["EOPNOTSUPP"]);
     compiled(&but(0, "max_tx_mbps", json!(1_000_000))); // of the ideal card
-    // Who never gets a VF may have all of it.
+    // An adapter that never gets a VF may have all settings.
     compiled(&profile(but(3, "trunks", json!(["5-6"])), "x520"));
     let guarded = json!([{"adapter": "v", "dhcp_guard": true}]);
     compiled(&with(profile(trunk.clone(), "x520"), "/switch/0/port", guarded));
-    // Who could get one may not, though there is none left.
+    // An adapter that could get a VF may not, even while none is free.
     let none_left = with(profile(trunk, "x520"), "/nic/0/num_vfs", json!(0));
     refused(&none_left, "adapter[0].trunks", &[remedy]);
 }
@@ -73,14 +73,14 @@ fn what_a_card_refuses_of_nics_and_vfs_is_told_with_its_field() {
 #[test]
 fn rates_that_were_accepted_outlast_the_link() {
     let rated = profile(but(0, "max_tx_mbps", json!(100)), "82576");
-    let down = Live { uplinks_down: ["nic0".to_owned()].into(), ..Live::default() };
+    let down = LiveLinks { uplinks_down: ["nic0".to_owned()].into(), ..LiveLinks::default() };
     let up = compiled(&rated);
     compiled_after(&rated, &down, None); // what was stored comes back after a restart
     let held = compiled_after(&rated, &down, Some(&up));
     let other = with(rated.clone(), "/adapter/0/max_tx_mbps", json!(200));
     let told = tried(&other, &down, Some(&held)).unwrap_err().to_string();
     assert!(told.contains("adapter[0].max_tx_mbps") && told.contains("while the uplink is up"));
-    compiled_after(&other, &Live::default(), Some(&held));
+    compiled_after(&other, &LiveLinks::default(), Some(&held));
     // A path may change without it.
     let moved = with(rated, "/adapter/0/path", json!("synthetic"));
     compiled_after(&moved, &down, Some(&held));
@@ -121,7 +121,7 @@ fn limits_are_told_with_the_place() {
     refused(&crowded, "switch[0]", &["has 512 adapters, tunnels and mirrors", "511 is the most"]);
     compiled(&with(document(), "/adapter", json!(adapters[1..])));
     let wide = with(but(3, "trunks", json!(["1-4094"])), "/adapter/4/trunks", json!(["1-4094"]));
-    let told = tried(&wide, &Live::default(), None).unwrap_err().to_string();
+    let told = tried(&wide, &LiveLinks::default(), None).unwrap_err().to_string();
     assert!(told.contains("switch[0]") && told.contains("8192"), "{told}");
     // A document of a megabyte may name so many that they would fill the memory: the rest is not
     // looked at.
@@ -137,7 +137,7 @@ fn limits_are_told_with_the_place() {
     let ports: Vec<Value> =
         (0..9).map(|n| json!({"adapter": format!("a{n}"), "acl": rules})).collect();
     let strict = with(crowded, "/adapter", json!(adapters[..10]));
-    let told = tried(&with(strict, "/switch/0/port", json!(ports)), &Live::default(), None);
+    let told = tried(&with(strict, "/switch/0/port", json!(ports)), &LiveLinks::default(), None);
     let told = told.unwrap_err().to_string();
     assert!(told.contains("switch[0]") && told.contains("2304 rules"), "{told}");
 }

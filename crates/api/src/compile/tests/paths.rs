@@ -51,7 +51,7 @@ fn a_change_of_path_changes_the_place_and_nothing_else() {
         moved = with(moved, &format!("/adapter/{n}/path"), json!(path));
         moved = with(moved, &format!("/adapter/{n}/iov_weight"), json!(weight));
     }
-    let live = Live::default();
+    let live = LiveLinks::default();
     let during = compiled_after(&moved, &live, Some(&before));
     let switch = during.nics[0].switch.as_ref().unwrap();
     assert_eq!((number(&during, "s"), number(&during, "t")), (s, t), "kept for the way back");
@@ -66,7 +66,7 @@ fn a_change_of_path_changes_the_place_and_nothing_else() {
     }
     let after = compiled_after(&document(), &live, Some(&during));
     assert_eq!((number(&after, "s"), number(&after, "t")), (s, t));
-    // Who goes for good leaves a number, which is told and not given to who comes.
+    // The number of a removed adapter is reported, and not reused for a new one.
     let gone = with(moved, "/adapter", json!([adapter("new", 9, "synthetic")]));
     let gone = compiled_after(&gone, &live, Some(&during));
     let switch = gone.nics[0].switch.as_ref().unwrap();
@@ -78,13 +78,13 @@ fn a_change_of_path_changes_the_place_and_nothing_else() {
 fn who_may_learn_less_than_before_forgets() {
     let left = |after: &Compiled| after.nics[0].switch.as_ref().unwrap().left.clone();
     let port = |after: &Compiled| after.nics[0].switch.as_ref().unwrap().numbers.get("s").unwrap();
-    let (live, open) = (Live::default(), but(3, "spoof_check", json!(false)));
+    let (live, open) = (LiveLinks::default(), but(3, "spoof_check", json!(false)));
     let first = compiled(&open);
     assert!(left(&compiled_after(&open, &live, Some(&first))).is_empty());
     let checked = compiled_after(&document(), &live, Some(&first));
     assert_eq!(left(&checked), [port(&first)]);
     assert!(left(&compiled_after(&document(), &live, Some(&checked))).is_empty());
-    // Who was on a VF meanwhile may have been checked there.
+    // On a VF the adapter may have been checked meanwhile.
     let mut moved = with(open.clone(), "/adapter/3/path", json!("vf"));
     moved = with(moved, "/adapter/3/iov_weight", json!(10));
     let away = compiled_after(&moved, &live, Some(&first));

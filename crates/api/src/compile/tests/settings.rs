@@ -87,10 +87,10 @@ fn a_link_that_is_down_carries_nothing_on_each_path() {
             assert!(to.keys().all(|name| name == "wire"), "{path}: {from}: {to:?}");
         }
         assert_eq!(world.send("wire", Mac::BROADCAST, mac(99)), got(&["b", "c"]), "{path}");
-        // Nobody takes its address meanwhile.
+        // The address stays reserved meanwhile.
         assert_eq!(world.send("b", mac(99), mac(1)), got(&[]), "{path}");
     });
-    let live = Live { uplinks_down: ["nic0".to_owned()].into(), ..Live::default() };
+    let live = LiveLinks { uplinks_down: ["nic0".to_owned()].into(), ..LiveLinks::default() };
     let enabled = but(3, "link_state", json!("enable"));
     let enabled = with(enabled, "/adapter/0/link_state", json!("enable"));
     let compiled = compiled_after(&enabled, &live, None);
@@ -106,7 +106,7 @@ fn mirrors_see_the_same_frames_on_each_path() {
     for (direction, sends, receives) in [("tx", 1, 0), ("rx", 0, 1), ("both", 1, 1)] {
         let mirror = json!({"direction": direction, "file": "/var/tmp/a.pcapng"});
         on_each_path(json!({"mirror": mirror}), |path, world| {
-            let target = Target::File("/var/tmp/a.pcapng".into());
+            let target = MonitorTarget::File("/var/tmp/a.pcapng".into());
             assert_eq!(world.nic.monitors, [Monitor { label: "a".into(), target }], "{path}");
             for (from, dst, src, expected) in [
                 ("a", 99, 1, sends),
@@ -127,7 +127,7 @@ fn mirrors_see_the_same_frames_on_each_path() {
     let tap = but(3, "mirror", json!({"direction": "both", "adapter": "t"}));
     let compiled = compiled(&tap);
     let mut world = World::new(&compiled.nics[0]);
-    assert_eq!(world.nic.monitors[0].target, Target::Adapter("t".into()));
+    assert_eq!(world.nic.monitors[0].target, MonitorTarget::Adapter("t".into()));
     assert_eq!(world.send("s", mac(1), mac(4)), got(&["v"]));
     assert_eq!(world.copies, ["s"]);
 }
@@ -171,7 +171,7 @@ fn what_vfs_send_to_the_wire_does_not_bother_a_switch_that_cannot_want_it() {
     on_each_path(json!({}), |path, world| {
         assert_eq!(world.send("c", mac(77), mac(3)), got(&["wire"]), "{path}");
     });
-    // Behind an unchecked port there may be anybody; on the VF of a it is a's to say.
+    // Any address may be behind an unchecked port; on the VF, adapter a decides.
     on_each_path(json!({"spoof_check": false}), |path, world| {
         world.send("a", Mac::BROADCAST, mac(44));
         let expected = if path == "vf" { "wire" } else { "a" };

@@ -27,9 +27,9 @@ fn ruled(rules: Value) -> Value {
 }
 
 /// With these representors up.
-fn up(functions: &[FunctionName]) -> Live {
+fn up(functions: &[FunctionName]) -> LiveLinks {
     let up = functions.iter().map(|function| ("nic0".to_owned(), *function));
-    Live { representors_up: up.collect(), ..Live::default() }
+    LiveLinks { representors_up: up.collect(), ..LiveLinks::default() }
 }
 
 const ALL: [FunctionName; 4] =
@@ -79,7 +79,7 @@ fn a_link_is_its_representors() {
         assert_eq!(world.dropped(), if a { vec![] } else { vec!["link-down"] });
     }
     // The wire's own link counts, too.
-    let live = Live { uplinks_down: ["nic0".to_owned()].into(), ..up(&ALL) };
+    let live = LiveLinks { uplinks_down: ["nic0".to_owned()].into(), ..up(&ALL) };
     assert!(!compiled_after(&document, &live, None).nics[0].config.uplink_up);
 }
 
@@ -98,7 +98,7 @@ fn checks_of_a_function_stay_and_rules_wait_for_vfs() {
 #[test]
 fn what_a_bridge_means_is_refused_with_its_field_and_what_does_it_instead() {
     let refused = |document: &Value, field: &str, words: &str| {
-        let problems = tried(document, &Live::default(), None).expect_err(field);
+        let problems = tried(document, &LiveLinks::default(), None).expect_err(field);
         let told = problems.to_string();
         assert_eq!(problems.problems.len(), 1, "{told}");
         assert_eq!(problems.problems[0].field, field, "{told}");
@@ -123,7 +123,7 @@ fn what_a_bridge_means_is_refused_with_its_field_and_what_does_it_instead() {
             false => refused(&document, "nic[0].mode", "EOPNOTSUPP"),
         }
     }
-    // What stays: addresses, the check of the source, rates.
+    // Still enforced: addresses, spoof check, rates.
     let kept =
         json!({"min_tx_mbps": 5, "max_tx_mbps": 50, "spoof_check": false, "storm_limit_pps": 7});
     let mut document = document();

@@ -59,14 +59,14 @@ fn rules_of_its_port_hold_and_its_number_stays() {
     let answer = frame(Mac::BROADCAST, mac(50), None, &DHCP_ANSWER);
     assert_eq!(world.send_frame("far", &answer), Got::new());
     let number = |compiled: &Compiled, name: &str| {
-        let plugs = compiled.nics[0].plugs.iter();
-        let mut plugs = plugs.filter(|plug| plug.of == Attached::Tunnel(name.to_owned()));
-        plugs.next().map(|plug| plug.place)
+        let ports = compiled.nics[0].ports.iter();
+        let mut ports = ports.filter(|plug| plug.of == PortOwner::Tunnel(name.to_owned()));
+        ports.next().map(|plug| plug.place)
     };
     let deep = tunneled()["switch"][0]["vxlan"][1].clone();
     let fewer = with(guarded, "/switch/0/vxlan", json!([deep]));
     let fewer = with(fewer, "/switch/0/port", json!([]));
-    let second = compiled_after(&fewer, &Live::default(), Some(&first));
+    let second = compiled_after(&fewer, &LiveLinks::default(), Some(&first));
     assert_eq!(number(&second, "deep"), number(&first, "deep"));
     assert_eq!(number(&second, "far"), None);
     let Some(PortLocation::Switch(left)) = number(&first, "far") else {

@@ -6,8 +6,7 @@ use super::super::Store;
 use super::model::Disk;
 use super::{apply, number_of, numbered};
 
-/// What is told of a store that is opened after a crash: its number, and the number of an apply to
-/// undo.
+/// State of a store after a crash: its number, and the number of an apply to undo.
 fn reopened(disk: &Disk) -> (Option<u8>, bool) {
     let (store, unfinished) = Store::open(disk.clone()).expect("a crash damages nothing");
     let number = number_of(&store);
@@ -17,7 +16,7 @@ fn reopened(disk: &Disk) -> (Option<u8>, bool) {
     (number, unfinished.is_some())
 }
 
-/// How many file operations an apply takes.
+/// Number of file operations of an apply.
 fn operations() -> usize {
     let disk = Disk::default();
     let (mut store, _) = Store::open(disk.clone()).unwrap();

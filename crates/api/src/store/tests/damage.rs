@@ -15,7 +15,7 @@ fn stored() -> Disk {
     disk
 }
 
-/// What is told about a store whose file holds these bytes.
+/// Error of a store whose file has these bytes.
 fn told(name: &str, bytes: &[u8]) -> String {
     let disk = stored();
     disk.data_plane(name, bytes);
@@ -122,7 +122,7 @@ fn a_newer_version_is_told_apart_from_damage() {
     assert!(told.contains("is of version 2") && told.contains("use a newer shunt"), "{told}");
 }
 
-/// Whatever single byte is changed, the file is refused or means the same.
+/// A change of any single byte is rejected, or does not change the meaning.
 #[test]
 fn no_changed_byte_goes_unnoticed() {
     let disk = Disk::default();

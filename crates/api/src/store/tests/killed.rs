@@ -11,7 +11,7 @@ use super::{apply, number_of};
 /// Tells the test below that it is the process to be killed, and where.
 const VICTIM: &str = "SHUNT_TEST_STORE_VICTIM";
 
-/// How often a process is killed.
+/// Number of processes to kill.
 const KILLS: u64 = 24;
 
 /// Applies without end; only the process that is to be killed does.

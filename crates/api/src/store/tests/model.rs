@@ -32,9 +32,9 @@ struct Inside {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Disk {
     inside: Rc<RefCell<Inside>>,
-    /// How many operations still succeed; `None`: all.
+    /// Number of operations that still succeed; `None`: all.
     left: Rc<Cell<Option<usize>>>,
-    /// Whether all fail from then on, as after a crash, or only one.
+    /// `true` if all further operations fail, as after a crash; `false` if only one does.
     for_good: Rc<Cell<bool>>,
     /// Operations that were tried.
     tried: Rc<Cell<usize>>,
@@ -53,7 +53,7 @@ impl Disk {
         self.left.set(None);
     }
 
-    /// How many operations were tried since [`fail_after`](Self::fail_after).
+    /// Number of operations since [`fail_after`](Self::fail_after).
     pub(super) fn tried(&self) -> usize {
         self.tried.get()
     }

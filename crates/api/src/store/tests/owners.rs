@@ -1,6 +1,6 @@
 //! A late release never touches a VF that has a new owner.
 
-use super::super::{NotYours, Owners, Store};
+use super::super::{NotOwner, Owners, Store};
 use super::model::Disk;
 use super::{apply, holders};
 
@@ -15,12 +15,12 @@ fn an_old_token_is_refused_and_says_who_has_it_now() {
 
     assert!(owners.assign(&holders(2)));
     let refused = owners.check("nic0/vf1", old).unwrap_err();
-    assert!(matches!(&refused, NotYours::Another { holder, .. } if holder == "a2"), "{refused}");
+    assert!(matches!(&refused, NotOwner::Another { holder, .. } if holder == "a2"), "{refused}");
     assert!(refused.to_string().contains("has the owner a2"), "{refused}");
 
     // The same adapter again is another tenancy: the release of the first is late all the same.
     assert!(owners.assign(&[].into()));
-    assert!(matches!(owners.check("nic0/vf1", old), Err(NotYours::Nobody { .. })));
+    assert!(matches!(owners.check("nic0/vf1", old), Err(NotOwner::Nobody { .. })));
     assert!(owners.assign(&holders(1)));
     assert!(owners.check("nic0/vf1", old).is_err());
 }

@@ -24,7 +24,7 @@ impl Site {
     }
 }
 
-/// Whoever did not hear the answer asks again; whoever did not come back has lost nothing.
+/// A lost response can be requested again; an abort loses no frame.
 #[test]
 fn what_was_handed_over_is_answered_again_and_given_back_by_an_abort() {
     let site = Site::new();
@@ -42,7 +42,7 @@ fn what_was_handed_over_is_answered_again_and_given_back_by_an_abort() {
     assert_eq!((&status["frames"], &status["from"]), (&digits(&numbered(3..5)), &json!(3)));
     assert_eq!(site.moves("web", from(1))["frames"], digits(&numbered(1..5)));
     assert_eq!(site.moves("web", from(99))["frames"], json!([]));
-    // What the target had kept comes behind them.
+    // The frames parked at the target follow them.
     let back = json!({"id": "m1", "step": "frames", "from": 0, "frames": digits(&numbered(5..6))});
     site.moves("web", back.clone());
     site.moves("web", back);
@@ -74,7 +74,7 @@ fn frames_that_are_brought_again_are_not_taken_again() {
     }
     let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", chunk(6, 7));
     assert_eq!(
-        (&*refusal.trouble.field, &*refusal.trouble.error),
+        (&*refusal.body.field, &*refusal.body.error),
         ("from", "frames 5 to 5 have not come")
     );
     let all = [numbered(0..5), numbered(9..10)].concat();

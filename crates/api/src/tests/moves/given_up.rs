@@ -4,7 +4,7 @@ use model::state::Problem;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plane::Refused;
+use crate::plane::PlaneError;
 
 #[test]
 fn who_is_given_up_goes_back_to_where_its_guest_is() {
@@ -23,7 +23,7 @@ fn who_is_given_up_goes_back_to_where_its_guest_is() {
     site.tick_in(3_700_000);
     assert_eq!(site.get("/v1/state"), before);
 
-    // It has left, and nobody knows whereto: only its rings can say that it is here.
+    // It has left, and its host is unknown: only its running rings prove that it is here.
     site.moves("web", step("leave"));
     site.moves("web", step("hand-over"));
     site.tick_in(4_000_000);
@@ -72,7 +72,7 @@ fn a_sign_of_life_changes_nothing() {
     assert_eq!(seen(), before);
 }
 
-/// Its guest may be on the way still: it keeps its address, not its VF, until somebody knows more.
+/// Its guest may still be migrating: it keeps its address, but not its VF, until its host is known.
 #[test]
 fn who_has_arrived_or_left_stays_so_without_what_was_held_for_it() {
     let site = Site::new();
@@ -108,7 +108,7 @@ fn who_has_arrived_or_left_stays_so_without_what_was_held_for_it() {
     assert_eq!(count(&site, "its mover is gone, and its guest does not run here"), 2);
 }
 
-/// A guest that runs at last is here, whoever is gone.
+/// A guest that runs at last is here, even without the client that migrated it.
 #[test]
 fn who_has_arrived_and_runs_late_is_an_adapter_like_others() {
     let site = Site::new();
@@ -122,7 +122,7 @@ fn who_has_arrived_and_runs_late_is_an_adapter_like_others() {
     assert_eq!(site.get("/v1/adapters/new").get("move"), None);
 }
 
-/// Time is the process's own: whoever starts has heard of nobody yet.
+/// The timer is the process's own: a new process has seen no step yet.
 #[test]
 fn a_daemon_that_starts_waits_as_long_again() {
     let mut site = Site::new();
@@ -144,7 +144,7 @@ fn a_move_that_cannot_be_ended_is_told_once_and_tried_ever_less_often() {
     let mut tries = 0;
     for second in 0..3600 {
         site.plane.0.lock().unwrap().refuses =
-            Some(Refused(Problem::new("nic", "x", "is full", "free some").into()));
+            Some(PlaneError(Problem::new("nic", "x", "is full", "free some").into()));
         site.tick_in(70_000 + second * 1000);
         tries += usize::from(site.plane.0.lock().unwrap().refuses.is_none());
     }

@@ -1,4 +1,4 @@
-//! What a file is as a state, and what its tables of the state document are told.
+//! State of a file, and errors of its state document.
 
 use serde_json::json;
 

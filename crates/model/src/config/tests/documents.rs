@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use toml::de::DeTable;
 
 use super::*;
-use crate::state::shape;
+use crate::state::schema;
 
 const EXAMPLE: &str = include_str!("../../../../../docs/shunt.example.toml");
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
@@ -48,7 +48,7 @@ fn the_example_shows_every_field_of_the_daemon_and_of_a_vf() {
         table.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect()
     };
     let known =
-        |schema: &str| -> BTreeSet<String> { shown(&shape::schemas()[schema]["properties"]) };
+        |schema: &str| -> BTreeSet<String> { shown(&schema::schemas()[schema]["properties"]) };
     let root = shown(&value);
     assert_eq!(known("Configuration").difference(&root).collect::<Vec<_>>(), ["version"]);
     for (table, schema) in [("api", "ApiSettings"), ("lanes", "Lanes"), ("limits", "Limits")] {
@@ -76,7 +76,7 @@ fn rows(schema: &Value, besides: &Value) -> String {
             Value::Null | Value::Object(_) => String::new(),
             value => format!("`{value}`"),
         };
-        let allowed = shape::allowed(field);
+        let allowed = schema::allowed(field);
         let allowed = allowed.strip_prefix("write ").unwrap_or(&allowed).replace('|', "\\|");
         let allowed = allowed.replace("an object with its fields", "a table");
         let allowed = allowed.replace("a list of objects", "tables");
@@ -88,18 +88,17 @@ fn rows(schema: &Value, besides: &Value) -> String {
     text
 }
 
-/// What stands beside the reference of a field that has its type's schema.
+/// Description beside the reference to the type's schema.
 fn described(field: &Value) -> Option<&str> {
     let parts = field["oneOf"].as_array().or(field["allOf"].as_array())?;
     parts.iter().find_map(|part| part["description"].as_str())
 }
 
-/// The page with all its tables of fields made anew: each stands behind a comment that names its
-/// schema.
+/// The page with new tables of fields: each follows a comment that names its schema.
 fn page() -> String {
     const BEGIN: &str = "<!-- fields: ";
     const END: &str = "<!-- end of fields -->";
-    let schemas = shape::schemas();
+    let schemas = schema::schemas();
     let mut parts = PAGE.split(BEGIN);
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -136,7 +135,7 @@ fn the_page_has_the_fields_that_the_types_have() {
     let missing = |name: &&str| !PAGE.contains(&format!("<!-- fields: {name} -->"));
     let is_table = |schema: &Value| schema["type"] == "object";
     let elsewhere = ["DaemonSettings", "State", "MoveRequest", "Moving", "RuleMatch"];
-    for (name, _) in shape::schemas().iter().filter(|(_, schema)| is_table(schema)) {
+    for (name, _) in schema::schemas().iter().filter(|(_, schema)| is_table(schema)) {
         assert!(elsewhere.contains(&name.as_str()) || !missing(&name.as_str()), "{name}");
     }
     for kind in AttachmentKind::ALL {

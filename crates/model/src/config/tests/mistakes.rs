@@ -1,4 +1,4 @@
-//! What wrong files are told. Each snapshot is what the operator sees for the lines before it.
+//! Errors of wrong files. Each snapshot is the operator's output for the lines before it.
 
 use super::*;
 

@@ -16,7 +16,7 @@ const NOW: &str = "run_dir = \"/run/shunt\"\n[[nic]]\nname = \"n\"\nkind = \"sof
 
 #[test]
 fn a_daemon_that_is_replaced_may_have_one() {
-    let older = Config::of_older(&Source::new("shunt.toml", OLDER));
+    let older = Config::of_older(&SourceFile::new("shunt.toml", OLDER));
     assert_eq!(older, Ok(parse(NOW)));
 }
 

@@ -1,4 +1,4 @@
-//! What each kind of attachment has.
+//! Settings of each kind of attachment.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,11 +9,11 @@ use super::super::yes;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VhostUser {
-    /// The path of the socket; no other attachment has it.
+    /// Path of the socket, unique among attachments.
     #[schema(value_type = String, format = "path")]
     pub socket: String,
-    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects,
-    /// and retries.
+    /// Listener of the socket: the daemon (`server`), or the VMM (`client`); then the daemon
+    /// connects, and retries.
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
@@ -25,41 +25,41 @@ pub struct VhostUser {
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]
     pub mtu: u16,
-    /// Whether mergeable receive buffers are offered, `VIRTIO_NET_F_MRG_RXBUF`.
+    /// Offer mergeable receive buffers, `VIRTIO_NET_F_MRG_RXBUF`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub mergeable: bool,
-    /// Whether indirect descriptors are offered, `VIRTIO_F_INDIRECT_DESC`.
+    /// Offer indirect descriptors, `VIRTIO_F_INDIRECT_DESC`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub indirect: bool,
-    /// Whether the event index is offered, `VIRTIO_F_EVENT_IDX`.
+    /// Offer the event index, `VIRTIO_F_EVENT_IDX`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub event_index: bool,
-    /// Whether in-order use of buffers is offered, `VIRTIO_F_IN_ORDER`.
+    /// Offer in-order use of buffers, `VIRTIO_F_IN_ORDER`.
     #[serde(default)]
     #[schema(default = false)]
     pub in_order: bool,
-    /// Whether packed rings are offered, `VIRTIO_F_RING_PACKED`.
+    /// Offer packed rings, `VIRTIO_F_RING_PACKED`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub packed: bool,
-    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and
-    /// received.
+    /// Offer checksum offload, and segmentation offload in both directions with frames of up to 64
+    /// KiB.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,
 }
 
-/// A tap: an interface of the kernel's that the daemon makes.
+/// A tap: a kernel interface that the daemon creates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tap {
-    /// What the interface is called; no other attachment has it in the same namespace.
+    /// Name of the interface, unique among attachments of the namespace.
     #[schema(value_type = String, format = "interface")]
     pub interface: String,
-    /// The network namespace that it is moved into; left out: the daemon's own.
+    /// Network namespace for the interface; left out: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
@@ -67,136 +67,134 @@ pub struct Tap {
     #[serde(default = "queue_pairs")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
     pub queue_pairs: u16,
-    /// The MTU that the interface gets, in bytes.
+    /// MTU of the interface, in bytes.
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]
     pub mtu: u16,
-    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and
-    /// received.
+    /// Offer checksum offload, and segmentation offload in both directions with frames of up to 64
+    /// KiB.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,
 }
 
 impl Tap {
-    /// One of that name, with all else as it is without being said.
+    /// A tap of that name with default settings.
     pub fn of(interface: String) -> Tap {
         Tap { interface, netns: None, queue_pairs: queue_pairs(), mtu: mtu(), offload: yes() }
     }
 }
 
-/// An interface that is there already, by a packet socket: works with every driver.
+/// An existing interface, through a packet socket: works with every driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Packet {
-    /// The interface's name; no other attachment has it in the same namespace.
+    /// Name of the interface, unique among attachments of the namespace.
     #[schema(value_type = String, format = "interface")]
     pub interface: String,
-    /// The network namespace that it is in; left out: the daemon's own.
+    /// Network namespace of the interface; left out: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
 }
 
-/// An interface that is there already, by AF_XDP sockets: the fast way.
+/// An existing interface, through AF_XDP sockets: fast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Xdp {
-    /// The interface's name; no other attachment has it in the same namespace.
+    /// Name of the interface, unique among attachments of the namespace.
     #[schema(value_type = String, format = "interface")]
     pub interface: String,
-    /// The network namespace that it is in; left out: the daemon's own.
+    /// Network namespace of the interface; left out: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
-    /// Receive queues that are taken; left out: all that the interface has, at most 16.
+    /// Receive queues to use; left out: all of the interface, at most 16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 16)]
     pub queue_pairs: Option<u16>,
-    /// Of an uplink only: whether the host keeps the frames that are not for addresses and groups
-    /// of the NIC.
+    /// Uplink only: leave frames to the host unless they are for addresses or groups of the NIC.
     #[serde(default)]
     #[schema(default = false)]
     pub filter: bool,
-    /// Whether the driver puts frames straight into the daemon's memory.
+    /// Zero copy: the driver receives directly into the daemon's memory.
     #[serde(default)]
     #[schema(default = "auto")]
     pub zero_copy: ZeroCopy,
-    /// How long the kernel polls the device in the daemon's name when nothing comes, in
-    /// microseconds; 0 for never.
+    /// Time that the kernel busy-polls the device for the daemon without frames, in microseconds;
+    /// 0: never.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 10_000, default = 0)]
     pub busy_poll_us: u32,
 }
 
-/// A socket with frames behind their length, as QEMU's `-netdev stream` speaks it: any NIC that a
-/// VMM emulates.
+/// A socket with length-prefixed frames, the protocol of QEMU's `-netdev stream`: for any NIC that
+/// a VMM emulates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// The path of the socket; no other attachment has it.
+    /// Path of the socket, unique among attachments.
     #[schema(value_type = String, format = "path")]
     pub socket: String,
-    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects,
-    /// and retries.
+    /// Listener of the socket: the daemon (`server`), or the VMM (`client`); then the daemon
+    /// connects, and retries.
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
-    /// The largest packet that is taken, in bytes without the Ethernet header.
+    /// Largest packet accepted, in bytes without the Ethernet header.
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]
     pub mtu: u16,
 }
 
-/// A capture that is played, and a file for what is delivered.
+/// Plays a capture, and records delivered frames to a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pcap {
-    /// The capture whose frames are sent, pcap or pcapng.
+    /// Capture to send, pcap or pcapng.
     #[schema(value_type = String, format = "file")]
     pub file: String,
-    /// The pcapng file for frames that are delivered here; left out: they are counted and dropped.
-    /// No other attachment or mirror writes to it.
+    /// File for delivered frames, pcapng; left out: they are counted and dropped. No other
+    /// attachment or mirror may write to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "file")]
     pub sink: Option<String>,
-    /// How fast frames are sent, in Mbit/s; with `rate_pps` 0 as well, as they are timed in the
-    /// file.
+    /// Transmit rate in Mbit/s; with `rate_pps` 0 too, the capture's own timing.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub rate_mbps: u32,
-    /// How fast frames are sent, in frames a second; not beside `rate_mbps`.
+    /// Transmit rate in frames a second; not together with `rate_mbps`.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 100_000_000, default = 0)]
     pub rate_pps: u32,
-    /// How often the file is played; 0 for ever.
+    /// Number of times to play the file; 0: endlessly.
     #[serde(default = "once")]
     #[schema(minimum = 0, maximum = 4_294_967_295u32, default = 1)]
     pub repeat: u32,
 }
 
-/// A vDPA device of the host's own kernel, which the daemon makes: for the host itself, its
-/// containers, or QEMU.
+/// A vDPA device of the host's kernel, created by the daemon: for the host itself, its containers,
+/// or QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Vduse {
-    /// What it is called on the vDPA bus; no other attachment has it.
+    /// Name on the vDPA bus, unique among attachments.
     #[schema(value_type = String, format = "label")]
     pub name: String,
     /// The MTU offered with `VIRTIO_NET_F_MTU`, in bytes.
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]
     pub mtu: u16,
-    /// Whether mergeable receive buffers are offered, `VIRTIO_NET_F_MRG_RXBUF`.
+    /// Offer mergeable receive buffers, `VIRTIO_NET_F_MRG_RXBUF`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub mergeable: bool,
-    /// Whether packed rings are offered, `VIRTIO_F_RING_PACKED`.
+    /// Offer packed rings, `VIRTIO_F_RING_PACKED`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub packed: bool,
-    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and
-    /// received.
+    /// Offer checksum offload, and segmentation offload in both directions with frames of up to 64
+    /// KiB.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,
@@ -214,7 +212,7 @@ fn once() -> u32 {
     1
 }
 
-/// Who listens on a socket.
+/// Listener of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SocketMode {
@@ -225,15 +223,15 @@ pub enum SocketMode {
     Client,
 }
 
-/// Whether a driver puts frames straight into the daemon's memory.
+/// Use of AF_XDP zero copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZeroCopy {
-    /// Where it can; else the kernel copies.
+    /// If the driver supports it; otherwise the kernel copies.
     #[default]
     Auto,
-    /// The kernel copies.
+    /// Never: the kernel copies.
     Never,
-    /// It must; else the interface is not taken.
+    /// Required: without it the interface is not used.
     Require,
 }

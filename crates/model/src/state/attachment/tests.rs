@@ -12,7 +12,7 @@ fn written(value: Value) -> Value {
     document["adapter"][0]["attachment"].clone()
 }
 
-/// What is told of that attachment, in one line.
+/// Error of an attachment, on one line.
 fn told(value: Value) -> String {
     let document = with(document(), "/adapter/0/attachment", value);
     let told = State::parse(&document).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Who gets a scarce VF or queue, and the reason for who does not.
+//! Allocation of scarce VFs and queues, and its reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -204,8 +204,8 @@ proptest! {
             prop_assert_eq!(one.reason == Reason::WeightZero, *iov == 0);
             prop_assert!(one.vf.is_none() || one.queue.is_none());
             if one.reason == Reason::NoFreeVf {
-                // All are taken, by nobody of less weight, and of equal weight not from one who
-                // held it.
+                // All are taken, by adapters of higher weight, or of equal weight that had it
+                // before.
                 let others = given.iter().zip(&weights).filter(|(other, _)| other.vf.is_some());
                 prop_assert_eq!(others.clone().count(), usize::from(vfs));
                 for (_, (weight, _)) in others {
@@ -219,7 +219,7 @@ proptest! {
             }
         }
 
-        // What was given is given again: nothing flaps.
+        // A repeated allocation gives the same result.
         let held = Facts {
             vfs: given.iter().filter_map(|one| Some((one.adapter.clone(), one.vf?))).collect(),
             queues: given.iter().filter_map(|one| Some((one.adapter.clone(), one.queue?))).collect(),

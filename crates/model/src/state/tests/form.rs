@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use proptest::string::string_regex;
 use serde_json::{Value, json};
 
-use super::super::{State, shape, text};
+use super::super::{State, schema, text};
 use super::{document, state, with};
 
-/// What is told about a document with one value replaced.
+/// Error of a document with one value replaced.
 fn told(pointer: &str, value: Value) -> String {
     match State::parse(&with(document(), pointer, value)) {
         Ok(_) => panic!("{pointer} was taken"),
@@ -165,7 +165,7 @@ fn what_is_quoted_is_short_and_harmless() {
 /// The least object that has everything a schema requires.
 fn least(schema: &Value) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
-        return least(&shape::schemas()[name.rsplit('/').next().unwrap()]);
+        return least(&schema::schemas()[name.rsplit('/').next().unwrap()]);
     }
     if let Some(kinds) = schema["oneOf"].as_array() {
         return least(&kinds[1]);
@@ -199,15 +199,15 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
         serde_json::to_value(serde_json::from_value::<T>(value).unwrap()).unwrap()
     }
     let mut seen = 0;
-    let kinds = shape::schemas()["Attachment"]["oneOf"].as_array().unwrap().iter();
+    let kinds = schema::schemas()["Attachment"]["oneOf"].as_array().unwrap().iter();
     let kinds: Vec<_> = kinds.skip(1).map(|schema| ("Attachment".to_owned(), schema)).collect();
-    let objects = shape::schemas().iter().map(|(name, schema)| (name.clone(), schema));
+    let objects = schema::schemas().iter().map(|(name, schema)| (name.clone(), schema));
     for (name, schema) in objects.chain(kinds) {
         if schema["type"] != "object" {
             continue;
         }
         let mut given = least(schema);
-        // What is filled in before serde reads it.
+        // Values that are filled in before serde reads the document.
         match name.as_str() {
             "Nic" => (given["total_vfs"], given["num_vfs"]) = (json!(0), json!(0)),
             "Vf" => given["index"] = json!(0),
@@ -290,8 +290,7 @@ proptest! {
         prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
     }
 
-    /// Whatever a document says, it is read or refused; and a form that passes is one that serde
-    /// takes.
+    /// Every document is read or rejected; serde accepts every valid form.
     #[test]
     fn no_document_passes_the_form_and_fails_to_be_read(
         at in 0usize..200, kind in 0u8..7, number: i64, text in ".{0,12}",

@@ -1,4 +1,4 @@
-//! What documents of the right form may not say.
+//! Documents of valid form without a valid meaning.
 
 use serde_json::{Value, json};
 

@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Action, Facts, Kind, Plan, State, allocate};
+use super::super::{ChangePlan, Facts, ObjectKind, PlanAction, State, allocate};
 use super::{adapter, document, state, with};
 
 #[test]
 fn from_nothing_and_back() {
     let full = state(&document());
-    let plan = Plan::between(&State::default(), &full);
+    let plan = ChangePlan::between(&State::default(), &full);
     insta::assert_snapshot!(plan, @r"
     create nic nic0
     create vf nic0/vf0
@@ -17,14 +17,14 @@ fn from_nothing_and_back() {
     create adapter db
     create adapter web
     ");
-    insta::assert_snapshot!(Plan::between(&full, &State::default()), @r"
+    insta::assert_snapshot!(ChangePlan::between(&full, &State::default()), @r"
     remove adapter db
     remove adapter web
     remove switch sw0
     remove vf nic0/vf0
     remove nic nic0
     ");
-    insta::assert_snapshot!(Plan::between(&full, &full), @"nothing to do");
+    insta::assert_snapshot!(ChangePlan::between(&full, &full), @"nothing to do");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn changes_are_told_setting_by_setting_and_moves_with_their_reason() {
     after = with(after, "/nic/0/vf", json!([]));
     let after = state(&after);
     let given = |state: &State| allocate(state, &Facts::default());
-    let plan = Plan::between(&before, &after).with_moves(&given(&before), &given(&after));
+    let plan = ChangePlan::between(&before, &after).with_moves(&given(&before), &given(&after));
     insta::assert_snapshot!(plan, @r"
     remove vf nic0/vf0
     change adapter db
@@ -77,22 +77,22 @@ proptest! {
     #[test]
     fn a_plan_is_empty_exactly_if_nothing_differs(a in some_document(), b in some_document()) {
         let (a, b) = (state(&a), state(&b));
-        prop_assert_eq!(Plan::between(&a, &b).is_empty(), a == b);
+        prop_assert_eq!(ChangePlan::between(&a, &b).is_empty(), a == b);
     }
 
     /// Every step is about something that differs, once, and the way back undoes it.
     #[test]
     fn the_way_back_is_the_mirror_image(a in some_document(), b in some_document()) {
         let (a, b) = (state(&a), state(&b));
-        let (there, back) = (Plan::between(&a, &b), Plan::between(&b, &a));
+        let (there, back) = (ChangePlan::between(&a, &b), ChangePlan::between(&b, &a));
         prop_assert_eq!(there.steps.len(), back.steps.len());
         for step in &there.steps {
             let mirror = match step.action {
-                Action::Create => Action::Remove,
-                Action::Remove => Action::Create,
+                PlanAction::Create => PlanAction::Remove,
+                PlanAction::Remove => PlanAction::Create,
                 same => same,
             };
-            let same = |other: &&super::super::Step| (other.kind, &other.name) == (step.kind, &step.name);
+            let same = |other: &&super::super::PlanStep| (other.kind, &other.name) == (step.kind, &step.name);
             let found: Vec<_> = back.steps.iter().filter(same).collect();
             prop_assert_eq!(found.len(), 1);
             prop_assert_eq!(found[0].action, mirror);
@@ -102,11 +102,11 @@ proptest! {
     /// Nothing is created before what it refers to, or removed after it.
     #[test]
     fn the_order_is_one_in_which_each_step_is_possible(a in some_document(), b in some_document()) {
-        let plan = Plan::between(&state(&a), &state(&b));
-        let of = |action: Action| plan.steps.iter().filter(move |step| step.action == action);
-        let kinds: Vec<Kind> = of(Action::Create).map(|step| step.kind).collect();
+        let plan = ChangePlan::between(&state(&a), &state(&b));
+        let of = |action: PlanAction| plan.steps.iter().filter(move |step| step.action == action);
+        let kinds: Vec<ObjectKind> = of(PlanAction::Create).map(|step| step.kind).collect();
         prop_assert!(kinds.is_sorted());
-        let kinds: Vec<Kind> = of(Action::Remove).map(|step| step.kind).collect();
+        let kinds: Vec<ObjectKind> = of(PlanAction::Remove).map(|step| step.kind).collect();
         prop_assert!(kinds.iter().rev().is_sorted());
     }
 }

@@ -42,7 +42,7 @@ fn who_is_there_has_a_representor_a_tap_unless_said_otherwise() {
     let pf = json!({"attachment": "tap:pf", "mac": "02:00:00:00:00:0f"});
     let with_pf = with(document(), "/nic/0/pf", pf);
     assert_eq!(all(&with_pf)[1], texts(&[["pf", "pf0", "tap:nic0pf0"]])[0]);
-    // What is of a VF that is not enabled waits for it.
+    // Rules of a disabled VF wait for it.
     let off = with(document(), "/nic/0/num_vfs", json!(0));
     assert_eq!(all(&off), texts(&expected[..1]));
     assert!(

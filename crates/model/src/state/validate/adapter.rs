@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::super::adapter::{Adapter, WantedPath, short_name};
-use super::super::model::Nic;
+use super::super::nic::Nic;
 use super::super::switchdev::FunctionName;
 use super::{Check, is_reserved, one_of};
 
-/// What counters of a PF are called.
+/// Counter name of a PF.
 const PF: &str = "pf";
 
 impl<'a> Check<'a> {
@@ -43,8 +43,7 @@ impl<'a> Check<'a> {
         self.on_a_switch(adapter, at);
     }
 
-    /// Counters, and records of rings, are found by the NIC's name and the adapter's, without what
-    /// both have in common.
+    /// Counters and ring records are named by NIC and adapter, without a common prefix.
     fn counters_name(&mut self, adapter: &'a Adapter, nic: &'a Nic, field: &str) {
         let short = short_name(&nic.name, &adapter.name);
         let mut functions = nic.represented().map(FunctionName::port_name);
@@ -63,7 +62,7 @@ impl<'a> Check<'a> {
         self.state.nic_of(adapter).is_some_and(|its| its.name == nic.name)
     }
 
-    /// On a switch, or on a NIC without one.
+    /// An adapter is on a switch, or on a NIC without one.
     fn adapter_place(&mut self, adapter: &'a Adapter, at: &str) {
         match (&adapter.nic, &adapter.switch) {
             (Some(name), None) if self.state.nic(name).is_none() => {
@@ -94,7 +93,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What an adapter and its port say together.
+    /// Settings of an adapter against those of its port.
     fn on_a_switch(&mut self, adapter: &'a Adapter, at: &str) {
         let Some(switch) = adapter.switch.as_deref().and_then(|name| self.state.switch(name))
         else {

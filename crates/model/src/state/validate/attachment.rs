@@ -1,4 +1,4 @@
-//! Rules for attachments: who has what, and which settings go together.
+//! Rules for attachments: unique resources, and settings that exclude each other.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use super::super::{Attachment, Pcap, State, Vduse, Xdp};
 use super::Check;
 
 impl<'a> Check<'a> {
-    /// The attachment of a guest.
+    /// Attachment of a guest.
     pub(super) fn guests_attachment(&mut self, attachment: &'a Attachment, at: &str) {
         if let Attachment::Xdp(Xdp { filter: true, .. }) = attachment {
             let error =
@@ -17,7 +17,7 @@ impl<'a> Check<'a> {
         self.attachment(attachment, at);
     }
 
-    /// An attachment at `at`: what it takes nobody else has.
+    /// Attachment at `at`: its resources must be unique.
     pub(super) fn attachment(&mut self, attachment: &'a Attachment, at: &str) {
         let place = format!("{at}.{}", attachment.kind().place_field());
         if let Some(socket) = attachment.socket() {

@@ -1,17 +1,17 @@
-//! VLANs of service tags, in which customer tags are payload.
+//! VLANs with service tags, whose customer tags are payload.
 
-use super::super::model::Nic;
+use super::super::nic::Nic;
 use super::super::switch::UPLINK;
 use super::super::{PortSettings, VlanProto};
 use super::Check;
 
-/// A member of VLANs, and where it stands.
+/// A member of VLANs, and its position.
 type Member<'a> = (String, &'a PortSettings);
 
 impl<'a> Check<'a> {
-    /// Where the frames of a VLAN leave without its tag, and others with theirs, the first tag says
-    /// the VLAN. A tag that was payload would be the first there, and take its frame into a VLAN
-    /// that its sender is not in.
+    /// A function that receives a service VLAN untagged, and other VLANs tagged, reads the first
+    /// tag as the VLAN. A customer tag that was payload would be the first tag there, and put the
+    /// frame into a VLAN that the sender is not in.
     pub(super) fn service_vlans(&mut self, nic: &'a Nic, at: &str) {
         let members = self.members(nic, at);
         let mut natives: Vec<(u16, String)> = Vec::new();
@@ -37,7 +37,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// All that have VLANs on a NIC.
+    /// All members of VLANs on a NIC.
     fn members(&self, nic: &'a Nic, at: &str) -> Vec<Member<'a>> {
         let pf = nic.pf.iter().map(|pf| (format!("{at}.pf"), &pf.settings));
         let vfs = nic.vfs.iter().enumerate();
@@ -46,7 +46,7 @@ impl<'a> Check<'a> {
         let here = adapters
             .filter(|(one, _)| self.state.nic_of(one).is_some_and(|on| on.name == nic.name));
         let here = here.map(|(one, at)| (at.clone(), &one.settings));
-        // One that is both has been told already that it cannot be.
+        // An adapter on both has been reported already.
         let all = pf.chain(vfs).chain(here);
         let both = |member: &Member<'_>| {
             let service = member.1.vlan.is_some_and(|vlan| vlan.proto == VlanProto::Dot1ad);

@@ -5,7 +5,7 @@ use wire::vlan;
 
 use super::super::adapter::Adapter;
 use super::super::switch::{RuleMatch, Switch, SwitchPort, UPLINK, Vxlan};
-use super::{Check, Once, is_reserved, one_of};
+use super::{Check, UniqueKeys, is_reserved, one_of};
 
 /// IP protocols whose headers begin with two ports: TCP, UDP and SCTP.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
@@ -21,7 +21,7 @@ impl<'a> Check<'a> {
         } else {
             self.switched.claim(&mut self.problems, &switch.nic, &field, &switch.nic);
         }
-        let mut ports = Once::new("has settings in");
+        let mut ports = UniqueKeys::new("has settings in");
         for (i, port) in switch.ports.iter().enumerate() {
             let at = format!("{at}.port[{i}]");
             let field = format!("{at}.adapter");
@@ -54,7 +54,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The VLAN of an address behind an adapter.
+    /// VLAN of a static address behind an adapter.
     fn static_vlan(&mut self, adapter: &Adapter, vlan: Option<u16>, field: String) {
         let native = adapter.settings.vlan.map(|vlan| vlan.id);
         let tagged = |vlan: u16| adapter.settings.trunks.iter().any(|range| range.contains(vlan));
@@ -69,7 +69,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A tunnel: its name and its network are its own.
+    /// A tunnel: name and network are unique.
     fn tunnel(&mut self, switch: &'a Switch, tunnel: &'a Vxlan, at: &str) {
         let field = format!("{at}.name");
         let name = tunnel.name.as_str();
@@ -109,7 +109,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A name that must be an adapter or a tunnel of the switch, or the uplink's.
+    /// Name of an adapter or tunnel of the switch, or the uplink.
     fn on_switch(&mut self, switch: &Switch, name: &str, field: String) {
         let adapter = self.state.adapter(name);
         let here = adapter.is_some_and(|one| one.switch.as_deref() == Some(&switch.name));
@@ -146,7 +146,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What is set at the port of an adapter and is the adapter's, or is never reached.
+    /// Settings of an adapter's port that belong to the adapter, or have no effect.
     fn adapters_port(&mut self, adapter: &Adapter, port: &SwitchPort, at: &str) {
         let name = &adapter.name;
         self.untagged(port, ("adapter", "trunks"), at);
@@ -157,8 +157,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// VLANs that are set at a port and are those of the adapter or tunnel that has it, where
-    /// `trunks` stand in that field.
+    /// VLANs at a port that belong to its adapter or tunnel, in the field `trunks` names.
     fn untagged(&mut self, port: &SwitchPort, (what, trunks): (&str, &str), at: &str) {
         let name = &port.adapter;
         if !port.trunks.is_empty() {
@@ -174,7 +173,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What is asked of a frame, and no frame has.
+    /// Conditions that no frame can meet.
     pub(super) fn rule(&mut self, rule: &RuleMatch, at: &str) {
         let with_ports = rule.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol));
         if (rule.from_port.is_some() || rule.to_port.is_some()) && !with_ports {

@@ -1,20 +1,19 @@
-//! Rules for switchdev mode: what only a bridge means, who has a representor, and what rules may
-//! say.
+//! Rules for switchdev mode: bridge settings without effect, representors, and rules.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
 use super::super::attachment::Attachment;
-use super::super::model::{Bridging, Nic};
+use super::super::nic::{Bridging, Nic};
 use super::super::switchdev::{FunctionName, NicRule, RuleTarget};
-use super::{Check, Once};
+use super::{Check, UniqueKeys};
 
-/// The longest name of an interface.
+/// Longest interface name, in bytes.
 const NAME_MAX: usize = 15;
 
 impl<'a> Check<'a> {
-    /// A NIC as its mode has it.
+    /// Checks a NIC's fields against its mode.
     pub(super) fn switchdev(&mut self, nic: &'a Nic, at: &str) {
         if !nic.is_switchdev() {
             let given = [("representor", nic.representors.len()), ("rule", nic.rules.len())];
@@ -44,7 +43,7 @@ impl<'a> Check<'a> {
     }
 
     fn representors(&mut self, nic: &'a Nic, at: &str) {
-        let mut of = Once::new("has the representor");
+        let mut of = UniqueKeys::new("has the representor");
         for (i, it) in nic.representors.iter().enumerate() {
             let at = format!("{at}.representor[{i}]");
             let field = format!("{at}.of");
@@ -68,10 +67,10 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A function that must be there.
+    /// A function that must exist.
     fn function(&mut self, nic: &Nic, name: FunctionName, field: String) {
         let there: HashSet<FunctionName> = nic.represented().collect();
-        // A VF that is not enabled may be, without a change of what speaks of it.
+        // A disabled VF may be named, so that `num_vfs` can change without other changes.
         let may_be = matches!(name, FunctionName::Vf(index) if index < nic.total_vfs);
         if !there.contains(&name) && !may_be {
             let allowed = match name {

@@ -38,7 +38,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// An adapter behind a function: a VMM must be able to have it.
+    /// An adapter behind a function: its attachment must be usable by a VMM.
     fn behind_function(&mut self, name: &'a str, model: VpfModel, field: String) {
         let Some(adapter) = self.state.adapter(name) else {
             let adapters = self.state.adapters.iter().map(|adapter| adapter.name.as_str());
@@ -77,7 +77,7 @@ impl<'a> Check<'a> {
                 self.wrong(format!("{at}.vfs[{i}]"), *vf, &error, allowed);
             }
         }
-        // A limit without the right is a slip: nobody writes one to have it ignored.
+        // A limit without the matching right is a mistake: it would have no effect.
         let has = |setting| control.settings.contains(&setting);
         let limits = [
             ("mac_prefixes", !control.mac_prefixes.is_empty(), GuestSetting::Mac),

@@ -1,56 +1,55 @@
-//! Frames on their way from one daemon to the other, by way of a mover.
+//! Frames in transit between the daemons, carried by the client that migrates the guest.
 //!
-//! Nothing is lost or doubled with an answer that does not arrive: the source keeps what it has
-//! answered until the move is over, and the target knows by numbers what it has. What is remembered
-//! here ends with the process.
+//! A lost response neither loses nor duplicates frames: the source keeps sent frames until the
+//! migration is over, and the target recognises frames by number. This memory ends with the
+//! process.
 
 use std::time::Instant;
 
-use model::state::Phase;
+use model::state::MovePhase;
 use port::kept::FRAMES_MAX;
 
-use super::super::fault::Fault;
-use super::super::manager::Manager;
-use super::given_up::Trouble;
-use super::{Done, impossible};
+use super::super::Manager;
+use super::given_up::EndFailure;
+use super::{StepResult, impossible};
+use crate::error::ApiError;
 
-/// What a daemon remembers of an adapter's move beyond the state.
+/// A daemon's memory of an adapter's migration, beyond the state.
 #[derive(Debug)]
-pub(in super::super) struct Transit {
-    /// Which move.
+pub(in crate::manager) struct Transit {
+    /// ID of the migration.
     pub(super) id: String,
-    /// When it counts as given up, or is forgotten if it is over.
+    /// Time when it is given up, or forgotten if it is over.
     pub(super) until: Instant,
-    /// What kept it from being ended.
-    pub(super) trouble: Option<Trouble>,
-    /// Frames that were answered with: at the source to `hand-over`, at the target to `abort`.
+    /// Reason for a failed attempt to end it.
+    pub(super) end_failure: Option<EndFailure>,
+    /// Frames sent in responses: of `hand-over` at the source, of `abort` at the target.
     handed: Vec<Vec<u8>>,
-    /// How many of those, the first ones, had been brought here.
+    /// Number of leading `handed` frames that were delivered here.
     brought: usize,
-    /// How many frames were brought here.
+    /// Number of frames delivered here.
     taken: u64,
 }
 
 impl Transit {
-    /// Its mover lives.
+    /// A step arrived: restarts the timer.
     pub(super) fn heard(&mut self, until: Instant) {
-        (self.until, self.trouble) = (until, None);
+        (self.until, self.end_failure) = (until, None);
     }
 
-    /// Whether more may be handed out: what waits beyond that stays in the data plane, which has a
-    /// limit as well.
+    /// `true` if more frames may be sent. Others stay in the data plane, which has a limit too.
     fn has_room(&self) -> bool {
         self.handed.len() < FRAMES_MAX
     }
 }
 
 impl Manager {
-    /// What is remembered of this move; if it is nothing, it counts as given up at `until`.
+    /// The memory of this migration; a new one is given up at `until`.
     pub(super) fn transit(&mut self, name: &str, id: &str, until: Instant) -> &mut Transit {
         let new = || Transit {
             id: id.to_owned(),
             until,
-            trouble: None,
+            end_failure: None,
             handed: Vec::new(),
             brought: 0,
             taken: 0,
@@ -62,18 +61,18 @@ impl Manager {
         transit
     }
 
-    /// In how many milliseconds an adapter's move counts as given up.
+    /// Time until an adapter's migration is given up, in milliseconds.
     pub(super) fn expires_in_ms(&self, name: &str) -> Option<u64> {
         let left = self.transits.get(name)?.until.saturating_duration_since(Instant::now());
         Some(left.as_millis() as u64)
     }
 
-    /// Whether this move of an adapter is remembered.
+    /// `true` if this migration of an adapter is in memory.
     pub(super) fn remembers(&self, name: &str, id: &str) -> bool {
         self.transits.get(name).is_some_and(|transit| transit.id == id)
     }
 
-    /// Forgets moves that are over.
+    /// Forgets migrations that are over.
     pub(super) fn forget(&mut self, now: Instant) {
         let state = &self.store.record().state;
         self.transits.retain(|name, transit| {
@@ -82,12 +81,11 @@ impl Manager {
         });
     }
 
-    /// Takes what is kept for an adapter out of the data plane, and answers with frame number
-    /// `from` and those after it. They are remembered, so whoever did not hear the answer asks
-    /// again.
-    pub(super) fn hand_out(&mut self, name: &str, from: u64) -> Done {
+    /// Takes an adapter's parked frames out of the data plane, and returns those from number
+    /// `from`. They stay in memory, so a client can repeat a request whose response was lost.
+    pub(super) fn hand_out(&mut self, name: &str, from: u64) -> StepResult {
         if let Some(transit) = self.transits.get_mut(name).filter(|one| one.has_room()) {
-            let taken = self.plane.take_kept(name);
+            let taken = self.plane.take_parked(name);
             if transit.handed.is_empty() {
                 transit.brought = taken.brought;
             }
@@ -96,39 +94,38 @@ impl Manager {
         self.handed(name, from)
     }
 
-    /// What was handed out, from frame number `from` on.
-    pub(super) fn handed(&self, name: &str, from: u64) -> Done {
-        let Some(transit) = self.transits.get(name) else { return Done::default() };
+    /// Frames already sent, from number `from`.
+    pub(super) fn handed(&self, name: &str, from: u64) -> StepResult {
+        let Some(transit) = self.transits.get(name) else { return StepResult::default() };
         let known = usize::try_from(from).unwrap_or(usize::MAX).min(transit.handed.len());
-        Done {
+        StepResult {
             from: known as u64,
             brought: transit.brought.saturating_sub(known) as u64,
             frames: transit.handed[known..].to_vec(),
-            ..Done::default()
+            ..StepResult::default()
         }
     }
 
-    /// Gives frames that were handed out back to the data plane: the guest is here after all.
+    /// Returns sent frames to the data plane: the guest stays here after all.
     pub(super) fn give_back(&mut self, name: &str) {
         let Some(transit) = self.transits.get_mut(name) else { return };
         let frames = std::mem::take(&mut transit.handed);
         if !frames.is_empty() {
-            self.plane.put_kept(name, frames);
+            self.plane.put_parked(name, frames);
         }
     }
 
-    /// Takes frames that were kept elsewhere, of which the first has the number `from`. What was
-    /// brought before is not taken again.
+    /// Takes frames from the other host, the first with number `from`. Skips frames delivered
+    /// before.
     pub(super) fn take_in(
         &mut self,
         name: &str,
-        phase: Phase,
+        phase: MovePhase,
         from: Option<u64>,
         mut frames: Vec<Vec<u8>>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         if !phase.is_coming() {
-            // What waited here is older than what comes back from elsewhere, whether it was asked
-            // for or not.
+            // Frames parked here are older than those that return, requested or not.
             self.hand_out(name, 0);
             self.give_back(name);
         }
@@ -141,7 +138,7 @@ impl Manager {
         };
         frames.drain(..frames.len().min(usize::try_from(known).unwrap_or(usize::MAX)));
         transit.taken += frames.len() as u64;
-        self.plane.put_kept(name, frames);
+        self.plane.put_parked(name, frames);
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! How a client reaches a daemon: the UNIX socket on its own host, or TCP with a token, and TLS
-//! beyond that host.
+//! Address of a daemon for clients: the UNIX socket on the same host, or TCP with a token, and with
+//! TLS to other hosts.
 
 use std::fmt;
 use std::io;
@@ -16,33 +16,33 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::token::Token;
 
-/// Where a daemon is.
+/// Address of a daemon.
 #[derive(Clone)]
-pub(super) enum Reach {
-    /// On this host.
+pub(super) enum DaemonAddress {
+    /// UNIX socket on this host.
     Socket(PathBuf),
-    /// Behind an address.
+    /// TCP.
     Tcp {
         /// `host:port`.
         address: String,
         token: Token,
-        /// How it is encrypted, and whom the certificate must name.
+        /// TLS configuration, and the name that the certificate must have.
         tls: Option<(TlsConnector, ServerName<'static>)>,
     },
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for DaemonAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reach({self})")
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for DaemonAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reach::Socket(path) => write!(f, "{}", path.display()),
-            Reach::Tcp { address, tls: None, .. } => write!(f, "http://{address}"),
-            Reach::Tcp { address, .. } => write!(f, "https://{address}"),
+            DaemonAddress::Socket(path) => write!(f, "{}", path.display()),
+            DaemonAddress::Tcp { address, tls: None, .. } => write!(f, "http://{address}"),
+            DaemonAddress::Tcp { address, .. } => write!(f, "https://{address}"),
         }
     }
 }
@@ -52,14 +52,14 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-impl Reach {
-    /// `http://HOST:PORT` of this host, or `https://HOST:PORT` of any, whose certificate one in
-    /// `ca` vouches for.
+impl DaemonAddress {
+    /// Parses `http://HOST:PORT` (loopback only) or `https://HOST:PORT`; `ca` has the CA
+    /// certificates to trust.
     ///
     /// # Errors
-    /// The text is no such thing, the token would go in the clear, or the certificates cannot be
+    /// The URL is invalid, the token would be sent in the clear, or the certificates cannot be
     /// read.
-    pub(super) fn url(url: &str, token: Token, ca: Option<&Path>) -> Result<Reach> {
+    pub(super) fn url(url: &str, token: Token, ca: Option<&Path>) -> Result<DaemonAddress> {
         let (address, encrypted) = match (url.strip_prefix("http://"), url.strip_prefix("https://"))
         {
             (Some(rest), _) => (rest, false),
@@ -82,19 +82,19 @@ impl Reach {
                     "{url} would send the token in the clear; write https://, or reach it through 127.0.0.1"
                 );
             }
-            return Ok(Reach::Tcp { address, token, tls: None });
+            return Ok(DaemonAddress::Tcp { address, token, tls: None });
         }
         let name = ServerName::try_from(host.to_owned());
         let name = name.with_context(|| format!("{host} is no name of a host"))?;
         let Some(ca) = ca else { bail!("{url} needs the certificates to trust; name their file") };
-        Ok(Reach::Tcp { address, token, tls: Some((connector(ca)?, name)) })
+        Ok(DaemonAddress::Tcp { address, token, tls: Some((connector(ca)?, name)) })
     }
 
     /// Connects.
     pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         match self {
-            Reach::Socket(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-            Reach::Tcp { address, tls, .. } => {
+            DaemonAddress::Socket(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            DaemonAddress::Tcp { address, tls, .. } => {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
                 match tls {
@@ -107,11 +107,11 @@ impl Reach {
         }
     }
 
-    /// What each request must show.
+    /// Token to send with each request.
     pub(super) fn token(&self) -> Option<&Token> {
         match self {
-            Reach::Socket(_) => None,
-            Reach::Tcp { token, .. } => Some(token),
+            DaemonAddress::Socket(_) => None,
+            DaemonAddress::Tcp { token, .. } => Some(token),
         }
     }
 }

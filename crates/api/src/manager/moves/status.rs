@@ -1,80 +1,80 @@
-//! How a move stands, for whoever asks.
+//! Status of a migration.
 
-use model::state::{Facts, PathInForce, Phase, Reason, VERSION, allocate};
+use model::state::{Facts, MovePhase, PathInForce, Reason, VERSION, allocate};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::super::fault::Fault;
-use super::super::manager::Manager;
+use super::super::Manager;
 use super::absent;
+use crate::error::ApiError;
 
-/// How a move stands.
+/// Status of a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MoveStatus {
     /// The version of the document's form.
     pub version: u32,
     /// The adapter.
     pub adapter: String,
-    /// The move; none once it is over.
+    /// The migration; null once it is over.
     pub id: Option<String>,
-    /// How far it is.
-    pub phase: Option<Phase>,
-    /// In how many milliseconds it counts as given up, if nothing is heard of it.
+    /// Phase.
+    pub phase: Option<MovePhase>,
+    /// Time until the migration is given up without a further step, in milliseconds.
     pub expires_in_ms: Option<u64>,
-    /// Whether it does: nothing is held for it.
+    /// `true` once it is given up: the adapter has no VF or queue reserved.
     #[serde(default)]
     pub given_up: bool,
-    /// The path that the adapter has, or has once its guest is here.
+    /// Path of the adapter, now or once its guest is here.
     pub path: PathInForce,
-    /// The VF that it holds.
+    /// VF of the adapter.
     pub vf: Option<u16>,
-    /// The queue that it holds.
+    /// Queue of the adapter.
     pub queue: Option<u16>,
-    /// Why it has not the wanted path; `Supported` if it has.
+    /// Reason for another path than the wanted one; else `Supported`.
     pub reason: Reason,
-    /// Whether its guest runs here.
+    /// `true` if the guest runs here.
     pub connected: bool,
-    /// Frames that wait for it here.
+    /// Frames that wait for the guest here.
     pub kept: u64,
-    /// Frames that were dropped, for there was no room to keep them.
+    /// Frames dropped for lack of room.
     pub lost: u64,
-    /// Frames that its guest has received here, while it moves.
+    /// Frames that the guest has received here during the migration.
     pub received: u64,
-    /// Frames that its guest has sent here, while it moves.
+    /// Frames that the guest has sent here during the migration.
     pub sent: u64,
-    /// How many ports were told that its addresses are here, by this step.
+    /// Number of ports to which this step announced the adapter's addresses.
     pub announced: u64,
-    /// After `hand-over`: the number of the first of `frames`, counted from 0 in all that were
-    /// handed over in this move.
+    /// After `hand-over`: number of the first of `frames`, counted from 0 over all frames handed
+    /// over in this migration.
     #[serde(default)]
     pub from: u64,
-    /// After `abort` at the target: how many of `frames`, the first ones, had been brought by the
-    /// step `frames`. The source still has them.
+    /// After `abort` at the target: number of leading `frames` that step `frames` had delivered.
+    /// The source still has them.
     #[serde(default)]
     pub brought: u64,
-    /// After `hand-over`, and after `abort` at the target: the frames that were kept for it, each
-    /// as hexadecimal digits.
+    /// After `hand-over`, and after `abort` at the target: the parked frames, as hexadecimal
+    /// digits.
     pub frames: Vec<String>,
 }
 
 impl Manager {
-    /// How the move of an adapter stands.
+    /// Status of an adapter's migration.
     ///
     /// # Errors
-    /// There is no such adapter.
-    pub fn move_status(&mut self, name: &str) -> Result<MoveStatus, Fault> {
+    /// The adapter does not exist.
+    pub fn move_status(&mut self, name: &str) -> Result<MoveStatus, ApiError> {
         let mut state = self.state().clone();
         let at = state.adapters.iter().position(|adapter| adapter.name == name);
         let at = at.ok_or_else(|| absent(name))?;
         let moving = state.adapters[at].moving.clone();
-        // What it gets once it is here: the same question with another phase.
+        // Its allocation once the guest is here: the same query with another phase.
         if let Some(moving) = state.adapters[at].moving.as_mut() {
-            moving.phase = Phase::Arrived;
+            moving.phase = MovePhase::Arrived;
         }
         let actual = self.actual();
         let given = allocate(&state, &Facts::of(&actual)).swap_remove(at);
         let in_force = actual.adapters.iter().find(|adapter| adapter.name == name);
-        let kept = self.plane.kept(name);
+        let kept = self.plane.parked(name);
         Ok(MoveStatus {
             id: moving.as_ref().map(|moving| moving.id.clone()),
             phase: moving.as_ref().map(|moving| moving.phase),
@@ -94,7 +94,7 @@ impl Manager {
     }
 }
 
-/// Of an adapter that is not there.
+/// Status without the adapter.
 pub(super) fn gone(name: &str) -> MoveStatus {
     MoveStatus {
         version: VERSION,

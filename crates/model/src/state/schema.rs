@@ -1,12 +1,13 @@
-//! The form of a document, held against the schema that the types derive and the API serves.
+//! Checks the form of a document against the schema that is derived from the types and served by
+//! the API.
 //!
-//! serde stops at the first mistake and does not say where it is. This walks the JSON value along
-//! the schema instead and reports every mistake with its path, its value and what is allowed;
-//! afterwards serde cannot fail. It understands what the schemas of this crate use: `$ref`, `oneOf`
-//! with null, or of an attachment's kinds, `type`, `enum`, `format`, `minimum`, `maximum`,
-//! `maxItems`, `required` and closed objects.
+//! serde stops at the first mistake without its position. This module walks the JSON value along
+//! the schema and reports every mistake with path, value and allowed values; afterwards serde
+//! cannot fail. It supports the keywords in the schemas of this crate: `$ref`, `oneOf` with null or
+//! with kinds of attachments, `type`, `enum`, `format`, `minimum`, `maximum`, `maxItems`,
+//! `required` and closed objects.
 //!
-//! Limits: the depth is that of the schema, which has no cycles.
+//! Limits: the depth of the schema, which has no cycles.
 
 use std::sync::OnceLock;
 
@@ -18,8 +19,8 @@ use super::daemon::Configuration;
 use super::problem::{Problem, Problems};
 use super::{Attachment, AttachmentKind, MoveRequest, State, text};
 
-/// The schemas of a document, of a step of a move, and of everything in them, by name: what OpenAPI
-/// calls `components.schemas`.
+/// Schemas of a document and of a migration step, with everything in them, by name: OpenAPI's
+/// `components.schemas`.
 pub fn schemas() -> &'static Map<String, Value> {
     static SCHEMAS: OnceLock<Map<String, Value>> = OnceLock::new();
     SCHEMAS.get_or_init(|| {
@@ -50,7 +51,7 @@ pub fn add_schemas<T: ToSchema>(all: &mut Map<String, Value>) {
     }
 }
 
-/// Gives texts the pattern of their format.
+/// Adds the pattern of the format to each text.
 fn patterns(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -65,12 +66,12 @@ fn patterns(schema: &mut Value) {
     }
 }
 
-/// The name of the schema that this one refers to.
+/// Name of the schema that this one refers to.
 fn reference(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str().map(|path| path.rsplit('/').next().unwrap_or(path))
 }
 
-/// One object of the parts of a struct that another is flattened into.
+/// Merges the parts of a struct with flattened fields into one object.
 fn whole(all: &Map<String, Value>, parts: Vec<Value>) -> Value {
     let mut whole = json!({"type": "object", "properties": {}, "required": [],
         "additionalProperties": false});
@@ -90,7 +91,7 @@ fn whole(all: &Map<String, Value>, parts: Vec<Value>) -> Value {
     whole
 }
 
-/// Checks `value` against the schema of that name; `path` is what the problems call it.
+/// Checks `value` against the schema `name`; `path` is for the problems.
 pub fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
     let mut problems = Problems::default();
     walk(&schemas()[name], value, path, &mut problems);
@@ -126,8 +127,8 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
     }
 }
 
-/// An object whose fields are those of its kind, or a text that stands for one. `either` has the
-/// schema of the text, and of each kind's object.
+/// Checks an object with the fields of its kind, or its short form. `either` has the schemas of the
+/// text and of each kind's object.
 fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Problems) {
     let expanded = value.as_str().and_then(Attachment::table_of);
     let value = expanded.as_ref().unwrap_or(value);
@@ -178,13 +179,13 @@ fn number_fits(schema: &Value, number: &serde_json::Number) -> bool {
     number.as_u64().is_some_and(|number| (least..=most).contains(&number))
 }
 
-/// The schemas' numbers are whole and not negative.
+/// Numbers in the schemas are integers and not negative.
 fn range(schema: &Value) -> (u64, u64) {
     let number = |key: &str| schema[key].as_f64().map(|number| number as u64);
     (number("minimum").unwrap_or(0), number("maximum").unwrap_or(u64::MAX))
 }
 
-/// `fields` are held against those of the schema; of others `error` is said.
+/// Checks `fields` against those of the schema; `error` is for unknown ones.
 fn members(
     schema: &Value,
     fields: &Map<String, Value>,
@@ -213,7 +214,7 @@ fn members(
     }
 }
 
-/// That an object of a schema lacks a field.
+/// Problem of a missing field.
 pub(super) fn missing(schema: &str, name: &str, path: &str) -> Problem {
     let allowed = allowed(&schemas()[schema]["properties"][name]);
     Problem::new(join(path, name), Value::Null, "is missing", allowed)
@@ -225,7 +226,7 @@ fn unknown(path: &str, (name, error): (&str, &str), known: &Map<String, Value>) 
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("expected one of {}", names().collect::<Vec<_>>().join(", ")),
     };
-    // A name of any length and content, like a value.
+    // Like a value, a name may have any length and content.
     let path = if path.len() > 200 { "the document" } else { path };
     Problem::new(path.escape_debug().to_string(), Value::Null, error, allowed)
 }
@@ -243,7 +244,7 @@ fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {
     }
 }
 
-/// Whether there are no more entries than a schema allows.
+/// Checks the number of entries against the schema.
 fn are_few(entries: usize, most: &Value, path: &str, problems: &mut Problems) -> bool {
     let too_many = most.as_u64().filter(|most| entries as u64 > *most);
     if let Some(most) = too_many {
@@ -253,7 +254,7 @@ fn are_few(entries: usize, most: &Value, path: &str, problems: &mut Problems) ->
     too_many.is_none()
 }
 
-/// The path of a field in the object at a path.
+/// Path of a field of the object at `path`.
 pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
@@ -278,15 +279,14 @@ fn error(schema: &Value, value: &Value) -> String {
     error.to_owned()
 }
 
-/// That a value is none of those that a schema allows.
+/// Problem of a value that the schema does not allow.
 fn unfit(path: &str, value: &Value, schema: &Value) -> Problem {
-    // What a list or an object holds would not help.
+    // The content of a list or an object would not help.
     let shown = if value.is_array() || value.is_object() { Value::Null } else { value.clone() };
     Problem::new(path, shown, error(schema, value), allowed_instead(schema, value))
 }
 
-/// What may be written in the place of a value: the word that was meant first, if it is one with a
-/// slip.
+/// Remedy for a wrong value, with a suggestion if it is a typing error.
 fn allowed_instead(schema: &Value, value: &Value) -> String {
     let allowed = allowed(schema);
     let words = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -296,11 +296,10 @@ fn allowed_instead(schema: &Value, value: &Value) -> String {
     }
 }
 
-/// What may be written for a schema of an object.
+/// Remedy for a schema of an object.
 const OBJECT: &str = "write an object with its fields";
 
-/// What may be written at a path such as `nic[0].mac` below a schema, as a sentence; empty if
-/// nothing may.
+/// Remedy at a path such as `nic[0].mac` below a schema; empty for an unknown path.
 pub fn allowed_at(schema: &str, path: &str) -> String {
     fn resolved(schema: &Value) -> &Value {
         match reference(schema) {
@@ -316,7 +315,7 @@ pub fn allowed_at(schema: &str, path: &str) -> String {
     let mut found = resolved(&schemas()[schema]);
     for part in path.split('.') {
         let name = part.split('[').next().unwrap_or_default();
-        // Which kind an attachment is of is not known; one has the field, or none.
+        // The kind of attachment is unknown here; at most one kind has the field.
         let kinds = found["oneOf"].as_array().into_iter().flatten();
         let object = kinds.chain([found]).find(|one| one["properties"].get(name).is_some());
         found = resolved(object.map_or(&Value::Null, |object| &object["properties"][name]));
@@ -327,13 +326,13 @@ pub fn allowed_at(schema: &str, path: &str) -> String {
     if found.is_null() { String::new() } else { allowed(found) }
 }
 
-/// What may be written, as a sentence.
+/// Allowed values of a schema, as a sentence.
 pub fn allowed(schema: &Value) -> String {
     if let Some(name) = reference(schema) {
         return allowed(&schemas()[name]);
     }
     if let Some(either) = schema["oneOf"].as_array() {
-        // Of an attachment the first is the text, whose words are those of the table as well.
+        // The first schema of an attachment is the text, whose remedy covers the table too.
         return either.iter().find(|one| one["type"] != "null").map_or(String::new(), allowed);
     }
     if let Some(words) = schema["enum"].as_array() {

@@ -1,17 +1,17 @@
-//! What an adapter that arrives gets, and whether it can be had.
+//! Arriving adapters: their checks and their allocation.
 
 use model::state::{
-    Adapter, Allocation, AttachmentKind, Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase,
-    State, StaticEntry, SwitchPort, allocate,
+    Adapter, Allocation, AttachmentKind, Facts, MovePhase, MoveRequest, MoveStep, Moving,
+    PathInForce, State, StaticEntry, SwitchPort, allocate,
 };
 use serde_json::Value;
 
-use super::super::fault::Fault;
-use super::super::manager::Manager;
+use super::super::Manager;
 use super::{MoveStatus, absent, gone, impossible, wrong};
+use crate::error::ApiError;
 
 impl Manager {
-    /// What an adapter would get here; nothing is changed.
+    /// Allocation that an adapter would get here; changes nothing.
     ///
     /// # Errors
     /// As of the step `arrive`.
@@ -20,25 +20,29 @@ impl Manager {
         name: &str,
         request: MoveRequest,
         expected: Option<u64>,
-    ) -> Result<MoveStatus, Fault> {
+    ) -> Result<MoveStatus, ApiError> {
         self.expect(expected)?;
         if request.step != MoveStep::Arrive {
             let error = "?dry_run=true is for the step arrive".to_owned();
-            return Err(Fault::BadRequest { error, allowed: "leave it out".into() });
+            return Err(ApiError::BadRequest { error, allowed: "leave it out".into() });
         }
         if self.state().adapter(name).is_some() {
             let error = format!("there is an adapter {name} here already");
             return Err(impossible("adapter.name", name, error, "remove it, or rename one"));
         }
         let (id, hold_s) = (request.id.clone(), request.hold_s);
-        let moving = Moving { id, phase: Phase::Arriving, hold_s, given_up: false };
+        let moving = Moving { id, phase: MovePhase::Arriving, hold_s, given_up: false };
         let (_, given) = self.arrival(name, request, moving)?;
         let Allocation { path, vf, queue, reason, .. } = given;
         Ok(MoveStatus { path, vf, queue, reason, ..gone(name) })
     }
 
-    /// Checks that an adapter which has arrived, or is about to, is the one that is asked for.
-    pub(super) fn must_be_the_same(&self, name: &str, request: &MoveRequest) -> Result<(), Fault> {
+    /// Checks that an adapter that has arrived or is arriving is the requested one.
+    pub(super) fn must_be_the_same(
+        &self,
+        name: &str,
+        request: &MoveRequest,
+    ) -> Result<(), ApiError> {
         let Some(now) = self.state().adapter(name) else { return Err(absent(name)) };
         let now = Adapter { moving: None, ..now.clone() };
         let switch = now.switch.as_deref().and_then(|switch| self.state().switch(switch));
@@ -59,19 +63,19 @@ impl Manager {
         }
     }
 
-    /// The state with an adapter that arrives, and what it gets once its guest is here.
+    /// The state with an arriving adapter, and its allocation once the guest is here.
     pub(super) fn arrival(
         &mut self,
         name: &str,
         request: MoveRequest,
         moving: Moving,
-    ) -> Result<(State, Allocation), Fault> {
+    ) -> Result<(State, Allocation), ApiError> {
         let Some(adapter) = request.adapter else {
             return Err(wrong("adapter", Value::Null, "is missing", "write the adapter"));
         };
         check(name, &adapter)?;
         check_port(name, &adapter, request.port.as_ref(), &request.statics)?;
-        let with = |phase: Phase| {
+        let with = |phase: MovePhase| {
             let mut to = self.state().clone();
             let moving = Moving { phase, ..moving.clone() };
             to.adapters.push(Adapter { moving: Some(moving), ..adapter.clone() });
@@ -83,9 +87,9 @@ impl Manager {
                 switch.statics.retain(|entry| entry.port != name);
                 switch.statics.extend(request.statics.clone());
             }
-            State::parse(&to.to_document()).map_err(Fault::Wrong)
+            State::parse(&to.to_document()).map_err(ApiError::Wrong)
         };
-        let (to, then) = (with(Phase::Arriving)?, with(Phase::Arrived)?);
+        let (to, then) = (with(MovePhase::Arriving)?, with(MovePhase::Arrived)?);
         self.plan_of(&then)?;
         let given = allocate(&then, &Facts::of(&self.actual()));
         let given =
@@ -100,8 +104,8 @@ impl Manager {
     }
 }
 
-/// Checks that nothing is sent that the step does not look at.
-pub(super) fn check_fields(request: &MoveRequest) -> Result<(), Fault> {
+/// Checks that the request has no field that the step ignores.
+pub(super) fn check_fields(request: &MoveRequest) -> Result<(), ApiError> {
     use MoveStep::{Arrive, Frames, HandOver};
     let step = request.step;
     let fields = [
@@ -120,8 +124,8 @@ pub(super) fn check_fields(request: &MoveRequest) -> Result<(), Fault> {
     }
 }
 
-/// What an adapter that arrives must be, beyond what every adapter must.
-fn check(name: &str, adapter: &Adapter) -> Result<(), Fault> {
+/// Checks of an arriving adapter, beyond those of every adapter.
+fn check(name: &str, adapter: &Adapter) -> Result<(), ApiError> {
     if adapter.name != name {
         let allowed = format!("write {name:?} as in the path");
         return Err(wrong(
@@ -141,13 +145,13 @@ fn check(name: &str, adapter: &Adapter) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What comes with it must be its own: nothing else goes when it does.
+/// Checks that port and static entries belong to the adapter: only its own are removed with it.
 fn check_port(
     name: &str,
     adapter: &Adapter,
     port: Option<&SwitchPort>,
     statics: &[StaticEntry],
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     let of = |field: &str, value: &str| {
         let error = format!("is not {name}, which arrives");
         Err(wrong(field, value, &error, &format!("write {name:?}, or leave the entry out")))

@@ -1,4 +1,4 @@
-//! A file as a document: TOML or JSON, read into the same value, with the place of every field.
+//! A file as a document: TOML or JSON, read into the same value, with the position of every field.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,33 +9,33 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::error::{ConfigErrors, Position};
+use super::field_position::{FieldPosition, locate};
 use super::old_names;
-use super::place::{Place, locate};
 use super::{default_run_dir, parts, syntax};
 use crate::json;
-use crate::state::{AttachmentKind, Problem, Problems, VERSION, shape};
+use crate::state::{AttachmentKind, Problem, Problems, VERSION, schema};
 
-/// The largest file that is read, in bytes.
+/// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// A file: what errors call it, and its text.
+/// A file: its name for errors, and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     name: String,
     text: String,
 }
 
-impl Source {
-    /// A text, and what errors call it.
-    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
-        Source { name: name.into(), text: text.into() }
+impl SourceFile {
+    /// A file from its text.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> SourceFile {
+        SourceFile { name: name.into(), text: text.into() }
     }
 
-    /// The file at `path`, which the user gives with `option`; `-` is standard input.
+    /// Reads the file at `path`, which the user gives with `option`; `-` is standard input.
     ///
     /// # Errors
     /// It cannot be read, is too large, or is not UTF-8.
-    pub fn read(path: &Path, option: &str) -> Result<Source, ConfigErrors> {
+    pub fn read(path: &Path, option: &str) -> Result<SourceFile, ConfigErrors> {
         let name = path.display().to_string();
         let bytes = read_limited(path).map_err(|error| {
             let (why, remedy) = cannot_read(&error, option);
@@ -46,7 +46,7 @@ impl Source {
             return Err(ConfigErrors::of_file(&name, error, "make it smaller"));
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Source { name, text }),
+            Ok(text) => Ok(SourceFile { name, text }),
             Err(error) => {
                 let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count();
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// What errors call it.
+    /// Name for errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -66,12 +66,12 @@ impl Source {
         &self.text
     }
 
-    /// The state document in it, its form unchecked; the daemon's own settings are left out. A
-    /// document without a version is of this one if it names any objects; if not, it may be a file
-    /// of another kind.
+    /// The state document of the file, unchecked, without the daemon's own settings. A document
+    /// without a version gets the current one if it names an object; otherwise it may be a file of
+    /// another kind.
     ///
     /// # Errors
-    /// It is neither TOML nor JSON, has names of an older version, or nothing at all.
+    /// It is neither TOML nor JSON, has names of an older version, or is empty.
     pub fn document(&self) -> Result<Value, ConfigErrors> {
         if self.text.trim().is_empty() {
             let remedy = "see whether the program that writes it failed";
@@ -88,8 +88,7 @@ impl Source {
         Ok(document)
     }
 
-    /// What it says in today's names and with absolute paths of sockets, and the names of an older
-    /// version that it has.
+    /// The value with current names and absolute socket paths, and the problems of its old names.
     pub(super) fn value(&self) -> Result<(Value, Problems), ConfigErrors> {
         let mut value = match self.is_json() {
             true => self.json()?,
@@ -99,7 +98,7 @@ impl Source {
         let run_dir = value.get("run_dir").and_then(Value::as_str).map(PathBuf::from);
         let run_dir = run_dir.filter(|dir| dir.is_absolute()).unwrap_or_else(default_run_dir);
         visit_sockets(&mut value, "", &mut |_, socket| {
-            // One that does not end in a name is refused as it is.
+            // A path without a file name is left as it is, for the check to reject.
             if !["", ".", ".."].contains(&socket.rsplit('/').next().unwrap_or_default()) {
                 let path: PathBuf = run_dir.join(&*socket).components().collect();
                 *socket = path.to_string_lossy().into_owned();
@@ -108,7 +107,7 @@ impl Source {
         Ok((value, renamed))
     }
 
-    /// Problems of the document, with their places in the file.
+    /// Problems of the document, with their positions in the file.
     pub fn tell(&self, Problems { problems, more }: Problems) -> ConfigErrors {
         let told = match self.is_json() {
             true => problems.into_iter().map(|problem| (None, problem)).collect(),
@@ -121,7 +120,7 @@ impl Source {
         ConfigErrors::of(&self.name, told, more)
     }
 
-    /// A problem in TOML's words, and where it is.
+    /// A problem in terms of TOML, with its position.
     fn told(&self, tree: &DeTable<'_>, mut problem: Problem) -> (Option<Position>, Problem) {
         let Problem { field, value, error, allowed } = &mut problem;
         let list = || format!("write tables, each with the header [[{}]]", header(field));
@@ -131,16 +130,16 @@ impl Source {
             "write an object with its fields" if field.ends_with(']') => list(),
             other => other.replace("write an object", "write a table"),
         };
-        let at = locate(tree, field).map(|Place { at, name_at }| match name_at {
-            // What has no value is told where its name stands.
+        let at = locate(tree, field).map(|FieldPosition { at, name_at }| match name_at {
+            // A problem without a value points to the field's name.
             Some(name_at) if value.is_empty() => name_at,
             _ => at,
         });
         (at.map(|at| Position::of(&self.text, at)), problem)
     }
 
-    /// Where a field such as `nic[0].vf[2].mac` stands; of one that is not there, what is around
-    /// it. `None` in JSON.
+    /// Position of a field such as `nic[0].vf[2].mac`, or of its nearest enclosing table. `None`
+    /// for JSON.
     pub fn position(&self, field: &str) -> Option<Position> {
         let (tree, _) = DeTable::parse_recoverable(&self.text);
         let place = locate(tree.get_ref(), field).filter(|_| !self.is_json())?;
@@ -161,7 +160,7 @@ impl Source {
         let mut problems = syntax::problems(&self.text, tree.get_ref(), &mistakes);
         let mut reader = Reader { text: &self.text, problems: Vec::new() };
         let value = reader.table(tree.get_ref(), "");
-        // What a broken file seems to say is not looked at.
+        // After a syntax error the content is unreliable.
         if problems.is_empty() {
             problems = reader.problems;
         }
@@ -174,15 +173,15 @@ impl Source {
     }
 }
 
-/// The name in a table's header: its path without numbers.
+/// Name in a table's header: its path without indices.
 fn header(path: &str) -> String {
     path.split('.').filter_map(|part| part.split('[').next()).collect::<Vec<_>>().join(".")
 }
 
-/// From TOML to JSON.
+/// Converts TOML to JSON.
 struct Reader<'t> {
     text: &'t str,
-    /// What JSON does not have, with its place.
+    /// Values that JSON lacks, with their offsets.
     problems: Vec<(usize, Problem)>,
 }
 
@@ -190,7 +189,7 @@ impl Reader<'_> {
     fn table(&mut self, table: &DeTable<'_>, path: &str) -> Value {
         let fields = table.iter().map(|(key, value)| {
             let name = key.get_ref().to_string();
-            let value = self.value(value, &shape::join(path, &name));
+            let value = self.value(value, &schema::join(path, &name));
             (name, value)
         });
         Value::Object(fields.collect::<Map<_, _>>())
@@ -205,7 +204,7 @@ impl Reader<'_> {
             DeValue::Datetime(_) => {
                 let words = self.text.get(value.span()).unwrap_or_default();
                 let error = format!("{words} is a date or a time");
-                let allowed = shape::allowed_at("Configuration", path);
+                let allowed = schema::allowed_at("Configuration", path);
                 let problem = Problem::new(path, (), error, allowed);
                 self.problems.push((value.span().start, problem));
                 Value::Null
@@ -220,7 +219,7 @@ impl Reader<'_> {
 }
 
 fn number(integer: &DeInteger<'_>) -> Value {
-    // No field takes more than 64 bits hold.
+    // No field takes more than 64 bits.
     let number = i128::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i128::MAX);
     match u64::try_from(number) {
         Ok(number) => number.into(),
@@ -229,7 +228,7 @@ fn number(integer: &DeInteger<'_>) -> Value {
     }
 }
 
-/// The sockets that a document names, each with its field.
+/// The sockets in a document, each with its field.
 pub(super) fn sockets(document: &Value) -> Vec<(String, String)> {
     let mut all = Vec::new();
     visit_sockets(&mut document.clone(), "", &mut |field, socket| {
@@ -238,7 +237,7 @@ pub(super) fn sockets(document: &Value) -> Vec<(String, String)> {
     all
 }
 
-/// Calls `each` with every path of a socket: fields `socket`, and attachments in their short form.
+/// Calls `each` with every socket path: fields `socket`, and short forms of attachments.
 fn visit_sockets(value: &mut Value, path: &str, each: &mut impl FnMut(&str, &mut String)) {
     match value {
         Value::Array(items) => {
@@ -248,7 +247,7 @@ fn visit_sockets(value: &mut Value, path: &str, each: &mut impl FnMut(&str, &mut
         }
         Value::Object(fields) => {
             for (name, value) in fields {
-                let path = shape::join(path, name);
+                let path = schema::join(path, name);
                 match (name.as_str(), value) {
                     ("socket", Value::String(socket)) => each(&path, socket),
                     ("attachment" | "uplink", Value::String(short)) => {
@@ -269,7 +268,7 @@ fn visit_sockets(value: &mut Value, path: &str, each: &mut impl FnMut(&str, &mut
     }
 }
 
-/// Reads one byte more than is allowed, so that a device or a huge file ends, too.
+/// Reads one byte more than allowed, so that reading a device or a huge file ends too.
 fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = MAX_FILE_BYTES as u64 + 1;

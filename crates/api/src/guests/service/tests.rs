@@ -1,4 +1,4 @@
-//! Who has which turn, on a clock of the test's.
+//! Order of requests, with a simulated clock.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use super::*;
 
 const GUESTS: usize = 6;
 
-/// How many requests each guest was answered.
+/// Number of responses to each guest.
 type Answered = Arc<Mutex<BTreeMap<String, u32>>>;
 
 /// A desk with this many guests, each at its channel, and what each was answered.
-fn desk(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
+fn service(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
     let dir = tempfile::tempdir().unwrap();
     let answered = Answered::default();
     let counted = answered.clone();
-    let answer: Answer = Box::new(move |channel, _| {
+    let answer: RequestHandler = Box::new(move |channel, _| {
         *counted.lock().unwrap().entry(channel.vpf.clone()).or_default() += 1;
         Ok(serde_json::Value::Null)
     });
@@ -24,7 +24,7 @@ fn desk(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
         let socket = Listener::bind(&path).unwrap();
         guests.push(UnixStream::connect(&path).unwrap());
         let (vpf, socket) = (format!("vm{i}"), Arc::new(socket));
-        Served::new(Channel { vpf, socket, connected: Arc::default() }, now)
+        ServedChannel::new(Channel { vpf, socket, connected: Arc::default() }, now)
     });
     let served = served.collect();
     let (_, woken) = UnixStream::pair().unwrap();
@@ -36,7 +36,7 @@ fn desk(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
 #[test]
 fn what_all_guests_change_is_rationed_and_each_has_its_turn() {
     let start = Instant::now();
-    let (mut server, mut guests, answered) = desk(start);
+    let (mut server, mut guests, answered) = service(start);
     // Each asks for as much as it may have at once: three times what all may.
     const EACH: usize = 20;
     let request = b"{\"v\":1,\"id\":5,\"op\":\"reset\",\"vf\":0}\n";
@@ -53,7 +53,7 @@ fn what_all_guests_change_is_rationed_and_each_has_its_turn() {
     assert!(a_second_later.iter().all(|count| *count == 10), "{a_second_later:?}");
     let in_the_end = (2..10).map(|s| after(&mut server, s)).last().unwrap();
     assert_eq!(in_the_end, [EACH as u32; GUESTS]);
-    // Who only looks does not wait for that.
+    // A read-only request does not wait for that.
     guests[0].write_all(b"{\"v\":1,\"id\":5,\"op\":\"list\"}\n").unwrap();
     server.turn(start + Duration::from_secs(9));
     assert_eq!(answered.lock().unwrap()["vm0"], EACH as u32 + 1);

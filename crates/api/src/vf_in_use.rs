@@ -1,22 +1,22 @@
-//! VFs that adapters hold. Settings of its own make a VF the operator's, and take it from an
-//! adapter that does not name it: such a change is refused, since what the operator means is mostly
-//! a setting of the adapter.
+//! VFs in use by adapters. A VF with settings belongs to the operator, so settings on a VF take it
+//! from an adapter that does not name it. Such a change is rejected: the operator mostly means a
+//! setting of the adapter.
 
 use model::state::{Actual, Problem, State};
 use serde_json::Value;
 
-use super::fault::Fault;
+use super::error::ApiError;
 
-/// Checks that a change of one part gives no settings to a VF that an adapter holds without naming
-/// it. `settings` is what the client set, if the part is a VF.
+/// Checks that a change of one part adds no settings to a VF that an adapter uses without naming
+/// it. `settings` is the client's input, if the part is a VF.
 ///
 /// # Errors
-/// An adapter holds one; the fault has the command that sets the same on the adapter.
+/// An adapter uses the VF; the error has the command for the same setting on the adapter.
 pub(super) fn check(
     (before, to): (&State, &State),
     actual: &Actual,
     settings: &Value,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     for nic in &to.nics {
         let known = before.nic(&nic.name).map_or(&[][..], |nic| &nic.vfs);
         let is_new = |index| known.iter().all(|vf| vf.index != index);
@@ -34,14 +34,14 @@ pub(super) fn check(
             );
             let allowed =
                 format!("set it on the adapter: shunt adapter set {adapter}{}", flags(settings));
-            return Err(Fault::Impossible(Problem::new("", Value::Null, error, allowed).into()));
+            return Err(ApiError::Impossible(Problem::new("", Value::Null, error, allowed).into()));
         }
     }
     Ok(())
 }
 
-/// Settings as flags of `shunt adapter set`, with a blank before each. Null, which takes a setting
-/// back, has none.
+/// Settings as flags of `shunt adapter set`, with a space before each. Null resets a setting and
+/// has no flag.
 fn flags(settings: &Value) -> String {
     let mut all = String::new();
     for (name, value) in settings.as_object().into_iter().flatten() {

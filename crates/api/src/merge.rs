@@ -1,39 +1,38 @@
-//! A whole document from a client: what it must say, and what becomes of objects that it does not
-//! name.
+//! Merges a client's document into the state in force.
 //!
-//! Objects are NICs, switches, adapters and virtual PFs. An object that the document names becomes
-//! what the document says, whole. Others are removed only with the client's consent (`prune`):
-//! without it `/v1/apply` keeps them, and `PUT /v1/state`, which replaces, refuses. Input without a
-//! version or without any object (an empty file, `{}`, the output of a program that failed) is
-//! refused, so that no accident removes everything.
+//! Objects are NICs, switches, adapters and virtual PFs. An object in the document replaces the one
+//! of the same name as a whole. Others are removed only with the client's consent (`prune`):
+//! without it `/v1/apply` keeps them, and `PUT /v1/state`, which replaces, rejects the document.
+//! Input without a version or without any object (an empty file, `{}`, the output of a failed
+//! program) is rejected, so that no accident removes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::state::{Action, Actual, Kind, Plan, Problem, Problems, State};
+use model::state::{Actual, ChangePlan, ObjectKind, PlanAction, Problem, Problems, State};
 use serde_json::Value;
 
-use super::fault::Fault;
+use super::error::ApiError;
 
-/// Lists of objects in the document, which have names.
+/// Lists of named objects in the document.
 const LISTS: [&str; 4] = ["nic", "switch", "adapter", "vpf"];
 
-/// A state that a client asked for.
+/// The merged state.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct MergedState {
     pub(super) state: State,
-    /// Objects that the document does not name and that stay, such as `adapter web`.
+    /// Objects that the document does not name and that are kept, such as `adapter web`.
     pub(super) kept: Vec<String>,
-    /// Where the document has each object of the state.
+    /// Origin of each object of the state.
     origins: Origins,
 }
 
-/// Where the objects of a state come from, by the order of [`LISTS`].
+/// Origins of a state's objects, in the order of [`LISTS`].
 type Origins = [Vec<Origin>; 4];
 
-/// Where an object of the state comes from.
+/// Origin of an object of the state.
 #[derive(Debug)]
 enum Origin {
-    /// Its place in the client's document, such as `adapter[2]`.
+    /// Its position in the client's document, such as `adapter[2]`.
     Document(String),
     /// Its name in the state in force.
     Kept(String),
@@ -42,39 +41,43 @@ enum Origin {
 /// The state that replaces the one in force.
 ///
 /// # Errors
-/// The document is wrong, or removes objects without `prune`.
-pub(super) fn replacing(now: &State, document: &Value, prune: bool) -> Result<Whole, Fault> {
-    let Whole { kept, .. } = merged(now, document)?;
+/// The document is invalid, or removes objects without `prune`.
+pub(super) fn replacing(
+    now: &State,
+    document: &Value,
+    prune: bool,
+) -> Result<MergedState, ApiError> {
+    let MergedState { kept, .. } = merged(now, document)?;
     if !prune && !kept.is_empty() {
         let error = format!("the document does not name {}", listed(&kept));
         let allowed = "name them, or consent to their removal with ?prune=true";
-        return Err(Fault::Impossible(Problem::new("", Value::Null, error, allowed).into()));
+        return Err(ApiError::Impossible(Problem::new("", Value::Null, error, allowed).into()));
     }
-    let state = State::parse(document).map_err(Fault::Wrong)?;
-    Ok(Whole { state, kept: Vec::new(), origins: Default::default() })
+    let state = State::parse(document).map_err(ApiError::Wrong)?;
+    Ok(MergedState { state, kept: Vec::new(), origins: Default::default() })
 }
 
-/// The state in force with all that the document names; with `prune` nothing else. What it means is
-/// not checked.
+/// The state in force with the document applied; `prune` removes all other objects. Does not check
+/// the meaning.
 ///
 /// # Errors
-/// The document is wrong.
-pub(super) fn applied(now: &State, document: &Value, prune: bool) -> Result<Whole, Fault> {
+/// The document is invalid.
+pub(super) fn applied(now: &State, document: &Value, prune: bool) -> Result<MergedState, ApiError> {
     if prune {
         return replacing(now, document, prune);
     }
     merged(now, document)
 }
 
-/// The state in force with objects replaced and added, the objects that stay, and where each is
-/// from; what it means is not checked. Objects keep their order, so that a document that changes
-/// nothing gives the same state.
-fn merged(now: &State, document: &Value) -> Result<Whole, Fault> {
-    let (given, adapters) = State::read(document).map_err(Fault::Wrong)?;
+/// The state in force with objects replaced and added, the kept objects, and all origins. Does not
+/// check the meaning. Objects keep their order, so a document without changes yields the same
+/// state.
+fn merged(now: &State, document: &Value) -> Result<MergedState, ApiError> {
+    let (given, adapters) = State::read(document).map_err(ApiError::Wrong)?;
     if given.is_empty() {
         let error = "the document names no NIC, switch, adapter or virtual PF";
         let allowed = "name what shall be there; to remove objects, delete each of them";
-        return Err(Fault::Wrong(Problem::new("", Value::Null, error, allowed).into()));
+        return Err(ApiError::Wrong(Problem::new("", Value::Null, error, allowed).into()));
     }
     let mut state = now.clone();
     let mut kept = Vec::new();
@@ -97,12 +100,11 @@ fn merged(now: &State, document: &Value) -> Result<Whole, Fault> {
         ),
         merge(&mut state.vpfs, given.vpfs, |it| &it.name, place("vpf"), ("virtual PF", &mut kept)),
     ];
-    Ok(Whole { state, kept, origins })
+    Ok(MergedState { state, kept, origins })
 }
 
-/// Puts objects in the place of those that have their names, and the others behind; says where each
-/// is from. `place` is where one stands in the document; what is kept is noted, with the word for
-/// its kind.
+/// Replaces objects of the same name, appends new ones, and returns the origins. `place` gives an
+/// object's position in the document; kept objects are recorded with the word for their kind.
 fn merge<T>(
     now: &mut Vec<T>,
     given: Vec<T>,
@@ -138,10 +140,10 @@ fn merge<T>(
     origins
 }
 
-impl Whole {
-    /// A fault with the positions of objects as the client's document has them; an object that the
-    /// document does not name is called by its name, such as `adapter["web"]`.
-    pub(super) fn in_clients_words(&self, fault: Fault) -> Fault {
+impl MergedState {
+    /// Translates positions in an error to those of the client's document. An object outside the
+    /// document is shown by name, such as `adapter["web"]`.
+    pub(super) fn in_clients_words(&self, error: ApiError) -> ApiError {
         let told = |mut problems: Problems| {
             for problem in &mut problems.problems {
                 problem.field = self.translated(&problem.field);
@@ -149,15 +151,17 @@ impl Whole {
             }
             problems
         };
-        match fault {
-            Fault::Wrong(problems) => Fault::Wrong(told(problems)),
-            Fault::Impossible(problems) => Fault::Impossible(told(problems)),
-            Fault::Refused(refused) => Fault::Refused(crate::plane::Refused(told(refused.0))),
+        match error {
+            ApiError::Wrong(problems) => ApiError::Wrong(told(problems)),
+            ApiError::Impossible(problems) => ApiError::Impossible(told(problems)),
+            ApiError::Refused(refused) => {
+                ApiError::Refused(crate::plane::PlaneError(told(refused.0)))
+            }
             other => other,
         }
     }
 
-    /// The text with every `adapter[N]` and its like translated.
+    /// Translates every `adapter[N]` and the like in a text.
     fn translated(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (list, origins) in LISTS.iter().zip(&self.origins) {
@@ -180,16 +184,17 @@ impl Whole {
     }
 }
 
-/// Adapters that a plan removes while a guest uses them.
-pub(super) fn in_use(before: &Actual, plan: &Plan) -> Vec<String> {
+/// Adapters in use by a guest that a plan removes.
+pub(super) fn in_use(before: &Actual, plan: &ChangePlan) -> Vec<String> {
     let used = before.adapters.iter().filter(|one| one.connected).map(|one| one.name.as_str());
     let used: BTreeSet<&str> = used.collect();
     let steps = plan.steps.iter();
-    let gone = steps.filter(|step| step.action == Action::Remove && step.kind == Kind::Adapter);
+    let gone =
+        steps.filter(|step| step.action == PlanAction::Remove && step.kind == ObjectKind::Adapter);
     gone.filter(|step| used.contains(&*step.name)).map(|step| step.name.clone()).collect()
 }
 
-/// The first objects, and the count of the others.
+/// The first objects, and the number of the others.
 fn listed(objects: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown = objects.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

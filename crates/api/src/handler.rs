@@ -1,4 +1,4 @@
-//! What is answered when something is done, and how a request is read.
+//! Reads requests, carries out operations, and builds their responses.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,88 +7,87 @@ use std::sync::Mutex;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::state::shape::check;
-use model::state::{Actual, ActualVpf, Plan, Problem, State};
+use model::state::schema::check;
+use model::state::{Actual, ActualVpf, ChangePlan, Problem, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::fault::Fault;
-use super::held;
+use super::error::ApiError;
 use super::listen::Peer;
 use super::manager::{Manager, vf_name};
-use super::operation::{Act, Operation};
+use super::merge::{self, MergedState};
+use super::operation::{Operation, OperationKind};
 use super::resource::{Edit, Resource};
-use super::whole::{self, Whole};
+use super::vf_in_use;
 use crate::store::Owner;
 
-/// What an apply did, or would do.
+/// Result of an apply, or of its dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Outcome {
-    /// Whether nothing was changed because `dry_run` was asked for.
+pub struct ApplyOutcome {
+    /// `true` if `dry_run` was requested, so nothing changed.
     pub dry_run: bool,
     /// The generation of the state in force.
     pub generation: u64,
     /// The steps.
-    pub plan: Plan,
-    /// Objects that the document does not name and that stay, such as `adapter web`.
+    pub plan: ChangePlan,
+    /// Objects that the document does not name and that are kept, such as `adapter web`.
     #[serde(default)]
     pub kept: Vec<String>,
-    /// Adapters that the steps remove while a guest uses them.
+    /// Adapters in use by a guest that the steps remove.
     #[serde(default)]
     pub in_use: Vec<String>,
 }
 
-/// An order to have another process take over.
+/// Request for a hot restart of the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Upgrade {
-    /// The program, by its whole path; not there: the one that the daemon was started from, as it
-    /// is now.
+pub struct UpgradeRequest {
+    /// Path of the program; absent: the daemon's own executable, as it is on disk now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binary: Option<String>,
 }
 
-/// What is in force.
+/// State in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InForce {
     /// The generation of the desired state.
     pub generation: u64,
     /// NICs and adapters as they are.
     pub actual: Actual,
-    /// Who has a VF, by `NIC/vfN`.
+    /// Owner of each VF, by `NIC/vfN`.
     pub owners: BTreeMap<String, Owner>,
     /// Virtual PFs as they are.
     #[serde(default)]
     pub vpfs: Vec<ActualVpf>,
 }
 
-/// A success.
+/// A successful response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     status: StatusCode,
     body: Bytes,
-    /// Told as the ETag.
+    /// Sent as the ETag.
     generation: Option<u64>,
 }
 
-impl Answer {
-    fn new(body: impl Serialize) -> Answer {
+impl ApiResponse {
+    fn new(body: impl Serialize) -> ApiResponse {
         let body = serde_json::to_vec(&body).expect("an answer is JSON");
-        Answer { status: StatusCode::OK, body: body.into(), generation: None }
+        ApiResponse { status: StatusCode::OK, body: body.into(), generation: None }
     }
 
-    /// Bytes of JSON.
-    pub(super) fn ready(body: Bytes) -> Answer {
-        Answer { status: StatusCode::OK, body, generation: None }
+    /// Response of JSON bytes.
+    pub(super) fn ready(body: Bytes) -> ApiResponse {
+        ApiResponse { status: StatusCode::OK, body, generation: None }
     }
 
-    fn of(self, generation: u64) -> Answer {
-        Answer { generation: Some(generation), ..self }
+    fn of(self, generation: u64) -> ApiResponse {
+        ApiResponse { generation: Some(generation), ..self }
     }
 }
 
-impl IntoResponse for Answer {
+impl IntoResponse for ApiResponse {
     fn into_response(self) -> Response {
         let is_empty = self.body.is_empty();
         let mut response = Response::new(Body::from(self.body));
@@ -104,30 +103,34 @@ impl IntoResponse for Answer {
     }
 }
 
-/// A request, as far as it has been read.
+/// An HTTP request as read so far.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    /// The keys in the path.
+pub(super) struct ApiRequest {
+    /// Keys from the path.
     pub(super) keys: Vec<String>,
     pub(super) dry_run: bool,
     pub(super) prune: bool,
     pub(super) owner: Option<u64>,
     pub(super) since: u64,
-    /// The generation of If-Match.
+    /// Generation from If-Match.
     pub(super) expected: Option<u64>,
     pub(super) body: Value,
-    /// Who asks on the UNIX socket.
+    /// Peer credentials; UNIX socket only.
     pub(super) peer: Option<Peer>,
 }
 
-impl Asked {
-    /// Reads what stands after the question mark.
-    pub(super) fn read_query(&mut self, operation: &Operation, query: &str) -> Result<(), Fault> {
+impl ApiRequest {
+    /// Reads the query string.
+    pub(super) fn read_query(
+        &mut self,
+        operation: &Operation,
+        query: &str,
+    ) -> Result<(), ApiError> {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let wrong = |allowed: String| {
                 let shown: String = pair.chars().take(80).flat_map(char::escape_debug).collect();
-                Err(Fault::BadRequest { error: format!("?{shown} is not allowed"), allowed })
+                Err(ApiError::BadRequest { error: format!("?{shown} is not allowed"), allowed })
             };
             let known = operation.parameters.iter().find(|parameter| parameter.name == name);
             let number = value.parse::<u64>().ok().filter(|_| !value.starts_with('+'));
@@ -151,138 +154,148 @@ impl Asked {
     }
 }
 
-/// Carries an operation out. This may wait for the disk and for the data plane.
+/// Carries an operation out. May wait for the disk and the data plane.
 pub(super) fn carry_out(
     manager: &Mutex<Manager>,
     operation: &Operation,
-    asked: Asked,
-) -> Result<Answer, Fault> {
+    asked: ApiRequest,
+) -> Result<ApiResponse, ApiError> {
     let Ok(mut manager) = manager.lock() else {
         let why = "an earlier request ended in a fault of the program";
-        return Err(Fault::Broken(why.into()));
+        return Err(ApiError::Broken(why.into()));
     };
     let manager = &mut *manager;
     if manager.is_replaced() {
-        return Err(Fault::Replaced);
+        return Err(ApiError::Replaced);
     }
-    match (operation.act, operation.resource) {
-        (Act::Move, _) => {
+    match (operation.kind, operation.resource) {
+        (OperationKind::Move, _) => {
             let status = manager.move_status(first(&asked.keys))?;
-            Ok(Answer::new(status).of(manager.generation()))
+            Ok(ApiResponse::new(status).of(manager.generation()))
         }
-        (Act::MoveStep, _) => {
-            check("MoveRequest", &asked.body, "").map_err(Fault::Wrong)?;
+        (OperationKind::MoveStep, _) => {
+            check("MoveRequest", &asked.body, "").map_err(ApiError::Wrong)?;
             let request = serde_json::from_value(asked.body).map_err(|error| {
                 let error = format!("is no step: {error}");
-                Fault::Wrong(Problem::new("", Value::Null, error, "correct it").into())
+                ApiError::Wrong(Problem::new("", Value::Null, error, "correct it").into())
             })?;
             let name = first(&asked.keys);
             let status = match asked.dry_run {
                 true => manager.move_preview(name, request, asked.expected)?,
                 false => manager.move_step(name, request, asked.expected)?,
             };
-            Ok(Answer::new(status).of(manager.generation()))
+            Ok(ApiResponse::new(status).of(manager.generation()))
         }
-        (Act::Get, Some(resource)) => {
+        (OperationKind::Get, Some(resource)) => {
             let part = resource.get(manager.state(), &asked.keys)?;
-            Ok(Answer::new(part).of(manager.generation()))
+            Ok(ApiResponse::new(part).of(manager.generation()))
         }
-        (Act::List, Some(resource)) => {
+        (OperationKind::List, Some(resource)) => {
             let list = resource.list(manager.state(), &asked.keys)?;
-            Ok(Answer::new(list).of(manager.generation()))
+            Ok(ApiResponse::new(list).of(manager.generation()))
         }
-        (_, Some(resource)) => edit(manager, operation.act, resource, asked),
-        (Act::PutState | Act::Apply, None) => {
+        (_, Some(resource)) => edit(manager, operation.kind, resource, asked),
+        (OperationKind::PutState | OperationKind::Apply, None) => {
             manager.expect(asked.expected)?;
-            let whole = match operation.act {
-                Act::PutState => whole::replacing(manager.state(), &asked.body, asked.prune)?,
-                _ => whole::applied(manager.state(), &asked.body, asked.prune)?,
+            let merged = match operation.kind {
+                OperationKind::PutState => {
+                    merge::replacing(manager.state(), &asked.body, asked.prune)?
+                }
+                _ => merge::applied(manager.state(), &asked.body, asked.prune)?,
             };
-            let done = bring(manager, operation.act, &whole, asked.dry_run);
-            done.map_err(|fault| whole.in_clients_words(fault))
+            let done = bring(manager, operation.kind, &merged, asked.dry_run);
+            done.map_err(|error| merged.in_clients_words(error))
         }
-        (Act::Actual, None) => Ok(Answer::new(in_force(manager)).of(manager.generation())),
-        (Act::Events, None) => Ok(Answer::new(manager.events(asked.since))),
-        (Act::Upgrade, None) => {
-            let Peer(user) = asked.peer.ok_or(Fault::NotHere)?;
-            let Upgrade { binary } = serde_json::from_value(asked.body).map_err(not_an_order)?;
-            Ok(Answer::new(manager.upgrade(binary.map(PathBuf::from), Some(user))?))
+        (OperationKind::Actual, None) => {
+            Ok(ApiResponse::new(in_force(manager)).of(manager.generation()))
         }
-        (Act::Stats, None) => Ok(Answer::new(manager.stats()?)),
-        _ => Ok(Answer::new(manager.state()).of(manager.generation())),
+        (OperationKind::Events, None) => Ok(ApiResponse::new(manager.events(asked.since))),
+        (OperationKind::Upgrade, None) => {
+            let Peer(user) = asked.peer.ok_or(ApiError::SocketOnly)?;
+            let UpgradeRequest { binary } =
+                serde_json::from_value(asked.body).map_err(not_an_order)?;
+            Ok(ApiResponse::new(manager.upgrade(binary.map(PathBuf::from), Some(user))?))
+        }
+        (OperationKind::Stats, None) => Ok(ApiResponse::new(manager.stats()?)),
+        _ => Ok(ApiResponse::new(manager.state()).of(manager.generation())),
     }
 }
 
-/// Brings a whole document into force, or plans it.
-fn bring(manager: &mut Manager, act: Act, whole: &Whole, dry_run: bool) -> Result<Answer, Fault> {
+/// Applies a merged document, or plans it.
+fn bring(
+    manager: &mut Manager,
+    kind: OperationKind,
+    merged: &MergedState,
+    dry_run: bool,
+) -> Result<ApiResponse, ApiError> {
     let before = manager.actual();
     let plan = match dry_run {
-        true => manager.plan(&whole.state)?,
-        false => manager.apply(&whole.state, None)?.plan,
+        true => manager.plan(&merged.state)?,
+        false => manager.apply(&merged.state, None)?.plan,
     };
-    let (in_use, kept) = (whole::in_use(&before, &plan), whole.kept.clone());
+    let (in_use, kept) = (merge::in_use(&before, &plan), merged.kept.clone());
     let generation = manager.generation();
-    let answer = match act {
-        Act::PutState if !dry_run => Answer::new(manager.state()),
-        _ => Answer::new(Outcome { dry_run, generation, plan, kept, in_use }),
+    let answer = match kind {
+        OperationKind::PutState if !dry_run => ApiResponse::new(manager.state()),
+        _ => ApiResponse::new(ApplyOutcome { dry_run, generation, plan, kept, in_use }),
     };
     Ok(answer.of(generation))
 }
 
-/// The key of what the path names, which has one.
+/// First key of the path; the route guarantees one.
 fn first(keys: &[String]) -> &str {
     keys.first().map_or("", String::as_str)
 }
 
-fn not_an_order(error: serde_json::Error) -> Fault {
+fn not_an_order(error: serde_json::Error) -> ApiError {
     let error = format!("the body is no order to upgrade: {error}");
-    Fault::BadRequest { error, allowed: r#"send {} or {"binary": "/path/to/shunt"}"#.to_owned() }
+    ApiError::BadRequest { error, allowed: r#"send {} or {"binary": "/path/to/shunt"}"#.to_owned() }
 }
 
 fn edit(
     manager: &mut Manager,
-    act: Act,
+    kind: OperationKind,
     resource: &Resource,
-    asked: Asked,
-) -> Result<Answer, Fault> {
+    asked: ApiRequest,
+) -> Result<ApiResponse, ApiError> {
     manager.expect(asked.expected)?;
     let keys = &asked.keys;
     let was_there = resource.get(manager.state(), keys).is_ok();
-    if let (Act::Delete, Some(token)) = (act, asked.owner) {
+    if let (OperationKind::Delete, Some(token)) = (kind, asked.owner) {
         let vf = resource.vf_of(manager, keys);
         let name = || keys.join("/");
         manager.check_owner(&vf.unwrap_or_else(name), token)?;
     }
-    let edit = match act {
-        Act::Delete => Edit::Delete,
-        Act::Patch => Edit::Patch(asked.body.clone()),
+    let edit = match kind {
+        OperationKind::Delete => Edit::Delete,
+        OperationKind::Patch => Edit::Patch(asked.body.clone()),
         _ => Edit::Put(asked.body.clone()),
     };
     let to = resource.edit(manager.state(), keys, edit)?;
     let settings = if resource.schema == "Vf" { &asked.body } else { &Value::Null };
     let actual = manager.actual();
-    held::check((manager.state(), &to), &actual, settings)?;
+    vf_in_use::check((manager.state(), &to), &actual, settings)?;
     if asked.dry_run {
         return dry_run(manager, &to, &asked);
     }
     let generation = manager.apply(&to, asked.expected)?.generation;
-    let answer = if act == Act::Delete {
-        Answer { status: StatusCode::NO_CONTENT, ..Answer::ready(Bytes::new()) }
+    let answer = if kind == OperationKind::Delete {
+        ApiResponse { status: StatusCode::NO_CONTENT, ..ApiResponse::ready(Bytes::new()) }
     } else {
-        let created = act == Act::Put && !was_there;
+        let created = kind == OperationKind::Put && !was_there;
         let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-        Answer { status, ..Answer::new(resource.get(manager.state(), keys)?) }
+        ApiResponse { status, ..ApiResponse::new(resource.get(manager.state(), keys)?) }
     };
     Ok(answer.of(generation))
 }
 
-fn dry_run(manager: &mut Manager, to: &State, asked: &Asked) -> Result<Answer, Fault> {
+fn dry_run(manager: &mut Manager, to: &State, asked: &ApiRequest) -> Result<ApiResponse, ApiError> {
     manager.expect(asked.expected)?;
     let plan = manager.plan(to)?;
     let generation = manager.generation();
-    let in_use = whole::in_use(&manager.actual(), &plan);
-    let outcome = Outcome { dry_run: true, generation, plan, kept: Vec::new(), in_use };
-    Ok(Answer::new(outcome).of(generation))
+    let in_use = merge::in_use(&manager.actual(), &plan);
+    let outcome = ApplyOutcome { dry_run: true, generation, plan, kept: Vec::new(), in_use };
+    Ok(ApiResponse::new(outcome).of(generation))
 }
 
 fn in_force(manager: &mut Manager) -> InForce {

@@ -1,17 +1,18 @@
-//! Moves of guests from one host to another, as one of the two daemons sees them.
+//! Migration of guests between hosts, from the view of one of the two daemons. The API calls it a
+//! move.
 //!
 //! # Model
-//! A move is a field of the adapter ([`Moving`]), and each step is one change of the state: it is
-//! stored as every change is, so a daemon that dies in between has done it or not. Steps say which
-//! move they are of, and are refused in a phase where they make no sense; the same step again is
-//! none, and answers as it did before ([`transit`]).
+//! A migration is a field of the adapter ([`Moving`]). Each step is one change of the state and is
+//! stored like every change, so after a crash a step is done or not. A step names its migration and
+//! is rejected in a wrong phase. A repeated step changes nothing and has the same response
+//! ([`transit`]).
 //!
-//! # When the mover is gone
-//! After `hold_s` without a step the move is given up ([`Manager::tick`]). Where the guest's rings
-//! run, the adapter is one like others. Where they do not, one that was to arrive goes, one that
-//! was to leave stays; one that has left or arrived stays so, with nothing held for it, until its
-//! rings run or somebody finishes or aborts the move. The time is that of this process and no part
-//! of the state: a daemon that starts grants each move another `hold_s`.
+//! # Abandoned migrations
+//! After `hold_s` without a step a migration is given up ([`Manager::tick`]). If the guest's rings
+//! run here, the adapter becomes an ordinary one. If they do not, an arriving adapter is removed
+//! and a leaving one stays. One that has left or arrived keeps its phase without its VF or queue,
+//! until its rings run or the migration is finished or aborted. The timer belongs to this process,
+//! not to the state: after a restart each migration gets another `hold_s`.
 
 mod arrival;
 mod document;
@@ -29,15 +30,15 @@ pub use status::MoveStatus;
 use status::gone;
 pub(super) use transit::Transit;
 
-use super::events::EventKind;
-use super::fault::Fault;
-use super::manager::Manager;
+use super::Manager;
+use crate::error::ApiError;
+use crate::events::EventKind;
 use crate::hex::to_hex;
-use model::state::{Actual, MoveRequest, MoveStep, Moving, Phase, Problem, Problems, State};
+use model::state::{Actual, MovePhase, MoveRequest, MoveStep, Moving, Problem, Problems, State};
 
-/// What a step found and did, beyond the state.
+/// Result of a step, beyond the state.
 #[derive(Default)]
-struct Done {
+struct StepResult {
     announced: u64,
     from: u64,
     brought: u64,
@@ -45,17 +46,17 @@ struct Done {
 }
 
 impl Manager {
-    /// Does a step of a move. `expected` is the generation that the client knows, if it says.
+    /// Does a step of a migration. `expected` is the generation that the client knows.
     ///
     /// # Errors
-    /// The step makes no sense now, is of another move, or leads to a state that is refused;
-    /// nothing has changed then.
+    /// The phase does not allow the step, the adapter has another migration, or the new state is
+    /// rejected. Nothing has changed then.
     pub fn move_step(
         &mut self,
         name: &str,
         request: MoveRequest,
         expected: Option<u64>,
-    ) -> Result<MoveStatus, Fault> {
+    ) -> Result<MoveStatus, ApiError> {
         self.expect(expected)?;
         arrival::check_fields(&request)?;
         let (step, id) = (request.step, request.id.clone());
@@ -65,7 +66,7 @@ impl Manager {
                 let error = format!("{name} is being moved by {}", moving.id);
                 return Err(impossible("id", &id, error, "wait for that, or abort it by its id"));
             }
-            // It went with the step, whose answer was lost.
+            // The step removed it, and its response was lost.
             None if step == MoveStep::Abort && self.remembers(name, &id) => {}
             None if step != MoveStep::Arrive => return Err(absent(name)),
             _ => {}
@@ -75,7 +76,7 @@ impl Manager {
         let done = self.step(name, phase, request, expected)?;
         let mut status = match self.move_status(name) {
             Ok(status) => status,
-            // It went with the step.
+            // The step removed it.
             Err(_) => gone(name),
         };
         (status.announced, status.from, status.brought) = (done.announced, done.from, done.brought);
@@ -86,13 +87,13 @@ impl Manager {
     fn step(
         &mut self,
         name: &str,
-        phase: Option<Phase>,
+        phase: Option<MovePhase>,
         request: MoveRequest,
         expected: Option<u64>,
-    ) -> Result<Done, Fault> {
+    ) -> Result<StepResult, ApiError> {
+        use MovePhase::{Arrived, Arriving, Leaving, Left};
         use MoveStep as Is;
-        use Phase::{Arrived, Arriving, Leaving, Left};
-        let moving = |phase: Phase| Moving {
+        let moving = |phase: MovePhase| Moving {
             id: request.id.clone(),
             phase,
             hold_s: request.hold_s,
@@ -101,7 +102,7 @@ impl Manager {
         let (asked, text) = (request.step, format!("{} (move {})", request.step, request.id));
         let id = request.id.clone();
         let until = Instant::now() + Duration::from_secs(request.hold_s.into());
-        let mut done = Done::default();
+        let mut done = StepResult::default();
         if phase.is_some() {
             self.transit(name, &id, until).heard(until);
         }
@@ -153,34 +154,34 @@ impl Manager {
         Ok(done)
     }
 
-    /// Brings an adapter back to what it was before its move; `arriving` is the phase before the
-    /// last.
+    /// Restores an adapter as before its migration; `arriving` is the phase before the last.
     fn abort(
         &mut self,
         name: &str,
-        phase: Option<Phase>,
+        phase: Option<MovePhase>,
         arriving: Moving,
         expected: Option<u64>,
-    ) -> Result<Done, Fault> {
+    ) -> Result<StepResult, ApiError> {
         match phase {
             None if self.remembers(name, &arriving.id) => Ok(self.handed(name, 0)),
-            None => Ok(Done::default()), // it is over
-            Some(Phase::Leaving | Phase::Left) => {
-                // Before anything new comes.
+            None => Ok(StepResult::default()), // it is over
+            Some(MovePhase::Leaving | MovePhase::Left) => {
+                // Before new frames arrive.
                 self.give_back(name);
                 self.set_move(name, None, expected)?;
                 self.transits.remove(name);
-                let left = phase == Some(Phase::Left);
+                let left = phase == Some(MovePhase::Left);
                 let announced = if left { self.plane.announce(name) as u64 } else { 0 };
-                Ok(Done { announced, ..Done::default() })
+                Ok(StepResult { announced, ..StepResult::default() })
             }
-            Some(Phase::Arriving) => {
+            Some(MovePhase::Arriving) => {
                 let done = self.hand_out(name, 0);
                 self.remove(name, expected)?;
                 Ok(done)
             }
-            Some(Phase::Arrived) => {
-                // First its addresses go, so that nothing comes after what is taken.
+            Some(MovePhase::Arrived) => {
+                // Withdraws the addresses first, so no frame arrives after the parked ones are
+                // taken.
                 self.set_move(name, Some(arriving), expected)?;
                 let done = self.hand_out(name, 0);
                 self.remove(name, None)?;
@@ -189,15 +190,15 @@ impl Manager {
         }
     }
 
-    /// A step within a phase, `moving`. One that was given up goes on; any other does without a
-    /// change of the state.
+    /// Does a step within the phase `moving`. Resumes a migration that was given up; otherwise the
+    /// state does not change.
     fn go_on(
         &mut self,
         name: &str,
         request: &MoveRequest,
         moving: Moving,
         expected: Option<u64>,
-    ) -> Result<Done, Fault> {
+    ) -> Result<StepResult, ApiError> {
         let now = self.state().adapter(name).and_then(|adapter| adapter.moving.as_ref());
         let (given_up, phase) = (now.is_some_and(|moving| moving.given_up), moving.phase);
         if given_up {
@@ -210,10 +211,10 @@ impl Manager {
             }
             _ => {}
         }
-        Ok(Done::default())
+        Ok(StepResult::default())
     }
 
-    fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
+    fn must_stand_still(&mut self, name: &str) -> Result<(), ApiError> {
         if runs_here(&self.actual(), name) {
             let error = format!("the guest of {name} runs here");
             return Err(impossible("step", "hand-over", error, "stop it first"));
@@ -221,8 +222,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Removes an adapter, and all that the switch has for it.
-    fn remove(&mut self, name: &str, expected: Option<u64>) -> Result<(), Fault> {
+    /// Removes an adapter and its entries on the switch.
+    fn remove(&mut self, name: &str, expected: Option<u64>) -> Result<(), ApiError> {
         let to = without(self.state(), name);
         self.bring(&to, expected).map(drop)
     }
@@ -232,7 +233,7 @@ impl Manager {
         name: &str,
         moving: Option<Moving>,
         expected: Option<u64>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         let mut to = self.state().clone();
         let adapter = to.adapters.iter_mut().find(|adapter| adapter.name == name);
         adapter.ok_or_else(|| absent(name))?.moving = moving;
@@ -240,12 +241,12 @@ impl Manager {
     }
 }
 
-/// Whether the rings of an adapter's guest run here.
+/// `true` if the rings of an adapter's guest run here.
 fn runs_here(actual: &Actual, name: &str) -> bool {
     actual.adapters.iter().any(|adapter| adapter.name == name && adapter.connected)
 }
 
-/// The state without an adapter and all that the switch has for it.
+/// The state without an adapter and its entries on the switch.
 fn without(state: &State, name: &str) -> State {
     let mut to = state.clone();
     to.adapters.retain(|adapter| adapter.name != name);
@@ -256,15 +257,15 @@ fn without(state: &State, name: &str) -> State {
     to
 }
 
-fn absent(name: &str) -> Fault {
+fn absent(name: &str) -> ApiError {
     let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
-    Fault::NotFound(format!("adapter \"{shown}\""))
+    ApiError::NotFound(format!("adapter \"{shown}\""))
 }
 
-fn impossible(field: &str, value: &str, error: String, allowed: &str) -> Fault {
-    Fault::Impossible(Problems::from(Problem::new(field, value, error, allowed)))
+fn impossible(field: &str, value: &str, error: String, allowed: &str) -> ApiError {
+    ApiError::Impossible(Problems::from(Problem::new(field, value, error, allowed)))
 }
 
-fn wrong(field: &str, value: impl Into<Value>, error: &str, allowed: &str) -> Fault {
-    Fault::Wrong(Problem::new(field, value, error, allowed).into())
+fn wrong(field: &str, value: impl Into<Value>, error: &str, allowed: &str) -> ApiError {
+    ApiError::Wrong(Problem::new(field, value, error, allowed).into())
 }

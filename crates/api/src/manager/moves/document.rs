@@ -1,20 +1,20 @@
-//! Moves in a document that a client sends: they are not its to begin, change or end.
+//! Migrations in a client's document: a document cannot begin, change or end one.
 //!
-//! A document from before a move says nothing of it, and would have a guest's addresses at both
-//! daemons, or at none.
+//! A document from before a migration does not contain it. Applied as it is, it would put a guest's
+//! addresses at both daemons, or at none.
 
 use model::state::{Problem, Problems, State};
 use serde_json::json;
 
-use super::super::fault::Fault;
-use super::super::manager::Manager;
+use super::super::Manager;
+use crate::error::ApiError;
 
 impl Manager {
-    /// The document with the moves in force, which it need not know.
+    /// The document with the current migrations, which it need not contain.
     ///
     /// # Errors
-    /// It says something else of them, or is without an adapter that is being moved.
-    pub(in super::super) fn with_moves(&self, document: &State) -> Result<State, Fault> {
+    /// It contradicts them, or lacks an adapter that is migrating.
+    pub(in crate::manager) fn with_moves(&self, document: &State) -> Result<State, ApiError> {
         let mut to = document.clone();
         let mut problems = Problems::default();
         for (at, adapter) in to.adapters.iter_mut().enumerate() {
@@ -30,7 +30,7 @@ impl Manager {
             }
             adapter.moving = moving;
         }
-        problems.or(()).map_err(Fault::Wrong)?;
+        problems.or(()).map_err(ApiError::Wrong)?;
         for adapter in &self.state().adapters {
             let Some(moving) = &adapter.moving else { continue };
             if to.adapter(&adapter.name).is_none() {
@@ -38,14 +38,14 @@ impl Manager {
                 let error = format!("{name} is being moved by {}, and stays until then", moving.id);
                 let allowed = end(&moving.id, name);
                 let problem = Problem::new("adapter", name.as_str(), error, allowed);
-                return Err(Fault::Impossible(problem.into()));
+                return Err(ApiError::Impossible(problem.into()));
             }
         }
         Ok(to)
     }
 }
 
-/// How a move is ended by hand.
+/// Remedy: how to end a migration by hand.
 fn end(id: &str, name: &str) -> String {
     format!(
         "let its mover end it, or `shunt migrate {id} --abort` or `--finish` (steps of /v1/adapters/{name}/move)"

@@ -25,12 +25,12 @@ fn input_without_a_version_or_an_object_removes_nothing() {
             let path = format!("{path}{query}");
             for body in [json!({}), without_version.clone()] {
                 let refusal = site.refuses(422, method, &path, body);
-                assert_eq!(refusal.trouble.field, "version", "{refusal:?}");
-                assert_eq!(refusal.trouble.allowed, "write 1");
+                assert_eq!(refusal.body.field, "version", "{refusal:?}");
+                assert_eq!(refusal.body.allowed, "write 1");
             }
             for body in [json!({"version": 1}), empty.clone()] {
                 let refusal = site.refuses(422, method, &path, body);
-                let told = format!("{:?}", refusal.trouble);
+                let told = format!("{:?}", refusal.body);
                 assert!(told.contains("names no NIC, switch, adapter or virtual PF"), "{told}");
             }
         }
@@ -46,8 +46,8 @@ fn objects_that_are_not_named_go_with_consent_only() {
     let web = json!([adapter("web", 1, 50)]);
     let fewer = with(with(document(), "/adapter", web), "/switch/0/port", json!([]));
     let refusal = site.refuses(409, "PUT", "/v1/state", fewer.clone());
-    assert!(refusal.trouble.error.contains("does not name adapter db"), "{refusal:?}");
-    assert!(refusal.trouble.allowed.contains("?prune=true"), "{refusal:?}");
+    assert!(refusal.body.error.contains("does not name adapter db"), "{refusal:?}");
+    assert!(refusal.body.allowed.contains("?prune=true"), "{refusal:?}");
     site.refuses(409, "PUT", "/v1/state?dry_run=true", fewer.clone());
 
     let kept = site.apply(with(fewer.clone(), "/adapter/0/iov_weight", json!(60))).body;
@@ -86,19 +86,19 @@ fn mistakes_are_told_where_the_clients_document_has_them() {
     let of = |adapters: Value| json!({"version": 1, "adapter": adapters});
     let wrong = with(adapter("new", 9, 0), "/vf", json!(99));
     let refusal = site.refuses(422, "POST", "/v1/apply", of(json!([wrong, adapter("db", 2, 0)])));
-    assert_eq!(refusal.trouble.field, "adapter[0].vf", "{refusal:?}");
+    assert_eq!(refusal.body.field, "adapter[0].vf", "{refusal:?}");
     // web's address, which the document does not name.
     let refusal = site.refuses(422, "POST", "/v1/apply", of(json!([adapter("new", 1, 0)])));
-    assert_eq!(refusal.trouble.field, "adapter[0].mac", "{refusal:?}");
-    assert!(refusal.trouble.error.contains("of adapter[\"web\"]"), "{refusal:?}");
+    assert_eq!(refusal.body.field, "adapter[0].mac", "{refusal:?}");
+    assert!(refusal.body.error.contains("of adapter[\"web\"]"), "{refusal:?}");
     // The same twice.
     let twice = of(json!([adapter("new", 8, 0), adapter("new", 9, 0)]));
     let refusal = site.refuses(422, "POST", "/v1/apply", twice);
-    assert_eq!(refusal.trouble.field, "adapter[1].name", "{refusal:?}");
-    assert!(refusal.trouble.error.contains("adapter[0]"), "{refusal:?}");
+    assert_eq!(refusal.body.field, "adapter[1].name", "{refusal:?}");
+    assert!(refusal.body.error.contains("adapter[0]"), "{refusal:?}");
     // Of form.
     let refusal = site.refuses(422, "POST", "/v1/apply", of(json!([{"name": "new"}])));
-    assert!(refusal.trouble.field.starts_with("adapter[0]."), "{refusal:?}");
+    assert!(refusal.body.field.starts_with("adapter[0]."), "{refusal:?}");
 }
 
 /// Settings of its own make a VF the operator's: the adapter would lose it, and not get the
@@ -117,9 +117,9 @@ fn settings_are_not_put_on_a_vf_that_an_adapter_holds() {
         for query in ["", "?dry_run=true"] {
             let path = format!("/v1/nics/nic0/vfs/1{query}");
             let refusal = site.refuses(409, method, &path, body.clone());
-            assert!(refusal.trouble.error.contains("is held by adapter web"), "{refusal:?}");
+            assert!(refusal.body.error.contains("is held by adapter web"), "{refusal:?}");
             let command = "shunt adapter set web --trust on --vlan 7";
-            assert!(refusal.trouble.allowed.ends_with(command), "{refusal:?}");
+            assert!(refusal.body.allowed.ends_with(command), "{refusal:?}");
         }
     }
     let mut nic = before["nic"][0].clone();

@@ -1,5 +1,4 @@
-//! Connections over TCP whose clients have not shown the token yet. They must not lock out the
-//! token's holder.
+//! TCP connections that have not authenticated yet. They must not lock out a client with the token.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::AbortHandle;
 
-/// Authentication state of a connection: set once its client has shown the token.
+/// Authentication state of a connection: set once its client has presented the token.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known(Arc<AtomicBool>);
+pub(super) struct Authenticated(Arc<AtomicBool>);
 
-impl Known {
+impl Authenticated {
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -21,17 +20,17 @@ impl Known {
     }
 }
 
-/// Connections without the token, oldest first, with the task of each.
+/// Unauthenticated connections, oldest first, with the task of each.
 #[derive(Debug, Default)]
-pub(super) struct Visitors(VecDeque<(Known, AbortHandle)>);
+pub(super) struct Unauthenticated(VecDeque<(Authenticated, AbortHandle)>);
 
-impl Visitors {
-    pub(super) fn add(&mut self, known: Known, served: AbortHandle) {
+impl Unauthenticated {
+    pub(super) fn add(&mut self, known: Authenticated, served: AbortHandle) {
         self.0.retain(|(known, served)| !known.get() && !served.is_finished());
         self.0.push_back((known, served));
     }
 
-    /// Closes the oldest connection that has not shown the token, if there is one.
+    /// Closes the oldest unauthenticated connection, if any.
     pub(super) fn close_oldest(&mut self) {
         while let Some((known, served)) = self.0.pop_front() {
             if !known.get() && !served.is_finished() {

@@ -1,61 +1,63 @@
-//! Moves of which nobody has heard for too long.
+//! Migrations that were given up: no step arrived for too long.
 //!
-//! What is certain is ended: who was to leave stays, who was to come and has not goes, and who is
-//! here is here. Of others it is not known where the guest is: a document that says so
-//! ([`Moving::given_up`]) is all that they get, so nothing is held for them any more.
+//! Clear cases are ended: a leaving adapter stays, an arriving one is removed, and one whose guest
+//! runs here becomes ordinary. In other cases the guest's host is unknown: the document records
+//! this ([`Moving::given_up`]), and the adapter loses its VF or queue.
 
 use std::time::{Duration, Instant};
 
-use model::state::{Moving, Phase};
+use model::state::{MovePhase, Moving};
 
-use super::super::events::EventKind;
-use super::super::fault::Fault;
-use super::super::manager::Manager;
+use super::super::Manager;
 use super::runs_here;
+use crate::error::ApiError;
+use crate::events::EventKind;
 
-/// The least and the most between two tries to end a move.
+/// Least and most delay between two attempts to end a migration.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
 
-/// What kept a move from being ended.
+/// Reason for a failed attempt to end a migration.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct EndFailure {
     text: String,
     pause: Duration,
     again: Instant,
 }
 
-/// What becomes of a move that was given up.
+/// Fate of an abandoned migration's adapter.
 #[derive(Clone, Copy)]
-enum End {
-    /// An adapter like others.
+enum AbandonedMove {
+    /// It becomes an ordinary adapter.
     Ordinary,
-    /// None any more.
+    /// It is removed.
     Removed,
-    /// One that waits for somebody to say where its guest is.
+    /// It waits for the operator: the guest's host is unknown.
     Unclear,
 }
 
-fn end(moving: &Moving, expired: bool, connected: bool) -> Option<(End, String)> {
+fn end(moving: &Moving, expired: bool, connected: bool) -> Option<(AbandonedMove, String)> {
     let id = &moving.id;
     let (end, text) = match (moving.phase, expired, connected) {
-        (Phase::Left, _, true) => (End::Ordinary, "its guest runs here after all".into()),
-        (Phase::Leaving, true, _) => {
+        (MovePhase::Left, _, true) => {
+            (AbandonedMove::Ordinary, "its guest runs here after all".into())
+        }
+        (MovePhase::Leaving, true, _) => {
             let text = format!(
                 "its mover is gone: it stays here; if its guest stands still, `shunt migrate {id} --abort` lets it run"
             );
-            (End::Ordinary, text)
+            (AbandonedMove::Ordinary, text)
         }
-        (Phase::Arriving | Phase::Arrived, true, true) => {
-            (End::Ordinary, "its mover is gone, its guest is here".into())
+        (MovePhase::Arriving | MovePhase::Arrived, true, true) => {
+            (AbandonedMove::Ordinary, "its mover is gone, its guest is here".into())
         }
-        (Phase::Arriving, true, false) => {
-            (End::Removed, "its guest did not come: it is removed".into())
+        (MovePhase::Arriving, true, false) => {
+            (AbandonedMove::Removed, "its guest did not come: it is removed".into())
         }
-        (Phase::Left | Phase::Arrived, true, false) if !moving.given_up => {
+        (MovePhase::Left | MovePhase::Arrived, true, false) if !moving.given_up => {
             let text = format!(
                 "its mover is gone, and its guest does not run here: end the move by `shunt migrate {id} --finish` or `--abort`; until then nothing is held for it"
             );
-            (End::Unclear, text)
+            (AbandonedMove::Unclear, text)
         }
         _ => return None,
     };
@@ -63,7 +65,7 @@ fn end(moving: &Moving, expired: bool, connected: bool) -> Option<(End, String)>
 }
 
 impl Manager {
-    /// Ends moves that were given up.
+    /// Ends migrations that were given up.
     pub fn tick(&mut self, now: Instant) {
         if self.is_replaced() {
             return; // another daemon has the state
@@ -78,9 +80,9 @@ impl Manager {
         let actual = self.actual();
         for (name, moving) in moving {
             let hold = Duration::from_secs(moving.hold_s.into());
-            // One that this process has not heard of was begun before it.
+            // A migration unknown to this process began before it.
             let transit = self.transit(&name, &moving.id, now + hold);
-            if transit.trouble.as_ref().is_some_and(|trouble| now < trouble.again) {
+            if transit.end_failure.as_ref().is_some_and(|end_failure| now < end_failure.again) {
                 continue;
             }
             let expired = transit.until <= now;
@@ -92,14 +94,14 @@ impl Manager {
         }
     }
 
-    fn end_move(&mut self, name: &str, moving: Moving, how: End) -> Result<(), Fault> {
+    fn end_move(&mut self, name: &str, moving: Moving, how: AbandonedMove) -> Result<(), ApiError> {
         match how {
-            End::Ordinary => {
+            AbandonedMove::Ordinary => {
                 self.give_back(name);
                 self.set_move(name, None, None)?;
             }
-            End::Removed => self.remove(name, None)?,
-            End::Unclear => {
+            AbandonedMove::Removed => self.remove(name, None)?,
+            AbandonedMove::Unclear => {
                 return self.set_move(name, Some(Moving { given_up: true, ..moving }), None);
             }
         }
@@ -107,20 +109,21 @@ impl Manager {
         Ok(())
     }
 
-    /// Tells what came of it; the same trouble once, though it is tried again.
-    fn tell_end(&mut self, name: &str, done: Result<(), Fault>, text: String, now: Instant) {
+    /// Reports the result. A repeated failure is reported once.
+    fn tell_end(&mut self, name: &str, done: Result<(), ApiError>, text: String, now: Instant) {
         let text = match (done, self.transits.get_mut(name)) {
             (Ok(()), Some(transit)) => {
-                transit.trouble = None;
+                transit.end_failure = None;
                 text
             }
             (_, None) => text,
-            (Err(fault), Some(transit)) => {
-                let text = format!("its move cannot be ended: {fault}");
-                let before = transit.trouble.take();
+            (Err(error), Some(transit)) => {
+                let text = format!("its move cannot be ended: {error}");
+                let before = transit.end_failure.take();
                 let pause = before.as_ref().map_or(PAUSE[0], |one| (one.pause * 2).min(PAUSE[1]));
                 let is_known = before.is_some_and(|before| before.text == text);
-                transit.trouble = Some(Trouble { text: text.clone(), pause, again: now + pause });
+                transit.end_failure =
+                    Some(EndFailure { text: text.clone(), pause, again: now + pause });
                 if is_known {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! Why a guest's request is not done, with the error number that a Linux driver would give.
+//! Errors for guests, with the error number of a Linux driver.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ pub enum Errno {
     Perm,
     /// Input/output error: it could not be stored.
     Io,
-    /// Resource temporarily unavailable: too much was asked for at once.
+    /// Resource temporarily unavailable: too many requests.
     Again,
-    /// Numerical argument out of domain and the like: the request makes no sense.
+    /// Invalid argument.
     Inval,
-    /// Protocol error: this is no request.
+    /// Protocol error: not a request.
     Proto,
     /// The line is too long.
     MsgSize,
@@ -59,35 +59,35 @@ impl Errno {
     }
 }
 
-/// A request that is not done. Nothing has changed.
+/// Error response to a guest. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct GuestError {
     pub errno: Errno,
-    /// A sentence for the guest's user. It tells nothing of other guests.
+    /// Text for the guest's user. It reveals nothing about other guests.
     pub text: String,
 }
 
-impl Refusal {
-    pub fn new(errno: Errno, text: impl Into<String>) -> Refusal {
-        Refusal { errno, text: text.into() }
+impl GuestError {
+    pub fn new(errno: Errno, text: impl Into<String>) -> GuestError {
+        GuestError { errno, text: text.into() }
     }
 
-    /// There is no such VF.
-    pub fn no_vf(index: u16) -> Refusal {
-        Refusal::new(Errno::Inval, format!("there is no VF {index}"))
+    /// The VF does not exist.
+    pub fn no_vf(index: u16) -> GuestError {
+        GuestError::new(Errno::Inval, format!("there is no VF {index}"))
     }
 
-    /// There is no such virtual PF any more.
-    pub fn taken() -> Refusal {
-        Refusal::new(Errno::Perm, "the host has taken this PF away")
+    /// The virtual PF was removed.
+    pub fn taken() -> GuestError {
+        GuestError::new(Errno::Perm, "the host has taken this PF away")
     }
 
-    /// What the whole document, the profile of the NIC or the data plane refuses. Their words name
-    /// other adapters and files of the host's, so only their kind is told.
-    pub fn of(problems: &Problems) -> Refusal {
+    /// Error of the whole document, the NIC's profile or the data plane. Those texts name other
+    /// adapters and files of the host, so the guest only gets the kind of error.
+    pub fn of(problems: &Problems) -> GuestError {
         let error = problems.problems.first().map_or("", |problem| problem.error.as_str());
         if error.contains("the address of") || error.contains("EEXIST") {
-            return Refusal::new(Errno::AddrInUse, "another function has that address");
+            return GuestError::new(Errno::AddrInUse, "another function has that address");
         }
         let by_card = [
             ("EPROTONOSUPPORT", Errno::ProtoNoSupport),
@@ -96,11 +96,11 @@ impl Refusal {
         ];
         let found = by_card.into_iter().find(|(name, _)| error.contains(name));
         let errno = found.map_or(Errno::Inval, |(_, errno)| errno);
-        Refusal::new(errno, "the host's NIC does not take that beside the VF's other settings")
+        GuestError::new(errno, "the host's NIC does not take that beside the VF's other settings")
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for GuestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.text, self.errno.name())
     }

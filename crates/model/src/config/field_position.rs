@@ -1,22 +1,23 @@
-//! From the path of a field, such as `adapter[2].attachment.socket`, to its place in the file.
+//! Maps the path of a field, such as `adapter[2].attachment.socket`, to its position in the file.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Where something is, in bytes.
+/// Byte offsets of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The value, or the header of the nearest table around it that is there.
+pub(super) struct FieldPosition {
+    /// Offset of the value, or of the header of the nearest enclosing table in the file.
     pub(super) at: usize,
-    /// The field's name, if the field itself is there and has one.
+    /// Offset of the field's name, if the field is in the file and has a name.
     pub(super) name_at: Option<usize>,
 }
 
-/// The place of a path, or of what it would be in; `None` where the file has nothing of it.
-pub(super) fn locate(tree: &DeTable<'_>, path: &str) -> Option<Place> {
+/// Position of a path, or of its nearest enclosing table; `None` if the file has neither.
+pub(super) fn locate(tree: &DeTable<'_>, path: &str) -> Option<FieldPosition> {
     let mut table = Some(tree);
-    let mut place: Option<Place> = None;
-    let around = |place: Option<Place>| place.map(|place| Place { name_at: None, ..place });
+    let mut place: Option<FieldPosition> = None;
+    let around =
+        |place: Option<FieldPosition>| place.map(|place| FieldPosition { name_at: None, ..place });
     for part in path.split('.') {
         let mut steps = part.split('[');
         let name = steps.next().unwrap_or_default();
@@ -27,11 +28,11 @@ pub(super) fn locate(tree: &DeTable<'_>, path: &str) -> Option<Place> {
         let mut name_at = Some(key.span().start);
         for step in steps {
             let Some(item) = item(value, step) else {
-                return Some(Place { at: value.span().start, name_at: None });
+                return Some(FieldPosition { at: value.span().start, name_at: None });
             };
             (value, name_at) = (item, None);
         }
-        place = Some(Place { at: value.span().start, name_at });
+        place = Some(FieldPosition { at: value.span().start, name_at });
         table = match value.get_ref() {
             DeValue::Table(table) => Some(table),
             _ => None,
@@ -40,7 +41,7 @@ pub(super) fn locate(tree: &DeTable<'_>, path: &str) -> Option<Place> {
     place
 }
 
-/// The item of a list; `step` is its number with the closing bracket.
+/// Item of a list; `step` is its index with the closing bracket.
 fn item<'a>(value: &'a Spanned<DeValue<'a>>, step: &str) -> Option<&'a Spanned<DeValue<'a>>> {
     let index: usize = step.strip_suffix(']')?.parse().ok()?;
     match value.get_ref() {

@@ -1,12 +1,11 @@
-//! The thread that serves the guests' channels.
+//! Thread that serves the guests' channels.
 //!
-//! One request of each channel a turn, so that no guest keeps another waiting for more than that.
-//! The thread waits for the manager as the API's workers do, and for no guest: what cannot be
-//! written now is written when there is room, and until then that guest is not read.
+//! Each turn handles one request of each channel, so no guest delays another by more. The thread
+//! waits for the manager, like the API's workers, but never for a guest. A response that cannot be
+//! written waits for room, and that guest is not read meanwhile.
 //!
-//! A change is the whole data plane's business, so all guests together have a ration of them, of
-//! which who had one last gets the next one last; and after each the manager is left to others for
-//! as long as it was taken.
+//! A change affects the whole data plane, so all guests share one limit of changes, served least
+//! recent first. After each change the manager is left to others for as long as it was in use.
 
 #[cfg(test)]
 mod tests;
@@ -23,47 +22,47 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost_user::{ByteStream, Closer, Listener, Load};
 
 use super::connection::Connection;
-use super::refusal::Refusal;
+use super::error::GuestError;
 use super::request::Request;
 use crate::log_limiter::LogLimiter;
 use crate::token_bucket::TokenBucket;
 
-/// Requests that a guest may make at once, and a second.
+/// Limit of requests of a guest: burst, and rate per second.
 const REQUESTS: (u32, f64) = (2000, 500.0);
-/// Changes that all guests together may make at once, and a second.
+/// Limit of changes of all guests together: burst, and rate per second.
 const CHANGES: (u32, f64) = (40, 20.0);
-/// Before a listener that cannot accept, for lack of descriptors say, tries again.
+/// Delay before the next accept after a failure, such as no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers a request that came by a channel. Whose it is now is for the answer to say: the name
-/// that the desk knows may be another's by then.
-pub(crate) type Answer =
-    Box<dyn Fn(&Channel, Request) -> Result<serde_json::Value, Refusal> + Send>;
+/// Handles a request of a channel. The handler finds the current virtual PF: the channel's name may
+/// be another's by then.
+pub(crate) type RequestHandler =
+    Box<dyn Fn(&Channel, Request) -> Result<serde_json::Value, GuestError> + Send>;
 
-/// A channel that is to be served.
+/// A channel to serve.
 #[derive(Debug, Clone)]
 pub struct Channel {
     pub vpf: String,
     pub socket: Arc<Listener>,
-    /// Whether a VMM is connected.
+    /// `true` while a VMM is connected.
     pub connected: Arc<AtomicBool>,
 }
 
-/// The thread's end that others hold; dropping it ends the thread.
+/// Handle of the thread; dropping it ends the thread.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ChannelService {
     wanted: Arc<Mutex<Vec<Channel>>>,
-    /// A byte for news; closed for the end.
+    /// A byte wakes the thread; closing ends it.
     wake: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
-    /// Starts the thread, which serves nobody yet.
+impl ChannelService {
+    /// Starts the thread, without channels.
     ///
     /// # Errors
-    /// The system gives no thread or socket.
-    pub(crate) fn start(answer: Answer) -> Result<Desk> {
+    /// The system has no thread or socket left.
+    pub(crate) fn start(answer: RequestHandler) -> Result<ChannelService> {
         let (wake, woken) = UnixStream::pair().context("guest-control thread")?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
@@ -73,22 +72,21 @@ impl Desk {
         let server = Server { wanted: wanted.clone(), woken, served, changes, answer };
         let thread = std::thread::Builder::new().name("guests".into()).spawn(|| server.run());
         let thread = thread.context("the guests' thread cannot be started")?;
-        Ok(Desk { wanted, wake: Some(wake), thread: Some(thread) })
+        Ok(ChannelService { wanted, wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Serves these channels from now on, and no others.
+    /// Replaces the served channels.
     pub(crate) fn serve(&self, channels: Vec<Channel>) {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = channels;
-        // A full socket has bytes enough to wake it.
+        // A full socket already holds a wake-up.
         let _ = self.wake.as_ref().map(|mut wake| wake.write(&[0]));
     }
 }
 
-impl Drop for Desk {
+impl Drop for ChannelService {
     fn drop(&mut self) {
         self.wake = None;
-        // The last to let go of the manager may be the thread itself, which cannot wait for its own
-        // end.
+        // The thread itself may drop the manager last, and cannot join itself.
         let thread =
             self.thread.take().filter(|it| it.thread().id() != std::thread::current().id());
         let _ = thread.map(JoinHandle::join); // a panic of its was told when it happened
@@ -98,43 +96,43 @@ impl Drop for Desk {
 struct Server {
     wanted: Arc<Mutex<Vec<Channel>>>,
     woken: UnixStream,
-    /// In the order in which they had a change.
-    served: Vec<Served>,
+    /// Ordered by last change.
+    served: Vec<ServedChannel>,
     changes: Changes,
-    answer: Answer,
+    answer: RequestHandler,
 }
 
-/// What all guests together may change.
+/// Limit of changes of all guests.
 struct Changes {
-    ration: TokenBucket,
-    /// How many there were.
+    bucket: TokenBucket,
+    /// Number of changes so far.
     count: u64,
 }
 
 impl Changes {
     fn new(now: Instant) -> Changes {
-        Changes { ration: TokenBucket::new(CHANGES.0, CHANGES.1, now), count: 0 }
+        Changes { bucket: TokenBucket::new(CHANGES.0, CHANGES.1, now), count: 0 }
     }
 
-    /// The number of the next one, if it may be had now.
+    /// Number of the next change, if one may start now.
     fn next(&mut self, now: Instant) -> Option<u64> {
-        let admits = self.ration.admits(now);
+        let admits = self.bucket.admits(now);
         self.count += u64::from(admits);
         admits.then_some(self.count)
     }
 }
 
-/// A channel, and the connection on it.
-struct Served {
+/// A channel and its connection.
+struct ServedChannel {
     channel: Channel,
     line: Option<Connection>,
-    /// It outlives connections: who connects anew has no more than before.
-    ration: TokenBucket,
-    /// The same for log lines.
-    quiet: LogLimiter,
-    /// The number of the last change that it had.
+    /// Kept across connections: reconnecting must not reset the limit.
+    bucket: TokenBucket,
+    /// Likewise for log lines.
+    log: LogLimiter,
+    /// Number of its last change.
     changed: u64,
-    /// Closes its connections, and what comes by them.
+    /// Closes its connections, and received descriptors.
     closer: Closer,
 }
 
@@ -167,7 +165,7 @@ impl Server {
         }
     }
 
-    /// Lets everybody have a request answered.
+    /// Handles one request of each channel.
     fn turn(&mut self, now: Instant) {
         for served in &mut self.served {
             served.turn(&self.answer, &mut self.changes, now);
@@ -175,7 +173,7 @@ impl Server {
         self.served.sort_by_key(|one| one.changed);
     }
 
-    /// Takes over what is wanted; `false` if it is to end.
+    /// Takes over the new list of channels; `false` to end.
     fn hear(&mut self) -> bool {
         let mut bytes = [0; 64];
         match io::Read::read(&mut self.woken, &mut bytes) {
@@ -189,58 +187,58 @@ impl Server {
             let same =
                 before.iter().position(|one| Arc::ptr_eq(&one.channel.socket, &channel.socket));
             self.served.push(match same {
-                // A session goes on, even under another name.
-                Some(at) => Served { channel, ..before.swap_remove(at) },
-                None => Served::new(channel, Instant::now()),
+                // A session continues, even under another name.
+                Some(at) => ServedChannel { channel, ..before.swap_remove(at) },
+                None => ServedChannel::new(channel, Instant::now()),
             });
         }
         true
     }
 }
 
-impl Served {
-    fn new(channel: Channel, now: Instant) -> Served {
-        let ration = TokenBucket::new(REQUESTS.0, REQUESTS.1, now);
-        let (quiet, closer) = (LogLimiter::default(), Closer::default());
-        Served { channel, line: None, ration, quiet, changed: 0, closer }
+impl ServedChannel {
+    fn new(channel: Channel, now: Instant) -> ServedChannel {
+        let bucket = TokenBucket::new(REQUESTS.0, REQUESTS.1, now);
+        let (log, closer) = (LogLimiter::default(), Closer::default());
+        ServedChannel { channel, line: None, bucket, log, changed: 0, closer }
     }
 
-    /// Whether what former connections left is not closed yet: then it takes no other.
+    /// `true` while earlier connections are not closed yet: then no other is accepted.
     fn is_busy(&self) -> bool {
         self.closer.load() != Load::Light
     }
 
-    /// How long until it has something to do without anything coming; `None` for ever.
+    /// Time until the next action without input; `None`: no timer.
     fn wait(&mut self, changes: &mut Changes, now: Instant) -> Option<Duration> {
         if self.is_busy() {
             return Some(PAUSE);
         }
         let line = self.line.as_ref()?;
         if line.held.is_some() {
-            return Some(changes.ration.wait(now));
+            return Some(changes.bucket.wait(now));
         }
-        line.waits().then(|| self.ration.wait(now))
+        line.waits().then(|| self.bucket.wait(now))
     }
 
-    fn turn(&mut self, answer: &Answer, changes: &mut Changes, now: Instant) {
+    fn turn(&mut self, answer: &RequestHandler, changes: &mut Changes, now: Instant) {
         self.accept();
         if let Err(why) = self.serve(answer, changes, now) {
             let vpf = &self.channel.vpf;
-            self.quiet.info(&format!("vpf {vpf}: the guest's channel was closed: {why}"));
+            self.log.info(&format!("vpf {vpf}: the guest's channel was closed: {why}"));
             self.line = None;
         }
         self.channel.connected.store(self.line.is_some(), Ordering::Relaxed);
     }
 
-    /// Answers one request, if it is one's turn; an error says why the connection ends.
+    /// Handles one request, if it is the channel's turn. The error says why the connection ends.
     fn serve(
         &mut self,
-        answer: &Answer,
+        answer: &RequestHandler,
         changes: &mut Changes,
         now: Instant,
     ) -> Result<(), String> {
         let Some(line) = &mut self.line else { return Ok(()) };
-        let Some(asked) = line.next(&mut self.ration, now)? else { return Ok(()) };
+        let Some(asked) = line.next(&mut self.bucket, now)? else { return Ok(()) };
         let is_change = asked.changes();
         if is_change {
             let Some(number) = changes.next(now) else {
@@ -254,15 +252,15 @@ impl Served {
         if is_change {
             std::thread::sleep(began.elapsed().min(PAUSE));
         }
-        if line.is_too_much(&mut self.ration, now) {
+        if line.is_too_much(&mut self.bucket, now) {
             let vpf = &self.channel.vpf;
-            self.quiet
+            self.log
                 .info(&format!("vpf {vpf}: its guest asks for more than it may, which is lost"));
         }
         Ok(())
     }
 
-    /// Takes a connection, or turns it away: one at a time.
+    /// Accepts one connection at a time, and rejects others.
     fn accept(&mut self) {
         if self.is_busy() {
             return;
@@ -272,9 +270,9 @@ impl Served {
             Ok(None) => {}
             Ok(Some(stream)) => {
                 let stream = ByteStream::new(stream, &self.closer);
-                // Whoever is gone, though lines of its may wait, keeps nobody out.
+                // A closed connection must not block the next one, even with lines left.
                 if self.line.as_ref().is_none_or(Connection::has_hung_up) {
-                    self.quiet.info(&format!("vpf {vpf}: the guest's channel was opened"));
+                    self.log.info(&format!("vpf {vpf}: the guest's channel was opened"));
                     self.line = Some(Connection::new(stream));
                 } else {
                     tracing::debug!("vpf {vpf}: a second connection was turned away");

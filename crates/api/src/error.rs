@@ -1,0 +1,182 @@
+//! Errors of API requests: an HTTP status, and a body with the field, the value and the remedy.
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::state::{Problem, Problems};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::plane::PlaneError;
+use crate::store::{NotOwner, StoreError};
+
+/// Body of an error response.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// Error, as a sentence.
+    pub error: String,
+    /// Field, such as `nic[0].vf[2].mac`; may be empty.
+    pub field: String,
+    /// The field's value as JSON, cut to a readable length; empty if it does not help.
+    pub value: String,
+    /// Allowed values, or the remedy.
+    pub allowed: String,
+    /// Further mistakes of the same document, each as one line.
+    pub more: Vec<String>,
+}
+
+/// Reason for an error response.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// Malformed request: 400.
+    #[error("{error}; {allowed}")]
+    BadRequest {
+        /// Error.
+        error: String,
+        /// Remedy.
+        allowed: String,
+    },
+    /// Invalid document, or part of one: 422.
+    #[error("{0}")]
+    Wrong(Problems),
+    /// No transition to this state from the one in force: 409.
+    #[error("{0}")]
+    Impossible(Problems),
+    /// The data plane rejected the state: 409.
+    #[error("{0}")]
+    Refused(#[from] PlaneError),
+    /// The VF has another owner: 409.
+    #[error("{0}")]
+    NotOwner(#[from] NotOwner),
+    /// No such object: 404.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// Method not allowed on this path: 405.
+    #[error("this path does not have that method; see /openapi.json")]
+    Method,
+    /// The state has changed meanwhile: 412.
+    #[error("the state is of generation {now} and not of {expected}; read it again")]
+    Stale {
+        /// The generation in force.
+        now: u64,
+        /// Generation that the client expects.
+        expected: u64,
+    },
+    /// The body is larger than allowed: 413.
+    #[error("the body is too large; send at most {} bytes", super::MAX_BODY_BYTES)]
+    TooLarge,
+    /// The Content-Type is not JSON: 415.
+    #[error("the body must be JSON; send Content-Type: application/json")]
+    MediaType,
+    /// Token missing or wrong: 401.
+    #[error("the token is missing or wrong; send Authorization: Bearer TOKEN")]
+    Unauthorised,
+    /// The body took too long: 408.
+    #[error("the body did not arrive in time; send it again")]
+    Slow,
+    /// The state could not be stored: 500.
+    #[error("the state could not be stored")]
+    Store(#[from] StoreError),
+    /// Counters cannot be read: 503.
+    #[error("the counters cannot be read now: {0:#}")]
+    NoStats(anyhow::Error),
+    /// Available on the UNIX socket only: 403.
+    #[error("this is served on the UNIX socket only; ask there, as the daemon's user or as root")]
+    SocketOnly,
+    /// The hot restart failed: 409.
+    #[error("{0}")]
+    NotReplaced(String),
+    /// Another process has taken over, and serves the same socket: 421.
+    #[error("another process has taken over; ask again")]
+    Replaced,
+    /// The state of the data plane is unknown: 500.
+    #[error("{0}; restart the daemon, which brings back the stored state")]
+    Broken(String),
+}
+
+impl ApiError {
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            ApiError::Wrong(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ApiError::Impossible(_)
+            | ApiError::Refused(_)
+            | ApiError::NotOwner(_)
+            | ApiError::NotReplaced(_) => StatusCode::CONFLICT,
+            ApiError::SocketOnly => StatusCode::FORBIDDEN,
+            ApiError::NotFound(_) => StatusCode::NOT_FOUND,
+            ApiError::Method => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::Stale { .. } => StatusCode::PRECONDITION_FAILED,
+            ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ApiError::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ApiError::Unauthorised => StatusCode::UNAUTHORIZED,
+            ApiError::Slow => StatusCode::REQUEST_TIMEOUT,
+            ApiError::Store(_) | ApiError::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            ApiError::NoStats(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::Replaced => StatusCode::MISDIRECTED_REQUEST,
+        }
+    }
+
+    /// Response body. Includes system errors: only the operator receives it.
+    pub fn body(&self) -> ErrorBody {
+        let plain = |error: String| ErrorBody { error, ..ErrorBody::default() };
+        match self {
+            ApiError::Wrong(problems) | ApiError::Impossible(problems) => of_problems(problems),
+            ApiError::Refused(PlaneError(problems)) => of_problems(problems),
+            ApiError::BadRequest { error, allowed } => {
+                ErrorBody { allowed: allowed.clone(), ..plain(error.clone()) }
+            }
+            ApiError::Store(source) => {
+                let cause = std::error::Error::source(source);
+                let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+                plain(format!("{self}: {source}{cause}"))
+            }
+            // These texts repeat their source.
+            ApiError::NotFound(_)
+            | ApiError::NotOwner(_)
+            | ApiError::NoStats(_)
+            | ApiError::NotReplaced(_)
+            | ApiError::Broken(_) => plain(self.to_string()),
+            // Own texts: the remedy follows the semicolon.
+            other => {
+                let text = other.to_string();
+                let (error, allowed) = text.split_once("; ").unwrap_or((&text, ""));
+                ErrorBody { allowed: allowed.to_owned(), ..plain(error.to_owned()) }
+            }
+        }
+    }
+}
+
+fn of_problem(problem: &Problem) -> ErrorBody {
+    let Problem { field, value, error, allowed } = problem.clone();
+    ErrorBody { error, field, value, allowed, more: Vec::new() }
+}
+
+fn of_problems(problems: &Problems) -> ErrorBody {
+    let Some((first, rest)) = problems.problems.split_first() else {
+        return ErrorBody::default();
+    };
+    let mut more: Vec<String> = rest.iter().map(Problem::to_string).collect();
+    if problems.more > 0 {
+        more.push(format!("and {} more mistakes; correct these first", problems.more));
+    }
+    ErrorBody { more, ..of_problem(first) }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self.body()).expect("a trouble is JSON");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+        if matches!(self, ApiError::Unauthorised) {
+            let bearer = header::HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, bearer);
+            // A client without the token must not keep a connection.
+            headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
