@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use host::tsc;
 
-/// What cycle counts are turned into time with.
+/// Conversion of cycles to time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: u64,

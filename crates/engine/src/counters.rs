@@ -1,25 +1,24 @@
-//! Counters and log2 histograms in a file that another process maps read-only.
+//! Counters and log2 histograms in a file that other processes map read-only.
 //!
 //! # Format
-//! Words of eight bytes, little-endian. Word 0 is [`MAGIC`], word 1 the length of the text that
-//! begins at byte 24, word 2 the text's version, which is odd while the text is being changed:
+//! 64-bit little-endian counters. Counter 0 is [`MAGIC`]. Counter 1 is the length of the text that
+//! begins at byte 24. Counter 2 is the version of the text, odd while the text is being changed:
 //! blocks come and go with their ports. The text has two kinds of lines:
 //!
 //! ```text
-//! schema KIND NAME NAME ...      the words of a block of this kind, in order
-//! block KIND LABEL WORD          such a block, named LABEL, begins at this word
+//! schema KIND NAME NAME ...      names of the counters of a block of this kind, in order
+//! block KIND LABEL INDEX         a block of this kind, named LABEL, begins at this counter
 //! ```
 //!
-//! A label may have several blocks in a row, each with a writer of its own: their words are to be
-//! added up.
-//! So a reader needs no version of us. Blocks begin on cache lines of their own. A counter has one
-//! writer at a time (the lane that holds the ring), which adds with plain loads and stores; a
-//! reader sees each word whole, and words of one moment apart by at most a burst.
+//! A label may have several blocks in a row, each with a writer of its own; readers add them up. So
+//! a reader depends on no version of the daemon. Blocks begin on cache lines of their own. A
+//! counter has one writer at a time (the lane that holds the ring), which adds with plain loads and
+//! stores. A reader sees each counter whole; counters of one moment differ by at most a burst.
 //!
 //! Limits: [`TEXT_MAX`] bytes of text and [`BLOCKS_MAX`] blocks.
 //!
 //! Pages are allocated before they are written, [`STEP`] bytes at a time: on a full file system a
-//! block is refused. A page that cannot be had when it is written would cost all counters
+//! new block is refused. A page fault without free space would lose all counters
 //! ([`Counters::is_lost`]).
 
 use std::collections::BTreeMap;
@@ -54,8 +53,7 @@ const LINE_WORDS: usize = 128 / 8;
 const TEXT_AT: usize = 24;
 const TEXT_LEN: usize = 1;
 const VERSION: usize = 2;
-/// How often a reader looks at a text that is being changed before it gives up, at a millisecond
-/// each.
+/// Attempts of a reader while the text is being changed, one a millisecond.
 const TRIES: usize = 100;
 
 /// Why a counter file could not be made or read.
@@ -66,7 +64,7 @@ pub enum CountersError {
     Open {
         /// The file.
         path: String,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
@@ -88,11 +86,11 @@ pub enum CountersError {
         path: String,
         /// Bytes that are missing.
         bytes: u64,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
-    /// The file has no place for another block.
+    /// The file has no room for another block.
     #[error("too many ports; the counter file has room for {BLOCKS_MAX}")]
     TooMany,
     /// The file is something else.
@@ -121,7 +119,7 @@ impl CounterBlock {
         word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Adds to a counter that several threads write: not for the way of a frame.
+    /// Adds to a counter that several threads write. Not for the data path.
     pub fn add_shared(&self, index: usize, n: u64) {
         self.words[index].fetch_add(n, Ordering::Relaxed);
     }
@@ -136,8 +134,8 @@ impl CounterBlock {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Counts `value` in the log2 histogram that begins at `first` and has `buckets` words:
-    /// bucket 0 is zero, bucket i is 2^(i-1) to 2^i - 1, the last one takes the rest.
+    /// Counts `value` in the log2 histogram at `first` with `buckets` counters: bucket 0 is zero,
+    /// bucket i is 2^(i-1) to 2^i - 1, the last bucket takes the rest.
     #[inline(always)]
     pub fn count_log2(&self, first: usize, buckets: usize, value: u64) {
         let bucket = (u64::BITS - value.leading_zeros()) as usize;
@@ -145,24 +143,24 @@ impl CounterBlock {
     }
 }
 
-/// The words of one kind of block: its name, and those of its words.
+/// Layout of one kind of block: its kind, and the names of its counters.
 pub type Schema = (&'static str, Vec<String>);
 
 /// A counter file as its only writer has it. Its memory stays for the process's life.
 pub struct Counters {
-    /// What errors call the file.
+    /// Path for error messages.
     shown: String,
     file: File,
-    /// Bytes that are allocated: of the text with what stands before it, and of the blocks.
+    /// Allocated bytes: of the text and its header, and of the blocks.
     allocated: [Range<u64>; 2],
     mapping: &'static Mapping,
     words: &'static [AtomicU64],
     schemas: Vec<Schema>,
-    /// Every block that was ever made: kind, label while it is used, first word.
+    /// All blocks ever made: kind, label while in use, first counter.
     blocks: Vec<(&'static str, Option<String>, usize)>,
     /// Blocks in the order in which the text names them.
     order: Vec<usize>,
-    /// The first word that no block has.
+    /// First counter after the last block.
     end: usize,
 }
 
@@ -247,13 +245,13 @@ impl Counters {
         Ok(block)
     }
 
-    /// Whether what is counted is seen by no reader any more: the file was cut off, or its file
-    /// system had no page for it. Counters go on in memory.
+    /// Returns `true` if readers no longer see the counters: the file was truncated, or its file
+    /// system had no page for it. Counting continues in memory.
     pub fn is_lost(&self) -> bool {
         self.mapping.is_truncated()
     }
 
-    /// Has the file system keep pages for one of the two parts, up to the byte `end`.
+    /// Allocates pages for one of the two parts, up to the byte `end`.
     fn allocate(&mut self, part: usize, end: usize) -> Result<(), CountersError> {
         let at = self.allocated[part].end;
         if end as u64 <= at {
@@ -265,7 +263,7 @@ impl Counters {
         let failed = |source| CountersError::NoRoom { path: self.shown.clone(), bytes, source };
         let all = FallocateFlags::empty();
         match retry_on_intr(|| rustix::fs::fallocate(&self.file, all, at, bytes)) {
-            // No counter is there yet.
+            // No counter is in these pages yet.
             Err(Errno::OPNOTSUPP) => {
                 self.file.write_all_at(&vec![0; bytes as usize], at).map_err(failed)?;
             }
@@ -275,7 +273,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Takes a block out; nobody writes to it any more. Its room will be another's.
+    /// Removes a block, which must have no writer left. Its room is reused.
     pub fn remove(&mut self, block: CounterBlock) {
         let same = |at: usize| std::ptr::eq(&self.words[at], &block.words[0]);
         let found = self.order.iter().position(|index| same(self.blocks[*index].2));
@@ -286,8 +284,8 @@ impl Counters {
         }
     }
 
-    /// Adds what was counted elsewhere to the first block of the same kind and label, word by word
-    /// by their names, but for those named. What has no place here is forgotten.
+    /// Adds the values of snapshots to the first block of the same kind and label, counter by
+    /// counter by name, except those named. Values without a counter here are dropped.
     pub(crate) fn add_all(&self, counted: &[CounterSnapshot], except: &[&str]) {
         for snapshot in counted {
             let same = |(kind, label, _): &&(&str, Option<String>, usize)| {
@@ -332,8 +330,8 @@ impl Counters {
 fn open_file(path: Option<&Path>) -> std::io::Result<File> {
     match path {
         Some(path) => {
-            // A new file each time: a reader of the old one keeps what it mapped. What is no file
-            // is not ours to remove.
+            // A new file each time: a reader of the old one keeps its mapping. Never remove a path
+            // that is not a regular file.
             match std::fs::symlink_metadata(path) {
                 Ok(there) if there.is_file() => std::fs::remove_file(path)?,
                 Ok(_) => return Err(std::io::ErrorKind::AlreadyExists.into()),
@@ -368,13 +366,13 @@ struct ReaderBlock {
 
 impl ReaderBlock {
     fn is_inside(&self, words: &ReadOnlyWords) -> bool {
-        // Far below what could overflow as a number of bytes, and far above any file of ours.
+        // Far below an overflow of the byte offset, and far above any counter file.
         let last = self.at.saturating_add(self.names.len());
         last < 1 << 40 && words.get(last.saturating_sub(1)).is_some()
     }
 }
 
-/// One block's words by name, at one moment.
+/// Counters of one block by name, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSnapshot {
     /// Schema's name.
@@ -397,7 +395,7 @@ impl Reader {
         Ok(Reader { words, version, blocks })
     }
 
-    /// All blocks, now; neighbours of the same kind and label are added up.
+    /// Reads all blocks; adds up neighbours of the same kind and label.
     pub fn read(&self) -> Vec<CounterSnapshot> {
         for _ in 0..TRIES {
             let known = self.words.get(VERSION) == Some(self.version);
@@ -437,8 +435,8 @@ impl Reader {
     }
 }
 
-/// What the text says, and its version. Waits while it is being changed; `None` if that takes too
-/// long, or it is no text of ours.
+/// Reads the text and its version. Waits while it is being changed; `None` after [`TRIES`], or for
+/// another format.
 fn read_text(words: &ReadOnlyWords) -> Option<(u64, Vec<ReaderBlock>)> {
     for _ in 0..TRIES {
         words.get(0).filter(|magic| *magic == MAGIC)?;

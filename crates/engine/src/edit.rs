@@ -2,8 +2,8 @@
 
 use port::VlanEdit;
 
-/// One change that does what two do; `None` if there is none, as a frame with two tags to take off
-/// or to put on would need. Such a frame is dropped: it would hop from VLAN to VLAN.
+/// Combines two edits of a tag into one; `None` if one edit cannot do it: two tags to remove or to
+/// add. Such a frame is dropped, since it would hop from VLAN to VLAN.
 #[inline]
 pub(crate) fn combine(first: VlanEdit, then: VlanEdit) -> Option<VlanEdit> {
     Some(match (first, then) {

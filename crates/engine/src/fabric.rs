@@ -1,8 +1,8 @@
 //! Soft NICs with their ports, and the lanes that serve them.
 //!
-//! A transmit ring belongs to the lane with the fewest rings when its port is made; a receive ring
-//! to no lane: it is locked for each burst. After a start guests come back one by one, and a frame
-//! must not be dropped because its receiver comes later than its sender: lanes hold until all
+//! A transmit ring is assigned to the lane with the fewest rings when its port is made. A receive
+//! ring belongs to no lane: it is locked for each burst. After a restart guests reconnect one by
+//! one, and a sender must not lose frames to a receiver that comes later. So lanes pause until all
 //! configured ports are attached, for 500 ms at most.
 
 use std::path::Path;
@@ -27,8 +27,8 @@ use crate::worker::bounce_buffers::BounceBuffers;
 /// The name of the lane that serves ports in quarantine.
 const QUARANTINE: &str = "quarantine";
 
-/// All soft NICs of a daemon, and the lanes that serve them. NICs and ports come and go while
-/// lanes run.
+/// All soft NICs of a daemon, and the lanes that serve them. NICs and ports come and go while lanes
+/// run.
 #[derive(Debug)]
 pub struct Fabric {
     nics: Vec<Arc<SoftNic>>,
@@ -44,7 +44,7 @@ pub struct Fabric {
 
 /// The kind and the label of the block of counters of the daemon as a whole.
 const OWN: &str = "daemon";
-/// Its words.
+/// Counters of this block.
 const OWN_WORDS: [&str; 1] = ["log_lines_dropped"];
 
 impl Fabric {
@@ -58,7 +58,7 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// The same with lanes that are where they are to run, and wait for [`go`](Self::go).
+    /// Like [`start`](Self::start), but lanes are pinned and wait for [`go`](Self::go).
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -93,7 +93,6 @@ impl Fabric {
         Ok(Fabric { nics, counters, own, lanes: started, quarantine, quarantine_lane, pause })
     }
 
-    /// All lanes.
     fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter().chain(&self.quarantine_lane)
     }
@@ -103,19 +102,19 @@ impl Fabric {
         self.quarantine.take_news(most)
     }
 
-    /// Lets the lanes begin.
+    /// Starts the lanes after [`prepare`](Self::prepare).
     pub fn go(&mut self) {
         self.lanes.iter_mut().chain(&mut self.quarantine_lane).for_each(Lane::go);
     }
 
-    /// Goes on counting from what another daemon with these NICs has counted, before any lane
-    /// begins. What is no sum, such as a number of rings, is not taken over.
+    /// Adds the counters of the former daemon, before any lane starts. Gauges, such as the number
+    /// of rings, are not restored.
     pub fn restore_counters(&self, counted: &[crate::CounterSnapshot]) {
         let gauges = [port::counter::GAUGES, lane_counters::GAUGES].concat();
         self.counters.add_all(counted, &gauges);
     }
 
-    /// Whether no reader sees the counters any more ([`Counters::is_lost`]).
+    /// Returns `true` if readers no longer see the counters ([`Counters::is_lost`]).
     pub fn has_lost_counters(&self) -> bool {
         self.counters.is_lost()
     }
@@ -125,7 +124,7 @@ impl Fabric {
         self.own.add(0, lines);
     }
 
-    /// Adds a NIC on which nothing is plugged in.
+    /// Adds a NIC with no port plugged in.
     pub fn add_nic(&mut self, name: &str) -> Arc<SoftNic> {
         self.nics.push(Arc::new(SoftNic::new(name)));
         self.nics[self.nics.len() - 1].clone()
@@ -140,8 +139,8 @@ impl Fabric {
         self.nics.retain(|other| !Arc::ptr_eq(other, nic));
     }
 
-    /// Adds a port of `pairs` queue pairs, which lanes poll from now on. No frame comes or goes
-    /// before a snapshot has a place for it. `label` is its name in the counters.
+    /// Adds a port of `pairs` queue pairs, which lanes poll from now on. No frame passes before a
+    /// snapshot has a location for it. `label` is its name in the counters.
     ///
     /// # Errors
     /// There are too many ports for the counter file, or its file system is full.
@@ -202,8 +201,8 @@ impl Fabric {
         Ok(port)
     }
 
-    /// Removes a port: its rings are taken out, and no lane polls it any more. The snapshot in
-    /// force should have no place for it.
+    /// Removes a port: takes its rings out, and no lane polls it any more. The current snapshot
+    /// should have no location for it.
     pub fn remove_port(&mut self, nic: &Arc<SoftNic>, port: &Arc<Port>) {
         self.lanes.iter().for_each(|lane| lane.queue_list.remove(port));
         self.quarantine.remove(port);
@@ -218,8 +217,8 @@ impl Fabric {
         }
     }
 
-    /// Pauses all transmit rings: frames stay where guests posted them. After a restart guests
-    /// come back one by one, and a sender must not lose frames to receivers that come later.
+    /// Pauses all transmit rings: frames stay in the rings. After a restart guests reconnect one by
+    /// one, and a sender must not lose frames to receivers that come later.
     pub fn pause_tx(&self) {
         self.set_pause(true);
     }
@@ -235,8 +234,8 @@ impl Fabric {
         self.all_lanes().for_each(|lane| lane.wake.wake());
     }
 
-    /// Waits until every lane knows that it is [paused](Self::pause_tx), so that no frame is on its
-    /// way; says whether all did within `most`.
+    /// Waits until every lane has seen the [pause](Self::pause_tx), so that no frame is in flight;
+    /// returns `true` if all did within `most`.
     pub fn wait_tx_paused(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         loop {

@@ -13,10 +13,10 @@ use crate::stage_clock::StageClock;
 use crate::stages::Stage;
 use crate::view::BurstView;
 
-/// What a lane keeps of a transmit ring from burst to burst.
+/// State of a transmit ring that a lane keeps from burst to burst.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    /// What the classifiers remember of its flows.
+    /// Flow caches of the classifiers.
     nic_flows: nic::Flows,
     switch_flows: vswitch::Flows,
     storm: StormLimit,
@@ -32,7 +32,7 @@ impl Sender {
         Sender { nic_flows, switch_flows, storm, storm_per_second: 0, now_ns: 0 }
     }
 
-    /// Lets so many broadcasts and multicasts pass in a second; 0 for all.
+    /// Limits broadcasts and multicasts a second; 0 for no limit.
     pub(crate) fn limit_storms(&mut self, per_second: u32, now_ns: u64) {
         if per_second != self.storm_per_second {
             self.storm_per_second = per_second;
@@ -41,8 +41,8 @@ impl Sender {
     }
 }
 
-/// Takes one burst from `transmit`, a ring of this port, and carries it to its receivers; says what
-/// there was.
+/// Takes one burst from `transmit`, a ring of this port, and forwards it to its receivers; returns
+/// the result of the poll.
 pub(crate) fn forward(
     TxRing { nic, port, pair }: &TxRing,
     transmit: &mut dyn Transmit,
@@ -92,8 +92,8 @@ pub(crate) fn forward(
     polled
 }
 
-/// Counts frames that a device placed in the guest's buffers. The lock of the transmit half is
-/// held, and no receive ring is attached to such a pair: nobody else counts there.
+/// Counts frames that a device placed in the guest's buffers. The caller holds the lock of the
+/// transmit half, and no receive ring is attached to such a pair: this is the only writer.
 fn count_placed(port: &Port, pair: usize, placed: Placed) {
     if placed.frames > 0 {
         let block = port.block(pair);
@@ -106,7 +106,7 @@ fn count_placed(port: &Port, pair: usize, placed: Placed) {
     }
 }
 
-/// Drops a burst of a port that has no place; charges nothing beyond it.
+/// Drops a burst of a port without a location; charges no bytes beyond the burst.
 #[cold]
 fn unplugged(source: BurstSource<'_>, polled: Polled) -> u64 {
     let frames = polled.frames - polled.malformed(); // those are counted as such
@@ -114,9 +114,9 @@ fn unplugged(source: BurstSource<'_>, polled: Polled) -> u64 {
     0
 }
 
-/// A burst that enters the NIC. What goes on into the switch may have to show more than its heads
-/// there, and priority-tagged frames here; it is asked for then only, so that others are spared it.
-/// Returns the bytes that the sender is charged beyond those of the burst.
+/// Forwards a burst that enters the NIC. Longer header snapshots are taken only if needed: for
+/// frames that may go on into the switch, and for priority-tagged frames. Returns the bytes to
+/// charge beyond those of the burst.
 fn from_function(
     source: BurstSource<'_>,
     id: nic::PortId,
@@ -211,7 +211,7 @@ fn from_piped(
     charges.bytes()
 }
 
-/// A burst of what the host sends to such a function; returns the same.
+/// Forwards a burst that the host sends to such a function; returns the same.
 fn from_representor(
     source: BurstSource<'_>,
     of: nic::PortId,

@@ -11,7 +11,7 @@ pub(crate) struct Groups {
     next: [u8; BURST],
     /// First frames, by order of appearance.
     firsts: [(u16, u8); BURST],
-    /// How many frames each of those receivers gets.
+    /// Number of frames for each receiver.
     sizes: [u8; BURST],
     /// By frame: which of those receivers gets it.
     group_of: [u8; BURST],

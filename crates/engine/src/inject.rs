@@ -1,4 +1,4 @@
-//! Frames of our own, sent in a guest's name.
+//! Frames that the daemon sends in a guest's name.
 
 use guestmem::{Buffer, Pages, SharedFile};
 use host::standing::Standing;
@@ -20,8 +20,7 @@ impl SoftNic {
     }
 }
 
-/// Delivers a frame that no guest sent to all members of the VLAN of the port that it is to come
-/// from; says how many received it.
+/// Delivers a frame to all members of the VLAN of port `from`; returns the number of receivers.
 pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -> usize {
     let Some(place) = snapshot.place(from) else { return 0 };
     let Ok(file) = SharedFile::create("shunt-inject", frame.len() as u64, Pages::Ordinary) else {
@@ -40,7 +39,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     let standing = Standing::default(); // nobody watches this thread
     let (standing, stages) = (&standing, &StageClock::off());
     let source = BurstSource { snapshot, port: from, pair: 0, standing, stages };
-    // What is counted of the sender has one writer at a time: whoever holds this.
+    // Counters of the sender have one writer at a time: the holder of this lock.
     let _guard = from.lock_transmit(0);
     let charges = Charges::new(Storm::None);
     let pipeline = Pipeline::new(source, &burst, &charges, crate::clock::now_ns(), false);
@@ -54,7 +53,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
             };
             pipeline.flood_nic(id, &view, 0, &mut egress)
         }
-        // A port whose link is down is none of the switch's, and in no VLAN there.
+        // A port whose link is down is not in the switch's tables, and in no VLAN.
         (PortLocation::Switch(id), Some(switch)) if switch.table.has(id) => {
             let mut egress = SwitchEgress {
                 nic: Some((&mut scratch.nic, &mut scratch.view_buffer)),

@@ -1,10 +1,10 @@
 //! A lane: one thread that polls transmit rings, and sleeps when they are silent.
 //!
-//! After the last frame a lane goes on polling for [`IdlePolicy::poll`](crate::IdlePolicy::poll),
-//! then polls and yields its CPU in turn for [`IdlePolicy::yielding`](crate::IdlePolicy::yielding),
-//! then asks every guest for a kick, looks once more, and sleeps on the eventfds. While it is awake
-//! guests are asked not to kick. Frames that wait since their sender is over its limit do not keep
-//! it awake: a timer ends that sleep.
+//! After the last frame a lane polls for [`IdlePolicy::poll`](crate::IdlePolicy::poll), then polls
+//! and yields its CPU for [`IdlePolicy::yielding`](crate::IdlePolicy::yielding). Then it enables
+//! notifications, polls once more, and sleeps on the eventfds. While it is awake notifications are
+//! disabled. Frames of a sender that is over its limit do not keep it awake: a timer ends that
+//! sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,20 +19,20 @@ use crate::worker::Worker;
 /// A running lane. It stops when dropped.
 #[derive(Debug)]
 pub struct Lane {
-    /// Where it is pinned, if it is.
+    /// CPU that it is pinned to, if any.
     pub cpu: Option<usize>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) queue_list: Arc<QueueList>,
     stop: Arc<AtomicBool>,
-    /// What it has seen of [`TxPause`](crate::tx_pause::TxPause).
+    /// Last change of [`TxPause`](crate::tx_pause::TxPause) that the lane has seen.
     pub(crate) acknowledged: Arc<AtomicU32>,
-    /// Lets it begin, once.
+    /// Starts the work, once.
     go: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lane {
-    /// Starts lane `number`, called `name`, on `cpu`; returns when it is there, and waits for
+    /// Starts lane `number`, called `name`, on `cpu`. Returns when it is pinned; it then waits for
     /// [`go`](Self::go).
     pub(crate) fn start(
         cpu: Option<usize>,
@@ -65,7 +65,7 @@ impl Lane {
         Ok(Lane { cpu, wake, queue_list, stop, acknowledged, go: Some(go), thread: Some(thread) })
     }
 
-    /// Lets it begin.
+    /// Starts the work.
     pub(crate) fn go(&mut self) {
         if let Some(go) = self.go.take() {
             let _ = go.send(()); // there is room for it

@@ -14,7 +14,7 @@ pub(crate) const THREAD_ID: usize = 8;
 pub(crate) const TSC_HZ: usize = 9;
 /// Longest time from one poll round to the next while the lane was awake, ns.
 pub(crate) const POLL_GAP_NS_MAX: usize = 10;
-/// Bursts whose stages were measured, their frames, and what the readings took.
+/// Bursts whose stages were measured, their frames, and the cost of the readings.
 pub(crate) const SAMPLED_BURSTS: usize = 11;
 pub(crate) const SAMPLED_FRAMES: usize = 12;
 pub(crate) const SAMPLING_CYCLES: usize = 13;
@@ -31,7 +31,7 @@ pub(crate) const END: usize = STAGES + Stage::ALL.len();
 /// Words that are no sums.
 pub(crate) const GAUGES: &[&str] = &["thread_id", "tsc_hz", "poll_gap_ns_max", "-"];
 
-/// The names of a lane's words, in order.
+/// Names of a lane's counters, in order.
 pub(crate) fn schema() -> Vec<String> {
     let mut names: Vec<String> = vec!["-".into(); END];
     for (at, name) in [

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-/// When a lane stops polling.
+/// Idle policy of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePolicy {
-    /// How long it polls after the last frame.
+    /// Time of polling after the last frame.
     pub poll: Duration,
-    /// How long it then polls and yields.
+    /// Time of polling and yielding after that.
     pub yielding: Duration,
-    /// Whether it then sleeps.
+    /// The lane then sleeps; else it goes on yielding.
     pub sleep: bool,
 }
 
-/// How a lane is to run.
+/// Settings of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
     /// The CPU it is pinned to, if it is.
     pub cpu: Option<usize>,
-    /// When it sleeps.
+    /// Idle policy.
     pub idle: IdlePolicy,
 }

@@ -1,25 +1,25 @@
 //! Lanes: poll, burst, classify, one copy, complete, sleep; and counters in shared memory.
 //!
 //! # Model
-//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds ports, and a [`ForwardingSnapshot`] that says
-//! where each port is plugged in, in the NIC itself or in the switch on its PF, and what becomes of
-//! frames there. Scenes are replaced, and ports come and go, while frames flow. A [`Lane`] is one
-//! thread that polls the transmit rings of its ports in turn, as its schedule says (shares of bytes
-//! by weight, minima and maxima), and carries each burst through NIC and switch to the receive
-//! rings. [`counters`] are a file that another process maps read-only.
+//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds ports and a [`ForwardingSnapshot`]. The
+//! snapshot has the location of each port, in the NIC itself or in the switch on its PF, and the
+//! tables of both. Snapshots are replaced, and ports come and go, while frames flow. A [`Lane`] is
+//! one thread that polls the transmit rings of its ports by its schedule: byte shares by weight,
+//! minima and maxima. It carries each burst through NIC and switch to the receive rings.
+//! [`counters`] are in a file that other processes map read-only.
 //!
 //! # Locks
 //! Each half of a queue pair has a lock of its own. A lane holds the lock of the transmit ring it
-//! works on, and under it takes receive rings' locks one at a time; whoever changes a port (the
-//! vhost-user session) takes a lock for the change only. So the order is always transmit before
-//! receive, never two of a kind, and a half that was taken out under its lock is no lane's any
-//! more. Whoever has held each transmit half's lock for a moment has outlasted every burst that was
-//! under way: that is all the quiescence there is to wait for.
+//! works on, and under it takes receive rings' locks one at a time. A vhost-user session that
+//! changes a port takes a lock for the change only. So the order is always transmit before receive,
+//! never two of a kind. A ring that was taken out under its lock is used by no lane any more.
+//! Taking each transmit half's lock once is a grace period: it outlasts every burst that was in
+//! progress.
 //!
 //! # After a kill
-//! A turn shows a burst to its receivers before it gives the buffers back to the sender. A daemon
-//! that is killed in between leaves frames that were delivered and are sent again by the next one:
-//! at most the burst in hand of each lane. The other order would lose them. Every frame arrives at
+//! A turn publishes a burst to its receivers before it gives the buffers back to the sender. A
+//! daemon that is killed in between leaves frames that were delivered and are sent again by the
+//! next daemon: at most one burst a lane. The other order would lose them. Every frame arrives at
 //! least once, in order, and every buffer comes back once.
 
 mod clock;

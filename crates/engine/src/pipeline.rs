@@ -1,10 +1,9 @@
-//! The way of a burst through NIC and switch, and the one copy at its end.
+//! Pipeline of a burst: the stages NIC and switch, and the one copy at its end.
 //!
 //! # Model
-//! A burst enters at one of the two stops, and what goes to the PF goes on to the other: from there
-//! nothing comes back. At each stop the frames stand as they look there ([`BurstView`]): with the
-//! tag that is right on the PF. What is done to a frame's tag on its whole egress is put together
-//! into one change, and made by the copy.
+//! A burst enters at one of the two stages. Frames to the PF go on to the other stage, and never
+//! return. Each stage sees the frames as they are there ([`BurstView`]): with the tag that is right
+//! on the PF. All edits of a frame's tag are combined into one, which the copy makes.
 
 mod charges;
 mod nic;
@@ -26,36 +25,36 @@ use crate::view::{BurstView, ViewBuffer};
 
 pub(crate) use charges::{Charges, Storm};
 
-/// A burst on its egress: where it comes from.
+/// Source of a burst: snapshot, port and queue pair, and the lane's instruments.
 #[derive(Clone, Copy)]
 pub(crate) struct BurstSource<'a> {
     pub(crate) snapshot: &'a ForwardingSnapshot,
     pub(crate) port: &'a Port,
     pub(crate) pair: usize,
-    /// Where the lane says whose memory it touches.
+    /// Record of the memory that the lane touches.
     pub(crate) standing: &'a Standing,
-    /// Where it measures stages.
+    /// Clock of the stages.
     pub(crate) stages: &'a StageClock,
 }
 
 impl BurstSource<'_> {
-    /// The counters of the ring that the burst comes from.
+    /// Counters of the source's queue pair.
     #[inline]
     pub(crate) fn block(&self) -> &CounterBlock {
         self.port.block(self.pair)
     }
 }
 
-/// What the NIC needs to send frames on.
+/// Outputs of the NIC stage.
 pub(crate) struct NicEgress<'a> {
-    /// The next stop; `None` if that is where they come from.
+    /// The next stage; `None` if the frames come from there.
     pub(crate) switch: Option<(&'a mut SwitchScratch, &'a mut ViewBuffer)>,
     pub(crate) receive: &'a mut BurstBuffers,
 }
 
-/// What the switch needs to send frames on.
+/// Outputs of the switch stage.
 pub(crate) struct SwitchEgress<'a> {
-    /// The next stop; `None` if that is where they come from.
+    /// The next stage; `None` if the frames come from there.
     pub(crate) nic: Option<(&'a mut NicScratch, &'a mut ViewBuffer)>,
     pub(crate) receive: &'a mut BurstBuffers,
 }
@@ -93,8 +92,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Copies the picked frames of a view to a port, with one more change to their tags; says what
-    /// it took.
+    /// Copies frames of a view to a port, with one more edit of their tags; returns the counts.
     fn deliver(
         &self,
         port: &Port,

@@ -1,4 +1,4 @@
-//! Ports: where guests' rings are put, and what is counted of them.
+//! Ports: slots for guests' rings, and their counters.
 
 pub(crate) mod counter;
 mod detour;
@@ -18,11 +18,11 @@ use crate::wake::Wake;
 
 /// A half of a queue pair: where a ring is, while there is one.
 struct RingSlot<T: ?Sized> {
-    /// A hint that saves the lock of an empty place.
+    /// Hint that saves the lock of an empty slot.
     attached: AtomicBool,
-    /// Whether the ring that is there is to wait, and so looks as if there were none.
+    /// The attached ring is paused; lanes see an empty slot.
     waiting: AtomicBool,
-    /// Whether it is served by the quarantine lane, and so looks as if there were none.
+    /// The quarantine lane serves the ring; lanes see an empty slot.
     detoured: AtomicBool,
     ring: Mutex<Option<AttachedRing<T>>>,
 }
@@ -57,8 +57,8 @@ impl AttachedRing<dyn Receive> {
         AttachedRing { fault_seen: false, makes_copies: ring.makes_copies(), ring }
     }
 
-    /// Has frames put into the ring by `deliver`, shows them to the guest and counts them, under
-    /// the lock of the ring as everything of it.
+    /// Delivers frames into the ring by `deliver`, publishes and counts them. The caller holds the
+    /// ring's lock.
     #[inline(always)]
     pub(crate) fn fill(
         &mut self,
@@ -98,12 +98,12 @@ fn behind(kept: Option<Kept>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
     }
 }
 
-/// The pair for whose receive ring frames are kept: what comes while none runs is the first's.
+/// The pair whose receive ring has frames parked: without rings, frames go to the first.
 const KEEPING: usize = 0;
 /// Bursts that are handed on to a guest at a time.
 const HAND_ON_MAX: usize = kept::FRAMES_MAX / port::BURST;
 
-/// In place of the number of pairs that receive: frames take the [detour](Port::take_off_lanes).
+/// In place of the number of receiving pairs: frames take the [detour](Port::take_off_lanes).
 const DETOURED: usize = usize::MAX;
 
 /// One queue pair of a port.
@@ -120,25 +120,25 @@ struct Pair {
 /// copies. The [`ForwardingSnapshot`](crate::ForwardingSnapshot) decides where its frames go; the
 /// port does not know.
 pub struct Port {
-    /// Its name, as counters show it.
+    /// Name in the counters.
     pub label: String,
     /// No other port of its NIC has it at the same time.
     pub(crate) number: usize,
     pairs: Vec<Pair>,
     receiving: AtomicUsize,
-    /// Whether it was removed: its counters are another's then.
+    /// The port was removed: its counters may belong to another port.
     gone: AtomicBool,
-    /// Whether what its guest sends is to wait in the guest's rings.
+    /// Transmit rings that start are paused.
     tx_paused: AtomicBool,
-    /// Where frames wait while the guest's first receive ring does not run, if they do.
+    /// Frames parked while the guest's first receive ring does not run.
     kept: Mutex<Option<Kept>>,
     /// Names the port in [`host::standing`]; no two of a process have the same.
     pub(crate) id: u32,
-    /// Whether it touches memory of a guest.
+    /// The port touches a guest's memory.
     foreign: AtomicBool,
-    /// Whether its rings are served by the quarantine lane.
+    /// The quarantine lane serves its rings.
     quarantined: AtomicBool,
-    /// What receives meanwhile, and the frames that wait there.
+    /// Receive half during quarantine, and the frames that wait there.
     detour: Mutex<Option<AttachedRing<dyn Receive>>>,
     waiting: Kept,
 }
@@ -184,14 +184,14 @@ impl Port {
         }
     }
 
-    /// Says which lane polls a pair's transmit half; once.
+    /// Sets the lane that polls a pair's transmit half; once.
     pub(crate) fn set_lane(&self, pair: usize, wake: Arc<Wake>) {
-        // It is said once, when the port is made.
+        // Set once, when the port is made.
         let _ = self.pairs[pair].wake.set(wake);
     }
 
-    /// Takes all rings out for good, and lets nobody count here when it returns: a lane that works
-    /// by an older snapshot counts under the locks that are taken here.
+    /// Takes all rings out for good. Nothing is counted here after it returns: a lane with an older
+    /// snapshot counts under the locks that are taken here.
     pub(crate) fn retire(&self) {
         self.gone.store(true, Ordering::Relaxed);
         self.keep(None);
@@ -199,7 +199,7 @@ impl Port {
         self.close_detour();
     }
 
-    /// Whether it was removed; to be asked under a lock of one of its halves.
+    /// Returns `true` if the port was removed. Call it under a lock of one of its halves.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
@@ -212,12 +212,12 @@ impl Port {
         }
     }
 
-    /// The sum of a word over all pairs.
+    /// Sum of a counter over all pairs.
     fn sum(&self, counter: usize) -> u64 {
         self.pairs.iter().fold(0, |sum: u64, pair| sum.wrapping_add(pair.block.get(counter)))
     }
 
-    /// What the guest has sent and received so far.
+    /// Frames and bytes that the guest has sent and received so far.
     pub fn traffic(&self) -> PortTraffic {
         PortTraffic {
             tx_frames: self.sum(counter::TX_FRAMES),
@@ -231,7 +231,7 @@ impl Port {
         }
     }
 
-    /// Puts a transmit ring in place; its lane begins to poll it.
+    /// Attaches a transmit ring; its lane begins to poll it.
     ///
     /// # Panics
     /// If there is no such pair.
@@ -280,7 +280,7 @@ impl Port {
         Some(ring)
     }
 
-    /// What shows a transmit half to those who poll it.
+    /// Flag by which pollers see a transmit half.
     fn shown<'a>(&self, half: &'a RingSlot<dyn Transmit>) -> &'a AtomicBool {
         match self.quarantined.load(Ordering::Acquire) {
             true => &half.detoured,
@@ -310,7 +310,7 @@ impl Port {
         }
     }
 
-    /// Puts a receive ring in place.
+    /// Attaches a receive ring.
     ///
     /// # Panics
     /// If there is no such pair.
@@ -344,14 +344,14 @@ impl Port {
         Some(ring)
     }
 
-    /// Where frames for a pair wait, if they do.
+    /// Parked frames of a pair, if frames are parked there.
     fn kept_of(&self, pair: usize) -> Option<Kept> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clone().filter(|_| pair == KEEPING)
     }
 
-    /// Says where frames wait from now on while the guest's first receive ring does not run; with
-    /// `None` they are dropped then, as usual, and those that wait with them.
+    /// Parks frames while the guest's first receive ring does not run. With `None` they are dropped
+    /// as usual, and parked frames with them.
     pub fn keep(&self, kept: Option<Kept>) {
         let mut now = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let former = std::mem::replace(&mut *now, kept.clone());
@@ -366,8 +366,8 @@ impl Port {
         }
     }
 
-    /// Hands frames that wait on to the guest, as far as it has buffers for them; says whether some
-    /// wait on for a guest that runs.
+    /// Delivers parked frames as far as the guest has buffers; returns `true` if some still wait
+    /// for a guest that runs.
     pub fn hand_on_kept(&self) -> bool {
         let Some(kept) = self.kept_of(KEEPING) else { return false };
         let mut buffers = BurstBuffers::default();
@@ -396,11 +396,11 @@ impl Port {
         delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
 
-    /// Puts what `renew` makes of the transmit ring in its place, while no lane has it in hand and
-    /// none finds the place empty; says whether a ring was there.
+    /// Replaces the transmit ring by the result of `renew` under its lock; no lane finds the slot
+    /// empty. Returns `false` if there was no ring.
     ///
     /// # Errors
-    /// Those of `renew`; the ring stays as it is.
+    /// Those of `renew`; the ring stays unchanged.
     pub fn renew_transmit<E>(
         &self,
         pair: usize,
@@ -421,10 +421,10 @@ impl Port {
         Ok(true)
     }
 
-    /// As [`renew_transmit`](Self::renew_transmit), of the receive ring.
+    /// Like [`renew_transmit`](Self::renew_transmit), for the receive ring.
     ///
     /// # Errors
-    /// Those of `renew`; the ring stays as it is.
+    /// Those of `renew`; the ring stays unchanged.
     pub fn renew_receive<E>(
         &self,
         pair: usize,
@@ -433,7 +433,7 @@ impl Port {
         let kept = self.kept_of(pair);
         let place = &self.pairs[pair].receive;
         let mut half = place.lock();
-        // What keeps frames while there is no ring is no ring.
+        // Parked frames are no ring.
         let is_ring = place.attached.load(Ordering::Acquire);
         let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
         let ring = renew(&mut *attached.ring)?;
@@ -458,21 +458,21 @@ impl Port {
         }
     }
 
-    /// Replaces the descriptor that says that the guest's transmit ring is broken.
+    /// Replaces the error eventfd of the transmit ring.
     pub fn set_transmit_error(&self, pair: usize, error: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
             attached.ring.set_error(error);
         }
     }
 
-    /// Replaces the descriptor that says that the guest's receive ring is broken.
+    /// Replaces the error eventfd of the receive ring.
     pub fn set_receive_error(&self, pair: usize, error: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
             attached.ring.set_error(error);
         }
     }
 
-    /// How often guests broke rings of this port, by direction and rule; only what happened.
+    /// Faults of this port's rings by direction and rule; counts above zero only.
     pub fn faults(&self) -> Vec<(&'static str, Fault, u64)> {
         let directions = [("transmit", counter::TX_FAULTS), ("receive", counter::RX_FAULTS)];
         let of = |(name, base)| {
@@ -482,7 +482,7 @@ impl Port {
         directions.into_iter().flat_map(of).filter(|(_, _, count)| *count > 0).collect()
     }
 
-    /// Whether a guest has rings here in both directions.
+    /// Returns `true` if a guest has rings here in both directions.
     pub fn is_attached(&self) -> bool {
         let attached = |pair: &Pair| {
             let transmit = &pair.transmit;
@@ -502,7 +502,7 @@ impl Port {
         half.attached.load(Ordering::Relaxed).then(|| half.lock())
     }
 
-    /// Keeps the lane of a pair from sending in this port's name while it is held.
+    /// Keeps the lane of a pair from sending on behalf of this port while the guard is held.
     pub(crate) fn lock_transmit(
         &self,
         pair: usize,

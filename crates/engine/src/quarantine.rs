@@ -1,16 +1,16 @@
-//! Guests whose memory held up a lane, and the lane that serves them meanwhile.
+//! Quarantine of ports whose guest memory stalled a lane.
 //!
 //! # Model
-//! A lane that touches memory of a guest can be made to wait by a page fault, for as long as the
-//! front-end likes ([`host::standing`]). It cannot be kept from that, but kept from meeting it
-//! again: the port whose memory it was is taken off the lanes at once, and served by the quarantine
-//! lane, which may wait. It comes back after a quiet time, [`QUIET_MIN`], twice that after the next
-//! return and so on up to [`QUIET_MAX`]. A stall in quarantine begins the quiet time anew.
+//! A lane that touches a guest's memory can stall on a page fault, for as long as the front-end
+//! likes ([`host::standing`]). The first stall cannot be prevented, but a repetition can. The port
+//! is taken off the lanes at once, and the quarantine lane, which may stall, serves it. The port
+//! returns after a quiet time: [`QUIET_MIN`], doubled after each return up to [`QUIET_MAX`]. A
+//! stall in quarantine restarts the quiet time.
 //!
-//! While a lane copies a frame, the fault may be in the sender's memory or in the receiver's, and
-//! nothing tells which. Then both go. The time of the one grows that held up lanes with several
-//! others; that of both if neither did. In quarantine the two are told apart: frames of a sender
-//! are copied out first ([`port::bounce`]). A guest that is innocent is served there as well, only
+//! While a lane copies a frame, the fault may be in the sender's memory or in the receiver's. Then
+//! both go into quarantine. The quiet time grows for the port that stalled lanes together with
+//! several others, or for both if neither did. In quarantine the two are told apart: frames of a
+//! sender are copied out first ([`port::bounce`]). An innocent guest is served there too, only
 //! slower.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,63 +24,62 @@ use crate::queue_list::{QueueList, TxRing};
 use crate::soft_nic::SoftNic;
 use crate::wake::Wake;
 
-/// Time without a stall after which a port comes back, the first time.
+/// Quiet time after which a port returns, the first time.
 const QUIET_MIN: Duration = Duration::from_secs(1);
 /// The most that this grows to.
 const QUIET_MAX: Duration = Duration::from_secs(60);
-/// Time after the last stall after which it begins anew.
+/// Time after the last stall that resets the quiet time.
 const FORGET: Duration = Duration::from_secs(600);
-/// News that wait to be told; later ones are left out.
+/// Maximum number of pending events; later ones are dropped.
 const NEWS_MAX: usize = 64;
 
-/// Something to tell the operator.
+/// Event for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuarantineNews {
     /// A port was taken off the lanes.
     Begun {
-        /// Its name.
+        /// Port name.
         port: String,
-        /// The lane that its memory held up.
+        /// Lane that its memory stalled.
         lane: String,
-        /// The port whose frame was copied to or from it, if the fault may have been in that one's
-        /// memory.
+        /// The other port of the copy, if the fault may have been in its memory.
         other: Option<String>,
-        /// Time without another stall after which it comes back.
+        /// Quiet time after which it returns.
         quiet: Duration,
     },
     /// The burst ended that a port was taken off for.
     Stood {
         /// The lane.
         lane: String,
-        /// How long it stood.
+        /// Duration of the stall.
         stood: Duration,
     },
     /// A port came back to its lanes.
     Ended {
-        /// Its name.
+        /// Port name.
         port: String,
     },
 }
 
-/// A port, and what is known of it.
+/// State of a port.
 #[derive(Debug)]
 struct Record {
     nic: Arc<SoftNic>,
     port: Arc<Port>,
     /// Times that it was taken off, as far as they count.
     level: u32,
-    /// When it last held up a lane.
+    /// Time of its last stall.
     last: Option<Instant>,
     /// The port with which it may have done so, the last time that two came into question; 0 for
     /// none.
     partner: u32,
-    /// When it comes back, if it is off the lanes.
+    /// Time of its return, while it is off the lanes.
     until: Option<Instant>,
     quiet: Duration,
 }
 
 impl Record {
-    /// Takes note of a stall; says whether the port is to be taken off the lanes.
+    /// Records a stall; returns `true` if the port must be taken off the lanes.
     fn charge(&mut self, grows: bool, now: Instant) -> bool {
         if self.last.is_none_or(|last| now.duration_since(last) > FORGET) {
             self.level = 0;
@@ -138,10 +137,10 @@ impl List {
     }
 }
 
-/// All ports of a fabric, as far as the quarantine is concerned.
+/// Quarantine state of all ports of a fabric.
 #[derive(Debug)]
 pub(crate) struct Quarantine {
-    /// Of the quarantine lane.
+    /// Wakes the quarantine lane.
     wake: Arc<Wake>,
     queue_list: Arc<QueueList>,
     list: Mutex<List>,
@@ -176,7 +175,7 @@ impl Quarantine {
         news.drain(..most.min(news.len())).collect()
     }
 
-    /// A lane stands: the ports whose memory it touches are taken off the lanes.
+    /// Records a stall: takes the ports whose memory the lane touches off the lanes.
     pub(crate) fn charge(&self, lane: &str, stall: Stall, in_quarantine: bool, now: Instant) {
         let mut list = self.list();
         let charges = list.charges(stall, in_quarantine);
@@ -206,7 +205,7 @@ impl Quarantine {
         self.wake.wake();
     }
 
-    /// The burst has ended: quiet times begin.
+    /// Ends a stall: quiet times begin.
     pub(crate) fn end_stall(&self, lane: &str, stood: Duration, in_quarantine: bool, now: Instant) {
         let mut list = self.list();
         let charged = list.open.remove(lane).unwrap_or_default();
@@ -241,8 +240,8 @@ impl Quarantine {
         }
     }
 
-    /// For the quarantine lane, between two bursts: the ports that it serves. Those whose time is
-    /// over go back to their lanes.
+    /// Returns the ports that the quarantine lane serves, between two bursts. Puts ports whose
+    /// quiet time is over back on their lanes.
     pub(crate) fn turn(&self, now: Instant) -> Vec<Arc<Port>> {
         let mut list = self.list();
         let mut served = Vec::new();
@@ -265,13 +264,13 @@ impl Quarantine {
     }
 }
 
-/// What the watch tells of one lane.
+/// Stall reports of one lane.
 #[derive(Debug)]
 pub(crate) struct LaneReport {
     pub(crate) quarantine: Arc<Quarantine>,
     /// The lane's name.
     pub(crate) lane: String,
-    /// Whether it is the quarantine lane.
+    /// The lane is the quarantine lane.
     pub(crate) in_quarantine: bool,
 }
 

@@ -26,14 +26,13 @@ impl TxRing {
         }
     }
 
-    /// Whether both are the same ring.
+    /// Returns `true` if both are the same ring.
     pub(crate) fn is(&self, other: &TxRing) -> bool {
         Arc::ptr_eq(&self.port, &other.port) && self.pair == other.pair
     }
 }
 
-/// The rings of one lane. Its version tells the lane, at the price of a load a round, whether to
-/// look.
+/// The rings of one lane. A lane checks its version once a round, at the cost of a load.
 #[derive(Debug, Default)]
 pub(crate) struct QueueList {
     version: AtomicU64,

@@ -1,4 +1,4 @@
-//! The room for a burst at each stop of its egress: the NIC, the switch, and what lies between.
+//! Scratch memory of a lane for one burst: NIC stage, switch stage, and the views between them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const FLUSH_AFTER: u32 = 256;
 pub(crate) struct NicScratch {
     pub(crate) verdicts: nic::Verdicts,
     pub(crate) groups: Groups,
-    /// Of the flows that come from the switch.
+    /// Cache of flows that come from the switch.
     pub(crate) flows: nic::Flows,
 }
 
@@ -27,7 +27,7 @@ impl NicScratch {
         NicScratch { verdicts, groups: Groups::new(), flows }
     }
 
-    /// Whether a frame of the burst that was judged may go to the PF.
+    /// Returns `true` if a frame of the classified burst may go to the PF.
     pub(crate) fn reaches_pf(&self, summary: Summary) -> bool {
         let may =
             |verdict: nic::Verdict| verdict.is_flood() || verdict.as_port() == Some(PortId::PF);
@@ -44,9 +44,9 @@ impl NicScratch {
 pub(crate) struct SwitchScratch {
     pub(crate) verdicts: vswitch::Verdicts,
     pub(crate) groups: Groups,
-    /// Of the flows that come from the NIC.
+    /// Cache of flows that come from the NIC.
     flows: vswitch::Flows,
-    /// How often rules were met that `hits` does not know of yet.
+    /// Hits of rules that are not yet added to `hits`.
     counted: Vec<u64>,
     hits: Arc<AclHits>,
     bursts: u32,
@@ -64,7 +64,7 @@ impl SwitchScratch {
         }
     }
 
-    /// Judges a burst; `flows` are those of the port that it came from, if it is not the uplink.
+    /// Classifies a burst. `flows` is the cache of the source port, if that is not the uplink.
     pub(crate) fn classify(
         &mut self,
         switch: &SwitchSnapshot,
@@ -91,7 +91,7 @@ impl SwitchScratch {
         summary
     }
 
-    /// Tells the shared counters of rules what was counted here.
+    /// Adds the local counts to the shared counters of rules.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if self.bursts > 0 {
@@ -101,7 +101,7 @@ impl SwitchScratch {
     }
 }
 
-/// A lane's own working space, so that the way of a frame allocates nothing.
+/// Scratch memory of a lane, so that forwarding allocates nothing.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) nic: NicScratch,

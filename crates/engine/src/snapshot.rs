@@ -1,15 +1,15 @@
-//! A snapshot: all that decides where the frames of one NIC go, as one snapshot that lanes share.
+//! Forwarding snapshot: the state that decides where the frames of one NIC go, shared by lanes.
 //!
 //! # Model
-//! A snapshot holds the NIC's classifier, the switch that hangs on its PF if one does, and where
-//! each port is plugged in ([`PortLocation`]). It is made whole and never changed; a change of
-//! anything is a new snapshot, swapped in one step. A lane works off a burst by one snapshot, so an
-//! adapter that moves from a VF to the switch has each of its frames on the one path or on the
-//! other: none is lost, none comes twice, and since a ring stays with its lane, none overtakes
-//! another.
+//! A snapshot holds the NIC's classifier, the switch on its PF if there is one, and the location of
+//! each port ([`PortLocation`]). It is immutable; any change makes a new snapshot, swapped in one
+//! step. A lane forwards a whole burst by one snapshot. So each frame of an adapter that moves from
+//! a VF to the switch takes one of the two paths: none is lost, none is duplicated. A ring stays on
+//! its lane, so none is reordered.
 //!
-//! The switch and the NIC meet at the PF: the switch's port 0 is its uplink. What the NIC sends to
-//! the PF enters the switch there, and what the switch sends there enters the NIC from the PF.
+//! The switch and the NIC meet at the PF: the switch's port 0 is its uplink. Frames that the NIC
+//! sends to the PF enter the switch there. Frames that the switch sends to its uplink enter the NIC
+//! from the PF.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use crate::port::Port;
 /// The next snapshot's number; 0 is none's.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// Where a port is plugged in.
+/// Location of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortLocation {
     /// In the NIC: the uplink, the PF that a guest sees, or a VF.
@@ -40,26 +40,27 @@ pub enum PortLocation {
 pub struct Plug {
     /// The port.
     pub port: Arc<Port>,
-    /// Its place; no other port has it.
+    /// Its location; no other port has it.
     pub place: PortLocation,
-    /// Its part of the lane's capacity, where that is not the function's: in the switch.
+    /// Its share of the lane's capacity, for a location in the switch; a function's is in the
+    /// table.
     pub share: Share,
 }
 
 /// The switch of a NIC.
 #[derive(Debug)]
 pub struct SwitchSpec {
-    /// Its settings.
+    /// Settings of the switch.
     pub table: Arc<vswitch::Table>,
-    /// What it remembers; the same from snapshot to snapshot.
+    /// Learned state; the same in successive snapshots.
     pub state: Arc<vswitch::State>,
-    /// How often its ACLs' rules were met, by [`vswitch::Table::counter`].
+    /// Hits of its ACL rules, by [`vswitch::Table::counter`].
     pub hits: Arc<AclHits>,
-    /// Ports of the switch that get copies and are no guest's place.
+    /// Mirror ports of the switch, which belong to no guest.
     pub monitors: Vec<(SwitchPort, Arc<Port>)>,
 }
 
-/// What a snapshot is made of.
+/// Parts of a snapshot.
 #[derive(Debug)]
 pub struct SnapshotSpec {
     /// The NIC's classifier.
@@ -74,9 +75,9 @@ pub struct SnapshotSpec {
     pub queues: Vec<(PortId, Arc<Port>)>,
     /// The ports behind the numbers of [`nic::Monitor::Capture`]; `None` where there is none.
     pub monitors: Vec<Option<Arc<Port>>>,
-    /// What the rules of a NIC in switchdev mode have counted, by their numbers.
+    /// Hits of the rules of a NIC in switchdev mode, by rule number.
     pub rules: Vec<Arc<RuleHits>>,
-    /// What a real card could carry, if that is to be shown.
+    /// Model of a real card's capacity, if it is emulated.
     pub budget: Option<Arc<Mutex<Budget>>>,
 }
 
@@ -89,7 +90,7 @@ impl SnapshotSpec {
     }
 }
 
-/// How often each rule of a switch's ACLs was met. Lanes add to it now and then.
+/// Hits of each ACL rule of a switch. Lanes add to them now and then.
 #[derive(Debug, Default)]
 pub struct AclHits(Box<[AtomicU64]>);
 
@@ -104,14 +105,14 @@ impl AclHits {
         self.0.get(rule).map_or(0, |hits| hits.load(Ordering::Relaxed))
     }
 
-    /// Goes on from what was counted elsewhere.
+    /// Adds counts of a former daemon.
     pub fn restore(&self, rule: usize, frames: u64) {
         if let Some(hits) = self.0.get(rule) {
             hits.fetch_add(frames, Ordering::Relaxed);
         }
     }
 
-    /// Takes what a lane has counted.
+    /// Adds and clears the counts of a lane.
     pub(crate) fn add(&self, counted: &mut [u64]) {
         for (hits, counted) in self.0.iter().zip(counted) {
             if *counted > 0 {
@@ -120,18 +121,18 @@ impl AclHits {
         }
     }
 
-    /// How many rules there are.
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no rule.
+    /// Returns `true` if there is no rule.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What a rule of a NIC in switchdev mode has matched. Lanes add to it once a burst.
+/// Hits of a rule of a NIC in switchdev mode. Lanes add to them once a burst.
 #[derive(Debug, Default)]
 pub struct RuleHits {
     frames: AtomicU64,
@@ -144,7 +145,7 @@ impl RuleHits {
         (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Goes on from what was counted elsewhere.
+    /// Adds counts of a former daemon.
     pub fn restore(&self, frames: u64, bytes: u64) {
         self.add(frames, bytes);
     }
@@ -163,7 +164,7 @@ pub(crate) struct SwitchSnapshot {
     pub(crate) hits: Arc<AclHits>,
     /// By the switch's port number; none at the uplink.
     ports: Vec<Option<Arc<Port>>>,
-    /// Whether what comes from the NIC must show more than 16 bytes.
+    /// Frames from the NIC need more than 16 header bytes.
     pub(crate) uplink_needs_deep: bool,
 }
 
@@ -186,20 +187,20 @@ impl SwitchSnapshot {
         self.ports.get(id.index())?.as_ref()
     }
 
-    /// Whether frames from a port must show more than 16 bytes: for its filters, or since what is
-    /// below a tag shows when that is taken off on the way into the NIC.
+    /// Returns `true` if frames from a port need more than 16 header bytes: for its filters, or
+    /// since the uplink removes a tag and shows the bytes below it.
     pub(crate) fn needs_deep(&self, from: SwitchPort) -> bool {
         self.table.needs_deep(from) || self.table.has_native(SwitchPort::UPLINK)
     }
 }
 
-/// All that decides where the frames of a NIC go; see the module's documentation.
+/// Forwarding state of a NIC; see the module's documentation.
 #[derive(Debug)]
 pub struct ForwardingSnapshot {
     number: u64,
     pub(crate) table: Arc<nic::Table>,
     pub(crate) switch: Option<SwitchSnapshot>,
-    /// By the NIC's port number; none at the PF if a switch hangs there.
+    /// By the NIC's port number; none at the PF if there is a switch.
     ports: Vec<Option<Arc<Port>>>,
     /// By the function's port number; in switchdev mode only.
     representors: Vec<Option<Arc<Port>>>,
@@ -260,7 +261,7 @@ impl ForwardingSnapshot {
         }
     }
 
-    /// Nothing is plugged in: whatever comes is dropped.
+    /// A snapshot with no port plugged in: all frames are dropped.
     pub(crate) fn empty() -> ForwardingSnapshot {
         let nothing = nic::NicConfig { uplink_up: false, ..nic::NicConfig::default() };
         let table = nic::Table::build(&nothing).expect("a NIC without functions has no mistake");
@@ -276,11 +277,11 @@ impl ForwardingSnapshot {
     #[inline]
     fn plug(&self, port: &Port) -> Option<&Plug> {
         let plug = self.plugs.get(port.number)?.as_ref()?;
-        // A number has many owners in the course of time, and this may be the place of one before.
+        // Numbers are reused, and this may be the location of a former port.
         std::ptr::eq(&*plug.port, port).then_some(plug)
     }
 
-    /// Where a port is plugged in, if it is.
+    /// Location of a port, if it is plugged in.
     #[inline]
     pub fn place(&self, port: &Port) -> Option<PortLocation> {
         self.plug(port).map(|plug| plug.place)
@@ -302,7 +303,7 @@ impl ForwardingSnapshot {
         }
     }
 
-    /// Where the port's frames enter the NIC: those of the switch do at the PF, and so do those of
+    /// Port of the NIC at which the port's frames enter it: the PF for ports of the switch and for
     /// representors.
     pub(crate) fn enters(&self, port: &Port) -> PortId {
         match self.place(port) {
@@ -311,7 +312,7 @@ impl ForwardingSnapshot {
         }
     }
 
-    /// Whether the port's link is up: what its guest is to be told.
+    /// Link state of the port, as its guest is told.
     pub fn is_up(&self, port: &Port) -> bool {
         match (self.place(port), &self.switch) {
             (Some(PortLocation::Function(id) | PortLocation::Piped(id)), _) => self.table.is_up(id),
@@ -321,7 +322,7 @@ impl ForwardingSnapshot {
         }
     }
 
-    /// Whether the switch hangs on this function.
+    /// Returns `true` if the switch is on this function.
     #[inline]
     pub(crate) fn switches(&self, id: PortId) -> bool {
         id == PortId::PF && self.switch.is_some()

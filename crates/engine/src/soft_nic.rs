@@ -10,7 +10,7 @@ use crate::snapshot::ForwardingSnapshot;
 
 /// One soft NIC.
 pub struct SoftNic {
-    /// Its name.
+    /// NIC name.
     pub name: String,
     snapshot: ArcSwap<ForwardingSnapshot>,
     /// By port number; `None` where a port is gone.
@@ -30,7 +30,7 @@ impl SoftNic {
         SoftNic { name: name.to_owned(), snapshot, ports: Mutex::default() }
     }
 
-    /// What is in force.
+    /// The current snapshot.
     #[inline]
     pub fn snapshot(&self) -> arc_swap::Guard<Arc<ForwardingSnapshot>> {
         self.snapshot.load()

@@ -21,7 +21,7 @@ pub(crate) struct StageClock {
     reading: u64,
     /// Cycles of [`LONGEST`].
     longest: u64,
-    /// Whether the next burst, or the one that is worked on, is sampled.
+    /// The next burst, or the current one, is sampled.
     sampling: Cell<bool>,
     /// Bursts before the next sampled one.
     left: Cell<u32>,
@@ -78,7 +78,7 @@ impl StageClock {
         each[each.len() / 2]
     }
 
-    /// A place among [`SAMPLED_ONE_IN`] bursts, by xorshift.
+    /// Random position among [`SAMPLED_ONE_IN`] bursts, by xorshift.
     fn draw(&self) -> u32 {
         let mut random = self.random.get();
         random ^= random << 13;
@@ -125,8 +125,8 @@ impl StageClock {
         self.await_burst(self.left.get() - 1);
     }
 
-    /// Shows what was delivered; says whether the guest was notified. [`Stage::Publish`] ends when
-    /// the ring's lock is released: that waits for the reads of a publication.
+    /// Publishes the delivered frames; returns `true` if the guest was notified. [`Stage::Publish`]
+    /// ends when the ring's lock is released: the unlock waits for the reads of a publication.
     #[inline(always)]
     pub(crate) fn publish(&self, ring: &mut dyn Receive) -> bool {
         if !self.is_sampling() {

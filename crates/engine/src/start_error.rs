@@ -11,7 +11,7 @@ pub enum StartError {
     /// No lane.
     #[error("cannot start lane {lane}")]
     Lane {
-        /// Its number.
+        /// Lane number.
         lane: usize,
         /// Why.
         #[source]
@@ -20,7 +20,7 @@ pub enum StartError {
     /// A lane cannot be pinned as configured.
     #[error("cannot pin lane {lane}")]
     Pin {
-        /// Its number.
+        /// Lane number.
         lane: usize,
         /// Why, and the remedy.
         #[source]

@@ -1,6 +1,6 @@
-//! What a port has carried.
+//! Traffic of a port.
 
-/// What a guest has sent and received, in frames and bytes; of that, to and from the uplink.
+/// Frames and bytes that a guest has sent and received, in total and by the uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortTraffic {
     /// Frames sent.
@@ -15,7 +15,7 @@ pub struct PortTraffic {
     pub rx_frames: u64,
     /// Their bytes.
     pub rx_bytes: u64,
-    /// Those that came from the uplink.
+    /// Frames received from the uplink.
     pub rx_uplink_frames: u64,
     /// Their bytes.
     pub rx_uplink_bytes: u64,

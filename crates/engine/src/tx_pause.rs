@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether lanes are held: a number that is odd then, and grows with each change, so that who has
-/// seen it is known to have seen the last change.
+/// State of the pause: odd while lanes are paused. It grows with each change, so a lane that has
+/// seen the current number has seen the last change.
 #[derive(Debug, Default)]
 pub(crate) struct TxPause(AtomicU32);
 
@@ -15,7 +15,7 @@ impl TxPause {
         });
     }
 
-    /// The number, and whether it says that lanes are held.
+    /// The number, and `true` if lanes are paused.
     #[inline]
     pub(crate) fn get(&self) -> (u32, bool) {
         let now = self.0.load(Ordering::Relaxed);

@@ -16,7 +16,7 @@ pub(crate) const ALL: [u8; BURST] = {
     all
 };
 
-/// Frames of a burst as a stop sees them.
+/// Frames of a burst as a stage sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BurstView<'a> {
     pub(crate) heads: &'a [Head],
@@ -24,11 +24,11 @@ pub(crate) struct BurstView<'a> {
     pub(crate) deep: &'a [DeepHead],
     /// Their numbers in the burst; `None` for all of it.
     pub(crate) frames: Option<&'a [u8]>,
-    /// What was done to the tags of all of them so far.
+    /// Edit of the tags of all of them so far.
     pub(crate) edit: VlanEdit,
     /// Bit i is set if frame i is none to be carried.
     pub(crate) skip: u64,
-    /// Whether the stop before sent them to others too: then it is no drop if nobody is here.
+    /// The stage before sent them to other receivers too: a missing receiver here is no drop.
     pub(crate) flooded: bool,
 }
 
@@ -53,7 +53,7 @@ impl<'a> BurstView<'a> {
     }
 }
 
-/// Room for frames as they look between NIC and switch, with the tags that are right there.
+/// Memory for a view between NIC and switch, with the tags that are right there.
 #[derive(Debug)]
 pub(crate) struct ViewBuffer {
     heads: Box<[Head; BURST]>,
@@ -70,8 +70,8 @@ impl ViewBuffer {
         }
     }
 
-    /// The picked frames of a view after a change; `None` if it cannot be told how they begin then,
-    /// for want of deep heads.
+    /// View of the frames `indices` after an edit. `None` if their headers are not known then: a
+    /// tag is removed, and only 16 bytes were taken.
     pub(crate) fn view(
         &mut self,
         burst: &Burst<'_>,
@@ -108,7 +108,7 @@ impl ViewBuffer {
     }
 }
 
-/// A head after a change that takes no tag off.
+/// First 16 bytes after an edit that removes no tag.
 fn edited_head(edit: VlanEdit, head: &Head) -> Head {
     let mut after = *head;
     if let VlanEdit::Push(tag) | VlanEdit::Retag(tag) = edit {
@@ -117,8 +117,8 @@ fn edited_head(edit: VlanEdit, head: &Head) -> Head {
     after
 }
 
-/// A deep head after a change; what a tag pushes out at its end is cut off, and what is not known
-/// when one is taken off is not there.
+/// Header snapshot after an edit. A pushed tag cuts off the last bytes; a removed tag shortens the
+/// snapshot.
 fn edited(edit: VlanEdit, head: &DeepHead) -> DeepHead {
     let mut after = *head;
     match edit {

@@ -1,4 +1,4 @@
-//! How a lane sleeps, and what wakes it.
+//! Sleep and wake-up of a lane.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-/// What wakes a sleeping lane.
+/// Wake-up sources of a lane: kicks, an eventfd and a timer.
 #[derive(Debug)]
 pub(crate) struct Wake {
     epoll: OwnedFd,
@@ -16,7 +16,7 @@ pub(crate) struct Wake {
     timer: OwnedFd,
 }
 
-/// Epoll's data for the lane's own eventfd, and for guests' kicks, which need not be told apart.
+/// Epoll data of the lane's own eventfd, and of kicks, which need not be told apart.
 const OWN: u64 = 1;
 const KICK: u64 = 0;
 
@@ -38,7 +38,7 @@ impl Wake {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    /// Watches a guest's kicks: each write wakes once, so nobody needs to read them.
+    /// Watches a guest's kicks, edge-triggered: each write wakes once, so they need not be read.
     pub(crate) fn watch(&self, kick: BorrowedFd<'_>) {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         // A front-end may hand over a file that cannot be watched: its ring is then polled when
@@ -46,7 +46,7 @@ impl Wake {
         let _ = epoll::add(&self.epoll, kick, epoll::EventData::new_u64(KICK), flags);
     }
 
-    /// Stops watching: others may hold the same file open, so dropping ours is not enough.
+    /// Stops watching. Other processes may hold the same file open, so dropping ours is not enough.
     pub(crate) fn forget(&self, kick: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, kick);
     }
@@ -70,7 +70,7 @@ impl Wake {
         }
     }
 
-    /// If another event comes first, the timer ends some later sleep: one round in vain.
+    /// If another event comes first, the timer ends a later sleep: one round without frames.
     fn set_timer(&self, longest: Duration) -> bool {
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         let once = longest.max(Duration::from_nanos(1)); // zero would switch it off

@@ -1,7 +1,7 @@
-//! What a lane's thread does: round after round, a burst of each ring that may send.
+//! The work of a lane's thread: round after round, a burst of each ring that may send.
 //!
-//! A ring that was [silent](silence) for long is looked at in some of its visits only, so that
-//! silent guests cost the busy ones little.
+//! A ring that was [silent](silence) for long is polled in some of its visits only, so that silent
+//! guests cost the busy ones little.
 
 pub(crate) mod bounce_buffers;
 mod follow;
@@ -35,7 +35,7 @@ use crate::stages::Stage;
 use crate::tx_pause::TxPause;
 use crate::wake::Wake;
 
-/// What a lane's thread works on.
+/// State of a lane's thread.
 pub(crate) struct Worker {
     idle: IdlePolicy,
     pub(crate) queue_list: Arc<QueueList>,
@@ -46,12 +46,12 @@ pub(crate) struct Worker {
     pub(crate) wake: Arc<Wake>,
     pub(crate) stop: Arc<AtomicBool>,
     pause: Arc<TxPause>,
-    /// Where it says whose memory it touches.
+    /// Record of the memory that the lane touches.
     standing: Arc<Standing>,
     quarantine: Arc<Quarantine>,
-    /// What only the quarantine lane has.
+    /// Bounce buffers of the quarantine lane; `None` on other lanes.
     bounce: Option<BounceBuffers>,
-    /// What this lane has seen of it.
+    /// Last change of `pause` that this lane has seen.
     pub(crate) acknowledged: Arc<AtomicU32>,
     seen_pause: u32,
     scratch: Scratch,
@@ -63,7 +63,7 @@ pub(crate) struct Worker {
     /// The ports of this lane, by their numbers in the schedule.
     ports: Vec<LanePort>,
     schedule: Schedule,
-    /// When the first budget opens that kept a ring from being polled, in ns.
+    /// Earliest time at which an exhausted budget opens, ns.
     closed_ns: u64,
 }
 
@@ -159,8 +159,8 @@ impl Worker {
         }
     }
 
-    /// One round: each port in turn is given what the schedule grants it. Says how many frames
-    /// there were.
+    /// One round: each port in turn gets the burst that the schedule grants. Returns the number of
+    /// frames.
     fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
         self.follow_queue_list(now_ns);
         self.follow_snapshots(now_ns);
@@ -179,7 +179,7 @@ impl Worker {
                 self.stages.finish(taken, bytes, &self.block);
             }
         }
-        // What follows, such as to yield the CPU, is no guest's doing.
+        // The rest, such as yielding the CPU, touches no guest's memory.
         self.standing.rest();
         frames
     }
@@ -252,7 +252,7 @@ impl Worker {
         }
     }
 
-    /// Notes how long no ring was polled, if it is the longest such time so far.
+    /// Records the longest time without a poll.
     #[inline]
     fn note_gap(&mut self, cycles: u64) {
         if cycles > self.longest_gap {

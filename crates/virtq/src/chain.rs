@@ -1,8 +1,7 @@
-//! Chains of descriptors that a hostile guest may have written: what walks of both kinds of ring
-//! share.
+//! Descriptor chains, possibly hostile: code that both kinds of ring share.
 //!
-//! virtio 1.2, sections 2.7.4, 2.7.5.3, 2.8.6 and 2.8.7. Every walk is bounded by a counter,
-//! whatever the links say; every descriptor is read once; every range is translated whole.
+//! virtio 1.2, sections 2.7.4, 2.7.5.3, 2.8.6 and 2.8.7. A counter bounds every walk, regardless of
+//! the links. Every descriptor is read once; every range is translated whole.
 
 use guestmem::{Buffer, GuestSlice, Ticket, Translator};
 
@@ -17,15 +16,15 @@ pub const CHAIN_BYTES_MAX: u32 = 1 << 20;
 
 /// First bytes of a readable buffer, as far as the ring's header goes; zeros beyond.
 pub type Header = [u8; HEADER_MAX as usize];
-/// Longest header that can be kept, bytes: that of virtio-net.
+/// Longest header that can be kept, bytes: the virtio-net header.
 pub(crate) const HEADER_MAX: u32 = 12;
 
-/// How a ring's chains are to be read.
+/// Rules for the chains of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainFormat {
-    /// Whether the device writes to these buffers.
+    /// The device writes to these buffers.
     pub(crate) writable: bool,
-    /// Whether indirect tables were negotiated.
+    /// Indirect tables were negotiated.
     pub(crate) indirect: bool,
     /// Bytes of the device's header, which are cut off a readable chain.
     pub(crate) prefix: u32,
@@ -53,7 +52,7 @@ pub(crate) struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// An empty one, whose slices are appended to `arena`, which has room for [`CHAIN_MAX`] more.
+    /// An empty chain. Its slices are appended to `arena`, which has room for [`CHAIN_MAX`] more.
     pub(crate) fn new(
         arena: &'a mut Vec<GuestSlice<'static>>,
         translator: &'a mut Translator,
@@ -68,7 +67,7 @@ impl<'a> Chain<'a> {
         self.arena.len() - self.start
     }
 
-    /// Appends what a descriptor names; the caller has seen that there are fewer than
+    /// Appends the range of a descriptor. The caller checked that there are fewer than
     /// [`CHAIN_MAX`].
     pub(crate) fn append(&mut self, piece: Descriptor) -> Result<(), Fault> {
         if piece.flags & Descriptor::WRITE != self.format.wanted_flags() {
@@ -83,8 +82,8 @@ impl<'a> Chain<'a> {
         Ok(())
     }
 
-    /// The buffer that it makes, which has at least one descriptor, without the header, which is
-    /// copied out if there is a place for it.
+    /// Makes the buffer of the chain, without the header; copies the header out if `header` is
+    /// given. The chain has at least one descriptor.
     pub(crate) fn finish(self, header: Option<&mut Header>, ticket: Ticket) -> Buffer<'static> {
         let prefix = self.format.prefix();
         if let Some(header) = header {
@@ -111,13 +110,13 @@ impl<'a> Chain<'a> {
 
 /// An indirect table (sections 2.7.5.3 and 2.8.7), inside the guest's memory as a whole.
 pub(crate) struct Table {
-    /// Valid for one walk, during which the walk's translator keeps the memory.
+    /// Valid for one walk, during which the chain's translator keeps the memory.
     slice: GuestSlice<'static>,
     pub(crate) entries: u16,
 }
 
 impl Table {
-    /// The table that `outer` names, where such were negotiated.
+    /// The table that `outer` names, if indirect tables were negotiated.
     pub(crate) fn new(chain: &mut Chain<'_>, outer: Descriptor) -> Result<Table, Fault> {
         let entries = outer.len as usize / Descriptor::SIZE;
         let whole = (outer.len as usize).is_multiple_of(Descriptor::SIZE);
@@ -130,13 +129,13 @@ impl Table {
             return Err(Fault::BadIndirect);
         }
         let slice = chain.translator.slice(outer.addr, outer.len).ok_or(Fault::OutsideMemory)?;
-        // SAFETY: a table is dropped within the walk that it is made for, whose chain borrows the
-        // translator, which keeps the memory.
+        // SAFETY: a table is dropped within the walk that made it. The chain of that walk borrows
+        // the translator, which keeps the memory.
         let slice = unsafe { slice.forget_lifetime() };
         Ok(Table { slice, entries: entries as u16 })
     }
 
-    /// The two words of the descriptor at `index`, which is below `entries`: each is read once.
+    /// The two 64-bit words of the descriptor at `index`, below `entries`. Each is read once.
     pub(crate) fn words(&self, index: u16) -> [u64; 2] {
         let at = u32::from(index) * Descriptor::SIZE as u32;
         let word = |offset| u64::from_le_bytes(self.slice.read(at + offset));

@@ -1,5 +1,4 @@
-//! Where a process may die between two stores that its successor must make sense of: in tests the
-//! moments at which it does, else nothing.
+//! Crash points: in tests, a process may die between two stores; elsewhere they are empty.
 
 /// A moment right before a store.
 #[inline(always)]

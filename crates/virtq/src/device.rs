@@ -1,8 +1,7 @@
 //! The device's side of a ring of either kind.
 //!
-//! The kind is asked for once a burst: what follows works in the ring's own code, in
-//! [`split`](crate::split) and [`packed`](crate::packed). What both share is in
-//! [`staging`](crate::staging).
+//! The kind is matched once a burst. The rest is the ring's own code, in [`split`](crate::split)
+//! and [`packed`](crate::packed). Shared code is in [`staging`](crate::staging).
 
 use std::sync::Arc;
 
@@ -26,9 +25,9 @@ use crate::start::{Position, Start};
 pub struct DeviceQueue {
     kind: Kind,
     staging: Staging,
-    /// Of a packed ring: a split one says itself how far it has come.
+    /// Packed rings only: a split ring holds its own position.
     inflight: Option<Inflight>,
-    /// While the front-end wants to know what is written.
+    /// Dirty log, while the front-end logs writes.
     log: Option<Box<WriteLog>>,
 }
 
@@ -72,7 +71,8 @@ macro_rules! each {
 }
 
 impl DeviceQueue {
-    /// Takes over a ring, and goes on where `start` says; a split ring after the last used entry.
+    /// Takes over a ring at the position of `start`. A split ring continues after its last used
+    /// entry.
     pub fn new(
         memory: Arc<GuestMemory>,
         addresses: &Addresses,
@@ -93,7 +93,7 @@ impl DeviceQueue {
         Ok(queue)
     }
 
-    /// Takes buffers until `want` are staged or the guest has no more; says how many are staged.
+    /// Takes buffers until `want` are staged or the guest has no more; returns the number staged.
     /// At most [`BURST`]. Stops before a chain that breaks the rules; see [`fault`](Self::fault).
     #[inline]
     pub fn stage(&mut self, want: usize) -> usize {
@@ -111,13 +111,13 @@ impl DeviceQueue {
         self.staging.end
     }
 
-    /// Asks the cache for what the next [`stage`](Self::stage) of `n` will read.
+    /// Prefetches the descriptors that the next [`stage`](Self::stage) of `n` will read.
     pub fn prefetch(&self, n: usize) {
         each!(&self.kind, device => device.prefetch(n.min(BURST)));
     }
 
-    /// Exchanges the room for staged buffers. What is staged is no more: the guest's buffers are
-    /// taken again by the next [`stage`](Self::stage).
+    /// Exchanges the staging buffers. Drops the staged buffers: the next [`stage`](Self::stage)
+    /// takes them again.
     #[inline]
     pub fn swap_staging(&mut self, stage: &mut StagingBuffers) {
         let staging = &mut self.staging;
@@ -134,15 +134,15 @@ impl DeviceQueue {
         self.staging.buffers()
     }
 
-    /// The headers that were cut off the staged buffers, in order, if they are kept.
+    /// The headers cut off the staged buffers, in order, if headers are kept.
     #[inline]
     pub fn headers(&self) -> &[Header] {
         let Staging { keep, stage, position, end, .. } = &self.staging;
         if *keep { &stage.1[*position..*end] } else { &[] }
     }
 
-    /// Uses the next staged buffer, into which `len` bytes were written. The guest does not see it
-    /// before [`publish`](Self::publish).
+    /// Adds a used entry for the next staged buffer, into which `len` bytes were written. The guest
+    /// does not see it before [`publish`](Self::publish).
     ///
     /// # Panics
     /// If nothing is staged.
@@ -173,7 +173,7 @@ impl DeviceQueue {
         self.staging.position += lens.len();
     }
 
-    /// Logs what was written to the buffers at the front of those staged.
+    /// Logs the writes to the first staged buffers.
     #[cold]
     fn log_buffers(&self, lens: &[u32]) {
         let Some(log) = &self.log else { return };
@@ -184,10 +184,9 @@ impl DeviceQueue {
         }
     }
 
-    /// Takes the first `n` staged buffers off the stage unused, for an owner who has more of them
-    /// in hand than are staged at a time. It must [use](Self::add_used_set_aside) them in this
-    /// order, before any that are staged. They stay the guest's: a later owner of the ring takes
-    /// them again.
+    /// Removes the first `n` staged buffers unused, for an owner that holds more buffers than can
+    /// be staged. It must [use](Self::add_used_set_aside) them in this order, before any staged
+    /// ones. They stay the guest's: a later owner of the ring takes them again.
     ///
     /// # Panics
     /// If fewer are staged.
@@ -197,24 +196,24 @@ impl DeviceQueue {
         self.staging.position += n;
     }
 
-    /// Uses the oldest buffer that was set aside, by its [ticket](Buffer::ticket), with `len` bytes
-    /// written.
+    /// Adds a used entry for the oldest buffer that was set aside, by its [ticket](Buffer::ticket),
+    /// with `len` bytes written.
     ///
     /// # Panics
-    /// If the queue logs its writes: who else wrote there is not known here.
+    /// If the queue logs its writes: writes by others are not known here.
     #[inline]
     pub fn add_used_set_aside(&mut self, ticket: Ticket, len: u32) {
         assert!(self.log.is_none(), "what is written to buffers that were set aside is not logged");
         each!(&mut self.kind, device => device.add_used(ticket, len));
     }
 
-    /// Uses all staged buffers, with nothing written into them.
+    /// Adds used entries for all staged buffers, with no bytes written.
     #[inline]
     pub fn add_used_all(&mut self) {
         self.add_used_batch(&[0; BURST][..self.staging.len()]);
     }
 
-    /// Shows what was used to the guest; says whether it wants to be notified of it.
+    /// Publishes all used entries; returns `true` if the guest wants a notification.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.log.is_some() {
@@ -241,10 +240,10 @@ impl DeviceQueue {
         notify
     }
 
-    /// Asks the guest to kick when it makes the next buffer available; says whether one is there
-    /// already (and the caller must not sleep).
+    /// Asks the guest for a kick at the next available buffer; returns `true` if one is available
+    /// already (the caller must not sleep).
     ///
-    /// A ring that broke the rules never has one: it must not keep a lane awake.
+    /// Always `false` after a fault: a broken ring must not keep a lane awake.
     pub fn enable_notification(&mut self) -> bool {
         if self.staging.fault.is_some() {
             return false;
@@ -270,13 +269,13 @@ impl DeviceQueue {
         }
     }
 
-    /// The rule that was broken, if any: from then on nothing more is taken from the ring.
+    /// The rule that the guest broke, if any. From then on no buffer is taken from the ring.
     #[inline]
     pub fn fault(&self) -> Option<Fault> {
         self.staging.fault
     }
 
-    /// Where a later owner goes on: after the last used entry that the guest was shown. Staged
+    /// Position at which a later owner continues: after the last published used entry. Staged
     /// buffers stay the guest's.
     pub fn position(&self) -> Position {
         each!(&self.kind, device => device.position())
@@ -287,8 +286,8 @@ impl DeviceQueue {
         each!(&self.kind, device => device.size())
     }
 
-    /// Whether more buffers are available than were taken. Where the last look saw no more, it
-    /// looks again: a guest that keeps its ring full has posted others meanwhile.
+    /// Returns `true` if more buffers are available than were taken. Reads the ring again if the
+    /// last read found no more: a guest that keeps its ring full has posted others meanwhile.
     #[inline]
     pub fn has_backlog(&self) -> bool {
         each!(&self.kind, device => device.has_backlog())

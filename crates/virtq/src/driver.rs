@@ -1,8 +1,7 @@
 //! The driver's side of a ring of either kind: for the lab's guests and for tests.
 //!
-//! The device is not trusted: what is in flight is remembered here and not in the shared memory,
-//! and a used entry that names no buffer in flight is counted ([`DriverQueue::strays`]) and
-//! skipped.
+//! The device is not trusted. The driver keeps its list of buffers in flight in private memory. A
+//! used entry that names no buffer in flight is counted ([`DriverQueue::strays`]) and skipped.
 
 use std::sync::Arc;
 
@@ -49,8 +48,8 @@ impl DriverQueue {
         (desc + avail.next_multiple_of(64) + used).next_multiple_of(4096)
     }
 
-    /// A new ring of `size` entries at the front-end's address `at`; the memory there must be
-    /// zeros or an old ring that nobody uses any more.
+    /// A new ring of `size` entries at the front-end's address `at`. The memory there must be
+    /// zeros, or an old ring that is no longer used.
     pub fn new(
         memory: Arc<GuestMemory>,
         at: u64,
@@ -72,7 +71,7 @@ impl DriverQueue {
         Ok(queue)
     }
 
-    /// Where a device begins that takes a new ring over: a packed ring's wrap counters are set.
+    /// Position for a device that takes over a new ring. A packed ring's wrap counters are set.
     pub fn first_position(&self) -> Position {
         match self.kind {
             Kind::Split(_) => 0,
@@ -80,7 +79,7 @@ impl DriverQueue {
         }
     }
 
-    /// Where the ring is: what the device must be told.
+    /// Addresses of the ring, as the device must be told.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
@@ -138,26 +137,26 @@ impl DriverQueue {
         Some(head)
     }
 
-    /// Shows what was posted to the device; says whether it wants a kick for it.
+    /// Publishes the posted buffers; returns `true` if the device wants a kick.
     #[inline]
     pub fn publish(&mut self) -> bool {
         each!(&mut self.kind, driver => driver.publish())
     }
 
-    /// How many buffers wait to be reaped; where the device names what is not in flight, a guess.
+    /// Number of used buffers. An estimate if the device names buffers that are not in flight.
     #[inline]
     pub fn used_len(&self) -> u16 {
         each!(&self.kind, driver => driver.used_len(&self.pool))
     }
 
-    /// Takes back up to `out.len()` buffers; says how many.
+    /// Takes back up to `out.len()` buffers; returns their number.
     #[inline]
     pub fn reap(&mut self, out: &mut [Used]) -> usize {
         each!(&mut self.kind, driver => driver.reap(&mut self.pool, out))
     }
 
-    /// Gives every used buffer back to the device as it is; says how many. The cheapest guest there
-    /// is: for the measurement of rings.
+    /// Posts every used buffer again, unchanged; returns their number. The cheapest possible guest,
+    /// for measurements of rings.
     #[inline]
     pub fn recycle(&mut self) -> u16 {
         each!(&mut self.kind, driver => driver.recycle(&mut self.pool))
@@ -168,7 +167,8 @@ impl DriverQueue {
         self.pool.strays
     }
 
-    /// Asks the device for an interrupt at the next used buffer; says whether one is there already.
+    /// Asks the device for an interrupt at the next used buffer; returns `true` if there is one
+    /// already.
     pub fn enable_notification(&mut self) -> bool {
         each!(&mut self.kind, driver => driver.enable_notification())
     }
@@ -179,7 +179,7 @@ impl DriverQueue {
     }
 }
 
-/// One region of memory for a guest of our own: guest and front-end addresses are both `base` plus
+/// One region of guest memory backed by `file`. Guest and front-end addresses are both `base` plus
 /// the file's offset.
 pub fn guest_memory(file: &SharedFile, base: u64) -> Result<Arc<GuestMemory>, guestmem::MapError> {
     let size = file.mapping().size() as u64;

@@ -1,4 +1,4 @@
-//! What a guest can do wrong with a ring.
+//! Faults of a ring: rules that a guest can break.
 
 /// A rule of the ring that the guest broke, or its front-end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -6,7 +6,7 @@ pub enum Fault {
     /// The available index moved by more than the ring's size.
     #[error("the available index jumped by more than the ring's size")]
     IndexJump,
-    /// A head or a link names no descriptor.
+    /// A head or a link is outside the descriptor table.
     #[error("a descriptor index is outside the table")]
     BadIndex,
     /// A chain does not end within [`CHAIN_MAX`](crate::CHAIN_MAX) descriptors or the table's size:
@@ -31,7 +31,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them, for counters and documentation.
+    /// All faults, for counters and documentation.
     pub const ALL: [Fault; 8] = [
         Fault::IndexJump,
         Fault::BadIndex,

@@ -1,14 +1,15 @@
-//! What survives the owner of a ring: where it was, in memory that its successor finds.
+//! In-flight records: the position of a ring, in memory that outlives the daemon.
 //!
 //! # Model
-//! Buffers are used strictly in order, and none is in anybody's hands between two publications but
-//! such as a successor may take again. So all that must be known after a death is whether the last
-//! publication was done. In a split ring it is one store, and the guest's own used index tells: it
-//! has no record. In a packed ring it is one store a buffer: before the first of them the whole
-//! publication is written down here, and a successor that finds it begun and not shown does it
-//! again from the beginning.
+//! Buffers are used strictly in order. Buffers taken since the last publication may be taken again
+//! by the next owner. So only one fact must survive a crash: whether the last publication was
+//! complete.
 //!
-//! The record is in memory that the front-end shares and may write to: it is checked as all else.
+//! In a split ring a publication is one store, and the guest's used index tells: there is no
+//! record. In a packed ring it is one store a buffer. Before the first store the whole publication
+//! is recorded here. The next owner repeats a publication that was begun and not completed.
+//!
+//! The front-end shares the memory of the record and may write to it: it is checked like any input.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,10 +18,10 @@ use guestmem::{GuestSlice, Mapping};
 
 use crate::crash;
 
-/// One ring's record, in shared memory that zeros mean nothing in.
+/// Record of one ring, in shared memory. Zeros mean an empty record.
 #[derive(Clone, Debug)]
 pub struct Inflight {
-    /// The record's word, and the words of what is published, from [`Inflight::LOG`] on.
+    /// Header word, then the entries of the publication from [`Inflight::LOG`] on.
     words: GuestSlice<'static>,
     /// Keeps them mapped.
     _mapping: Arc<Mapping>,
@@ -29,10 +30,10 @@ pub struct Inflight {
 /// The last publication that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Where the ring was before, and after it: half of a [`Position`](crate::Position).
+    /// Position before and after the publication: half of a [`Position`](crate::Position).
     pub(crate) old: u16,
     pub(crate) new: u16,
-    /// How many stores it takes, as far as they are written down.
+    /// Recorded stores of the publication.
     pub(crate) count: u16,
 }
 
@@ -52,7 +53,7 @@ impl Record {
 }
 
 impl Inflight {
-    /// Words before what is published: the record has a cache line for itself.
+    /// Index of the first entry: the header word has a cache line for itself.
     const LOG: usize = 8;
 
     /// Bytes that the record of a ring of `size` entries takes: a multiple of 64.
@@ -65,17 +66,18 @@ impl Inflight {
     pub fn new(mapping: Arc<Mapping>, offset: u64, size: u16) -> Option<Inflight> {
         let words = mapping.slice(offset, Inflight::bytes(size) as usize)?;
         words.atomics_u64()?;
-        // SAFETY: the mapping is kept beside it.
+        // SAFETY: the mapping is kept beside the slice.
         let words = unsafe { words.forget_lifetime() };
         Some(Inflight { words, _mapping: mapping })
     }
 
-    /// Forgets everything: the front-end was told where the ring is, and will say where it goes on.
+    /// Clears the record: the front-end was told the position of the ring, and will set the next
+    /// one.
     pub fn clear(&self) {
         self.word(0).store(0, Ordering::Release);
     }
 
-    /// Writes down that a publication begins, and what it stores; nothing of it was stored yet.
+    /// Records a publication and its stores, before the first of them.
     #[inline]
     pub(crate) fn begin(&self, old: u16, new: u16, log: impl Iterator<Item = u64>) {
         let words = self.words();
@@ -88,7 +90,7 @@ impl Inflight {
         crash::point();
         let record = Record { old, new, count };
         words[0].store(record.to_word(), Ordering::Release);
-        // What follows must not be stored before it.
+        // Later stores must not become visible before the record.
         fence(Ordering::Release);
     }
 
@@ -97,7 +99,7 @@ impl Inflight {
         Record::from_word(self.word(0).load(Ordering::Acquire))
     }
 
-    /// An entry of what the last publication stores; zero where there is none.
+    /// Entry `index` of the last publication; zero beyond its end.
     pub(crate) fn entry(&self, index: u16) -> u64 {
         let at = Inflight::LOG + usize::from(index);
         self.words().get(at).map_or(0, |word| word.load(Ordering::Relaxed))

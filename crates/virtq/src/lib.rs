@@ -4,17 +4,17 @@
 //! `VIRTIO_F_INDIRECT_DESC`, `VIRTIO_F_EVENT_IDX`, `VIRTIO_F_IN_ORDER` and `VIRTIO_F_VERSION_1`.
 //!
 //! # Model
-//! - [`DeviceQueue`] is what the daemon holds of a guest's ring. It works in bursts: [`stage`]
-//!   takes up to [`BURST`] chains off the available ring, reads every descriptor ONCE, checks and
-//!   translates it, and keeps the result; the owner works on the staged [`Buffer`]s; buffers are
-//!   used strictly in the order in which they were made available (so `VIRTIO_F_IN_ORDER` may
-//!   always be offered); [`publish`] shows all used entries to the guest by one store.
+//! - [`DeviceQueue`] is the daemon's end of a guest's ring. It works in bursts. [`stage`] takes up
+//!   to [`BURST`] chains off the available ring, reads every descriptor once, checks and translates
+//!   it, and keeps the result. The owner works on the staged [`Buffer`]s. Buffers are used strictly
+//!   in the order in which they were made available, so `VIRTIO_F_IN_ORDER` may always be offered.
+//!   [`publish`] shows all used entries to the guest by one store.
 //! - [`DriverQueue`] is the guest's end, for the lab's guests and for tests.
-//! - A guest that breaks the rules of the ring stops the ring: the [`Fault`] says which rule.
+//! - A guest that breaks the rules of the ring stops the ring; the [`Fault`] names the rule.
 //!
-//! Because buffers are used in order and before the next are taken, one [`Position`] is all the
-//! state that a ring has: a new owner [starts](Start) there. That of a split ring is in the guest's
-//! memory; that of a packed ring can be written down for it ([`Inflight`]).
+//! Buffers are used in order, before the next are taken. So one [`Position`] is the whole state of
+//! a ring, and a new owner [starts](Start) there. The position of a split ring is in the guest's
+//! memory; that of a packed ring can be recorded ([`Inflight`]).
 //!
 //! # Limits
 //! Rings of up to 32768 entries, [`CHAIN_MAX`] descriptors and [`CHAIN_BYTES_MAX`] bytes a chain.
@@ -23,7 +23,7 @@
 //! [`publish`]: DeviceQueue::publish
 //! [`Buffer`]: guestmem::Buffer
 //!
-//! This crate holds `unsafe` code: the rings are raw shared memory.
+//! This crate contains `unsafe` code: the rings are raw shared memory.
 #![allow(unsafe_code)] // This is the room for it: rings in shared memory.
 
 mod chain;

@@ -1,13 +1,12 @@
-//! What a queue writes to the guest's memory, said in the front-end's dirty log.
+//! Dirty log of a queue: its writes to the guest's memory, marked in the front-end's log.
 //!
 //! # Model
-//! A queue writes to four places: the buffers that it uses; the used ring, or the descriptors of a
-//! packed ring; and the words by which it asks for kicks. Each is logged right after it was
-//! written, before anything else is done: a log that is switched on, off or exchanged between two
-//! bursts finds nothing half logged.
+//! A queue writes to the buffers that it uses, to the used ring or the descriptors of a packed
+//! ring, and to its event suppression. Each write is logged right after it was made, before any
+//! other step. So a log can be enabled, disabled or replaced between two bursts.
 //!
-//! Where something is in the guest's own addresses is found by the memory's regions. A front-end
-//! may also say where it wants writes to the used ring logged; a packed ring's event area, that is.
+//! Guest addresses are found by the memory's regions. A front-end may name another address for
+//! writes to the used ring, or to the event area of a packed ring.
 
 use std::sync::Arc;
 
@@ -15,14 +14,14 @@ use guestmem::{Buffer, DirtyLog, GuestMemory, GuestSlice};
 
 use crate::ring::Addresses;
 
-/// What is to be logged of a queue's writes, and where.
+/// Dirty-log settings of a queue.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// The log.
     pub pages: Arc<DirtyLog>,
-    /// Whether writes to buffers are logged, and not only those to the ring.
+    /// Writes to buffers are logged too, not only those to the ring.
     pub buffers: bool,
-    /// Guest address of the used ring, or of the device's event area, as the front-end has it.
+    /// Guest address of the used ring, or of the device's event area, as the front-end gives it.
     pub used: Option<u64>,
 }
 
@@ -31,7 +30,8 @@ pub struct Log {
 pub(crate) struct WriteLog {
     pages: Arc<DirtyLog>,
     buffers: bool,
-    /// The used ring, or the event area: where the memory has it, and where the front-end does.
+    /// Addresses of the used ring or event area: by the memory's regions, and as the front-end
+    /// gives it.
     used: [Option<u64>; 2],
     /// The descriptors, which the device of a packed ring writes to.
     descriptors: Option<u64>,
@@ -46,14 +46,14 @@ impl WriteLog {
         WriteLog { pages, buffers, used, descriptors: find(addresses.desc) }
     }
 
-    /// So many bytes of the used ring, or of the event area, were written.
+    /// Logs a write of `len` bytes to the used ring or the event area.
     pub(crate) fn used(&self, offset: u64, len: u64) {
         for at in self.used.into_iter().flatten() {
             self.pages.mark(at.saturating_add(offset), len);
         }
     }
 
-    /// So many bytes of the descriptors were written.
+    /// Logs a write of `len` bytes to the descriptors.
     pub(crate) fn descriptors(&self, offset: u64, len: u64) {
         if let Some(at) = self.descriptors {
             self.pages.mark(at.saturating_add(offset), len);

@@ -11,12 +11,12 @@ pub struct Segment {
     pub addr: u64,
     /// Bytes.
     pub len: u32,
-    /// Whether the device writes here.
+    /// The device writes here.
     pub writable: bool,
 }
 
 impl Segment {
-    /// As a descriptor that is no link.
+    /// As a descriptor without a link.
     #[inline(always)]
     pub(crate) fn descriptor(self) -> Descriptor {
         let flags = if self.writable { Descriptor::WRITE } else { 0 };
@@ -27,7 +27,7 @@ impl Segment {
 /// A buffer that the device gave back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// What [`DriverQueue::post`] returned for it.
+    /// Id that [`DriverQueue::post`](crate::DriverQueue::post) returned.
     pub id: u16,
     /// Bytes that the device wrote.
     pub len: u32,
@@ -38,9 +38,9 @@ pub struct Used {
 pub(crate) struct DescriptorPool {
     /// Descriptors in no chain.
     free: VecDeque<u16>,
-    /// Whether they are taken in the order in which they came back, which is the ring's.
+    /// Descriptors are taken in the order of the ring, in which they were freed.
     in_order: bool,
-    /// How many descriptors the chain of each head has; zero if it is no head in flight.
+    /// Length of the chain at each head; zero if the head is not in flight.
     lengths: Vec<u16>,
     /// The link of each descriptor in a chain: the table's own is the device's to overwrite.
     links: Vec<u16>,
@@ -94,7 +94,7 @@ impl DescriptorPool {
         Some(heads)
     }
 
-    /// How many descriptors the buffer `head` has; zero if there is none in flight.
+    /// Number of descriptors of the buffer `head`; zero if it is not in flight.
     #[inline]
     pub(crate) fn length(&self, head: u32) -> u16 {
         self.lengths.get(head as usize).copied().unwrap_or(0)
@@ -107,7 +107,7 @@ impl DescriptorPool {
         std::iter::successors(Some(head), link).take(length)
     }
 
-    /// Frees the buffer `head`; says how many descriptors it had, zero if there is none in flight.
+    /// Frees the buffer `head`; returns its number of descriptors, zero if it is not in flight.
     #[inline]
     pub(crate) fn release(&mut self, head: u32) -> u16 {
         let Some(length) = self.lengths.get_mut(head as usize) else {

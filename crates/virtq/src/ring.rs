@@ -1,4 +1,4 @@
-//! What rings of both kinds are made of: virtio 1.2, sections 2.7.5, 2.8.1 and 6.
+//! Parts that rings of both kinds share: virtio 1.2, sections 2.7.5, 2.8.1 and 6.
 
 use guestmem::GuestMemory;
 
@@ -6,12 +6,12 @@ use guestmem::GuestMemory;
 pub const RING_SIZE_MAX: u16 = 32768;
 
 bitflags::bitflags! {
-    /// The ring features of virtio (section 6) that change what happens here.
+    /// Ring features of virtio (section 6) that this crate implements.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u8 {
         /// `VIRTIO_F_INDIRECT_DESC`: a descriptor may name a table of descriptors.
         const INDIRECT = 1;
-        /// `VIRTIO_F_EVENT_IDX`: each side says at which index it wants to be notified.
+        /// `VIRTIO_F_EVENT_IDX`: each side names the index at which it wants a notification.
         const EVENT_IDX = 2;
         /// `VIRTIO_F_RING_PACKED`: one ring of descriptors that both sides write to.
         const PACKED = 4;
@@ -20,7 +20,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Where a ring's parts are, in the front-end's own addresses.
+/// Addresses of the parts of a ring, in the front-end's address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// Descriptor table, or packed ring; 16-byte aligned.
@@ -34,20 +34,20 @@ pub struct Addresses {
 /// Why a ring cannot be used at all.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SetupError {
-    /// Of a split ring: not a power of two, or out of range.
+    /// Size of a split ring: not a power of two, or out of range.
     #[error("a ring of {0} entries is not possible; a power of two up to {RING_SIZE_MAX} is")]
     Size(u16),
-    /// Of a packed ring: out of range.
+    /// Size of a packed ring: out of range.
     #[error("a packed ring of {0} entries is not possible; 1 to {RING_SIZE_MAX} are")]
     PackedSize(u16),
-    /// The front-end says that a packed ring is at a place that is outside of it.
+    /// Start position from the front-end: outside the packed ring.
     #[error(
         "a packed ring of {size} entries cannot be at {base:#x}; each half's low 15 bits are an index"
     )]
     Base {
         /// Entries.
         size: u16,
-        /// What the front-end says.
+        /// Base from the front-end.
         base: u32,
     },
     /// A part lies outside the guest's memory.
@@ -55,7 +55,7 @@ pub enum SetupError {
     Outside {
         /// Which of the three.
         part: &'static str,
-        /// Its address, the front-end's own.
+        /// Its address in the front-end.
         addr: u64,
     },
     /// A part is not aligned as the specification demands.
@@ -63,7 +63,7 @@ pub enum SetupError {
     Alignment {
         /// Which of the three.
         part: &'static str,
-        /// Its address, the front-end's own.
+        /// Its address in the front-end.
         addr: u64,
         /// Bytes.
         align: usize,
@@ -81,14 +81,14 @@ pub(crate) struct Descriptor {
 
 impl Descriptor {
     pub(crate) const SIZE: usize = 16;
-    /// The chain goes on at `next`.
+    /// The chain continues at `next`.
     pub(crate) const NEXT: u16 = 1;
     /// The device may write here (else it may read).
     pub(crate) const WRITE: u16 = 2;
     /// `addr` and `len` name a table of descriptors.
     pub(crate) const INDIRECT: u16 = 4;
 
-    /// A split ring's form: two little-endian words.
+    /// From a split ring's two little-endian words.
     #[inline(always)]
     pub(crate) fn from_words([addr, word]: [u64; 2]) -> Descriptor {
         let (len, flags, next) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);

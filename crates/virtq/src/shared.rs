@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
-/// A word that the other side shares.
+/// Atomic integer that both sides of a ring share.
 pub(crate) trait Shared<T> {
     fn load(&self, order: Ordering) -> T;
     fn store(&self, value: T, order: Ordering);

@@ -1,4 +1,4 @@
-//! Buffers between the guest's ring and the owner of the queue: what rings of both kinds share.
+//! Staged buffers between the guest's ring and the owner of the queue, for both kinds of ring.
 
 use std::mem::transmute;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ pub const BURST: usize = 64;
 /// one of the longest.
 const ARENA: usize = 2 * CHAIN_MAX;
 
-/// What a ring's buffers hold.
+/// Direction and headers of a ring's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The device reads them; each begins with a header of so many bytes, which staging cuts off.
+    /// The device reads them. Each begins with a header, which staging cuts off.
     Readable {
         /// Bytes.
         header: u32,
-        /// Whether the header is kept, for [`DeviceQueue::headers`](crate::DeviceQueue::headers);
-        /// else it is not even read.
+        /// The header is kept for [`DeviceQueue::headers`](crate::DeviceQueue::headers); else it is
+        /// not read.
         keep: bool,
     },
     /// The device writes to them.
     Writable,
 }
 
-/// Room for what is staged. A queue has its own; a lane that serves many lends them its one, which
-/// stays in its nearest cache where theirs would not: see
+/// Memory for staged buffers. A queue has its own. A lane that serves many queues lends them its
+/// single one, which stays in its L1 cache: see
 /// [`DeviceQueue::swap_staging`](crate::DeviceQueue::swap_staging).
 #[derive(Debug)]
 pub struct StagingBuffers(
@@ -49,7 +49,7 @@ impl Default for StagingBuffers {
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub(crate) format: ChainFormat,
-    /// Whether headers are kept.
+    /// Headers are kept.
     pub(crate) keep: bool,
     pub(crate) fault: Option<Fault>,
     truncations: u32,
@@ -86,13 +86,13 @@ impl Staging {
         self.end - self.position
     }
 
-    /// Whether another chain may be taken: no rule was broken, and its slices have room.
+    /// Returns `true` if another chain may be taken: no fault, and room for its slices.
     #[inline(always)]
     pub(crate) fn takes_more(&self) -> bool {
         self.fault.is_none() && self.arena.len() <= ARENA - CHAIN_MAX
     }
 
-    /// Puts a buffer of one slice, with its header in front, at a free place; the caller counts it.
+    /// Writes a buffer of one slice, and its header, to a free place. The caller counts it.
     #[inline(always)]
     pub(crate) fn put_simple<const KEEP: bool>(
         format: ChainFormat,
@@ -103,12 +103,12 @@ impl Staging {
         if KEEP {
             *header = header_of(&slice, format.prefix);
         }
-        // SAFETY: the translator keeps the memory, and `buffers` lends what is staged only while
+        // SAFETY: the translator keeps the memory, and `buffers` lends staged buffers only while
         // the queue is borrowed.
         let slice = unsafe { slice.skip(format.prefix).forget_lifetime() };
         *place = Buffer::single(slice, id);
-        // Of a frame to send, the lines of its first 65 bytes; of a buffer to receive into, two
-        // lines, for what will come is not known. The hardware sees longer runs by itself.
+        // Of a frame to send, the lines of its first 65 bytes. Of a receive buffer, two lines,
+        // since the frame's length is unknown. The hardware prefetches longer runs by itself.
         if format.writable {
             slice.prefetch_write(0);
             slice.prefetch_write(64);
@@ -140,7 +140,7 @@ impl Staging {
         }
     }
 
-    /// Moves what is staged to the front, so that a whole burst fits behind it.
+    /// Moves the staged buffers to the front, so that a whole burst fits behind them.
     #[inline]
     pub(crate) fn make_room(&mut self) {
         self.stage.0.copy_within(self.position..self.end, 0);
@@ -167,7 +167,7 @@ impl Staging {
         }
     }
 
-    /// Stops the ring if its memory was truncated since the last look.
+    /// Stops the ring if its memory was truncated since the last check.
     #[inline]
     pub(crate) fn notice_truncation(&mut self) {
         let truncations = guestmem::guard::truncations();

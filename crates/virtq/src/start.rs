@@ -1,30 +1,29 @@
-//! Where an owner of a ring begins, and where it leaves off.
+//! Start of a ring: position, in-flight record and log of a new owner.
 
 use crate::inflight::Inflight;
 use crate::log::Log;
 
-/// A place in a ring, as vhost-user's vring base has it. In a split ring the low 16 bits are the
-/// available index. In a packed ring bits 0 to 14 are the next descriptor to take and bit 15 the
-/// wrap counter there; bits 16 to 30 and 31 are the same of the next to use.
+/// Position in a ring, as in vhost-user's vring base. In a split ring the low 16 bits are the
+/// available index. In a packed ring bits 0 to 14 are the next descriptor to take and bit 15 its
+/// wrap counter. Bits 16 to 30 and bit 31 are the same for the next descriptor to use.
 ///
-/// Buffers are used in order and a later owner takes again what was not used, so the two halves
-/// that a queue gives are equal.
+/// Buffers are used in order, and a later owner takes unused ones again. So both halves are equal.
 pub type Position = u32;
 
-/// Where an owner of a ring begins.
+/// Start of a new owner of a ring.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    /// Where the front-end says. A split ring does not need it: its used index says more.
+    /// Position from the front-end. A split ring ignores it: its used index is newer.
     pub base: Position,
-    /// What former owners of a packed ring, which may have died at any moment, wrote down; it says
-    /// more than `base`, and this owner goes on with it. A split ring needs none.
+    /// Record of former owners of a packed ring, which may have died at any moment. It overrides
+    /// `base`, and this owner continues it. A split ring has none.
     pub inflight: Option<Inflight>,
-    /// Where this owner says what it writes, if it is to.
+    /// Dirty log for this owner's writes.
     pub log: Option<Log>,
 }
 
 impl Start {
-    /// Begins at `base`, and writes nothing down.
+    /// Starts at `base`, without a record.
     pub fn at(base: Position) -> Start {
         Start { base, ..Start::default() }
     }

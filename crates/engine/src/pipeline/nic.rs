@@ -1,4 +1,4 @@
-//! The pipeline's stop at the NIC.
+//! The NIC stage of the pipeline.
 
 use nic::{Action, DropReason, PortId};
 use port::{BurstBuffers, Head, VlanEdit};
@@ -50,7 +50,7 @@ impl Pipeline<'_> {
         BurstView { skip, ..view }
     }
 
-    /// Carries on what the NIC has judged; says how many frames were delivered.
+    /// Forwards the frames that the NIC has classified; returns the number delivered.
     pub(crate) fn leave_nic(
         &self,
         from: PortId,
@@ -73,8 +73,8 @@ impl Pipeline<'_> {
         delivered
     }
 
-    /// Frames for several receivers, or some to drop; says how many were delivered, and which of
-    /// them the storm limit stopped.
+    /// Forwards frames with several receivers, or with drops. Returns the number delivered, and a
+    /// mask of the frames that the storm limit dropped.
     fn scatter_nic(
         &self,
         from: PortId,
@@ -92,7 +92,8 @@ impl Pipeline<'_> {
             match verdict.action() {
                 Action::Port(port) => groups.add(port.0, i),
                 Action::Flood => {
-                    // The limit is one of groups: unknown addresses are what a wire is for.
+                    // The limit is for group addresses only: flooding unknown unicast to the wire
+                    // is normal.
                     let is_group = view.heads[i][0] & 1 == 1;
                     if !is_group || self.admits_group() {
                         delivered += self.flood_nic(from, view, i, egress);
@@ -117,7 +118,7 @@ impl Pipeline<'_> {
         (delivered, stopped)
     }
 
-    /// Sends a frame to all functions that are to get it; says how many did.
+    /// Sends a frame to all functions that should receive it; returns the number of receivers.
     #[cold]
     pub(crate) fn flood_nic(
         &self,
@@ -129,7 +130,7 @@ impl Pipeline<'_> {
         let snapshot = self.snapshot();
         self.begin_flood(FloodPoint::Nic, view, frame);
         let receivers = snapshot.table.receivers(from, &view.heads[frame]);
-        // A NIC may have no uplink, and a VF no guest: nobody there is no drop.
+        // A NIC may have no uplink, and a VF no guest: a missing receiver of a flood is no drop.
         let is_there = |to: &PortId| snapshot.port(*to).is_some() || snapshot.switches(*to);
         let receivers = receivers.filter(is_there);
         let indices = &ALL[frame..=frame];
@@ -137,7 +138,7 @@ impl Pipeline<'_> {
         receivers.map(|to| self.send_to_function((from, to), &view, indices, egress)).sum()
     }
 
-    /// Sends the picked frames to one function, with the tags that its VLAN rules ask for.
+    /// Sends frames to one function, with the tags that its VLAN rules require.
     fn send_to_function(
         &self,
         (from, to): (PortId, PortId),
@@ -174,7 +175,7 @@ impl Pipeline<'_> {
         self.hand_over((from, to), view, indices, edit, egress.receive)
     }
 
-    /// Delivers the picked frames at a function's own port; says how many were delivered.
+    /// Delivers frames at a function's own port; returns the number delivered.
     #[inline]
     pub(super) fn hand_over(
         &self,
@@ -199,13 +200,13 @@ impl Pipeline<'_> {
         delivered.frames as usize
     }
 
-    /// Bytes of the picked frames as they were sent.
+    /// Bytes of the frames as they were sent.
     pub(super) fn bytes(&self, view: &BurstView<'_>, indices: &[u8]) -> u64 {
         let len = |index: &u8| u64::from(self.burst.frames[usize::from(view.frame(*index))].len);
         indices.iter().map(len).sum()
     }
 
-    /// Charges the NIC's budget, if it has one, for what went from one function to another.
+    /// Charges the NIC's budget, if it has one, for traffic from one function to another.
     #[inline]
     pub(super) fn charge(
         &self,

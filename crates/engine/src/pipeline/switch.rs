@@ -1,4 +1,4 @@
-//! The pipeline's stop at the switch.
+//! The switch stage of the pipeline.
 
 use nic::DropReason;
 use port::VlanEdit;
@@ -34,7 +34,7 @@ impl Pipeline<'_> {
         self.leave_switch(switch, SwitchPort::UPLINK, &view, summary, scratch, &mut egress)
     }
 
-    /// Carries on what the switch has judged; says how many frames were delivered.
+    /// Forwards the frames that the switch has classified; returns the number delivered.
     pub(crate) fn leave_switch(
         &self,
         switch: &SwitchSnapshot,
@@ -92,7 +92,8 @@ impl Pipeline<'_> {
         delivered
     }
 
-    /// Sends a frame to all ports of the switch that are to get it; says how many did.
+    /// Sends a frame to all ports of the switch that should receive it; returns the number of
+    /// receivers.
     #[cold]
     pub(crate) fn flood_switch(
         &self,
@@ -107,13 +108,13 @@ impl Pipeline<'_> {
         let receivers = switch.table.flood_ports(from, vid, flood).iter();
         let indices = &ALL[frame..=frame];
         let view = BurstView { flooded: true, ..*view };
-        // A port may have no guest: nobody there is no drop.
+        // A port may have no guest: a missing receiver of a flood is no drop.
         let is_there = |to: SwitchPort| to == SwitchPort::UPLINK || switch.port(to).is_some();
         let others = receivers.filter(|to| **to != from && is_there(**to));
         others.map(|to| self.send_to_port(switch, (from, *to), &view, indices, egress)).sum()
     }
 
-    /// Sends the picked frames to one port of the switch, with the tags that its rules ask for.
+    /// Sends frames to one port of the switch, with the tags that its rules require.
     fn send_to_port(
         &self,
         switch: &SwitchSnapshot,
@@ -146,8 +147,8 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Gives the switch's mirrors their copies: as the mirrored port sees the frames. What is
-    /// dropped was not sent, as at the NIC's scratch.
+    /// Copies frames to the switch's mirrors, as the mirrored port sees them. Dropped frames were
+    /// not sent, as in the NIC stage.
     fn mirror_switch(
         &self,
         switch: &SwitchSnapshot,

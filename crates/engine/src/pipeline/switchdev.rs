@@ -8,8 +8,8 @@ use super::Pipeline;
 use crate::view::{ALL, BurstView};
 
 impl Pipeline<'_> {
-    /// Carries on what the NIC has sorted; says how many frames were delivered. Frames of one fate
-    /// go together, in their order.
+    /// Forwards the frames that the NIC has classified; returns the number delivered. Frames with
+    /// the same action go together, in their order.
     pub(crate) fn leave_function(
         &self,
         from: PortId,
@@ -99,7 +99,7 @@ impl Pipeline<'_> {
         }
     }
 
-    /// What the host sends to a function.
+    /// Forwards a burst that the host sends to a function.
     pub(crate) fn leave_representor(
         &self,
         of: PortId,

@@ -1,7 +1,7 @@
-//! Words of a port's counter block.
+//! Counters of a port, by their index in its block.
 //!
-//! The transmit half's and the receive half's writers differ, so their words are kept on different
-//! cache lines.
+//! The transmit half and the receive half have different writers, so their counters are on
+//! different cache lines.
 
 use nic::DropReason;
 use virtq::Fault;
@@ -15,16 +15,16 @@ pub(crate) const TX_OVERSIZE: usize = 4;
 pub(crate) const TX_OFFLOAD: usize = 5;
 /// The ring is disabled.
 pub(crate) const TX_DISABLED: usize = 6;
-/// One word a reason of the NIC's classifier.
+/// One counter for each drop reason of the NIC's classifier.
 pub(crate) const TX_DROPS: usize = 7;
-/// One word a reason of the switch.
+/// One counter for each drop reason of the switch.
 pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
 /// Copies that went to the uplink, and their bytes.
 pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + SwitchDrop::ALL.len();
 pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
-/// Whoever has no place has its frames dropped.
+/// Drops since the port has no location.
 pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
-/// One word a fault of the transmit ring.
+/// One counter for each fault of the transmit ring.
 pub(crate) const TX_FAULTS: usize = TX_UNPLUGGED + 1;
 const TX_END: usize = TX_FAULTS + Fault::ALL.len();
 pub(crate) const RX_FRAMES: usize = TX_END.next_multiple_of(16);
@@ -47,7 +47,7 @@ pub(crate) const END: usize = ATTACHED + 3;
 /// Words that are no sums.
 pub(crate) const GAUGES: &[&str] = &["rings_attached", "-"];
 
-/// The names of a port's words, in order.
+/// Names of a port's counters, in order.
 pub(crate) fn schema() -> Vec<String> {
     let mut names: Vec<String> = vec!["-".into(); END];
     let mut name = |at: usize, name: &str| names[at] = name.replace([' ', '-'], "_");

@@ -1,9 +1,9 @@
-//! A port in quarantine: its rings are served off the lanes.
+//! Detour of a port in quarantine: its rings are served off the lanes.
 //!
-//! What its guest sends is polled by the quarantine lane alone. What others send to it waits in
-//! memory of ours, from where that lane hands it on, so that no other lane touches memory of this
-//! guest. No frame is overtaken by a later one of its sender. What waits is limited as in
-//! [`port::kept`]; beyond that frames are dropped as for want of a buffer.
+//! Only the quarantine lane polls what its guest sends. Frames for the guest wait in the daemon's
+//! memory; the quarantine lane delivers them, so that no other lane touches this guest's memory. No
+//! frame overtakes an earlier one of its sender. The number of waiting frames is limited as in
+//! [`port::kept`]; beyond it frames are dropped as for lack of a buffer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, TryLockError};
@@ -15,7 +15,7 @@ use super::{AttachedRing, DETOURED, KEEPING, Pair, Port, counter};
 use crate::counters::CounterBlock;
 use crate::stage_clock::StageClock;
 
-/// Counters of all detours, which nobody reads: a port's are written under the lock of its ring.
+/// Counters of all detours, never read: a port's own are written under the lock of its ring.
 static UNSEEN: CounterBlock = CounterBlock::new(&UNSEEN_WORDS);
 static UNSEEN_WORDS: [AtomicU64; counter::END] = [const { AtomicU64::new(0) }; counter::END];
 
@@ -30,7 +30,7 @@ impl Port {
         self.pairs[KEEPING].block.add_shared(counter::QUARANTINES, 1);
     }
 
-    /// Whether a guest's memory is behind it.
+    /// Returns `true` if the port touches a guest's memory.
     pub(crate) fn touches_guest(&self) -> bool {
         self.foreign.load(Ordering::Relaxed)
     }
@@ -101,9 +101,9 @@ impl Port {
         drop(self.waiting.take());
     }
 
-    /// Lock of the detour. A lane holds it while it copies a sender's frame into memory of ours,
-    /// and may wait for that sender's memory: neither the watch nor the quarantine lane waits for
-    /// it.
+    /// Locks the detour. A lane holds it while it copies a sender's frame into the daemon's memory,
+    /// and may stall on the sender's memory. So neither the watchdog nor the quarantine lane waits
+    /// for it.
     fn detour(&self) -> MutexGuard<'_, Option<AttachedRing<dyn Receive>>> {
         self.detour.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -125,7 +125,8 @@ impl Port {
         drop(detour);
     }
 
-    /// What takes frames for the guest meanwhile. They are counted when they are handed on.
+    /// The receive half during quarantine. Its frames are counted when they are delivered to the
+    /// guest.
     #[cold]
     pub(super) fn receive_detoured(
         &self,

@@ -1,5 +1,4 @@
-//! What a lane takes from others: which rings it has, and from snapshots shares, limits and
-//! budgets.
+//! Updates of a lane: its rings from the queue list, and shares, limits and budgets from snapshots.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! NICs, ports and rings of a lane, with what the lane took from their snapshots.
+//! NICs, ports and rings of a lane, with the values taken from their snapshots.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::port::Port;
 use crate::queue_list::TxRing;
 use crate::soft_nic::SoftNic;
 
-/// A NIC of which this lane has ports, and what was taken from its snapshot.
+/// A NIC with ports on this lane, and the values taken from its snapshot.
 pub(super) struct LaneNic {
     pub(super) nic: Arc<SoftNic>,
     /// The snapshot's number; 0 for none yet.
@@ -32,18 +32,18 @@ impl LaneNic {
 
 /// A port as a sender of this lane's schedule.
 pub(super) struct LanePort {
-    /// Its NIC's place in the worker's list.
+    /// Index of its NIC in the worker's list.
     pub(super) nic: usize,
     pub(super) port: Arc<Port>,
-    /// Its rings on this lane: where they begin, and how many.
+    /// First of its rings on this lane, and their number.
     pub(super) first: usize,
     pub(super) rings: usize,
-    /// What was set last: tokens start anew when rates are set, and snapshots change often.
+    /// Last share set: setting rates resets tokens, and snapshots change often.
     pub(super) share: Option<Share>,
 }
 
 impl LanePort {
-    /// What this lane grants of the port's share: its part of the rates, by rings.
+    /// This lane's part of the port's share: rates in proportion to its rings.
     pub(super) fn part_of(&self, share: Share) -> Share {
         let part = |mbit: u32| {
             let mbit = u64::from(mbit) * self.rings as u64;
@@ -57,16 +57,16 @@ impl LanePort {
     }
 }
 
-/// A transmit ring's place in a lane.
+/// A transmit ring of a lane.
 pub(super) struct LaneRing {
     pub(super) ring: TxRing,
-    /// Its NIC's place in the worker's list.
+    /// Index of its NIC in the worker's list.
     pub(super) nic: usize,
-    /// Where its frames enter the NIC.
+    /// Port of the NIC at which its frames enter.
     pub(super) enters: PortId,
     pub(super) silence: Silence,
     pub(super) sender: Sender,
-    /// Whether it had frames when the lane last wanted to sleep.
+    /// Frames were available when the lane last tried to sleep.
     pub(super) waits: bool,
 }
 

@@ -1,22 +1,22 @@
-//! Silent rings are looked at less often, so that they cost the busy ones little.
+//! Silent rings are polled less often, so that they cost the busy ones little.
 //!
-//! Visits are counted by the ring itself. Counted in rounds of the lane they would be in step with
-//! the schedule: a round has as many visits as there are senders, and a sender with more frames
-//! than a burst is visited twice in a pass. Where such a pattern stays the same, the visits of a
-//! ring may miss for seconds all the rounds in which it was to be looked at.
+//! Each ring counts its own visits. Counts of the lane's rounds would be in step with the schedule:
+//! a round has as many visits as there are senders, and a sender with more frames than a burst is
+//! visited twice in a pass. With such a steady pattern, the visits of a ring could miss every round
+//! in which it is due, for seconds.
 
 /// Visits without a frame after which a ring is cold.
 const COLD_AFTER: u32 = 1024;
-/// A cold ring is looked at in one of so many visits.
+/// A cold ring is polled in one of so many visits.
 const STRIDE: u32 = 8;
 
-/// Visits of a ring since its last frame: below [`COLD_AFTER`] all of them; then those since it was
-/// looked at are added.
+/// Visits of a ring since its last frame, up to [`COLD_AFTER`]; then plus those since its last
+/// poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Silence(u32);
 
 impl Silence {
-    /// Begins a visit; returns `true` if the ring is to be looked at.
+    /// Begins a visit; returns `true` if the ring must be polled.
     #[inline]
     pub(super) fn visit(&mut self) -> bool {
         if self.0 < COLD_AFTER {
@@ -41,7 +41,7 @@ impl Silence {
         }
     }
 
-    /// Notes that there was a frame, or that the ring is to be looked at in the next visit.
+    /// Records a frame, or requests a poll in the next visit.
     #[inline]
     pub(super) fn ends(&mut self) {
         self.0 = 0;
@@ -77,8 +77,8 @@ mod tests {
     }
 
     /// Senders with two bursts a pass are visited twice in it, and rounds are as long as there are
-    /// senders: with six senders of which two are busy, a pass takes a round and a third, again and
-    /// again. Each silent ring is looked at all the same.
+    /// senders. With six senders of which two are busy, a pass always takes a round and a third.
+    /// Each silent ring is polled all the same.
     #[test]
     fn no_pattern_of_busy_rings_leaves_a_silent_one_out() {
         const BUSY: u32 = 2;

@@ -1,10 +1,10 @@
-//! How a lane falls asleep: nobody's kick is slept past, and no limit keeps it awake.
+//! Sleep of a lane: no kick is missed, and no rate limit keeps it awake.
 //!
 //! After its last frame a lane polls for `poll_us`, then polls and yields for `yield_us`. Then it
-//! asks every ring for kicks, polls **once more**, and sleeps if there was nothing. The full fence
-//! between the request and the poll is in the ring's `enable_notification()`; without it guest and
-//! lane could both sleep. Kicks are watched edge-triggered, so a wake-up costs no read.
-//! `lanes.sleep = false` leaves the last step out.
+//! enables notifications on every ring, polls **once more**, and sleeps if it found no frame. The
+//! full fence between the two is in the ring's `enable_notification()`; without it guest and lane
+//! could both sleep. Kicks are watched edge-triggered, so a wake-up costs no read. `lanes.sleep =
+//! false` leaves the last step out.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::lane_counters as counter;
 /// The longest sleep while frames wait for their sender's limit, which others may change.
 const REST_MAX: Duration = Duration::from_millis(10);
 
-/// What there was when guests were asked for kicks.
+/// State of the rings when notifications were enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
     /// No frame.
     Silent,
     /// Frames.
     Waiting,
-    /// Somebody who cannot kick.
+    /// A ring without a kick.
     Unkickable,
 }
 
 impl Worker {
-    /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now.
-    /// Returns the time at which it woke, in cycles; `last_round` if it did not sleep.
+    /// Enables notifications, polls once more, and sleeps if no frame may be sent now. Returns the
+    /// time at which it woke, in cycles; `last_round` if it did not sleep.
     pub(super) fn sleep(&mut self, is_paused: bool, last_round: u64) -> u64 {
         let mut awake_since = last_round;
         self.scratch.switch.flush();
@@ -57,7 +57,7 @@ impl Worker {
         awake_since
     }
 
-    /// Asks every guest for a kick at its next frame, and says whether there are any.
+    /// Enables notifications on every ring; returns their state.
     fn enable_notifications(&mut self) -> Armed {
         let mut armed = Armed::Silent;
         for poll in &mut self.rings {
@@ -66,7 +66,7 @@ impl Worker {
             self.standing.begin(poll.ring.port.id);
             poll.ring.with(|attached| {
                 poll.waits = attached.ring.enable_notification();
-                // Who cannot kick must be polled; a broken ring has nothing more to say.
+                // A ring without a kick must be polled; a broken ring is ignored.
                 if attached.ring.kick().is_none() && !attached.fault_seen {
                     armed = Armed::Unkickable;
                 } else if poll.waits && armed == Armed::Silent {
@@ -77,13 +77,13 @@ impl Worker {
         armed
     }
 
-    /// Gives every sender that has leave a turn; says for how long nobody will have leave if none
-    /// of these has frames: those that wait are over their limit.
+    /// Gives every sender within its limit a turn. If none has frames, returns the time until the
+    /// next sender is within its limit.
     fn rest(&mut self) -> Option<Duration> {
         let begin = tsc::now();
         let now_ns = Clock::get().at(begin);
         self.closed_ns = u64::MAX;
-        // As many turns as two passes take, so that one of them is whole.
+        // As many turns as two passes have, so that one of them is whole.
         for _ in 0..2 * self.rings.len() {
             let Some(turn) = self.schedule.next(now_ns) else {
                 continue;
@@ -100,7 +100,7 @@ impl Worker {
         if !self.schedule.is_silent() || ready_ns == u64::MAX {
             return None;
         }
-        // Of rings whose frames must wait, more frames are no news.
+        // Rings whose frames must wait need no notification.
         let waiting = self.rings.iter().filter(|poll| poll.waits);
         waiting.for_each(|poll| poll.ring.with(|attached| attached.ring.disable_notification()));
         Some(Duration::from_nanos(ready_ns.saturating_sub(now_ns)).min(REST_MAX))

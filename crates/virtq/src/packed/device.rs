@@ -16,29 +16,29 @@ use crate::ring::Descriptor;
 use crate::staging::Staging;
 use crate::start::Position;
 
-/// Bytes of the device's event area (section 2.8.14).
+/// Size of the device's event area, bytes (section 2.8.14).
 const EVENT_AREA: u64 = 4;
 /// Descriptors that share a cache line.
 const IN_A_LINE: usize = 4;
 
-/// Where the device is in a packed ring.
+/// State of the device in a packed ring.
 #[derive(Debug)]
 pub(crate) struct PackedDevice {
     ring: PackedRing,
     event_idx: bool,
-    /// Whether a publication is one descriptor, that of its last buffer written in the place of its
-    /// first: `VIRTIO_F_IN_ORDER`, and buffers whose lengths nobody asks for (section 2.8.8).
+    /// One used descriptor a publication, with the id of its last buffer: `VIRTIO_F_IN_ORDER`, for
+    /// buffers with no written length (section 2.8.8).
     in_one: bool,
     /// The next descriptor to take, the next to use, and the next as the guest sees it.
     next_avail: PackedPosition,
     next_used: PackedPosition,
     published: PackedPosition,
-    /// What is used and not yet shown. A used descriptor overwrites an available one, which the
-    /// next owner of the ring must find if this one dies, so it is written only when all is done.
+    /// Used descriptors that are not yet published. A used descriptor overwrites an available one,
+    /// which the next owner needs after a crash. So they are written only at publication.
     pending: Vec<Pending>,
 }
 
-/// A used descriptor that is not written yet: length, id and place, in the order of a [`Word`].
+/// Used descriptor that is not yet written: length, id and position, laid out as in a [`Word`].
 #[derive(Clone, Copy, Debug)]
 struct Pending(u64);
 
@@ -61,7 +61,7 @@ impl Pending {
 }
 
 impl PackedDevice {
-    /// Goes on at `place`, whose index is in the ring.
+    /// Continues at `place`, whose index is in the ring.
     pub(crate) fn new(
         ring: PackedRing,
         place: PackedPosition,
@@ -80,8 +80,8 @@ impl PackedDevice {
         }
     }
 
-    /// Descriptors that the guest can have made available: what is taken and not shown as used is
-    /// no longer its to offer.
+    /// Descriptors that the guest can have made available: those taken and not yet published are
+    /// not among them.
     #[inline(always)]
     fn room(&self) -> u16 {
         self.ring.size() - self.published.distance(self.next_avail, self.ring.size())
@@ -95,7 +95,7 @@ impl PackedDevice {
         }
     }
 
-    /// Forgets what was staged last: the `left` buffers are available again.
+    /// Drops the `left` staged buffers: they are available again.
     #[inline]
     pub(crate) fn put_back(&mut self, left: &[Buffer<'static>]) {
         let descriptors = left.iter().map(|buffer| buffer.ticket.descriptors).sum();
@@ -104,7 +104,7 @@ impl PackedDevice {
 
     /// Stages up to `wanted` buffers behind those that are staged.
     pub(crate) fn take(&mut self, staging: &mut Staging, wanted: usize) {
-        // A ring that was truncated away reads as zeros, and so as empty: this alone tells.
+        // A truncated ring reads as zeros, and so as empty: only this check detects it.
         staging.notice_truncation();
         let end = staging.end + wanted;
         while staging.end < end && staging.takes_more() {
@@ -113,16 +113,15 @@ impl PackedDevice {
                 false => self.take_simple::<false>(staging, n),
                 true => self.take_simple::<true>(staging, n),
             };
-            // What is next is not there, or not simple.
+            // The next buffer is not available, or not simple.
             if taken == n || !self.take_chain(staging) {
                 break;
             }
         }
     }
 
-    /// Stages up to `n` of the next buffers as far as they are what nearly all are: one descriptor,
-    /// in the region that was hit last. Says how many. All it needs is in locals, and so in
-    /// registers.
+    /// Stages up to `n` of the next buffers while they are the usual case: one descriptor, in the
+    /// region of the last hit. Returns their number. Its state is in locals, and so in registers.
     fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, n: usize) -> usize {
         let (ring, format, window) = (self.ring, staging.format, staging.translator.last_hit());
         let (wanted, prefix, size) = (format.wanted_flags(), format.prefix, ring.size());
@@ -148,8 +147,8 @@ impl PackedDevice {
         taken
     }
 
-    /// Stages the next buffer if there is one, whatever it is, or finds the fault in it; says
-    /// whether there was one. Nothing that [`take_simple`](Self::take_simple) read of it counts.
+    /// Stages the next buffer of any form, or records its fault; returns `true` if one was taken.
+    /// Reads it again: values read by [`take_simple`](Self::take_simple) do not count.
     fn take_chain(&mut self, staging: &mut Staging) -> bool {
         let (ring, at, room) = (self.ring, self.next_avail, self.room());
         if room == 0 {
@@ -183,8 +182,8 @@ impl PackedDevice {
         }
     }
 
-    /// Shows what was used: all but the first descriptor, and by the first, on which the guest
-    /// waits, all at once. Says whether the guest wants to be notified of it.
+    /// Writes the used descriptors: all but the first, then the first, on which the guest waits.
+    /// Returns `true` if the guest wants a notification.
     #[inline(always)]
     pub(crate) fn publish(&mut self, inflight: Option<&Inflight>) -> bool {
         let (old, new) = (self.published, self.next_used);
@@ -210,7 +209,7 @@ impl PackedDevice {
         self.event_suppression().disable_notification();
     }
 
-    /// Logs what [`publish`](Self::publish) showed: all descriptors from there on.
+    /// Logs the descriptors that [`publish`](Self::publish) wrote since `from`.
     pub(crate) fn log_published(&self, log: &WriteLog, from: Position) {
         let (from, size) = (PackedPosition(from as u16), self.ring.size());
         let count = from.distance(self.published, size).min(size);
@@ -220,14 +219,13 @@ impl PackedDevice {
         log.descriptors(0, bytes(count - run));
     }
 
-    /// Logs what [`recover`] may have written, and what a former owner may have shown, which may
-    /// have died before it could say so.
+    /// Logs all descriptors: [`recover`], or a former owner that died, may have written them.
     pub(crate) fn log_shown(&self, log: &WriteLog) {
         log.descriptors(0, Descriptor::SIZE as u64 * u64::from(self.ring.size()));
     }
 
-    /// Logs what [`enable_notification`](Self::enable_notification) and
-    /// [`disable_notification`](Self::disable_notification) write to.
+    /// Logs the event area, which [`enable_notification`](Self::enable_notification) and
+    /// [`disable_notification`](Self::disable_notification) write.
     pub(crate) fn log_event_suppression(&self, log: &WriteLog) {
         log.used(0, EVENT_AREA);
     }
@@ -263,12 +261,11 @@ fn show(ring: &PackedRing, pending: &[Pending]) {
     ring.hand_over(first.place().index(), first.word());
 }
 
-/// Where a ring is whose last owner wrote down what it did, which may be cut short: what it began
-/// to show is shown, from the beginning. `None` if nothing, or nothing of this ring, is written
-/// down: a driver may have begun it anew since.
+/// Position of a ring from the record of its last owner; completes a publication that was cut
+/// short. `None` without a record of this ring: a driver may have set it up again since.
 pub(crate) fn recover(ring: &PackedRing, inflight: &Inflight) -> Option<PackedPosition> {
     let size = ring.size();
-    // A device writes there before all else, and a driver that begins a ring anew makes it zeros.
+    // A device writes the event area first; a driver that sets up a ring zeroes it.
     if ring.device_events().load(Ordering::Relaxed) == 0 {
         return None;
     }
@@ -281,7 +278,7 @@ pub(crate) fn recover(ring: &PackedRing, inflight: &Inflight) -> Option<PackedPo
         return Some(new); // all of it was shown: its first descriptor is written last
     }
     let pending: Vec<_> = (0..count).map(|i| Pending(inflight.entry(i))).collect();
-    // Places from `old` on, each behind the last, before `new`: else it is no record of ours.
+    // Positions must ascend from `old` and stay below `new`: else the record is not valid.
     let mut free = 0;
     for (i, pending) in pending.iter().enumerate() {
         let place = pending.place();
@@ -296,9 +293,9 @@ pub(crate) fn recover(ring: &PackedRing, inflight: &Inflight) -> Option<PackedPo
     Some(new)
 }
 
-/// Appends the buffer whose first descriptor is `first`: a list of descriptors, of which the guest
-/// can have made `room` available, or one indirect table. "Buffer ID ... is included in the last
-/// descriptor in the list" (section 2.8.6).
+/// Appends the buffer whose first descriptor is `first`: a list of at most `room` descriptors, or
+/// one indirect table. "Buffer ID ... is included in the last descriptor in the list" (section
+/// 2.8.6).
 fn follow(
     ring: &PackedRing,
     chain: &mut Chain<'_>,

@@ -11,18 +11,18 @@ use super::ring::{PackedRing, Word};
 use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 
-/// Where the driver is in a packed ring. A buffer's id is the first of the descriptors that the
-/// pool gave it, which says nothing of where in the ring it is.
+/// State of the driver in a packed ring. A buffer's id is its first descriptor in the pool, which
+/// is not its position in the ring.
 #[derive(Debug)]
 pub(crate) struct PackedDriver {
     ring: PackedRing,
     event_idx: bool,
     next_avail: PackedPosition,
     published: PackedPosition,
-    /// The second word of the first descriptor that is not published: it is written last.
+    /// Second word of the first unpublished descriptor: it is written last.
     held: Word,
     next_used: PackedPosition,
-    /// What each descriptor of the pool holds: the ring's own is the device's to overwrite.
+    /// Contents of each descriptor in the pool: the device may overwrite those in the ring.
     contents: Vec<Descriptor>,
     /// With `VIRTIO_F_IN_ORDER`: the buffers in flight, in order.
     in_order: Option<VecDeque<u16>>,
@@ -78,8 +78,8 @@ impl PackedDriver {
         self.note(heads[0]);
     }
 
-    /// Writes the next descriptor of buffer `id`. The device waits on the first that it was not
-    /// shown, so the others need not be kept from it.
+    /// Writes the next descriptor of buffer `id`. The device waits for the first unpublished one,
+    /// so the others may be visible early.
     #[inline]
     fn write(&mut self, id: u16, Descriptor { addr, len, flags, .. }: Descriptor) {
         let at = self.next_avail;
@@ -100,7 +100,7 @@ impl PackedDriver {
         }
     }
 
-    /// The words of an entry of an indirect table.
+    /// Words of an indirect table entry.
     pub(crate) fn entry(&self, piece: Descriptor, _next: u16, _is_last: bool) -> [u64; 2] {
         [piece.addr, Word::new(piece.len, 0, piece.flags).0]
     }
@@ -214,9 +214,8 @@ impl PackedDriver {
         Some(if id == batch.id { batch } else { Used { id, len: 0 } })
     }
 
-    /// Steps over a used descriptor that names nothing in flight: one, for who knows how many it
-    /// stands for. Says whether to look again: not if there is none, but also if one came since
-    /// the last look.
+    /// Skips one used descriptor that names no buffer in flight. Returns `true` if the caller must
+    /// look again: also if a valid one came meanwhile.
     #[cold]
     fn skip_stray(&mut self, pool: &mut DescriptorPool) -> bool {
         let Some(word) = self.used_at(self.next_used) else { return false };

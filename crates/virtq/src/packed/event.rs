@@ -1,7 +1,8 @@
-//! Who must be notified, and who need not: virtio 1.2, section 2.8.14 and its event areas.
+//! Event suppression of packed rings: virtio 1.2, section 2.8.14.
 //!
-//! As in split rings, a side that has published looks at what the other wants after it, and a side
-//! that wants to sleep looks at the ring after it has said so, with a full fence in between.
+//! As in split rings, a side that has published reads the other side's event suppression. A side
+//! that wants to sleep writes its event suppression, then reads the ring. Both have a full fence in
+//! between.
 
 use std::sync::atomic::Ordering;
 
@@ -14,19 +15,19 @@ const ENABLE: u32 = 0 << 16;
 const DISABLE: u32 = 1 << 16;
 const SPECIFIC: u32 = 2 << 16;
 const FLAGS: u32 = 3 << 16;
-/// In the place of a descriptor, which means nothing beside `ENABLE`: with it no area that a device
-/// has written is as a driver makes it, all zeros.
+/// Descriptor bits beside `ENABLE`, where they have no meaning. They tell an area that a device has
+/// written from one that a driver has zeroed.
 const ASKED: u32 = 0x7fff;
 
-/// What one side says of when it wants to be notified.
+/// Event suppression of one side of a ring.
 pub(crate) struct EventSuppression<'a, W: Shared<u32>> {
     pub(crate) area: &'a W,
     pub(crate) event_idx: bool,
 }
 
 impl<W: Shared<u32>> EventSuppression<'_, W> {
-    /// Whether publishing what is from `old` to before `new` obliges to notify. Call it after that
-    /// was handed over.
+    /// Returns `true` if publishing the descriptors `old..new` requires a notification. Call it
+    /// after they are published.
     #[inline]
     pub(crate) fn needs_notification(
         &self,
@@ -45,8 +46,8 @@ impl<W: Shared<u32>> EventSuppression<'_, W> {
         }
     }
 
-    /// Asks to be notified of what comes at `next`, then says whether it is there already (and the
-    /// caller must not sleep).
+    /// Enables the notification for the descriptor at `next`; returns `true` if it is there already
+    /// (the caller must not sleep).
     pub(crate) fn enable_notification(
         &self,
         next: PackedPosition,
@@ -65,11 +66,11 @@ impl<W: Shared<u32>> EventSuppression<'_, W> {
     }
 }
 
-/// Whether `event` is one of the descriptors from `old` to before `new`, which are at most a ring
-/// apart. An event that is outside the ring is harmless: the answer is one of the two.
+/// Returns `true` if `event` is in `old..new`, at most a ring apart. For an event outside the ring
+/// either answer is harmless.
 #[inline]
 fn passed(event: PackedPosition, old: PackedPosition, new: PackedPosition, size: u16) -> bool {
-    // As numbers that count on through the lap that `new` is in; the lap before is below zero.
+    // Indices relative to the lap of `new`; those of the lap before are negative.
     let lap = |place: PackedPosition| {
         let back = if place.wrap() == new.wrap() { 0 } else { i32::from(size) };
         i32::from(place.index()) - back

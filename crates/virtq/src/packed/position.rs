@@ -1,4 +1,4 @@
-//! A place in a packed ring: a descriptor's index, and the wrap counter there (section 2.8.1).
+//! Position in a packed ring: descriptor index and wrap counter (section 2.8.1).
 
 use crate::start::Position;
 
@@ -43,7 +43,7 @@ impl PackedPosition {
         }
     }
 
-    /// How many descriptors `to`, which is at most a ring ahead, is ahead.
+    /// Descriptors from `self` to `to`, which is at most a ring ahead.
     #[inline(always)]
     pub(crate) fn distance(self, to: PackedPosition, size: u16) -> u16 {
         match self.wrap() == to.wrap() {
@@ -52,16 +52,16 @@ impl PackedPosition {
         }
     }
 
-    /// Where a ring of `size` starts that a front-end says is at `base`: at what was to be used
-    /// next, for what was taken and not used is taken again. DPDK's front-end gives the lower half
-    /// only, and so does its back-end. `None` if that is outside.
+    /// Start of a ring of `size` for the front-end's `base`: the next descriptor to use, since
+    /// those taken and not used are taken again. DPDK's front-end and back-end give the lower half
+    /// only. `None` if it is outside the ring.
     pub(crate) fn of(base: Position, size: u16) -> Option<PackedPosition> {
         let (avail, used) = (PackedPosition(base as u16), PackedPosition((base >> 16) as u16));
         let place = if used.0 == 0 { avail } else { used };
         (place.index() < size).then_some(place)
     }
 
-    /// As both halves of a position.
+    /// Both halves of a position.
     pub(crate) fn position(self) -> Position {
         Position::from(self.0) | Position::from(self.0) << 16
     }

@@ -7,12 +7,12 @@ use guestmem::GuestMemory;
 use super::position::PackedPosition;
 use crate::ring::{Addresses, Descriptor, RING_SIZE_MAX, SetupError, part};
 
-/// Flags of a descriptor whose meaning depends on the wrap counter (section 2.8.1).
+/// Flags of a descriptor that depend on the wrap counter (section 2.8.1).
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// The second word of a descriptor: length, id and flags. Whoever hands it over writes it last, and
-/// as a whole.
+/// Second word of a descriptor: length, id and flags. Written last and whole, since it passes the
+/// descriptor to the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) u64);
 
@@ -28,15 +28,15 @@ impl Word {
         Word::new(len, id, flags | Word::available_flags(place))
     }
 
-    /// A buffer that the device has used at `place`, with `len` bytes written into it: "the device
-    /// ... sets the VIRTQ_DESC_F_WRITE flag" if there are any, else `len` has no meaning (2.8.5).
+    /// A used descriptor at `place`, with `len` bytes written into its buffer: "the device ... sets
+    /// the VIRTQ_DESC_F_WRITE flag" if there are any, else `len` has no meaning (2.8.5).
     #[inline(always)]
     pub(crate) fn used(len: u32, id: u16, place: PackedPosition) -> Word {
         let write = if len > 0 { Descriptor::WRITE } else { 0 };
         Word::new(len, id, write | Word::used_flags(place))
     }
 
-    /// The two flags of a descriptor that is available at `place`.
+    /// AVAIL and USED flags of a descriptor that is available at `place`.
     #[inline(always)]
     pub(crate) fn available_flags(place: PackedPosition) -> u16 {
         if place.wrap() { AVAIL } else { USED }
@@ -62,7 +62,7 @@ impl Word {
         (self.0 >> 48) as u16
     }
 
-    /// All flags that say what a device must do with the descriptor.
+    /// Flags that the device must check.
     #[inline(always)]
     pub(crate) fn telling_flags(self) -> u16 {
         const DIRECT: u16 = Descriptor::NEXT | Descriptor::WRITE | Descriptor::INDIRECT;
@@ -79,7 +79,7 @@ impl Word {
         self.flags() & (AVAIL | USED) == Word::used_flags(place)
     }
 
-    /// Bytes that the device says it wrote.
+    /// Bytes written, as the device claims.
     #[inline(always)]
     pub(crate) fn written(self) -> u32 {
         if self.flags() & Descriptor::WRITE != 0 { self.len() } else { 0 }
@@ -93,7 +93,7 @@ impl Word {
 pub(crate) struct PackedRing {
     size: u16,
     desc: *mut [u64; 2],
-    /// What the driver wants to be told, and what the device wants to.
+    /// Event suppression areas of the driver and of the device.
     driver: *mut u32,
     device: *mut u32,
 }
@@ -127,7 +127,7 @@ impl PackedRing {
         self.size
     }
 
-    /// Where the descriptor at `index` is.
+    /// Address of the descriptor at `index`.
     #[inline(always)]
     fn at(&self, index: u16) -> *mut u64 {
         assert!(index < self.size);
@@ -135,20 +135,20 @@ impl PackedRing {
         unsafe { self.desc.add(usize::from(index)).cast() }
     }
 
-    /// The second word of the descriptor at `index`; what it hands over is read after it.
+    /// Second word of the descriptor at `index`, with acquire order: read the first word after it.
     #[inline(always)]
     pub(crate) fn word(&self, index: u16) -> Word {
         Word(self.shared(index).load(Ordering::Acquire))
     }
 
-    /// Hands over the descriptor at `index`, or what begins with it: all that was written before is
-    /// seen by whoever sees this.
+    /// Passes the descriptor at `index`, and all earlier stores, to the other side (release order).
     #[inline(always)]
     pub(crate) fn hand_over(&self, index: u16, word: Word) {
         self.shared(index).store(word.0, Ordering::Release);
     }
 
-    /// Writes the second word of a descriptor at which nobody looks before another is handed over.
+    /// Writes the second word of a descriptor that the other side does not read before a later
+    /// [`hand_over`](Self::hand_over).
     #[inline(always)]
     pub(crate) fn set_word(&self, index: u16, word: Word) {
         self.shared(index).store(word.0, Ordering::Relaxed);
@@ -179,14 +179,14 @@ impl PackedRing {
         guestmem::prefetch(self.at(index).cast());
     }
 
-    /// Which used buffers the driver wants to be told of.
+    /// Event suppression area of the driver.
     #[inline(always)]
     pub(crate) fn driver_events(&self) -> &AtomicU32 {
         // SAFETY: `new` checked size and alignment.
         unsafe { AtomicU32::from_ptr(self.driver) }
     }
 
-    /// Which available buffers the device wants to be told of.
+    /// Event suppression area of the device.
     #[inline(always)]
     pub(crate) fn device_events(&self) -> &AtomicU32 {
         // SAFETY: as above.

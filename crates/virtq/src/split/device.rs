@@ -19,14 +19,14 @@ const USED_FLAGS: u64 = 0;
 const USED_IDX: u64 = 2;
 const USED_ENTRIES: u64 = 4;
 
-/// Where the device is in a split ring.
+/// State of the device in a split ring.
 #[derive(Debug)]
 pub(crate) struct SplitDevice {
     ring: SplitRing,
     event_idx: bool,
     /// The next available entry to stage.
     next_avail: u16,
-    /// The available index as last read: what is before it need not be asked for again.
+    /// The available index as last read: entries before it need no new read.
     seen_avail: u16,
     /// The next used entry to write.
     next_used: u16,
@@ -35,8 +35,8 @@ pub(crate) struct SplitDevice {
 }
 
 impl SplitDevice {
-    /// Goes on after the last used entry: everything before it is done, and nothing after it was
-    /// begun, for buffers are used in order.
+    /// Continues after the last used entry. Buffers are used in order, so all before it are done
+    /// and none after it was begun.
     pub(crate) fn new(ring: SplitRing, event_idx: bool) -> SplitDevice {
         let next = ring.used_idx().load(Ordering::Acquire);
         SplitDevice {
@@ -57,7 +57,7 @@ impl SplitDevice {
         }
     }
 
-    /// Forgets what was staged last: the `left` buffers are available again.
+    /// Drops the `left` staged buffers: they are available again.
     #[inline]
     pub(crate) fn put_back(&mut self, left: &[Buffer<'static>]) {
         self.next_avail = self.next_avail.wrapping_sub(left.len() as u16);
@@ -107,8 +107,9 @@ impl SplitDevice {
         }
     }
 
-    /// Stages the chains at the front of `heads` that nearly all are: one descriptor, in the region
-    /// that was hit last. Says how many. Everything it needs is in locals, and so in registers.
+    /// Stages the chains at the front of `heads` while they are the usual case: one descriptor, in
+    /// the region of the last hit. Returns their number. Its state is in locals, and so in
+    /// registers.
     fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, heads: &[u16]) -> usize {
         let (ring, format, window) = (self.ring, staging.format, staging.translator.last_hit());
         let (wanted, prefix, mask) = (format.wanted_flags(), format.prefix, ring.mask());
@@ -131,8 +132,8 @@ impl SplitDevice {
         taken
     }
 
-    /// Stages any chain, or finds the fault in it. Nothing that [`take_simple`](Self::take_simple)
-    /// read of it counts: it is judged by what is read here, once.
+    /// Stages any chain, or records its fault. Reads the descriptors again: values read by
+    /// [`take_simple`](Self::take_simple) do not count.
     #[cold]
     fn take_chain(&mut self, staging: &mut Staging, head: u16) {
         if head > self.ring.mask() {
@@ -160,7 +161,7 @@ impl SplitDevice {
         self.next_used = next.wrapping_add(lens.len() as u16);
     }
 
-    /// Shows what was used by one store; says whether the guest wants to be notified of it.
+    /// Publishes the used entries by one store; returns `true` if the guest wants a notification.
     #[inline(always)]
     pub(crate) fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_used);
@@ -187,8 +188,7 @@ impl SplitDevice {
         self.event_suppression().disable_notification(self.next_avail);
     }
 
-    /// Logs what [`publish`](Self::publish) showed: the used entries from there on, and their
-    /// index.
+    /// Logs the used entries that [`publish`](Self::publish) wrote since `from`, and their index.
     pub(crate) fn log_published(&self, log: &WriteLog, from: Position) {
         let size = u64::from(self.ring.size());
         let count = u64::from(self.published.wrapping_sub(from as u16)).min(size);
@@ -199,13 +199,13 @@ impl SplitDevice {
         log.used(USED_IDX, 2);
     }
 
-    /// Logs all that a former owner may have shown, which may have died before it could say so.
+    /// Logs the whole used ring: a former owner may have died before it logged its writes.
     pub(crate) fn log_shown(&self, log: &WriteLog) {
         log.used(USED_FLAGS, USED_ENTRIES + 8 * u64::from(self.ring.size()));
     }
 
-    /// Logs what [`enable_notification`](Self::enable_notification) and
-    /// [`disable_notification`](Self::disable_notification) write to.
+    /// Logs the field that [`enable_notification`](Self::enable_notification) and
+    /// [`disable_notification`](Self::disable_notification) write.
     pub(crate) fn log_event_suppression(&self, log: &WriteLog) {
         match self.event_idx {
             true => log.used(USED_ENTRIES + 8 * u64::from(self.ring.size()), 2),
@@ -236,9 +236,9 @@ impl SplitDevice {
     }
 }
 
-/// Appends the descriptor at `head` and what its links lead to: in the ring's table, and at the end
-/// in one indirect table. "The device MUST handle the case of zero or more normal chained
-/// descriptors followed by a single descriptor with flags&VIRTQ_DESC_F_INDIRECT" (2.7.5.3.2).
+/// Appends the descriptor at `head` and its chain: in the ring's table, and at the end in one
+/// indirect table. "The device MUST handle the case of zero or more normal chained descriptors
+/// followed by a single descriptor with flags&VIRTQ_DESC_F_INDIRECT" (2.7.5.3.2).
 fn follow(ring: &SplitRing, chain: &mut Chain<'_>, head: u16) -> Result<(), Fault> {
     let mut table: Option<Table> = None;
     let mut entries = ring.size();

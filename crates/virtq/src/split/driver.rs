@@ -9,7 +9,7 @@ use super::ring::SplitRing;
 use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 
-/// Where the driver is in a split ring.
+/// State of the driver in a split ring.
 #[derive(Debug)]
 pub(crate) struct SplitDriver {
     ring: SplitRing,
@@ -59,7 +59,7 @@ impl SplitDriver {
         self.next_avail = self.next_avail.wrapping_add(1);
     }
 
-    /// The words of an entry of an indirect table.
+    /// Words of an indirect table entry.
     pub(crate) fn entry(&self, piece: Descriptor, next: u16, is_last: bool) -> [u64; 2] {
         let more = if is_last { 0 } else { Descriptor::NEXT };
         Descriptor { flags: piece.flags | more, next, ..piece }.to_words()

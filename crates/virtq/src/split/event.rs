@@ -1,12 +1,14 @@
-//! Who must be notified, and who need not: virtio 1.2, sections 2.7.7 to 2.7.10.
+//! Event suppression of split rings: virtio 1.2, sections 2.7.7 to 2.7.10.
 //!
-//! Both sides of a ring do the same two things, so both use the same code:
-//! - a side that has published decides whether to notify the other ([`needs_notification`]);
-//! - a side that wants to sleep asks for a notification, then looks once more
-//!   ([`enable_notification`]).
+//! Both sides of a ring do the same two things, with the same code:
+//! - after a publication, a side decides on a notification ([`needs_notification`]);
+//! - before sleep, a side enables notifications, then reads the ring ([`enable_notification`]).
 //!
-//! Each has a store and then a load of what the other side stores; without a full fence between
-//! them both could miss each other and sleep for ever. The tests explore every interleaving.
+//! Each is a store followed by a load of the other side's store. Without a full fence in between,
+//! both sides could miss each other and sleep for ever. The tests explore every interleaving.
+//!
+//! [`needs_notification`]: EventSuppression::needs_notification
+//! [`enable_notification`]: EventSuppression::enable_notification
 
 use std::sync::atomic::Ordering;
 
@@ -15,17 +17,18 @@ use crate::shared::Shared;
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT` and `VIRTQ_USED_F_NO_NOTIFY` have the same value.
 const QUIET: u16 = 1;
 
-/// What one side says of when it wants to be notified.
+/// Event suppression of one side of a ring.
 pub(crate) struct EventSuppression<'a, W: Shared<u16>> {
-    /// Its ring's flags: used without `EVENT_IDX`.
+    /// Flags of its ring: used without `EVENT_IDX`.
     pub(crate) flags: &'a W,
-    /// Its event index: used with `EVENT_IDX`.
+    /// Event index of its ring: used with `EVENT_IDX`.
     pub(crate) event: &'a W,
     pub(crate) event_idx: bool,
 }
 
 impl<W: Shared<u16>> EventSuppression<'_, W> {
-    /// Whether publishing `old..new` obliges to notify. Call it after the index was stored.
+    /// Returns `true` if publishing `old..new` requires a notification. Call it after the index was
+    /// stored.
     #[inline]
     pub(crate) fn needs_notification(&self, old: u16, new: u16) -> bool {
         W::full_fence();
@@ -38,8 +41,8 @@ impl<W: Shared<u16>> EventSuppression<'_, W> {
         }
     }
 
-    /// Asks to be notified of the entry at `next`, then says whether it is there already (and the
-    /// caller must not sleep), which is when `idx`, the other side's index, is past it.
+    /// Enables the notification for the entry at `next`; returns `true` if it is there already (the
+    /// caller must not sleep). `idx` reads the other side's index.
     pub(crate) fn enable_notification(&self, next: u16, idx: impl FnOnce() -> u16) -> bool {
         if self.event_idx {
             self.event.store(next, Ordering::Relaxed);
@@ -53,7 +56,7 @@ impl<W: Shared<u16>> EventSuppression<'_, W> {
     /// Asks not to be notified: a hint, which the other side may see late.
     pub(crate) fn disable_notification(&self, next: u16) {
         if self.event_idx {
-            // Half the index space away: not passed before we come here again, or once in vain.
+            // Half the index space away: at worst one notification too many.
             self.event.store(next.wrapping_add(0x8000), Ordering::Relaxed);
         } else {
             self.flags.store(QUIET, Ordering::Relaxed);

@@ -55,7 +55,7 @@ impl SplitRing {
         self.mask + 1
     }
 
-    /// A snapshot of the descriptor at `index` modulo the size: each word is read once.
+    /// Snapshot of the descriptor at `index` modulo the size. Each word is read once.
     #[inline(always)]
     pub(crate) fn descriptor(&self, index: u16) -> Descriptor {
         // SAFETY: the masked index is inside the table that `new` checked; words are aligned.
@@ -86,7 +86,7 @@ impl SplitRing {
     /// The available ring's entry for position `index`.
     #[inline(always)]
     pub(crate) fn avail_entry(&self, index: u16) -> u16 {
-        // SAFETY: two words of flags and index, then the entry, inside what `new` checked.
+        // SAFETY: two words of flags and index, then the entry, inside the part that `new` checked.
         unsafe { self.avail.add(2 + usize::from(index & self.mask)).read_volatile() }
     }
 
@@ -96,10 +96,11 @@ impl SplitRing {
         unsafe { self.avail.add(2 + usize::from(index & self.mask)).write_volatile(head) }
     }
 
-    /// The used ring's entry for position `index`: chain's head and bytes written.
+    /// The used ring's entry at `index`: head of the chain and bytes written.
     #[inline(always)]
     pub(crate) fn used_entry(&self, index: u16) -> (u32, u32) {
-        // SAFETY: inside what `new` checked; the used ring is aligned to 4 bytes, so its words are.
+        // SAFETY: inside the part that `new` checked, which is aligned to 4 bytes, as are its
+        // words.
         unsafe {
             let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
             (at.read_volatile(), at.add(1).read_volatile())
@@ -109,8 +110,8 @@ impl SplitRing {
     #[inline(always)]
     pub(crate) fn set_used_entry(&self, index: u16, head: u16, len: u32) {
         let entry = u64::from(head) | u64::from(len) << 32;
-        // SAFETY: as in `used_entry`; one unaligned word instead of two. Plain, for the compiler
-        // keeps it before the index's release store, and nobody looks earlier.
+        // SAFETY: as in `used_entry`; one unaligned word instead of two. A plain store: the
+        // compiler keeps it before the release store of the index, and no reader looks earlier.
         unsafe {
             let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
             at.cast::<u64>().write_unaligned(entry);
