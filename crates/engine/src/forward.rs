@@ -76,7 +76,7 @@ pub(crate) fn forward(
         }
         None => unplugged(source, polled),
     };
-    standing.touch(0); // only the sender's ring from here on
+    standing.touch(0); // from here on only the sender's ring
     let notified = stages.complete(transmit);
     transmit.swap(&mut scratch.transmit);
     let block = source.block();
@@ -109,7 +109,7 @@ fn count_placed(port: &Port, pair: usize, placed: Placed) {
 /// Drops a burst of a port without a location; charges no bytes beyond the burst.
 #[cold]
 fn unplugged(source: BurstSource<'_>, polled: Polled) -> u64 {
-    let frames = polled.frames - polled.malformed(); // those are counted as such
+    let frames = polled.frames - polled.malformed(); // malformed frames are counted separately
     source.block().add(counter::TX_UNPLUGGED, u64::from(frames));
     0
 }
@@ -157,7 +157,7 @@ fn from_switch(
 ) -> u64 {
     let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
     let Some(own) = &source.snapshot.switch else {
-        return unplugged(source, polled); // the switch that it was plugged in is not there
+        return unplugged(source, polled); // its switch was removed
     };
     if own.needs_deep(id) {
         transmit.snapshot_headers();

@@ -36,7 +36,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     let heads = [head];
     let (frames, offloads) = (&frames[..], &[][..]);
     let burst = Burst { heads: &heads, deep: &[], frames, arena: &[], offloads, malformed: 0 };
-    let standing = Standing::default(); // nobody watches this thread
+    let standing = Standing::default(); // this thread has no watchdog
     let (standing, stages) = (&standing, &StageClock::off());
     let source = BurstSource { snapshot, port: from, pair: 0, standing, stages };
     // Counters of the sender have one writer at a time: the holder of this lock.

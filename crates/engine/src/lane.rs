@@ -52,7 +52,7 @@ impl Lane {
         let body = move || {
             let pinned = cpu.map_or(Ok(()), host::cpu::pin_this_thread);
             let good = pinned.is_ok();
-            let _ = said.send(pinned); // the starter waits for it
+            let _ = said.send(pinned); // received below
             if good && begin.recv().is_ok() {
                 worker.run(&name);
             }
@@ -68,7 +68,7 @@ impl Lane {
     /// Starts the work.
     pub(crate) fn go(&mut self) {
         if let Some(go) = self.go.take() {
-            let _ = go.send(()); // there is room for it
+            let _ = go.send(()); // the channel has room for one
         }
     }
 }
@@ -76,10 +76,10 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.go.take(); // one that never began ends
+        self.go.take(); // ends a lane that never started
         self.wake.wake();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a lane that panicked has said so on standard error
+            let _ = thread.join(); // a panic was printed to standard error
         }
     }
 }

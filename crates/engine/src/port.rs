@@ -270,7 +270,7 @@ impl Port {
         };
         hide();
         let mut half = place.transmit.lock();
-        hide(); // the quarantine may have begun or ended meanwhile
+        hide(); // quarantine may have begun or ended since
         let ring = half.take()?.ring;
         drop(half);
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
@@ -334,7 +334,7 @@ impl Port {
         let place = &self.pairs[pair].receive;
         let mut half = place.lock();
         if !place.attached.swap(false, Ordering::AcqRel) {
-            return None; // nothing, or what keeps frames and is no ring of a guest's
+            return None; // no ring, or only parked frames
         }
         let keeper = keeper.map(AttachedRing::receiving);
         let ring = std::mem::replace(&mut *half, keeper)?.ring;
@@ -413,7 +413,7 @@ impl Port {
         let ring = renew(&mut *attached.ring)?;
         let former = std::mem::replace(attached, AttachedRing::sending(ring));
         drop(half);
-        drop(former); // not under the lock: it may be the last to hold a memory
+        drop(former); // outside the lock: this may unmap a memory
         // The lane may sleep, and the new ring has not asked for a kick.
         if let Some(wake) = place.wake.get() {
             wake.wake();

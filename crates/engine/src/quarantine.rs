@@ -87,7 +87,7 @@ impl Record {
         self.last = Some(now);
         let begins = self.until.is_none();
         if begins {
-            let doublings = self.level.min(16); // far beyond the most
+            let doublings = self.level.min(16); // far beyond the maximum
             self.quiet = match grows {
                 true => (QUIET_MIN * (1 << doublings)).min(QUIET_MAX),
                 false => QUIET_MIN,

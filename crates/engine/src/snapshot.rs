@@ -264,7 +264,7 @@ impl ForwardingSnapshot {
     /// A snapshot with no port plugged in: all frames are dropped.
     pub(crate) fn empty() -> ForwardingSnapshot {
         let nothing = nic::NicConfig { uplink_up: false, ..nic::NicConfig::default() };
-        let table = nic::Table::build(&nothing).expect("a NIC without functions has no mistake");
+        let table = nic::Table::build(&nothing).expect("a NIC without functions is valid");
         ForwardingSnapshot::new(SnapshotSpec::new(table, Vec::new()))
     }
 

@@ -27,12 +27,12 @@ pub enum StartError {
         source: host::cpu::PinError,
     },
     /// No thread that keeps front-ends from holding up lanes.
-    #[error("cannot start the thread that watches over the lanes")]
+    #[error("cannot start the watchdog thread of the lanes")]
     Watch(#[source] std::io::Error),
     /// No memory that frames of ports in quarantine are copied to.
-    #[error("no memory left for the quarantine lane (4.3 MiB); raise the memory limit")]
+    #[error("no memory for the quarantine lane (4.3 MiB); raise the memory limit")]
     BounceBuffers,
     /// No epoll or eventfd.
-    #[error("cannot make the lane's wake-up")]
+    #[error("cannot create the epoll, eventfd or timer of a lane")]
     Wake(#[from] rustix::io::Errno),
 }

@@ -56,7 +56,7 @@ impl Wake {
         if let Some(longest) = longest
             && !self.set_timer(longest)
         {
-            return; // as if the time were over
+            return; // as after a timeout
         }
         let none = epoll::EventFlags::empty();
         let data = epoll::EventData::new_u64(KICK);
@@ -73,7 +73,7 @@ impl Wake {
     /// If another event comes first, the timer ends a later sleep: one round without frames.
     fn set_timer(&self, longest: Duration) -> bool {
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let once = longest.max(Duration::from_nanos(1)); // zero would switch it off
+        let once = longest.max(Duration::from_nanos(1)); // zero disarms the timer
         let Ok(value) = Timespec::try_from(once) else { return false };
         let time = Itimerspec { it_interval: none, it_value: value };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &time).is_ok()

@@ -203,7 +203,7 @@ impl DeviceQueue {
     /// If the queue logs its writes: writes by others are not known here.
     #[inline]
     pub fn add_used_set_aside(&mut self, ticket: Ticket, len: u32) {
-        assert!(self.log.is_none(), "what is written to buffers that were set aside is not logged");
+        assert!(self.log.is_none(), "writes to set-aside buffers cannot be logged");
         each!(&mut self.kind, device => device.add_used(ticket, len));
     }
 

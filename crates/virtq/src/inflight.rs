@@ -110,6 +110,6 @@ impl Inflight {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        self.words.atomics_u64().expect("aligned, as `new` saw")
+        self.words.atomics_u64().expect("`new` checked the alignment")
     }
 }

@@ -35,14 +35,14 @@ pub struct Addresses {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SetupError {
     /// Size of a split ring: not a power of two, or out of range.
-    #[error("a ring of {0} entries is not possible; a power of two up to {RING_SIZE_MAX} is")]
+    #[error("invalid ring size {0}; expected a power of two up to {RING_SIZE_MAX}")]
     Size(u16),
     /// Size of a packed ring: out of range.
-    #[error("a packed ring of {0} entries is not possible; 1 to {RING_SIZE_MAX} are")]
+    #[error("invalid packed ring size {0}; expected 1 to {RING_SIZE_MAX}")]
     PackedSize(u16),
     /// Start position from the front-end: outside the packed ring.
     #[error(
-        "a packed ring of {size} entries cannot be at {base:#x}; each half's low 15 bits are an index"
+        "invalid base {base:#x} of a packed ring of {size} entries; bits 0-14 and 16-30 are an index"
     )]
     Base {
         /// Entries.
@@ -51,7 +51,7 @@ pub enum SetupError {
         base: u32,
     },
     /// A part lies outside the guest's memory.
-    #[error("the {part} at {addr:#x} is not inside one region of the guest's memory")]
+    #[error("the {part} at {addr:#x} is not inside one region of guest memory")]
     Outside {
         /// Which of the three.
         part: &'static str,

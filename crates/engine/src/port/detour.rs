@@ -45,7 +45,7 @@ impl Port {
             }
         }
         if self.receiving.load(Ordering::Acquire) == DETOURED {
-            return; // a lane may hold the detour, and wait
+            return; // a lane may hold the detour's lock and stall
         }
         let mut detour = self.detour();
         detour.get_or_insert_with(|| AttachedRing::receiving(self.waiting.half()));

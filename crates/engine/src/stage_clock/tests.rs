@@ -100,7 +100,7 @@ fn the_counter_is_not_read_for_other_bursts() {
 fn empty_polls_are_not_sampled() {
     let (clock, block) = clock();
     for _ in 0..5 * SAMPLED_ONE_IN {
-        // Polls that find nothing end no turn, and count nothing, however many there are.
+        // Polls that find no frame end no turn and count nothing, in any number.
         let before = stages(&block);
         for _ in 0..3 {
             clock.begin();

@@ -1,5 +1,5 @@
 //! Adapters on every path against a reference bridge: a broadcast domain for each VLAN, with known
-//! addresses. Where an adapter is plugged in must not show in what arrives, and at whom.
+//! addresses. The path of an adapter must not change the frames that arrive, nor their receivers.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::kit::*;
 use super::model::any_shape;
 
 const GROUP: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
-/// Nobody's address.
+/// An unknown address.
 const UNKNOWN: Mac = Mac([2, 0xee, 0, 0, 0, 1]);
 
 /// A frame of adapter `from`, or of the uplink if that is the number after the last.
@@ -21,7 +21,7 @@ struct Sent {
     src: Mac,
     tags: Vec<(u16, u16)>,
     len: usize,
-    /// Cut off or drawn out to what no frame's length is.
+    /// Cut or extended to a length that no frame has.
     odd: Option<usize>,
 }
 
@@ -135,7 +135,7 @@ impl Bridge<'_> {
     }
 }
 
-/// What arrived, each flow in order: by receiver, sender, addresses and tag as they were sent.
+/// Arrived frames, each flow in order: by receiver, sender, addresses and tag as they were sent.
 type Arrivals = BTreeMap<(usize, usize, Mac, Mac, Vec<(u16, u16)>), Vec<Vec<u8>>>;
 
 fn enter(arrivals: &mut Arrivals, frames: &[Sent], to: usize, bytes: Vec<u8>) {
@@ -179,7 +179,7 @@ fn carry(guests: &mut [Guest], frames: &[Sent]) -> Arrivals {
     arrivals
 }
 
-/// Puts a guard on every port of the switch, if so: then more of each frame is looked at.
+/// Puts a guard on every port of the switch if `guarded`: then more header bytes are read.
 fn guard(settings: &mut Settings, guarded: bool) {
     settings.switch.ports.iter_mut().flatten().for_each(|port| port.dhcp_guard = guarded);
 }
@@ -197,8 +197,8 @@ fn all_kinds() -> Vec<Adapter> {
     paths.into_iter().flat_map(of).collect()
 }
 
-/// Everybody sends every tag to everybody, to groups and to nobody.
-fn everybody_reaches_whom_the_bridge_says(lanes: usize, floods_unknown: bool, guarded: bool) {
+/// Every adapter sends every tag to every other, to groups and to unknown addresses.
+fn arrivals_match_the_bridge(lanes: usize, floods_unknown: bool, guarded: bool) {
     let adapters = all_kinds();
     let mut net = Net::new(adapters.len(), lanes, 1);
     net.floods_unknown = floods_unknown;
@@ -238,14 +238,14 @@ fn everybody_reaches_whom_the_bridge_says(lanes: usize, floods_unknown: bool, gu
 
 #[test]
 fn every_pair_on_one_lane() {
-    everybody_reaches_whom_the_bridge_says(1, false, false);
-    everybody_reaches_whom_the_bridge_says(1, true, true);
+    arrivals_match_the_bridge(1, false, false);
+    arrivals_match_the_bridge(1, true, true);
 }
 
 #[test]
 fn every_pair_on_two_lanes() {
-    everybody_reaches_whom_the_bridge_says(2, true, false);
-    everybody_reaches_whom_the_bridge_says(2, false, true);
+    arrivals_match_the_bridge(2, true, false);
+    arrivals_match_the_bridge(2, false, true);
 }
 
 /// A random world: adapters on paths, and other paths for them afterwards.
@@ -333,7 +333,8 @@ fn play(mut world: World) -> Result<(), TestCaseError> {
     let mut net = Net::new(world.adapters.len(), world.lanes, 1);
     net.floods_unknown = world.floods_unknown;
     if world.guarded {
-        // A guard drops what it cannot see through: more than two tags, one of them put on.
+        // A guard drops frames whose headers it cannot parse: with more than two tags, one of them
+        // pushed.
         world.frames.iter_mut().for_each(|sent| sent.tags.truncate(1));
     }
     let mut guests: Vec<Guest> = world.shapes.iter().map(|shape| Guest::with(*shape)).collect();
@@ -357,7 +358,7 @@ fn play(mut world: World) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    // A frame that never comes costs a long wait, so a failure is not shrunk for ever.
+    // A missing frame costs a long wait, so shrinking of a failure is limited.
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 20_000, ..ProptestConfig::default() })]
     #[test]
     fn the_path_does_not_show(world in any_world()) {

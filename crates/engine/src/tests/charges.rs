@@ -17,7 +17,7 @@ use crate::stage_clock::StageClock;
 /// Floods a second, of which a tenth may come at once.
 const LIMIT: u32 = 100;
 const AT_ONCE: u64 = 10;
-/// Time at which a test begins.
+/// Start time of a test.
 const BEGIN_NS: u64 = 1_000_000_000_000;
 const MS: u64 = 1_000_000;
 
@@ -75,11 +75,11 @@ impl Direct {
         }
     }
 
-    /// Sends what is posted, at a time; the bytes that are charged.
+    /// Forwards the posted frames at a time; returns the bytes that are charged.
     fn forward(&mut self, now_ns: u64) -> u64 {
         self.guest.flush();
         self.sender.now_ns = now_ns;
-        let standing = Standing::default(); // no watch looks at a test
+        let standing = Standing::default(); // a test has no watchdog
         let (sender, scratch) = (&mut self.sender, &mut self.scratch);
         let polled =
             forward(&self.ring, &mut self.transmit, sender, scratch, &standing, &StageClock::off());
@@ -116,7 +116,7 @@ fn limit(settings: &mut Settings, path: Path) {
     }
 }
 
-/// The counter of what a limit stops.
+/// Counter of drops by a limit.
 fn stopped(path: Path, kind: &str) -> String {
     if path == Path::Vf { "tx_drop_storm".into() } else { format!("tx_drop_switch_storm_{kind}") }
 }
@@ -191,7 +191,7 @@ fn arrived(sockets: &[UdpSocket]) -> usize {
 fn copies_for_the_peers_of_a_tunnel_are_charged() {
     for (host, path) in [(1, Path::Vf), (2, Path::Synthetic)] {
         let mut net = Net::new(3, 1, 1);
-        // What a VF does not know may be in the switch, and behind the tunnel there.
+        // Addresses unknown to a VF may be in the switch, and there behind the tunnel.
         net.floods_unknown = true;
         let sockets = tunnel(&mut net, host);
         let adapters = [path, Path::Vf, Path::Synthetic].map(Adapter::plain);
@@ -215,7 +215,7 @@ fn copies_for_the_peers_of_a_tunnel_are_charged() {
             assert_eq!(arrived(&sockets), 3 * passed, "{path:?} after {after_ns} ns");
         }
 
-        // A group: as above, and nothing passes before all is paid.
+        // A group: as above, and no flood passes before all is paid.
         let later_ns = BEGIN_NS + 60_000 * MS;
         let group: Vec<_> = (0..20).map(|n| frame(Mac::BROADCAST, mac(0), n, 60)).collect();
         let before = net.bench.count("n/a0", &stopped(path, "broadcast"));
@@ -249,7 +249,7 @@ fn segments_are_copied_for_the_peers_of_a_tunnel_and_charged_each() {
 }
 
 #[test]
-fn frames_as_they_are_cost_what_they_are() {
+fn unsegmented_frames_cost_their_bytes() {
     let net = Net::new(3, 1, 1);
     limited(&net, Path::Vf);
     let mut guests: Vec<Guest> = (1..4).map(|_| Guest::new()).collect();

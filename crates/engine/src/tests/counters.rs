@@ -90,7 +90,7 @@ fn blocks_do_not_share_cache_lines() {
 }
 
 #[test]
-fn a_new_file_leaves_readers_of_the_old_one_what_they_had() {
+fn readers_of_an_old_file_keep_its_counters() {
     let dir = tempfile::tempdir().unwrap();
     let make = || {
         let specs = [block("few", "x")];
@@ -192,7 +192,7 @@ fn where_no_file_can_be_made_the_error_names_it() {
     assert!(error.to_string().contains("/proc/no/counters"), "{error}");
 }
 
-/// The bytes of a file that begins as ours do, with this text.
+/// Bytes of a file that begins like a counter file, with this text.
 fn like_ours(text: &str, len: u64) -> Vec<u8> {
     let mut bytes = [MAGIC.to_le_bytes(), len.to_le_bytes(), [0; 8]].concat();
     bytes.extend(text.as_bytes());
@@ -243,7 +243,7 @@ fn a_foreign_file_is_refused() {
 fn a_histogram_counts_by_powers_of_two() {
     let specs = [block("h", "x")];
     let blocks = create(None, &[("h", vec!["w".into(); 10])], &specs).unwrap();
-    // Eight buckets in the middle of ten words.
+    // Eight buckets in the middle of ten counters.
     for (value, bucket) in
         [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (8, 4), (63, 6), (64, 7), (u64::MAX, 7)]
     {

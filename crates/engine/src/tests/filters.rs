@@ -1,4 +1,4 @@
-//! What the switch's lists and guards stop, and that nobody gets round them.
+//! Drops by the switch's ACLs and guards; no frame may bypass them.
 
 use vswitch::{Acl, Match, Rule, RuleAction};
 use wire::Mac;
@@ -8,7 +8,7 @@ use crate::AclHits;
 
 const DNS: u16 = 53;
 
-/// A UDP frame over IPv4 that says its number.
+/// A UDP frame over IPv4 with its number.
 fn udp((dst, src): (Mac, Mac), (src_port, dst_port): (u16, u16), number: u32) -> Vec<u8> {
     let mut bytes = [dst.0, src.0].concat();
     bytes.extend([8, 0, 0x45, 0, 0, 64, 0, 7, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -37,12 +37,12 @@ pub(super) fn filter(settings: &mut Settings, ports: &[vswitch::PortId]) {
     }
 }
 
-/// Waits until the lanes have told how often each rule was met.
+/// Waits until the lanes have added the hits of each rule.
 pub(super) fn expect_hits(hits: &AclHits, expected: [u64; 2]) {
     until("the hits", || [0, 1].map(|rule| hits.get(rule)) == expected);
 }
 
-/// Nobody has anything more.
+/// No guest has another frame.
 pub(super) fn expect_nothing(guests: &mut [Guest]) {
     guests.iter_mut().for_each(Guest::settle);
     for (n, guest) in guests.iter_mut().enumerate() {
@@ -51,13 +51,13 @@ pub(super) fn expect_nothing(guests: &mut [Guest]) {
 }
 
 #[test]
-fn what_a_list_denies_is_dropped_and_counted() {
+fn frames_that_an_acl_denies_are_dropped_and_counted() {
     for lanes in [1, 2] {
         let adapters = [Path::Synthetic, Path::Synthetic, Path::Vf, Path::Vmq];
         let adapters = adapters.map(|path| Adapter::new(path, Tags::Access(9)));
         let mut net = Net::new(4, lanes, 1);
         net.hits = std::sync::Arc::new(AclHits::new(2));
-        // On adapter 0's port, and on the uplink: what comes from the NIC.
+        // On adapter 0's port, and on the uplink: frames from the NIC.
         net.apply_with(&adapters, |settings| {
             filter(settings, &[switch_port(0), vswitch::PortId::UPLINK]);
         });
@@ -104,7 +104,7 @@ fn a_dhcp_guard_stops_servers_and_not_clients() {
         }
         let reply = udp((Mac::BROADCAST, src), (67, 68), 2);
         guests[from].send(&reply);
-        // The NIC has no guards: who is on the same side hears it.
+        // The NIC has no guards: receivers on the same side get it.
         let hear: &[usize] = match from {
             0 => &[],
             1 => &[0, 2, 3],
@@ -120,7 +120,7 @@ fn a_dhcp_guard_stops_servers_and_not_clients() {
 }
 
 #[test]
-fn who_rewrites_a_frame_after_the_check_is_taken_at_the_first_word() {
+fn a_frame_rewritten_after_the_check_is_delivered_as_checked() {
     const CHECKED: usize = wire::DeepHead::LEN;
     for (from, to) in [
         (Path::Synthetic, Path::Synthetic),
@@ -143,7 +143,7 @@ fn who_rewrites_a_frame_after_the_check_is_taken_at_the_first_word() {
                 there.resize(78 + 20 * i as usize, 0x99);
                 bad.send(&there);
                 let got = good.wait_for(1).remove(0);
-                // What was judged is as it was then, and nobody looked at the rest.
+                // The classified bytes are unchanged; the rest was not checked.
                 let judged = there.len().min(CHECKED);
                 assert_eq!(got[..judged], there[..judged]);
                 assert!(got[judged..].iter().all(|byte| *byte == TREASON));

@@ -1,4 +1,4 @@
-//! Who gets a frame, what it looks like then, and what is counted when nobody does.
+//! Receivers of a frame, its bytes there, and the counters of drops.
 
 use nic::{NicConfig, PortId};
 
@@ -78,7 +78,7 @@ fn an_access_port_sees_no_tag_and_the_uplink_always_one() {
         assert_eq!(c.wait_for(1), [back]);
     }
 
-    // Without its tag, or in another VLAN, it is for nobody here.
+    // Without its tag, or in another VLAN, it has no receiver here.
     uplink.send(&answer);
     uplink.send(&tagged(&answer, 0x8100, 200));
     uplink.settle();
@@ -157,7 +157,7 @@ fn unknown_unicast_goes_to_the_uplink_only() {
 }
 
 #[test]
-fn what_a_guest_must_not_send_is_dropped_and_counted() {
+fn forbidden_frames_are_dropped_and_counted() {
     let bench = Bench::new(vec![plain(0), plain(1), access(2, 5)], 1);
     let [mut a, mut b, mut c, mut uplink] = bench.guests([VF0, VF1, PortId::vf(2), PortId::UPLINK]);
     let good = |i| frame(mac(1), mac(0), i, 60);
@@ -204,7 +204,7 @@ fn without_spoof_check_any_source_passes() {
 }
 
 #[test]
-fn what_a_receiver_has_no_room_for_is_counted_there() {
+fn frames_without_a_buffer_are_counted_at_the_receiver() {
     let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 1);
     let [mut a] = bench.guests([VF0]);
     let shape = Shape { mergeable: false, buffer: 12 + 100, ..Shape::default() };
@@ -218,7 +218,7 @@ fn what_a_receiver_has_no_room_for_is_counted_there() {
     for i in 2..7 {
         a.post(&to_b(i, 60));
     }
-    // Nobody is attached to VF 2, and nobody to the uplink.
+    // VF 2 and the uplink have no guest.
     a.post(&frame(mac(2), mac(0), 7, 60));
     a.post(&frame(OUTSIDE, mac(0), 8, 60));
     a.flush();

@@ -1,10 +1,10 @@
-//! Frames for a guest that stands still: kept in order, handed on, bounded, and counted once.
+//! Parked frames for a guest that is stopped: in order, delivered later, bounded, and counted once.
 
 use port::kept::{FRAMES_MAX, Kept};
 
 use super::kit::*;
 
-/// Two adapters, and a guest on the first; frames for the second are kept.
+/// Two adapters, and a guest on the first; frames for the second are parked.
 fn net(path: Path) -> (Net, Guest, Kept) {
     let net = Net::of(&[Path::Vf, path].map(Adapter::plain), 1);
     let sender = Guest::new();
@@ -27,7 +27,7 @@ fn send(sender: &mut Guest, frames: &[Vec<u8>]) {
     }
 }
 
-/// Takes frames in and has more handed on, until nothing waits.
+/// Receives frames and delivers parked ones, until none waits.
 fn drain(net: &Net, guest: &mut Guest, want: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     until("all frames", || {
@@ -60,7 +60,7 @@ fn frames_wait_for_a_guest_and_come_in_order_before_new_ones() {
     }
 }
 
-/// The ring is taken out while frames come, and put back: the moment between is nobody's.
+/// The ring is taken out while frames come, and put back: no frame is lost in between.
 #[test]
 fn a_guest_that_stops_and_starts_misses_nothing() {
     let (net, mut sender, _kept) = net(Path::Vf);
@@ -98,7 +98,7 @@ fn frames_from_elsewhere_come_first() {
 }
 
 #[test]
-fn frames_can_be_taken_elsewhere_and_who_keeps_none_drops_them() {
+fn parked_frames_can_be_taken_and_without_parking_frames_are_dropped() {
     let (net, mut sender, kept) = net(Path::Vf);
     let frames = numbered(0..40);
     send(&mut sender, &frames);
@@ -116,7 +116,7 @@ fn frames_can_be_taken_elsewhere_and_who_keeps_none_drops_them() {
     assert_eq!(guest.wait_for(1), frames[..1]);
 }
 
-/// Frames that waited for too long go, and what comes then finds a ring like any other.
+/// Frames that waited for too long are dropped; later ones find a ring like any other.
 #[test]
 fn a_ring_that_had_no_buffers_is_not_stuck_when_nothing_is_kept_any_more() {
     let (net, mut sender, kept) = net(Path::Vf);
@@ -133,7 +133,7 @@ fn a_ring_that_had_no_buffers_is_not_stuck_when_nothing_is_kept_any_more() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_counted() {
+fn frames_beyond_the_limit_are_counted() {
     let (net, mut sender, kept) = net(Path::Vf);
     let few = numbered(0..64);
     for _ in 0..FRAMES_MAX / 64 {
@@ -147,7 +147,7 @@ fn what_there_is_no_room_for_is_counted() {
     assert_eq!((kept.frames(), kept.lost()), (FRAMES_MAX, 128));
 }
 
-/// A guest that runs where nobody knows that it is: what it sends waits until somebody does.
+/// A guest that runs before the daemon knows of it: its frames wait until then.
 #[test]
 fn a_guest_that_is_held_sends_nothing_and_loses_nothing() {
     let net = Net::of(&[Path::Vf, Path::Vf].map(Adapter::plain), 1);
@@ -161,7 +161,7 @@ fn a_guest_that_is_held_sends_nothing_and_loses_nothing() {
     sender.flush();
     net.bench.wait_for_rounds(3);
     assert_eq!(sender.in_flight(), 50);
-    // One that comes and goes while it is held is no other.
+    // Attaching and detaching during the pause changes nothing.
     net.port(1).detach_transmit(0).unwrap();
     assert!(!net.port(1).is_attached());
     sender.attach_transmit(net.port(1), 0);

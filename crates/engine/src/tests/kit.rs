@@ -12,10 +12,9 @@ pub(crate) use bench::Bench;
 pub(crate) use guest::{FRAME_MAX, Guest, Shape, TREASON, is_signalled};
 pub(crate) use net::{Adapter, Net, Path, Settings, Tags, switch_port};
 
-/// Waits are for what must happen: only a bug makes them last.
+/// Limit of every wait: only a bug reaches it.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Waits for `what`.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + WAIT;
     while !done() {
@@ -42,7 +41,7 @@ pub(crate) fn access(n: u8, vid: u16) -> Function {
     Function { vlan: Some(wire::Vid::new(vid).unwrap().into()), ..plain(n) }
 }
 
-/// A frame of `len` bytes that says its number.
+/// A frame of `len` bytes with its number.
 pub(crate) fn frame(dst: wire::Mac, src: wire::Mac, number: u32, len: usize) -> Vec<u8> {
     let mut bytes = [dst.0, src.0].concat();
     bytes.extend([0x88, 0xb5]); // for local experiments

@@ -1,4 +1,4 @@
-//! Several lanes, and several queue pairs: nothing lost, nothing twice, each flow in order.
+//! Several lanes, and several queue pairs: no loss, no duplicates, each flow in order.
 
 use nic::{NicConfig, PortId};
 use virtq::Features;
@@ -8,8 +8,8 @@ use crate::Port;
 use crate::port::counter;
 
 const FRAMES: u32 = 20_000;
-/// Frames of one flow under way: two fit into a ring, with a burst that has arrived and whose
-/// buffers have not come back yet.
+/// Frames of one flow in flight: two flows fit into a ring, with a burst that has arrived and whose
+/// buffers have not come back.
 const WINDOW: u32 = 90;
 
 /// A flow of numbered frames between two of a test's guests.
@@ -25,7 +25,7 @@ impl Flow {
         Flow { from, to, sent: 0, arrived: 0 }
     }
 
-    /// Fills the window. Numbers tell the flow by its sender, order by the rest.
+    /// Fills the window. The first part of a number names the flow, the rest its order.
     fn send(&mut self, guests: &mut [Guest]) {
         let guest = &mut guests[self.from];
         while self.sent < FRAMES && self.sent - self.arrived < WINDOW {
@@ -84,7 +84,7 @@ fn many_to_one_from_two_lanes() {
 }
 
 #[test]
-fn everybody_to_everybody_on_three_lanes() {
+fn all_to_all_on_three_lanes() {
     let bench = Bench::new((0..4).map(plain).collect(), 3);
     let mut guests = bench.guests([0, 1, 2, 3].map(PortId::vf));
     let mut flows = [
@@ -116,7 +116,7 @@ fn a_flow_keeps_to_one_ring() {
     let numbers = |guest: &mut Guest| -> Vec<u32> {
         guest.receive().iter().map(|frame| number(frame)).collect()
     };
-    // So many rings of the receiver's are there; then its ring is the sender's pair modulo these.
+    // Number of the receiver's rings; a frame goes to the sender's pair modulo this.
     for rings in 1..=4 {
         receivers[rings - 1].attach_receive(to, rings - 1);
         for round in 0..3 {

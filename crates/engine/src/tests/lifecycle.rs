@@ -1,4 +1,4 @@
-//! Ports that come and go while others run, and what is counted of them.
+//! Ports that are added and removed while others run, and their counters.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,10 +8,10 @@ use super::kit::*;
 use super::paths::{Stop, Traffic};
 
 const PATHS: [Path; 3] = [Path::Vf, Path::Vmq, Path::Synthetic];
-/// Ports that come and go.
-const COMINGS: usize = 60;
+/// Ports that are added and removed.
+const PORTS_ADDED: usize = 60;
 
-/// Whether a port of this name is counted.
+/// Returns `true` if a port of this name has counters.
 fn is_counted(net: &Net, label: &str) -> bool {
     net.bench.labels().iter().any(|known| known == label)
 }
@@ -31,7 +31,7 @@ fn visit(net: &mut Net, way: usize, listener: &mut Guest) {
     }
     let mut guest = Guest::new();
     guest.attach(&port);
-    // Before it has a place nobody hears it.
+    // Before it has a location no guest receives its frames.
     guest.send(&frame(mac(2), mac(3), 0, 60));
     guest.settle();
     net.bench.expect(&label, "tx_drop_unplugged", 1);
@@ -51,7 +51,7 @@ fn visit(net: &mut Net, way: usize, listener: &mut Guest) {
     net.bench.fabric.remove_port(&nic, &port);
     assert!(!is_counted(net, &label));
     assert_eq!(nic.ports().len(), 4);
-    net.bench.fabric.remove_port(&nic, &port); // in vain
+    net.bench.fabric.remove_port(&nic, &port); // has no receiver
     assert_eq!(nic.ports().len(), 4);
 }
 
@@ -75,7 +75,7 @@ fn ports_come_and_go_and_others_lose_nothing() {
                 while !stop.load(Ordering::Relaxed) {
                     traffic.send();
                     traffic.receive();
-                    // Whoever is called so, or the uplink, or nobody.
+                    // To any port of this name, to the uplink, or to none.
                     while sender.in_flight() < 20 {
                         sender.post(&frame(mac(3), mac(2), 0, 60));
                     }
@@ -85,7 +85,7 @@ fn ports_come_and_go_and_others_lose_nothing() {
                 }
             });
             let _stop = Stop(&stop);
-            for way in 0..COMINGS {
+            for way in 0..PORTS_ADDED {
                 visit(&mut net, way, &mut listener);
             }
         });
@@ -106,7 +106,8 @@ fn a_port_that_went_leaves_nothing_to_the_next() {
     let old = nic.snapshot();
     let gone = net.ports.pop().unwrap();
     net.bench.fabric.remove_port(&nic, &gone);
-    // It has its predecessor's number and counters, and the snapshot in force has a place of that.
+    // It has its predecessor's number and counters, and the current snapshot still has that one's
+    // location.
     let port = net.bench.fabric.add_port(&nic, "n/next", 1).unwrap();
     assert_eq!(port.number, gone.number);
     let mut guest = Guest::new();
@@ -134,7 +135,7 @@ fn a_nic_goes_with_all_its_ports() {
     guests[0].flush();
     net.bench.wait_for_rounds(2);
     assert_eq!(guests[0].in_flight(), 1, "nobody takes it");
-    // Another of the same name begins anew.
+    // Another of the same name starts from zero.
     let nic = net.bench.fabric.add_nic("n");
     net.uplink = net.bench.fabric.add_port(&nic, "n/uplink", 1).unwrap();
     let add = |n| net.bench.fabric.add_port(&nic, &format!("n/a{n}"), 1).unwrap();

@@ -1,4 +1,4 @@
-//! Random NICs, guests and frames through the real engine, against a slow model of who gets what.
+//! Random NICs, guests and frames through the real engine, against a slow model of the receivers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use wire::{Mac, Vid};
 
 use super::kit::*;
 
-/// Where frames come from and go to: the uplink, the PF, and four VFs.
+/// Ports of the model: the uplink, the PF, and four VFs.
 const PORTS: u16 = 6;
 
 /// A random world.
@@ -41,11 +41,11 @@ impl Sent {
     }
 }
 
-/// What becomes of one frame.
+/// Fate of one frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Dropped(&'static str),
-    /// To these ports, if a guest is there.
+    /// To these ports, if they have a guest.
     Sent(Vec<PortId>),
 }
 
@@ -125,7 +125,7 @@ impl Model<'_> {
 /// one of its members may overtake each other.
 type Arrivals = BTreeMap<(PortId, PortId, Vec<u8>), Vec<Vec<u8>>>;
 
-/// How many frames a port dropped for a reason.
+/// Drops of a port by reason.
 type Drops = BTreeMap<(PortId, &'static str), u64>;
 
 fn enter(arrivals: &mut Arrivals, world: &World, to: PortId, bytes: Vec<u8>) {
@@ -194,7 +194,7 @@ fn any_world() -> impl Strategy<Value = World> {
     })
 }
 
-/// What should happen to a world's frames: arrivals, and drops by port and reason.
+/// Expected result of a world's frames: arrivals, and drops by port and reason.
 fn expect(world: &World, attached: impl Fn(PortId) -> bool) -> (Arrivals, Drops) {
     let model = Model(&world.config);
     let mut arrivals = Arrivals::new();
@@ -240,7 +240,7 @@ fn carry(world: &World, guests: &mut BTreeMap<PortId, Guest>) -> Arrivals {
 }
 
 fn play(mut world: World) -> Result<(), TestCaseError> {
-    // Those with another's MAC in its VLAN stay out.
+    // Functions with a MAC that is taken in their VLAN are left out.
     while Table::build(&world.config).is_err() {
         world.config.vfs.pop();
     }
@@ -277,7 +277,7 @@ fn play(mut world: World) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    // A frame that never comes costs a long wait, so a failure is not shrunk for ever.
+    // A missing frame costs a long wait, so shrinking of a failure is limited.
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 20_000, ..ProptestConfig::default() })]
     #[test]
     fn every_frame_goes_where_the_rules_say(world in any_world()) {

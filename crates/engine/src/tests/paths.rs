@@ -1,4 +1,4 @@
-//! Paths that change under traffic: nothing lost, nothing twice, each flow in order.
+//! Paths that change under traffic: no loss, no duplicates, each flow in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ impl Stream {
     }
 }
 
-/// Everybody's guests, and what they send each other.
+/// Guests of all adapters, and their streams.
 pub(super) struct Traffic {
     /// By member and queue pair; the uplink is the member after the last adapter.
     pub(super) guests: Vec<Vec<Guest>>,
@@ -63,7 +63,7 @@ impl Traffic {
         }
     }
 
-    /// Sends what the windows allow.
+    /// Sends as much as the windows allow.
     pub(super) fn send(&mut self) {
         let uplink = self.guests.len() - 1;
         for stream in &mut self.streams {
@@ -89,7 +89,7 @@ impl Traffic {
         }
     }
 
-    /// Takes what has arrived, each frame the next of its stream.
+    /// Receives frames; each must be the next of its stream.
     pub(super) fn receive(&mut self) {
         for (member, guests) in self.guests.iter_mut().enumerate() {
             for (pair, guest) in guests.iter_mut().enumerate() {
@@ -115,8 +115,8 @@ fn take(streams: &mut [Stream], (member, pair): (usize, usize), got: &[u8]) {
     *next += 1;
 }
 
-/// All ways to put so many adapters on paths.
-fn all_scenes(net: &Net, tags: &Tags, guarded: bool) -> Vec<Arc<ForwardingSnapshot>> {
+/// All assignments of adapters to paths.
+fn all_snapshots(net: &Net, tags: &Tags, guarded: bool) -> Vec<Arc<ForwardingSnapshot>> {
     let paths = [Path::Vf, Path::Vmq, Path::Synthetic];
     let ways = 0..paths.len().pow(net.ports.len() as u32);
     let snapshot = |way: usize| {
@@ -181,7 +181,7 @@ fn two(lanes: usize, pairs: usize, tags: &Tags, guarded: bool) {
     let mut traffic = Traffic::new(&net, pairs);
     traffic.stream(0, mac(1), &[1]);
     traffic.stream(1, mac(0), &[0]);
-    change_under(&net, &all_scenes(&net, tags, guarded), &mut traffic);
+    change_under(&net, &all_snapshots(&net, tags, guarded), &mut traffic);
 }
 
 /// Three, and the uplink; all send to each other and broadcast too.
@@ -193,13 +193,13 @@ fn three(lanes: usize, pairs: usize, tags: &Tags, guarded: bool) {
     };
     for from in 0..4 {
         let others: Vec<usize> = (0..4).filter(|to| *to != from).collect();
-        // Three unicast and three broadcast streams are what a ring has room for.
+        // A ring has room for three unicast and three broadcast streams.
         let to = (from + 1) % 4;
         traffic.stream(from, mac(to as u8), &[to]);
         traffic.stream(from, mac((to as u8 + 1) % 4), &[(to + 1) % 4]);
         traffic.stream(from, Mac::BROADCAST, &others);
     }
-    change_under(&net, &all_scenes(&net, tags, guarded), &mut traffic);
+    change_under(&net, &all_snapshots(&net, tags, guarded), &mut traffic);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Frames that a device places in a guest's buffers, and ports that send in another's name.
+//! Frames that a device places in a guest's buffers, and ports that send for another port.
 
 use std::os::fd::BorrowedFd;
 
@@ -47,7 +47,7 @@ impl Transmit for Device {
 }
 
 #[test]
-fn what_a_device_places_is_received_from_the_uplink_and_is_work() {
+fn placed_frames_count_as_received_from_the_uplink_and_as_work() {
     let mut bench = Bench::new(vec![plain(0)], 1);
     let nic = bench.fabric.nics()[0].clone();
     let port = bench.fabric.add_port(&nic, "n/placed", 1).unwrap();

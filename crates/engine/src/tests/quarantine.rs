@@ -1,4 +1,4 @@
-//! Ports that are served off the lanes since their guests' memory held one up.
+//! Ports in quarantine after their guests' memory stalled a lane.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn owner(port: &Arc<Port>) -> Option<u32> {
     Some(port.id)
 }
 
-/// Ports that were taken off by the last stalls, with the time until they come back.
+/// Ports taken off by the last stalls, with their quiet times.
 fn begun(bench: &Bench) -> Vec<(String, u64)> {
     let begun = |news| match news {
         QuarantineNews::Begun { port, quiet, .. } => Some((port, quiet.as_secs())),
@@ -26,7 +26,7 @@ fn begun(bench: &Bench) -> Vec<(String, u64)> {
     bench.fabric.take_quarantine_news(usize::MAX).into_iter().filter_map(begun).collect()
 }
 
-/// One stall of a lane, from its begin to its end.
+/// One stall of a lane, from begin to end.
 fn stall(bench: &Bench, stall: Stall) -> Vec<(String, u64)> {
     let now = Instant::now();
     bench.fabric.quarantine.charge("0", stall, false, now);
@@ -155,7 +155,7 @@ fn quiet_times_grow_for_the_one_that_all_stalls_have_in_common() {
         bench.fabric.quarantine.release_all();
     }
     let vf = |n: u8, quiet: u64| (format!("n/vf{n}"), quiet);
-    // Both grow, until one of them was held up with another.
+    // Both grow, until one of them stalled a lane together with another.
     let expected = [[vf(0, 1), vf(1, 1)], [vf(0, 2), vf(1, 2)], [vf(2, 1), vf(1, 4)]];
     assert_eq!(times, expected);
     assert_eq!(stall(&bench, Stall { source: a, target: b }), [vf(0, 1), vf(1, 8)]);

@@ -1,4 +1,4 @@
-//! Lanes that sleep, what wakes them, and what must not keep them awake.
+//! Sleep of lanes: wake-ups, and events that must not keep them awake.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::kit::*;
 const VF0: PortId = PortId::vf(0);
 const VF1: PortId = PortId::vf(1);
 
-/// The ways in which a ring may say when it wants to be notified.
-fn wishes() -> impl Iterator<Item = Features> {
+/// Features of every kind of event suppression.
+fn suppressions() -> impl Iterator<Item = Features> {
     let packed = [Features::empty(), Features::PACKED];
     packed.into_iter().flat_map(|kind| [kind, kind | Features::EVENT_IDX])
 }
 
 #[test]
 fn a_kick_wakes_a_sleeping_lane() {
-    for features in wishes() {
+    for features in suppressions() {
         let bench = Bench::new(vec![plain(0), plain(1)], 2);
         let shape = Shape { features, ..Shape::default() };
         let (mut a, mut b) = (Guest::with(shape), Guest::with(shape));
@@ -43,7 +43,7 @@ fn an_attachment_wakes_a_sleeping_lane() {
     let [mut b] = bench.guests([VF1]);
     for i in 0..5 {
         bench.wait_for_sleep();
-        // Posted before anybody is there to be kicked.
+        // Posted before there is anyone to kick.
         let mut a = Guest::new();
         let early = frame(mac(1), mac(0), i, 60);
         a.post(&early);
@@ -55,7 +55,7 @@ fn an_attachment_wakes_a_sleeping_lane() {
 
 #[test]
 fn a_silent_lane_sleeps_and_a_busy_one_asks_for_no_kicks() {
-    for features in wishes() {
+    for features in suppressions() {
         // Long enough that on a busy machine, too, a guest has its turn before the lane sleeps.
         let bench = Bench::patient(vec![plain(0), plain(1)], Duration::from_millis(500));
         let [mut b] = bench.guests([VF1]);
@@ -77,7 +77,7 @@ fn a_silent_lane_sleeps_and_a_busy_one_asks_for_no_kicks() {
 fn a_broken_transmit_ring_lets_its_lane_sleep_and_others_go_on() {
     let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 1);
     let [mut bad, mut a, mut b] = bench.guests([VF0, VF1, PortId::vf(2)]);
-    // What stands before the buffer that breaks the rules is still carried.
+    // Buffers before the one that breaks the rules are still forwarded.
     let last = frame(mac(2), mac(0), 1, 60);
     bad.post(&last);
     bad.break_transmit();
@@ -86,7 +86,7 @@ fn a_broken_transmit_ring_lets_its_lane_sleep_and_others_go_on() {
     until("the front-end to be told", || is_signalled(&bad.error));
     bench.wait_for_sleep();
     for i in 0..200 {
-        bad.send(&frame(mac(2), mac(0), 2, 60)); // in vain
+        bad.send(&frame(mac(2), mac(0), 2, 60)); // must not wake a lane
         rustix::io::write(&bad.kick, &1u64.to_ne_bytes()).unwrap();
         let good = frame(mac(2), mac(1), i, 60);
         a.send(&good);
@@ -99,7 +99,7 @@ fn a_broken_transmit_ring_lets_its_lane_sleep_and_others_go_on() {
     assert_eq!(faults, [("transmit", virtq::Fault::OutsideMemory, 1)]);
     assert!(bench.vf(1).faults().is_empty());
 
-    // A new guest in its place begins anew.
+    // A new guest on the same port has no fault.
     let mut new = Guest::new();
     new.attach(bench.vf(0));
     let good = frame(mac(2), mac(0), 3, 60);
@@ -108,7 +108,7 @@ fn a_broken_transmit_ring_lets_its_lane_sleep_and_others_go_on() {
 }
 
 #[test]
-fn who_cannot_kick_is_polled_until_its_ring_is_broken() {
+fn a_ring_without_a_kick_is_polled_until_it_is_broken() {
     let bench = Bench::new(vec![plain(0), plain(1)], 1);
     let [mut b] = bench.guests([VF1]);
     let mut a = Guest::new();
@@ -127,7 +127,7 @@ fn who_cannot_kick_is_polled_until_its_ring_is_broken() {
 }
 
 #[test]
-fn a_broken_receive_ring_disturbs_nobody() {
+fn a_broken_receive_ring_disturbs_no_other_guest() {
     let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 1);
     let [mut a, mut b] = bench.guests([VF0, PortId::vf(2)]);
     let mut bad = Guest::empty(Shape::default());
@@ -145,7 +145,7 @@ fn a_broken_receive_ring_disturbs_nobody() {
     bench.expect("n/vf1", "rx_drop_no_buffer", 199);
     bench.expect("n/vf1", "rx_fault_outside_memory", 1);
     until("the front-end to be told", || is_signalled(&bad.error));
-    // Its other ring is as good as before.
+    // Its other ring still works.
     let good = frame(mac(2), mac(1), 7, 60);
     bad.send(&good);
     assert_eq!(b.wait_for(1), [good]);
@@ -159,7 +159,7 @@ fn sleeps(bench: &Bench) -> u64 {
 
 #[test]
 fn a_sender_over_its_limit_lets_its_lane_sleep() {
-    for features in wishes() {
+    for features in suppressions() {
         let limited = nic::Function {
             share: nic::Share { max_mbit: 1, ..nic::Share::default() },
             ..plain(0)
@@ -229,7 +229,7 @@ fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
         a.send(&there);
         assert_eq!(b.wait_for(1), [there]);
     }
-    // Who holds the frames back lets them go.
+    // Without the budget the frames pass.
     net.budget = None;
     net.apply(&adapters);
     guests[0].settle();
@@ -238,7 +238,7 @@ fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
 }
 
 #[test]
-fn a_new_scene_brings_no_new_tokens() {
+fn a_new_snapshot_brings_no_new_tokens() {
     let share = nic::Share { max_mbit: 1, ..nic::Share::default() };
     let limited = nic::Function { share, ..plain(0) };
     let quiet = nic::Function { storm_limit: 1, ..plain(1) };

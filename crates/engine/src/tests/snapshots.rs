@@ -31,7 +31,7 @@ fn under_traffic(mut change: impl FnMut(usize) + Send, mut traffic: impl FnMut()
     });
 }
 
-/// Takes what arrived; every number must be the next, or later if `gaps`.
+/// Receives frames; every number must be the next, or a later one if `gaps`.
 fn check_order(guest: &mut Guest, next: &mut u32, gaps: bool) -> u32 {
     let frames = guest.receive();
     for frame in &frames {
@@ -56,7 +56,7 @@ fn a_receive_ring_comes_and_goes_and_others_lose_nothing() {
             _ => drop(port.detach_receive(0).expect("it was attached")),
         },
         || {
-            // C's ring holds 256 frames and nobody empties it: the rest is dropped, and counted.
+            // C's ring holds 256 frames and is never emptied: the rest is dropped, and counted.
             while a.in_flight() < 60 && sent - b_next < 100 {
                 a.post(&frame(mac(1), mac(0), sent, 60));
                 a.post(&frame(mac(2), mac(0), sent, 60));
@@ -85,7 +85,7 @@ fn a_transmit_ring_comes_and_goes_and_loses_nothing() {
     let port = bench.vf(0);
     let (mut sent, mut next) = (0, 0);
     for _ in 0..CHANGES {
-        // What the guest posts while it is detached waits for the next owner of its ring.
+        // Frames posted while the ring is detached wait for its next owner.
         while a.in_flight() < 200 {
             a.send(&frame(mac(1), mac(0), sent, 60));
             sent += 1;
@@ -97,7 +97,7 @@ fn a_transmit_ring_comes_and_goes_and_loses_nothing() {
             next > before
         });
         let mut ring = port.detach_transmit(0).expect("it was attached");
-        // All that was taken was carried to its end, and nothing goes on now.
+        // All frames taken were delivered, and none is forwarded now.
         let stopped = ring.stop();
         let done = a.tx.used_len();
         std::thread::sleep(Duration::from_micros(100));
@@ -106,7 +106,7 @@ fn a_transmit_ring_comes_and_goes_and_loses_nothing() {
         check_order(&mut b, &mut next, false);
     }
     a.attach_transmit(port, 0);
-    a.attach_transmit(port, 0); // in place of the one before
+    a.attach_transmit(port, 0); // replaces the ring before
     a.settle();
     check_order(&mut b, &mut next, false);
     assert_eq!(next, sent);
@@ -194,7 +194,7 @@ fn held_frames_wait_where_they_are() {
     bench.wait_for_rounds(100);
     assert_eq!(a.in_flight(), 100);
     assert!(b.receive().is_empty());
-    // Their receiver may go and come back meanwhile.
+    // Their receiver may detach and attach meanwhile.
     drop(bench.vf(1).detach_receive(0));
     bench.wait_for_rounds(2);
     b.attach_receive(bench.vf(1), 0);
@@ -220,7 +220,7 @@ fn an_injected_frame_reaches_its_vlan() {
     assert_eq!(nic.inject(bench.vf(3), &frame), 1);
     assert_eq!(uplink.wait_for(1), [frame]);
     assert!(guests.iter_mut().all(|guest| guest.receive().is_empty()));
-    // Nobody there to hear it, or no such port.
+    // No receiver, or no such port.
     drop(bench.uplink().detach_receive(0));
     assert_eq!(nic.inject(bench.vf(3), &frame), 0);
     bench.expect("n/uplink", "rx_drop_down", 1);

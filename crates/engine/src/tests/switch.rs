@@ -1,4 +1,4 @@
-//! The switch on the PF: queues past it, budgets, what crosses both stops, and mirrors.
+//! The switch on the PF: queues past it, budgets, traffic across both stages, and mirrors.
 
 use nic::{Budget, Capacity, Monitor, PortId, Way};
 use vswitch::Mirror;
@@ -9,7 +9,7 @@ use super::kit::*;
 use crate::AclHits;
 
 #[test]
-fn what_is_for_a_queue_goes_past_the_switch() {
+fn frames_of_a_queue_bypass_the_switch() {
     for lanes in [1, 2] {
         let adapters = [Path::Vf, Path::Vmq, Path::Synthetic].map(Adapter::plain);
         let mut net = Net::new(3, lanes, 1);
@@ -25,7 +25,7 @@ fn what_is_for_a_queue_goes_past_the_switch() {
         assert_eq!(net.hits.get(0), 0, "nothing entered the switch");
         assert!(net.state.fdb.is_empty());
 
-        // What is for an adapter on the switch does enter it, and so does what is for all, once.
+        // Frames for an adapter on the switch enter it, and so do broadcasts, once.
         let there = frame(mac(2), OUTSIDE, 2, 60);
         guests[3].send(&there);
         assert_eq!(guests[2].wait_for(1), [there]);
@@ -38,7 +38,7 @@ fn what_is_for_a_queue_goes_past_the_switch() {
     }
 }
 
-/// A budget of a frame a second, of which 64 may come at once: for a while it is closed for good.
+/// A budget of a frame a second, of which 64 may come at once: then it is closed for a long time.
 fn tiny_budget() -> std::sync::Arc<std::sync::Mutex<Budget>> {
     let capacity = Capacity { packets_per_second: Some(1), ..Capacity::default() };
     std::sync::Arc::new(std::sync::Mutex::new(Budget::new(capacity, crate::clock::now_ns())))
@@ -60,7 +60,7 @@ fn frames_between_adapters_on_the_switch_do_not_enter_the_nic() {
 }
 
 #[test]
-fn a_budget_lets_pass_what_it_has() {
+fn a_budget_limits_frames() {
     // From the uplink a frame is a hop, and from adapter to adapter it is two.
     for (paths, from, to, most) in [
         ([Path::Vf, Path::Synthetic], 2, 0, 64),
@@ -82,10 +82,10 @@ fn a_budget_lets_pass_what_it_has() {
         until("the first frames", || guests[from].in_flight() < 200);
         net.bench.wait_for_rounds(50);
         let passed = 200 - guests[from].in_flight();
-        // It is overdrawn by a burst at most.
+        // Overdrawn by a burst at most.
         assert!((most..=most + 64).contains(&passed), "{passed} from {from} to {to} of {paths:?}");
         assert_eq!(guests[to].receive().len(), passed);
-        // A larger one, and the rest follows; nothing was lost.
+        // With a larger budget the rest follows; no frame was lost.
         net.budget = None;
         net.apply(&paths.map(Adapter::plain));
         guests[from].settle();
@@ -126,7 +126,7 @@ fn a_native_vlan_at_the_uplink_has_no_tag_in_the_nic() {
         assert_eq!(guests[4].receive().len(), 20);
         expect_nothing(&mut guests);
 
-        // A second tag behind that of the native VLAN would show, and hop into its VLAN.
+        // A second tag behind that of the native VLAN would appear, and hop into its VLAN.
         let hop = tagged(&frame(Mac::BROADCAST, mac(1), 2, 60), 0x8100, 6);
         let hop = tagged(&hop, 0x8100, 5);
         guests[1].send(&hop);
@@ -216,8 +216,8 @@ fn mirrors(tags: &Tags, lanes: usize) {
         assert_eq!(tap.receive(), seen(at_switch, sent), "switch: {from} to {dst}");
     }
     guests.iter_mut().for_each(|guest| drop(guest.receive()));
-    // What spoofs is dropped at the first stop, and no copy is made; what is forbidden in the
-    // switch is neither.
+    // Spoofed frames are dropped in the first stage without a copy; so are frames that the switch
+    // forbids.
     guests[0].send(&frame(mac(1), mac(7), 1, 60));
     guests[0].settle();
     guests[1].send(&tagged(&frame(mac(0), mac(1), 1, 60), 0x8100, 9));
@@ -227,12 +227,12 @@ fn mirrors(tags: &Tags, lanes: usize) {
 }
 
 #[test]
-fn a_flood_that_finds_nobody_at_the_second_stop_is_no_drop() {
+fn a_flood_without_receivers_in_the_second_stage_is_no_drop() {
     let mut adapters = [Path::Vf, Path::Synthetic, Path::Vf].map(Adapter::plain);
     adapters[1].tags = Tags::Access(5);
     let net = Net::of(&adapters, 1);
     let mut guests = net.guests();
-    // Nobody is in VLAN 0 of the switch.
+    // VLAN 0 of the switch has no member.
     let all = frame(Mac::BROADCAST, mac(0), 1, 60);
     guests[0].send(&all);
     guests[2..].iter_mut().for_each(|guest| assert_eq!(guest.wait_for(1), [&all[..]]));
@@ -261,7 +261,7 @@ fn unknown_addresses_are_no_storm() {
         guests[0].send(&out);
         assert_eq!(guests[2].wait_for(1), [out]);
     }
-    // Of groups one may pass at once, and what is stopped is not mirrored.
+    // One group frame may pass at once, and stopped ones are not mirrored.
     let (port, mut capture) = net.listener("capture");
     net.captures.push(port);
     net.apply_with(&adapters, |settings| {

@@ -39,14 +39,14 @@ fn apply(bench: &Bench, config: &NicConfig) -> Vec<Arc<RuleHits>> {
 }
 
 #[test]
-fn a_pipe_carries_everything_both_ways_and_nobody_else_sees_it() {
+fn a_pipe_carries_all_frames_both_ways_and_to_no_other_port() {
     for lanes in [1, 2] {
         let bench = Bench::of(config(Vec::new()), lanes, 1);
         let ends = [PortId::UPLINK, VF0, VF1];
         let mut far = bench.guests(ends);
         let mut near = ends.map(|of| representor(&bench, of));
         for (at, src) in [(0, OUTSIDE), (1, mac(0)), (2, mac(1))] {
-            // To a neighbour, to all, to nobody: it is the host that switches.
+            // To a neighbour, to all, to an unknown address: the host switches.
             for (i, dst) in [mac(1), mac(0), Mac::BROADCAST, OUTSIDE].into_iter().enumerate() {
                 let there = frame(dst, src, i as u32, 60 + i);
                 far[at].send(&there);
@@ -111,7 +111,7 @@ fn rules_lead_off_the_pipe_and_count() {
 }
 
 #[test]
-fn what_the_host_sends_meets_no_rule() {
+fn frames_of_the_host_match_no_rule() {
     let config = config(vec![rule(VF0, mac(1), Target::Drop), rule(VF1, mac(1), Target::Drop)]);
     let bench = Bench::of(config.clone(), 1, 1);
     let hits = apply(&bench, &config);

@@ -21,13 +21,13 @@ const REST_MAX: Duration = Duration::from_millis(10);
 
 /// State of the rings when notifications were enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Armed {
+enum RingState {
     /// No frame.
     Silent,
     /// Frames.
     Waiting,
     /// A ring without a kick.
-    Unkickable,
+    WithoutKick,
 }
 
 impl Worker {
@@ -37,9 +37,9 @@ impl Worker {
         let mut awake_since = last_round;
         self.scratch.switch.flush();
         let longest = match self.enable_notifications() {
-            Armed::Silent => Some(None),
-            Armed::Waiting if !is_paused => self.rest().map(Some),
-            Armed::Waiting | Armed::Unkickable => None,
+            RingState::Silent => Some(None),
+            RingState::Waiting if !is_paused => self.rest().map(Some),
+            RingState::Waiting | RingState::WithoutKick => None,
         };
         if let Some(longest) = longest
             && !self.stop.load(Ordering::Acquire)
@@ -58,8 +58,8 @@ impl Worker {
     }
 
     /// Enables notifications on every ring; returns their state.
-    fn enable_notifications(&mut self) -> Armed {
-        let mut armed = Armed::Silent;
+    fn enable_notifications(&mut self) -> RingState {
+        let mut state = RingState::Silent;
         for poll in &mut self.rings {
             poll.silence.ends();
             poll.waits = false;
@@ -68,13 +68,13 @@ impl Worker {
                 poll.waits = attached.ring.enable_notification();
                 // A ring without a kick must be polled; a broken ring is ignored.
                 if attached.ring.kick().is_none() && !attached.fault_seen {
-                    armed = Armed::Unkickable;
-                } else if poll.waits && armed == Armed::Silent {
-                    armed = Armed::Waiting;
+                    state = RingState::WithoutKick;
+                } else if poll.waits && state == RingState::Silent {
+                    state = RingState::Waiting;
                 }
             });
         }
-        armed
+        state
     }
 
     /// Gives every sender within its limit a turn. If none has frames, returns the time until the

@@ -275,7 +275,7 @@ pub(crate) fn recover(ring: &PackedRing, inflight: &Inflight) -> Option<PackedPo
         return None;
     }
     if count == 0 || !ring.word(old.index()).is_available(old) {
-        return Some(new); // all of it was shown: its first descriptor is written last
+        return Some(new); // complete: its first descriptor is written last
     }
     let pending: Vec<_> = (0..count).map(|i| Pending(inflight.entry(i))).collect();
     // Positions must ascend from `old` and stay below `new`: else the record is not valid.

@@ -48,7 +48,7 @@ fn a_whole_ring_is_set_aside_and_used_in_order() {
 }
 
 #[test]
-fn what_is_set_aside_and_not_used_is_a_later_owners() {
+fn unused_set_aside_buffers_go_to_the_next_owner() {
     let guest = guest();
     let mut device = guest.device(Features::empty());
     let tickets = set_aside_all(&mut device);
@@ -61,7 +61,7 @@ fn what_is_set_aside_and_not_used_is_a_later_owners() {
 }
 
 #[test]
-fn what_is_left_staged_is_set_aside_later() {
+fn staged_buffers_can_be_set_aside_later() {
     let guest = guest();
     let mut device = guest.device(Features::empty());
     assert_eq!(device.stage(10), 10);

@@ -1,5 +1,4 @@
-//! Chains that break the rules: each [`Fault`] a chain can cause is provoked, and nothing else
-//! happens.
+//! Chains that break the rules: the test provokes each [`Fault`] of a chain, with no other effect.
 
 use std::sync::atomic::Ordering;
 
@@ -14,11 +13,11 @@ const MEMORY: u64 = 4 << 20;
 const END: u64 = BASE + MEMORY;
 const ALL: Features = Features::all().difference(Features::PACKED);
 
-/// What is wrong begins at this descriptor; 0 to 2 and 100 to 101 are good.
+/// First descriptor of a bad chain; 0 to 2 and 100 to 101 are good.
 const BAD: u16 = 10;
 
-/// Offers three good chains, then what `forge` writes, then two good ones: only the first three
-/// must be staged, and the ring must stop with `fault`, in both directions.
+/// Offers three good chains, a chain by `forge`, then two good ones. Only the first three must be
+/// staged, and the ring must stop with `fault`, in both directions.
 fn stops(fault: Fault, features: Features, forge: impl Fn(&mut Forge)) {
     for content in [READABLE, Content::Readable { header: 12, keep: false }, Content::Writable] {
         let mut guest = Forge::new(memory(MEMORY), 512, content);

@@ -1,4 +1,4 @@
-//! The death of a ring's owner at any store of a publication, and what its successor makes of it.
+//! Crash of a ring's owner at any store of a publication, and recovery by the next owner.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
-/// Dies, if its time has come.
+/// Crashes if it is due.
 pub(crate) fn point() {
     let left = LEFT.get();
     if left == 0 {
@@ -50,7 +50,7 @@ struct World {
     content: Content,
     inflight: Inflight,
     posted: VecDeque<u16>,
-    deaths: u32,
+    crashes: u32,
 }
 
 impl World {
@@ -59,7 +59,7 @@ impl World {
         let size = if features.contains(Features::PACKED) { SIZE } else { 8 };
         let driver = DriverQueue::new(memory, BASE, size, features).unwrap();
         let inflight = Inflight::new(mapping(), 64, size).unwrap();
-        World { driver, features, content, inflight, posted: VecDeque::new(), deaths: 0 }
+        World { driver, features, content, inflight, posted: VecDeque::new(), crashes: 0 }
     }
 
     /// Fills the ring with buffers of one to three descriptors.
@@ -73,8 +73,7 @@ impl World {
         self.driver.publish();
     }
 
-    /// The next owner, which the front-end tells what was true in the beginning; it may die as
-    /// well.
+    /// The next owner, to which the front-end gives the first position. It may crash too.
     fn owner(&mut self, stores: u32) -> DeviceQueue {
         let (memory, at) = (self.driver.memory().clone(), self.driver.addresses());
         let (size, features, content) = (self.driver.size(), self.features, self.content);
@@ -84,24 +83,24 @@ impl World {
             DeviceQueue::new(memory.clone(), &at, size, features, content, start).unwrap()
         };
         living_for(stores, new).unwrap_or_else(|| {
-            self.deaths += 1;
+            self.crashes += 1;
             new()
         })
     }
 
-    /// Uses the next `n` buffers, with a length that tells the turn, and publishes them unless it
-    /// dies over it.
+    /// Uses the next `n` buffers, with a length that names the turn, and publishes them unless it
+    /// crashes.
     fn work(&mut self, device: &mut DeviceQueue, n: usize, (turn, stores): (u32, u32)) -> bool {
         device.stage(BURST);
         let n = n.min(device.buffers().0.len());
         let len = if self.content == Content::Writable { turn } else { 0 };
         (0..n).for_each(|_| device.add_used(len));
         let shown = living_for(stores, || device.publish()).is_some();
-        self.deaths += u32::from(!shown);
+        self.crashes += u32::from(!shown);
         shown
     }
 
-    /// Takes in what was used: the oldest buffers, each once.
+    /// Reaps the used buffers: the oldest, each once.
     fn reap(&mut self) -> Vec<u32> {
         let mut used = [Used::default(); 8];
         let n = self.driver.reap(&mut used);
@@ -123,7 +122,7 @@ fn kinds() -> impl Iterator<Item = (Features, Content)> {
 
 #[test]
 fn an_owner_may_die_at_any_store_and_so_may_its_successor() {
-    let mut deaths = 0;
+    let mut crashes = 0;
     for (features, content) in kinds() {
         for (stores, again) in (0..14).flat_map(|stores| (0..6).map(move |again| (stores, again))) {
             let mut world = World::new(features, content);
@@ -138,10 +137,10 @@ fn an_owner_may_die_at_any_store_and_so_may_its_successor() {
                 let mut next = world.owner(again);
                 let seen = world.reap();
                 assert!([0, 3].contains(&seen.len()));
-                // What the dead one did is seen with the lengths that it gave.
+                // Work of the crashed owner shows the lengths that it gave.
                 let len = if content == Content::Writable { turn } else { 0 };
                 assert_eq!(seen, vec![len; seen.len()]);
-                // And the successor goes on with what is left, to the end.
+                // The next owner uses the remaining buffers.
                 while world.work(&mut next, BURST, (turn + 100, u32::MAX)) {
                     if world.reap().is_empty() {
                         break;
@@ -150,10 +149,10 @@ fn an_owner_may_die_at_any_store_and_so_may_its_successor() {
                 assert!(world.posted.is_empty(), "{features:?}: lost {:?}", world.posted);
                 assert_eq!(world.driver.room(), usize::from(world.driver.size()));
             }
-            deaths += world.deaths;
+            crashes += world.crashes;
         }
     }
-    assert!(deaths > 1000, "hardly anybody died: {deaths}");
+    assert!(crashes > 1000, "too few crashes: {crashes}");
 }
 
 #[test]
@@ -161,7 +160,7 @@ fn a_publication_that_was_begun_is_carried_out() {
     let mut world = World::new(Features::PACKED, Content::Writable);
     world.post();
     let mut device = world.owner(u32::MAX);
-    // Three stores of what is published, one of the record, two of descriptors: all but the first.
+    // Three stores of the publication, one of the record, two of descriptors: all but the first.
     assert!(!world.work(&mut device, 3, (55, 6)));
     assert_eq!(world.driver.used_len(), 0);
     drop(device);
@@ -182,7 +181,7 @@ fn a_record_that_was_cleared_says_nothing() {
 }
 
 #[test]
-fn a_driver_that_begins_the_ring_anew_is_not_the_one_before() {
+fn a_ring_set_up_again_ignores_the_old_record() {
     for (features, asks) in kinds()
         .filter(|(features, _)| features.contains(Features::PACKED))
         .flat_map(|(features, _)| [features, features | Features::EVENT_IDX])
@@ -196,7 +195,7 @@ fn a_driver_that_begins_the_ring_anew_is_not_the_one_before() {
             device.enable_notification();
         }
         drop(device);
-        // The same driver still: the record holds, whether or not its owner slept.
+        // The same driver: the record is valid, with or without sleep of its owner.
         assert_eq!(world.owner(u32::MAX).position(), 0x8004_8004, "{features:?}");
 
         let memory = world.driver.memory().clone();

@@ -73,7 +73,7 @@ fn driver_with_three() -> (DriverQueue, SplitRing) {
 }
 
 #[test]
-fn a_device_that_returns_what_it_does_not_have_is_ignored() {
+fn used_entries_without_a_buffer_in_flight_are_ignored() {
     let (mut driver, ring) = driver_with_three();
     // Free; in a chain but not its head; in flight; the same again; outside the table, which ids of
     // 16 and of 32 bits can be.
@@ -114,7 +114,7 @@ fn a_device_that_rewrites_links_frees_nothing_twice() {
     assert_eq!(heads, [1, 2, 3, 5, 6, 7]);
 }
 
-/// A guest whose memory can be shrunk behind our back; the ring is in its first pages.
+/// A guest whose memory can shrink at any time; the ring is in its first pages.
 fn shrinking(bytes_left: u64) -> (Forge, DeviceQueue) {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let fd = rustix::fs::memfd_create("shrinks", flags).unwrap();
@@ -139,7 +139,7 @@ fn truncated() {
         return;
     }
     let (guest, mut device) = shrinking(64 << 10);
-    // Touching what is gone gives zeros; the next burst is not taken.
+    // Truncated memory reads as zeros; the next burst is not taken.
     assert_eq!(device.buffers().0[0].first.read::<8>(0), [0; 8]);
     device.add_used_all();
     device.publish();
@@ -162,13 +162,13 @@ fn truncated_to_nothing() {
     assert_eq!(device.fault(), Some(Fault::Truncated));
 }
 
-/// Where `slice` is, as a range of addresses of this process.
+/// Range of addresses of `slice` in this process.
 fn range_of(slice: GuestSlice<'_>) -> std::ops::Range<usize> {
     let start = slice.aligned_array::<u8>(slice.len() as usize).unwrap().addr();
     start..start + slice.len() as usize
 }
 
-/// Words that lead somewhere, mixed with words that do not.
+/// Words with valid addresses, mixed with words without.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0..64u64 << 10).prop_map(|offset| BASE + offset),

@@ -1,4 +1,4 @@
-//! What the tests share: memory, and rings that are written entry by entry.
+//! Shared parts of the tests: memory, and rings that are written entry by entry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use crate::ring::Descriptor;
 use crate::split::ring::SplitRing;
 use crate::{Addresses, Content, DeviceQueue, Features, Start, guest_memory};
 
-/// Where a test's memory begins: guest and front-end addresses alike.
+/// Base of a test's memory: guest and front-end addresses alike.
 pub(super) const BASE: u64 = 0x1_0000_0000;
 
 pub(super) const READABLE: Content = Content::Readable { header: 0, keep: false };
@@ -19,8 +19,8 @@ pub(super) fn memory(bytes: u64) -> Arc<GuestMemory> {
     guest_memory(&file, BASE).unwrap()
 }
 
-/// Whether this process runs the test `name` alone. If not, has it run in one that does: the model
-/// checker's threads have a handler of their own for the signal that truncated memory raises.
+/// Returns `true` if this process runs the test `name` alone; else runs it in a process of its own.
+/// The model checker's threads have their own handler for the signal of truncated memory.
 pub(super) fn is_alone(name: &str) -> bool {
     const ALONE: &str = "SHUNT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -34,7 +34,7 @@ pub(super) fn is_alone(name: &str) -> bool {
     false
 }
 
-/// Bytes that tell the buffer with this number from all others.
+/// Bytes that distinguish the buffer with this number from all others.
 pub(super) fn pattern(number: u64, len: usize) -> Vec<u8> {
     let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_le_bytes();
     (0..len).map(|i| seed[i % 8].wrapping_add(i as u8)).collect()
@@ -115,7 +115,7 @@ impl Forge {
         self.offer(index);
     }
 
-    /// Where buffers may be: behind the ring.
+    /// First address for buffers: behind the ring.
     pub(super) fn data(&self) -> u64 {
         self.addresses.used + 8 * u64::from(self.ring.size()) + 8
     }

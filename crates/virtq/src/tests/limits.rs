@@ -1,4 +1,4 @@
-//! What cannot be a ring, and what the largest and smallest can do.
+//! Invalid rings, and the largest and smallest valid ones.
 
 use super::kit::{BASE, memory};
 use crate::{

@@ -1,4 +1,4 @@
-//! What an owner of a ring logs that its predecessor, which may have been killed, did not.
+//! Log of writes of a predecessor that was killed before it logged them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn logged(bits: &SharedFile) -> BTreeSet<u64> {
 }
 
 #[test]
-fn a_successor_logs_what_a_killed_owner_may_have_shown() {
+fn a_next_owner_logs_possible_writes_of_a_killed_one() {
     for features in [Features::empty(), Features::PACKED] {
         let memory = memory(1 << 20);
         let mut driver = DriverQueue::new(memory.clone(), BASE, SIZE, features).unwrap();
@@ -32,7 +32,7 @@ fn a_successor_logs_what_a_killed_owner_may_have_shown() {
         let at = driver.addresses();
         let owner =
             |start| DeviceQueue::new(memory.clone(), &at, SIZE, features, READABLE, start).unwrap();
-        // It is killed between showing and logging: nothing of all this is logged.
+        // Killed between publishing and logging: nothing of this is logged.
         let mut killed = owner(Start::at(driver.first_position()));
         while killed.stage(BURST) > 0 {
             killed.add_used_all();
@@ -58,7 +58,7 @@ fn a_successor_logs_what_a_killed_owner_may_have_shown() {
 
 #[test]
 #[should_panic(expected = "is not logged")]
-fn what_is_set_aside_by_a_queue_that_logs_is_a_mistake() {
+fn a_queue_that_logs_cannot_use_set_aside_buffers() {
     let memory = memory(1 << 20);
     let mut driver = DriverQueue::new(memory.clone(), BASE, 8, Features::empty()).unwrap();
     driver.post_chain(&[Segment { addr: BASE + (1 << 19), len: 64, writable: false }]).unwrap();

@@ -1,10 +1,10 @@
-//! Against an independent implementation, `virtio-queue`: its mock of a driver writes what our
-//! device's side reads, and its device's side works on what our driver's side posted, in one memory
-//! that both map from the same files.
+//! Tests against an independent implementation, `virtio-queue`. Its mock of a driver writes rings
+//! for our device's side, and its device's side works on rings of our driver's side. Both map the
+//! same files.
 //!
 //! The mock's own `MockSplitQueue` places the used ring half-way into the available ring (it takes
-//! entries for bytes), so only the first half of its entries can be used; where a test wants more,
-//! it places the mock's parts itself.
+//! entries for bytes). So only the first half of its entries can be used; tests that need more
+//! place the mock's parts themselves.
 
 mod shared;
 
@@ -65,7 +65,7 @@ proptest! {
         }
         prop_assert_eq!(done, expected.len());
 
-        // What was used, as the mock sees it, and byte for byte.
+        // Used entries, as the mock sees them, and byte for byte.
         for (i, chain) in expected.iter().enumerate() {
             let used: VirtqUsedElem = ring.used.ring().ref_at(i).unwrap().load();
             let len = if writable { i as u32 * 3 } else { 0 };
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn the_oracle_takes_what_the_driver_posts_and_returns_what_it_reaps(
+    fn the_oracle_takes_posted_buffers_and_the_driver_reaps_them(
         order in 3..=8u32,
         event_idx: bool,
         rounds in prop::collection::vec((prop::collection::vec((pieces(5), any::<bool>()), 0..12), 0..20usize, any::<bool>(), any::<bool>()), 1..40),
@@ -91,7 +91,7 @@ proptest! {
         prop_assert!(theirs.is_valid(&shared.theirs));
         let mut in_flight = std::collections::VecDeque::new();
         for (posts, uses, device_sleeps, driver_sleeps) in rounds {
-            // The device's suppression, in its own words, before the driver publishes.
+            // The device's own view of its suppression, before the driver publishes.
             let asleep = device_sleeps && !theirs.enable_notification(&shared.theirs).unwrap();
             if !device_sleeps {
                 theirs.disable_notification(&shared.theirs).unwrap();
@@ -153,7 +153,7 @@ fn the_mocks_own_queue_is_staged() {
         avail: USER + mock.avail_addr().0,
         used: USER + mock.used_addr().0,
     };
-    // The mock's chains all begin at descriptor 0, so they are looked at one by one.
+    // The mock's chains all begin at descriptor 0, so they are checked one by one.
     let mut device = shared.device(&at, 256, READABLE);
     assert_eq!(device.stage(BURST), 2);
     let ranges = vec![(0x1000, 0x1000); 7];

@@ -1,6 +1,6 @@
-//! The order of publishing and notifying, under every interleaving that the memory model allows
-//! (loom): never is there an entry, its reader asleep, and its writer of the opinion that it need
-//! not notify.
+//! Order of publication and notification, under every interleaving that the memory model allows
+//! (loom). The failure to exclude: an entry is there, its reader sleeps, and its writer sends no
+//! notification.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ macro_rules! shared {
 shared!(AtomicU16, u16);
 shared!(AtomicU32, u32);
 
-/// A word without the fence, to show that the tests below would notice.
+/// An atomic without the fence, to prove that the tests below detect its absence.
 struct Unfenced<A>(A);
 
 impl<T, A: Shared<T>> Shared<T> for Unfenced<A> {
@@ -43,15 +43,15 @@ impl<T, A: Shared<T>> Shared<T> for Unfenced<A> {
     fn full_fence() {}
 }
 
-/// One direction of a ring: what the writer stores, and what the reader stores.
+/// One direction of a ring: stores of the writer, and stores of the reader.
 trait Direction: Send + Sync + 'static {
-    /// A direction whose reader polls: it asked not to be notified.
+    /// A direction whose reader polls, with notifications disabled.
     fn new(event_idx: bool) -> Self;
-    /// The writer's part: entry `old` is there. Says whether it must notify.
+    /// Writer: makes entry `old` available. Returns `true` if it must notify.
     fn publish(&self, old: u16) -> bool;
-    /// How many entries the reader sees.
+    /// Number of entries that the reader sees.
     fn seen(&self) -> u16;
-    /// The reader's part: it wants to sleep until the entry `next` is there.
+    /// Reader: wants to sleep until the entry `next` is there.
     fn enable_notification(&self, next: u16) -> bool;
     fn disable_notification(&self, next: u16);
 }
@@ -63,7 +63,7 @@ struct Split<W> {
     event_idx: bool,
 }
 
-/// A word of the model, with its fence or without.
+/// An atomic of the model, with its fence or without.
 trait Model<T>: Shared<T> + Send + Sync + 'static {
     fn make(value: T) -> Self;
 }
@@ -151,7 +151,7 @@ impl<W: Model<u32>> Direction for Packed<W> {
     }
 }
 
-/// A writer publishes two entries; its reader takes what it sees, and goes to sleep.
+/// A writer publishes two entries; its reader takes those that it sees, then sleeps.
 fn sleep_while_two_are_published<D: Direction>(event_idx: bool) {
     loom::model(move || {
         let ring = Arc::new(D::new(event_idx));
@@ -191,7 +191,8 @@ fn sleep_on_both_sides<D: Direction>(event_idx: bool) {
     });
 }
 
-/// A side that polled, slept, was woken and disarms again may be notified in vain, never missed.
+/// A side that polled, slept, was woken and disables notifications again may get one too many, but
+/// misses none.
 fn sleep_poll_and_sleep_again<D: Direction>(event_idx: bool) {
     loom::model(move || {
         let ring = Arc::new(D::new(event_idx));
@@ -230,7 +231,7 @@ fn both_sides_may_sleep_at_once() {
     }
 }
 
-// What the tests above are worth: without the fence, each finds the interleaving that loses a
+// Value of the tests above: without the fence, each finds the interleaving that loses a
 // notification.
 
 #[test]

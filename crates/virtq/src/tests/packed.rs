@@ -1,5 +1,5 @@
-//! Packed rings, descriptor by descriptor, in the words of the specification: what the model of the
-//! exchange, which knows nothing of the ring, cannot see.
+//! Packed rings, descriptor by descriptor, in the words of the specification: details of the ring
+//! that the model of the exchange does not see.
 
 mod book;
 mod chains;

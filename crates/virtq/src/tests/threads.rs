@@ -1,5 +1,5 @@
-//! Both sides on threads of their own, each asleep whenever it has nothing to do: real memory
-//! instead of the model checker's, and the whole queue instead of its notifications.
+//! Both sides on threads of their own, each asleep while it has no work: real memory instead of the
+//! model checker's, and the whole queue instead of its notifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::{BURST, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 const SIZE: u16 = 16;
 const COUNT: u64 = 5_000;
 
-/// What a side sleeps on: set by the other, and a lost one is noticed after a while.
+/// Sleep of a side: ended by the other side; a lost wake-up is noticed after a while.
 #[derive(Default)]
 struct Bell(AtomicBool);
 

@@ -42,7 +42,7 @@ impl Bench {
         Bench::with(vec![uplink], config, pairs, &vec![IDLE; lanes])
     }
 
-    /// As [`new`](Self::new), with one lane that sleeps only after it has polled for so long.
+    /// As [`new`](Self::new), with one lane that polls for `poll` before it sleeps.
     pub(crate) fn patient(vfs: Vec<Function>, poll: Duration) -> Bench {
         let vfs = vfs.into_iter().map(Some).collect();
         let config = NicConfig { vfs, ..NicConfig::default() };
@@ -174,7 +174,7 @@ impl Bench {
         });
     }
 
-    /// Waits until every lane sleeps, and nothing wakes it at once.
+    /// Waits until every lane sleeps, with no wake-up pending.
     pub(crate) fn wait_for_sleep(&self) {
         until("the lanes to sleep", || {
             let before = self.lanes("rounds");
@@ -184,7 +184,7 @@ impl Bench {
         });
     }
 
-    /// Whether the kernel says that the lanes wait: one that polls or yields is running, even
+    /// Returns `true` if all lanes wait in the kernel: one that polls or yields is running, even
     /// while others have its CPU.
     fn are_asleep(&self) -> bool {
         let waits = |lane: usize| {

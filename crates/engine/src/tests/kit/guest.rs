@@ -17,11 +17,11 @@ const BASE: u64 = 1 << 32;
 pub(crate) const RING: u16 = 256;
 /// Bytes between the beginnings of two buffers.
 const STRIDE: u32 = 4096;
-/// What a treacherous guest writes over its frames.
+/// Byte that a treacherous guest writes over its frames.
 pub(crate) const TREASON: u8 = 0x35;
 /// Longest frame that a port of these tests takes.
 pub(crate) const FRAME_MAX: u32 = 1522;
-/// How a guest receives.
+/// Receive settings of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) features: Features,
@@ -43,8 +43,7 @@ pub(crate) struct Guest {
     pub(crate) rx: DriverQueue,
     memory: Arc<GuestMemory>,
     shape: Shape,
-    /// Where the owners of its rings, transmit and receive, leave off: tests take them out and put
-    /// them in as they like.
+    /// Records of its rings, transmit and receive: tests detach and attach them at will.
     records: [Inflight; 2],
     pub(crate) kick: Arc<ForeignFd>,
     pub(crate) error: Arc<ForeignFd>,
@@ -60,7 +59,7 @@ fn event() -> Arc<ForeignFd> {
     Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap().into())
 }
 
-/// Records of two rings, of which nothing is known yet.
+/// Empty records of two rings.
 fn records() -> [Inflight; 2] {
     let bytes = Inflight::bytes(RING);
     let file = SharedFile::create("records", 2 * bytes, Pages::Ordinary).unwrap();
@@ -80,7 +79,7 @@ impl Guest {
         guest
     }
 
-    /// A guest that has posted nothing to receive into.
+    /// A guest without posted receive buffers.
     pub(crate) fn empty(shape: Shape) -> Guest {
         let rings = 2 * DriverQueue::bytes(RING);
         let size = rings + 2 * u64::from(RING) * u64::from(STRIDE);
@@ -131,15 +130,14 @@ impl Guest {
         port.attach_transmit(pair, Box::new(ring));
     }
 
-    /// Its transmit ring, attached nowhere, on which it may leave checksums and segments to be
-    /// made.
+    /// Its transmit ring, not attached, with checksum and segmentation offload.
     pub(crate) fn leaving(&self) -> TransmitRing {
         let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: true });
         TransmitRing::new(queue, Events::default(), FRAME_MAX, Accepts::all())
     }
 
-    /// As [`attach_transmit`](Self::attach_transmit), by a guest that writes over its frames as
-    /// soon as they were judged.
+    /// As [`attach_transmit`](Self::attach_transmit), by a guest that overwrites its frames right
+    /// after classification.
     pub(crate) fn attach_treacherous(&self, port: &Port, pair: usize) {
         let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: false });
         let events = Events { kick: Some(self.kick.clone()), ..Events::default() };
@@ -161,7 +159,7 @@ impl Guest {
         self.attach_transmit(port, 0);
     }
 
-    /// Posts a frame and kicks if that is asked for; says whether it was.
+    /// Posts a frame and kicks if the device wants it; returns `true` if it kicked.
     pub(crate) fn send(&mut self, frame: &[u8]) -> bool {
         self.post(frame);
         self.flush()
@@ -283,12 +281,11 @@ impl Guest {
     }
 }
 
-/// A transmit ring whose guest writes over all its buffers at the moment when their beginnings have
-/// been read.
+/// A transmit ring whose guest overwrites all its buffers right after their headers were read.
 struct Treacherous {
     ring: TransmitRing,
     memory: Arc<GuestMemory>,
-    /// Where the guest's transmit buffers begin.
+    /// Address of the guest's first transmit buffer.
     at: u64,
 }
 
@@ -363,7 +360,7 @@ fn outside(writable: bool) -> Segment {
     Segment { addr: 0x1000, len: 100, writable }
 }
 
-/// Whether the guest's broken ring was reported to its front-end.
+/// Returns `true` if the guest's broken ring was reported to its front-end.
 pub(crate) fn is_signalled(event: &ForeignFd) -> bool {
     rustix::io::read(event, &mut [0; 8]).is_ok()
 }

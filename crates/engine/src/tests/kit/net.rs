@@ -22,9 +22,9 @@ pub(crate) enum Path {
 /// The VLANs of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tags {
-    /// It sends no tags: the VLAN is this, or 0 for untagged.
+    /// It sends no tags: access port of this VLAN, or untagged for 0.
     Access(u16),
-    /// It sends these tags; what has none is in `native`, or untagged if that is 0.
+    /// It sends these tags; untagged frames are in `native`, or untagged if that is 0.
     Trunk { native: u16, vids: Vec<u16> },
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Adapter {
     pub(crate) tags: Tags,
     /// The priority of the tag that is put on its untagged frames.
     pub(crate) qos: u8,
-    /// Whether that is a service tag, and its guest's customer tags are payload.
+    /// The tag is a service tag, and the guest's customer tags are payload.
     pub(crate) service: bool,
 }
 
@@ -64,7 +64,7 @@ impl Adapter {
     }
 }
 
-/// What a snapshot is made of, before the tables are built.
+/// Settings of a snapshot, before the tables are built.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) nic: NicConfig,
@@ -83,7 +83,7 @@ pub(crate) struct Net {
     pub(crate) captures: Vec<Arc<Port>>,
     /// At ports of the switch.
     pub(crate) taps: Vec<(vswitch::PortId, Arc<Port>)>,
-    /// Whether frames to unknown addresses go to all who may want them, or to the uplink only.
+    /// Unknown unicast is flooded; else it goes to the uplink only.
     pub(crate) floods_unknown: bool,
 }
 
@@ -144,14 +144,14 @@ impl Net {
         }
     }
 
-    /// With these adapters in place.
+    /// A net with these adapters.
     pub(crate) fn of(adapters: &[Adapter], lanes: usize) -> Net {
         let net = Net::new(adapters.len(), lanes, 1);
         net.apply(adapters);
         net
     }
 
-    /// What these adapters' paths and VLANs come to.
+    /// Settings for the paths and VLANs of these adapters.
     pub(crate) fn settings(&self, adapters: &[Adapter]) -> Settings {
         let mut made = Settings::default();
         let mut filters = Vec::new();

@@ -1,10 +1,9 @@
-//! When a side must be notified, in the words of the specification (sections 2.7.7, 2.7.10 and
-//! 2.8.14).
+//! Rules of notification in the words of the specification (sections 2.7.7, 2.7.10 and 2.8.14).
 
 use crate::Features;
 
-/// What counts in a ring: the entries of a split ring's indices, or a packed ring's descriptors.
-/// Counts go on for ever, and the ring has them in part.
+/// Units of a ring: entries of a split ring's indices, or a packed ring's descriptors. Counts go on
+/// for ever; the ring holds them modulo a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Units {
     pub(super) packed: bool,
@@ -21,12 +20,12 @@ impl Units {
         }
     }
 
-    /// After how many units the ring says the same again.
+    /// Units after which the ring's values repeat.
     fn period(self) -> u64 {
         if self.packed { 2 * self.size } else { 1 << 16 }
     }
 
-    /// The ring's name for a place.
+    /// The ring's value for a position.
     pub(super) fn position(self, at: u64) -> u32 {
         if !self.packed {
             return (at % self.period()) as u32;
@@ -37,12 +36,12 @@ impl Units {
     }
 }
 
-/// What one side asked for.
+/// Request of one side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EventSuppression {
     Always,
     Never,
-    /// When this place is passed.
+    /// Once this position is passed.
     At(u64),
 }
 
@@ -56,7 +55,7 @@ impl EventSuppression {
         if by_place { EventSuppression::At(at + 0x8000) } else { EventSuppression::Never }
     }
 
-    /// Whether what is in `old..new` obliges to notify.
+    /// Returns `true` if publishing `old..new` requires a notification.
     pub(super) fn wants(self, units: Units, old: u64, new: u64) -> bool {
         match self {
             EventSuppression::Always => old != new,

@@ -1,4 +1,4 @@
-//! A ring's both ends, and a model of what is where.
+//! Both ends of a ring, and a model of all buffers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// What a buffer counts as.
+    /// Units of a buffer.
     fn count(&self, posted: &Posted) -> u64 {
         if self.units.packed { posted.descriptors as u64 } else { 1 }
     }
@@ -137,12 +137,12 @@ impl World {
         assert_eq!(self.driver.strays(), 0);
     }
 
-    /// The place of the first buffer that is not staged.
+    /// Position of the first buffer that is not staged.
     fn next_avail(&self) -> u64 {
         self.avail_at - self.count_all(self.available.iter().skip(self.staged))
     }
 
-    /// The place of the first used buffer that is not reaped.
+    /// Position of the first used buffer that is not reaped.
     fn next_reaped(&self) -> u64 {
         self.used_at - self.count_all(&self.used)
     }
@@ -264,7 +264,7 @@ impl World {
         self.posted.append(&mut self.used);
     }
 
-    /// A new owner takes over: what was not published as used was not used.
+    /// A new owner takes over: unpublished use did not happen.
     fn hand_over(&mut self) {
         let (memory, at, size) = (self.memory.clone(), self.driver.addresses(), self.driver.size());
         let start = Start::at(self.device.position());

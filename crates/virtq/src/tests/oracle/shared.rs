@@ -11,7 +11,7 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 
 use crate::{Addresses, Content, DeviceQueue, Features, Start};
 
-/// Two regions; the mock puts indirect tables at a fixed place, where the second one is.
+/// Two regions; the mock puts indirect tables at a fixed address, in the second one.
 pub(super) const REGIONS: [(u64, u64); 2] = [(0, 1 << 20), (0x3000_0000, 1 << 18)];
 /// The front-end's own addresses are elsewhere.
 pub(super) const USER: u64 = 0x7f12_0000_0000;
@@ -58,7 +58,7 @@ impl Shared {
         region.expect("a slice inside the memory")
     }
 
-    /// What is staged: heads, and the ranges of each.
+    /// Staged chains: heads, and the ranges of each.
     pub(super) fn staged(&self, device: &DeviceQueue) -> Vec<Chain> {
         let (buffers, arena) = device.buffers();
         let chain = |buffer: &guestmem::Buffer<'_>| Chain {
@@ -71,7 +71,7 @@ impl Shared {
         buffers.iter().map(chain).collect()
     }
 
-    /// What the other implementation takes.
+    /// Chains that the other implementation takes.
     pub(super) fn popped(&self, queue: &mut Queue) -> Vec<Chain> {
         let chains = queue.iter(&self.theirs).unwrap();
         chains

@@ -46,7 +46,7 @@ impl Book {
         DeviceQueue::new(memory, at, size, features, self.content, start).unwrap()
     }
 
-    /// Where buffers may be.
+    /// First address for buffers.
     pub(super) fn data(&self) -> u64 {
         (self.addresses.used + 64).next_multiple_of(64)
     }
@@ -76,7 +76,7 @@ impl Book {
             let lap = self.written / u32::from(self.size);
             let available = if lap.is_multiple_of(2) { AVAIL } else { USED };
             let index = self.written % u32::from(self.size);
-            // An id in another place than the last has no meaning.
+            // Only the last id of a list has a meaning.
             let id = if i + 1 == list.len() { id } else { !id };
             let flags = (flags ^ self.right()) | available;
             self.raw(self.desc_at(index), *range, id, flags);
@@ -89,7 +89,7 @@ impl Book {
         self.offer(&[((self.data(), 64), 0)], id);
     }
 
-    /// An entry of a table, of the right direction unless `flags` says otherwise.
+    /// An entry of a table, of the right direction unless `flags` has another.
     pub(super) fn entry(&self, at: u64, range: Range, flags: u16) {
         self.raw(at, range, 0xffff, flags ^ self.right());
     }
@@ -101,7 +101,7 @@ impl Book {
         (half(12), u32::from_le_bytes(place.read(8)), half(14))
     }
 
-    /// Whether the descriptor at `index` was used in this lap.
+    /// Returns `true` if the descriptor at `index` was used in this lap.
     pub(super) fn is_used(&self, index: u32, lap: u32) -> bool {
         let used = if lap.is_multiple_of(2) { AVAIL | USED } else { 0 };
         self.read(index).2 & (AVAIL | USED) == used

@@ -1,4 +1,4 @@
-//! Lists and tables that break the rules: each [`Fault`] is provoked, and nothing else happens.
+//! Lists and tables that break the rules: the test provokes each [`Fault`], with no other effect.
 
 use super::book::{AVAIL, Book, INDIRECT, NEXT, Range, USED, WRITE};
 use crate::tests::kit::{BASE, READABLE, memory};
@@ -8,8 +8,8 @@ const MEMORY: u64 = 4 << 20;
 const END: u64 = BASE + MEMORY;
 const SIZE: u16 = 500;
 
-/// Offers three good buffers, then what `forge` writes, then two good ones: only the first three
-/// must be staged, and the ring must stop with `fault`, in both directions and at any place.
+/// Offers three good buffers, one by `forge`, then two good ones. Only the first three must be
+/// staged, and the ring must stop with `fault`, in both directions and at any position.
 fn stops(fault: Fault, features: Features, forge: impl Fn(&mut Book)) {
     for content in [READABLE, Content::Readable { header: 12, keep: true }, Content::Writable] {
         let mut guest = Book::new(memory(MEMORY), SIZE, content);

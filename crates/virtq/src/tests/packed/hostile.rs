@@ -19,13 +19,13 @@ fn no_more_is_taken_than_a_ring_holds() {
         let staged = device.stage(BURST);
         assert_eq!(staged, usize::from(size));
         device.add_used_batch(&vec![0; staged]); // and not published: all is still ours
-        // The next lap, though nothing of the last was given back.
+        // The next lap, though no buffer of the last was given back.
         guest.written = size.into();
         (0..size).for_each(|id| guest.offer_good(id));
         assert_eq!(device.stage(BURST), 0);
         assert!(!device.has_backlog() && !device.enable_notification());
         device.publish();
-        // Now they are what they claim, but for those that were written over just now.
+        // Now they are valid, except those that were just overwritten.
         assert_eq!(device.stage(BURST), 0);
         assert_eq!(device.fault(), None);
     }
@@ -92,7 +92,7 @@ fn driver_with_three(features: Features) -> (DriverQueue, Book) {
 }
 
 #[test]
-fn a_device_that_returns_what_it_does_not_have_is_ignored() {
+fn used_entries_without_a_buffer_in_flight_are_ignored() {
     for features in [Features::empty(), Features::IN_ORDER] {
         let (mut driver, ring) = driver_with_three(features);
         // Free; in a list but not its first; outside; in flight; and the same again.
@@ -127,20 +127,20 @@ fn a_batch_is_reaped_in_parts_and_recycled() {
     let (mut driver, ring) = batch();
     assert_eq!((driver.recycle(), driver.room()), (3, 3));
     driver.publish();
-    // Behind what was there: one, a list of three that goes round the end, and one.
+    // Behind the earlier ones: one, a list of three that wraps round the end, and one.
     let again: Vec<_> = (5..8).map(|at| (ring.read(at).0, ring.read(at).2)).collect();
     assert_eq!(again, [(0, AVAIL | WRITE), (1, AVAIL | WRITE | NEXT), (1, AVAIL | WRITE | NEXT)]);
     let again: Vec<_> = (0..2).map(|at| (ring.read(at).0, ring.read(at).2)).collect();
     assert_eq!(again, [(1, USED | WRITE), (4, USED | WRITE)]);
 }
 
-/// Where `slice` is, as a range of addresses of this process.
+/// Range of addresses of `slice` in this process.
 fn range_of(slice: GuestSlice<'_>) -> std::ops::Range<usize> {
     let start = slice.aligned_array::<u8>(slice.len() as usize).unwrap().addr();
     start..start + slice.len() as usize
 }
 
-/// Words that lead somewhere, mixed with words that do not.
+/// Words with valid addresses, mixed with words without.
 fn word() -> impl Strategy<Value = u64> {
     let flags = prop_oneof![Just(AVAIL), Just(USED), Just(AVAIL | USED), Just(0), any::<u16>()];
     prop_oneof![

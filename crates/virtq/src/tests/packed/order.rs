@@ -1,4 +1,4 @@
-//! How used descriptors come: where, in which order, and with what in them.
+//! Used descriptors: position, order and contents.
 
 use super::book::{AVAIL, Book, NEXT, USED, WRITE};
 use crate::tests::kit::{READABLE, memory};
@@ -41,7 +41,7 @@ fn one_descriptor_stands_for_a_burst_that_is_sent_in_order() {
         device.add_used(0);
         device.add_used_batch(&[0, 0]);
         device.publish();
-        // The id is that of the last buffer, the place that of the first.
+        // Id of the last buffer, position of the first.
         let expected = if one { [1, 0, 0] } else { [4, 0xbeef, 1] };
         assert!(guest.is_used(0, 0) && guest.read(0).0 == expected[0]);
         assert_eq!(guest.is_used(1, 0), !one, "lengths of what was received are told");
@@ -90,7 +90,7 @@ fn a_ring_taken_over_at_any_place_goes_on_there() {
 }
 
 #[test]
-fn what_is_lent_to_another_stage_is_taken_again() {
+fn buffers_swapped_out_of_the_staging_are_taken_again() {
     let guest = guest(READABLE);
     let mut device = guest.device(Features::empty());
     assert_eq!(device.stage(BURST), 3);

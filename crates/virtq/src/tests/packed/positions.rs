@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::packed::event::EventSuppression;
 use crate::packed::position::PackedPosition;
 
-/// The place of the descriptor that is the `count`th of all laps.
+/// Position of the `count`th descriptor of all laps.
 fn place(count: u32, size: u16) -> PackedPosition {
     let (lap, index) = (count / u32::from(size), count % u32::from(size));
     PackedPosition(index as u16 | if lap.is_multiple_of(2) { 0x8000 } else { 0 })
@@ -46,7 +46,7 @@ fn an_event_is_passed_when_its_descriptor_is_among_those_published() {
         for count in counts(size) {
             for n in steps(size).filter(|n| *n > 0) {
                 let end = count + u32::from(n);
-                // All places there are, by counts from a lap before to a lap after.
+                // All positions, by counts from a lap before to a lap after.
                 for event in end.saturating_sub(2 * u32::from(size))..end {
                     let area = AtomicU32::new(u32::from(place(event, size).0) | 2 << 16);
                     let suppression = EventSuppression { area: &area, event_idx: true };
