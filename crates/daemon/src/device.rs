@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use bridge::rate::StormLimit;
 use engine::{Port, SoftNic};
 use guestmem::{DirtyLog, GuestMemory, Quota, Region};
-use nic::StormLimit;
 use port::notifier::Budget;
 use port::virtio_net::Events;
 use vhost_user::transfer::Transfer;

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use api::compile::{self, MonitorTarget, PortOwner};
 use api::stats::{OffloadStats, RuleStats};
+use bridge::nic::{Budget, Capacity};
 use engine::{
     AclHits, Fabric, ForwardingSnapshot, Plug, Port, RuleHits, SnapshotSpec, SoftNic, SwitchSpec,
 };
 use model::state::short_name;
-use nic::{Budget, Capacity};
 use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 
 use super::data_plane::Spec;
@@ -108,11 +108,11 @@ impl Captured {
 
 /// The rules of switchdev mode in force, and what each has counted.
 #[derive(Debug, Default)]
-struct Offloads(Vec<(nic::Rule, Arc<RuleHits>)>);
+struct Offloads(Vec<(bridge::nic::Rule, Arc<RuleHits>)>);
 
 impl Offloads {
     /// Takes up the rules of a NIC: those that stay, wherever they stand now, go on counting.
-    fn keep(&mut self, config: &nic::NicConfig) -> Vec<Arc<RuleHits>> {
+    fn keep(&mut self, config: &bridge::nic::NicConfig) -> Vec<Arc<RuleHits>> {
         let mut old: VecDeque<_> = std::mem::take(&mut self.0).into();
         for rule in config.switchdev.iter().flatten() {
             // Most stand where they stood, so the first is nearly always it.
@@ -130,7 +130,7 @@ impl Offloads {
 struct Memory {
     /// The switch's name.
     switch: String,
-    state: Arc<vswitch::State>,
+    state: Arc<bridge::switch::State>,
     ageing: Duration,
     next_tick: Instant,
 }
@@ -144,7 +144,7 @@ pub(super) struct NicInstance {
     memory: Option<Memory>,
     budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
     /// The lists whose rules `hits` counts, and whose port each is for.
-    acls: (Vec<vswitch::Acl>, Vec<String>),
+    acls: (Vec<bridge::switch::Acl>, Vec<String>),
     /// How often the rules of the switch's ACLs were met.
     hits: Arc<AclHits>,
     /// What rules of switchdev mode have counted.
@@ -200,7 +200,7 @@ impl NicInstance {
         let budget = self.budget(compiled.capacity);
         let table = compiled.table.clone();
         let vmqs = self.served.values().filter_map(|served| served.vmq.as_ref());
-        let senders = vmqs.map(|ports| (nic::PortId::UPLINK, ports.copied.clone())).collect();
+        let senders = vmqs.map(|ports| (bridge::PortId::UPLINK, ports.copied.clone())).collect();
         let rules = self.offloads.keep(&compiled.config);
         let spec = SnapshotSpec { table, switch, plugs, senders, queues, monitors, rules, budget };
         self.soft.set_snapshot(ForwardingSnapshot::new(spec));
@@ -209,9 +209,9 @@ impl NicInstance {
         {
             // A burst under the old settings may learn until it has ended.
             self.soft.wait_grace_period();
-            let is_known = |port: &&vswitch::PortId| memory.state.fdb.len_of(**port) > 0;
+            let is_known = |port: &&bridge::PortId| memory.state.fdb.len_of(**port) > 0;
             for port in switch.left.iter().filter(is_known) {
-                memory.state.fdb.flush(vswitch::Flush { port: Some(*port), vid: None });
+                memory.state.fdb.flush(bridge::switch::Flush { port: Some(*port), vid: None });
             }
         }
     }
@@ -223,8 +223,8 @@ impl NicInstance {
     ) -> SwitchSpec {
         let ageing = Duration::from_secs(switch.ageing_s.into());
         let memory = self.memory.get_or_insert_with(|| {
-            let fdb = vswitch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
-            let state = Arc::new(vswitch::State::new(fdb));
+            let fdb = bridge::switch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
+            let state = Arc::new(bridge::switch::State::new(fdb));
             let next_tick = Instant::now() + ageing / 4;
             Memory { switch: switch.name.clone(), state, ageing, next_tick }
         });
@@ -238,7 +238,7 @@ impl NicInstance {
             self.acls = (lists.clone(), ports.clone());
             self.hits = Arc::new(AclHits::new(switch.table.counters_len()));
         }
-        let tap = |(id, monitor): &(vswitch::PortId, usize)| {
+        let tap = |(id, monitor): &(bridge::PortId, usize)| {
             Some((*id, self.target(&compiled.monitors.get(*monitor)?.target)?))
         };
         let monitors = switch.taps.iter().filter_map(tap).collect();
@@ -246,7 +246,7 @@ impl NicInstance {
     }
 
     /// What the switch has learned, if there is one.
-    pub(super) fn fdb(&self) -> Option<&vswitch::Fdb> {
+    pub(super) fn fdb(&self) -> Option<&bridge::switch::Fdb> {
         self.memory.as_ref().map(|memory| &memory.state.fdb)
     }
 
@@ -266,7 +266,7 @@ impl NicInstance {
     /// What each rule of switchdev mode has counted, by the document's numbers.
     pub(super) fn offloads(&self, compiled: &compile::CompiledNic) -> Vec<OffloadStats> {
         let counted = compiled.rules.iter().zip(&self.offloads.0);
-        let stats = |(rule, (_, hits)): (&usize, &(nic::Rule, Arc<RuleHits>))| {
+        let stats = |(rule, (_, hits)): (&usize, &(bridge::nic::Rule, Arc<RuleHits>))| {
             let (frames, bytes) = hits.get();
             OffloadStats { nic: compiled.name.clone(), rule: *rule, frames, bytes }
         };
@@ -291,7 +291,7 @@ impl NicInstance {
 
     /// How often each rule of the switch in force was met.
     pub(super) fn rules(&self, switch: &compile::CompiledSwitch) -> Vec<RuleStats> {
-        let of_list = |(acl, (list, port)): (usize, (&vswitch::Acl, &String))| {
+        let of_list = |(acl, (list, port)): (usize, (&bridge::switch::Acl, &String))| {
             let rules = (0..list.rules.len()).filter_map(|rule| {
                 let frames = self.hits.get(switch.table.counter(acl, rule)?);
                 Some(RuleStats { switch: switch.name.clone(), port: port.clone(), rule, frames })

@@ -1,7 +1,7 @@
 //! One burst, from a guest's transmit ring to the receive rings it is for.
 
+use bridge::rate::StormLimit;
 use host::standing::Standing;
-use nic::StormLimit;
 use port::{Burst, Placed, Polled, Transmit};
 
 use crate::pipeline::{BurstSource, Charges, NicEgress, Pipeline, Storm, SwitchEgress};
@@ -17,8 +17,8 @@ use crate::view::BurstView;
 #[derive(Debug)]
 pub(crate) struct Sender {
     /// Flow caches of the classifiers.
-    nic_flows: nic::Flows,
-    switch_flows: vswitch::Flows,
+    nic_flows: bridge::nic::Flows,
+    switch_flows: bridge::switch::Flows,
     storm: StormLimit,
     storm_per_second: u32,
     /// The time, ns.
@@ -27,7 +27,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new() -> Sender {
-        let (nic_flows, switch_flows) = (nic::Flows::new(), vswitch::Flows::new());
+        let (nic_flows, switch_flows) = (bridge::nic::Flows::new(), bridge::switch::Flows::new());
         let storm = StormLimit::new(0, 0);
         Sender { nic_flows, switch_flows, storm, storm_per_second: 0, now_ns: 0 }
     }
@@ -119,7 +119,7 @@ fn unplugged(source: BurstSource<'_>, polled: Polled) -> u64 {
 /// charge beyond those of the burst.
 fn from_function(
     source: BurstSource<'_>,
-    id: nic::PortId,
+    id: bridge::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -141,7 +141,7 @@ fn from_function(
     let burst = transmit.burst();
     let charges = Charges::of_function(&mut sender.storm);
     let pipeline =
-        Pipeline::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
+        Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
     let mut egress = NicEgress { switch: Some((switch, view_buffer)), receive };
     pipeline.leave_nic(id, &BurstView::of(&burst), summary, nic, &mut egress);
     charges.bytes()
@@ -150,7 +150,7 @@ fn from_function(
 /// A burst that enters the switch; returns the same.
 fn from_switch(
     source: BurstSource<'_>,
-    (id, polled): (vswitch::PortId, Polled),
+    (id, polled): (bridge::PortId, Polled),
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -182,7 +182,7 @@ fn from_switch(
 /// A burst of a function of a NIC in switchdev mode; returns the same.
 fn from_piped(
     source: BurstSource<'_>,
-    id: nic::PortId,
+    id: bridge::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -201,7 +201,7 @@ fn from_piped(
     let burst = transmit.burst();
     let charges = Charges::of_function(&mut sender.storm);
     let pipeline =
-        Pipeline::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
+        Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
     pipeline.leave_function(
         id,
         &BurstView::of(&burst),
@@ -214,7 +214,7 @@ fn from_piped(
 /// Forwards a burst that the host sends to such a function; returns the same.
 fn from_representor(
     source: BurstSource<'_>,
-    of: nic::PortId,
+    of: bridge::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,

@@ -22,7 +22,7 @@ pub(crate) struct Groups {
 
 /// Ports of a NIC or of a switch.
 const PORTS_MAX: usize = 512;
-const _: () = assert!(nic::PortId::COUNT <= PORTS_MAX && vswitch::MAX_PORTS <= PORTS_MAX);
+const _: () = assert!(bridge::nic::PORTS <= PORTS_MAX && bridge::switch::MAX_PORTS <= PORTS_MAX);
 
 impl Groups {
     pub(crate) fn new() -> Groups {

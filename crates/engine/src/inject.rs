@@ -59,15 +59,18 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
                 nic: Some((&mut scratch.nic, &mut scratch.view_buffer)),
                 receive: &mut scratch.receive,
             };
-            pipeline.flood_switch(switch, id, &view, (0, vswitch::Flood::Group), &mut egress)
+            pipeline.flood_switch(switch, id, &view, (0, bridge::Flood::Group), &mut egress)
         }
         (PortLocation::Piped(id), _) => {
             let (heads, deep) = (burst.heads, [wire::DeepHead::of_frame(frame)]);
             snapshot.table.sort(id, heads, &deep, &mut scratch.fates);
             let mut fates = scratch.fates.as_slice().to_vec();
             // No check of the source, as everywhere here.
-            let spoofed = nic::Fate::Drop(nic::DropReason::SpoofedMac);
-            fates.iter_mut().filter(|it| **it == spoofed).for_each(|it| *it = nic::Fate::Slow);
+            let spoofed = bridge::nic::Fate::Drop(bridge::DropReason::SpoofedMac);
+            fates
+                .iter_mut()
+                .filter(|it| **it == spoofed)
+                .for_each(|it| *it = bridge::nic::Fate::Slow);
             pipeline.leave_function(id, &view, &fates, &mut scratch.receive)
         }
         (PortLocation::Switch(_) | PortLocation::Representor(_), _) => 0,

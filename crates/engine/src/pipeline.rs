@@ -10,7 +10,7 @@ mod nic;
 mod switch;
 mod switchdev;
 
-use ::nic::DropReason;
+use bridge::DropReason;
 use host::standing::Standing;
 use port::{BURST, Burst, BurstBuffers, Delivered, VlanEdit};
 
@@ -147,6 +147,6 @@ impl<'a> Pipeline<'a> {
     }
 
     fn drop_at_nic(&self, reason: DropReason, frames: usize) {
-        self.source.block().add(counter::TX_DROPS + reason.index(), frames as u64);
+        self.source.block().add(counter::TX_DROPS + reason.nic_index(), frames as u64);
     }
 }

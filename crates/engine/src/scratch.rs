@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nic::{PortId, Summary};
+use bridge::{PortId, Summary};
 use port::BurstBuffers;
 
 use crate::groups::Groups;
@@ -15,22 +15,22 @@ const FLUSH_AFTER: u32 = 256;
 /// Room for a burst in the NIC.
 #[derive(Debug)]
 pub(crate) struct NicScratch {
-    pub(crate) verdicts: nic::Verdicts,
+    pub(crate) verdicts: bridge::Verdicts,
     pub(crate) groups: Groups,
     /// Cache of flows that come from the switch.
-    pub(crate) flows: nic::Flows,
+    pub(crate) flows: bridge::nic::Flows,
 }
 
 impl NicScratch {
     pub(crate) fn new() -> NicScratch {
-        let (verdicts, flows) = (nic::Verdicts::new(), nic::Flows::new());
+        let (verdicts, flows) = (bridge::Verdicts::new(), bridge::nic::Flows::new());
         NicScratch { verdicts, groups: Groups::new(), flows }
     }
 
     /// Returns `true` if a frame of the classified burst may go to the PF.
     pub(crate) fn reaches_pf(&self, summary: Summary) -> bool {
         let may =
-            |verdict: nic::Verdict| verdict.is_flood() || verdict.as_port() == Some(PortId::PF);
+            |verdict: bridge::Verdict| verdict.is_flood() || verdict.as_port() == Some(PortId::PF);
         match summary {
             Summary::Uniform(verdict) => may(verdict),
             Summary::Empty => false,
@@ -42,10 +42,10 @@ impl NicScratch {
 /// Room for a burst in the switch.
 #[derive(Debug)]
 pub(crate) struct SwitchScratch {
-    pub(crate) verdicts: vswitch::Verdicts,
+    pub(crate) verdicts: bridge::switch::SwitchVerdicts,
     pub(crate) groups: Groups,
     /// Cache of flows that come from the NIC.
-    flows: vswitch::Flows,
+    flows: bridge::switch::Flows,
     /// Hits of rules that are not yet added to `hits`.
     counted: Vec<u64>,
     hits: Arc<AclHits>,
@@ -55,9 +55,9 @@ pub(crate) struct SwitchScratch {
 impl SwitchScratch {
     pub(crate) fn new() -> SwitchScratch {
         SwitchScratch {
-            verdicts: vswitch::Verdicts::new(),
+            verdicts: bridge::switch::SwitchVerdicts::new(),
             groups: Groups::new(),
-            flows: vswitch::Flows::new(),
+            flows: bridge::switch::Flows::new(),
             counted: Vec::new(),
             hits: Arc::default(),
             bursts: 0,
@@ -68,18 +68,18 @@ impl SwitchScratch {
     pub(crate) fn classify(
         &mut self,
         switch: &SwitchSnapshot,
-        from: vswitch::PortId,
+        from: bridge::PortId,
         view: &BurstView<'_>,
         now_ns: u64,
-        flows: Option<&mut vswitch::Flows>,
-    ) -> vswitch::Summary {
+        flows: Option<&mut bridge::switch::Flows>,
+    ) -> bridge::Summary {
         if !switch.hits.is_empty() && !Arc::ptr_eq(&self.hits, &switch.hits) {
             self.flush();
             self.hits = switch.hits.clone();
             self.counted.resize(switch.hits.len(), 0);
         }
         let deep = (!view.deep.is_empty()).then_some(view.deep);
-        let burst = vswitch::Burst { from, heads: view.heads, deep, now_ns };
+        let burst = bridge::switch::Burst { from, heads: view.heads, deep, now_ns };
         let flows = flows.unwrap_or(&mut self.flows);
         let counted = if switch.hits.is_empty() { &mut [][..] } else { &mut self.counted[..] };
         let table = &switch.table;
@@ -107,7 +107,7 @@ pub(crate) struct Scratch {
     pub(crate) nic: NicScratch,
     pub(crate) switch: SwitchScratch,
     pub(crate) view_buffer: ViewBuffer,
-    pub(crate) fates: nic::Fates,
+    pub(crate) fates: bridge::nic::Fates,
     pub(crate) transmit: BurstBuffers,
     pub(crate) receive: BurstBuffers,
 }
@@ -118,7 +118,7 @@ impl Scratch {
             nic: NicScratch::new(),
             switch: SwitchScratch::new(),
             view_buffer: ViewBuffer::new(),
-            fates: nic::Fates::new(),
+            fates: bridge::nic::Fates::new(),
             transmit: BurstBuffers::default(),
             receive: BurstBuffers::default(),
         }

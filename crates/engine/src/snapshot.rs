@@ -14,8 +14,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use nic::{Budget, PortId, Share};
-use vswitch::PortId as SwitchPort;
+use bridge::PortId;
+use bridge::nic::{Budget, Share};
 
 use crate::port::Port;
 
@@ -28,7 +28,7 @@ pub enum PortLocation {
     /// In the NIC: the uplink, the PF that a guest sees, or a VF.
     Function(PortId),
     /// In the switch.
-    Switch(SwitchPort),
+    Switch(PortId),
     /// In a NIC in switchdev mode: the uplink, the PF or a VF, at the far end of its pipe.
     Piped(PortId),
     /// At the near end of that function's pipe, which is the host's.
@@ -51,20 +51,20 @@ pub struct Plug {
 #[derive(Debug)]
 pub struct SwitchSpec {
     /// Settings of the switch.
-    pub table: Arc<vswitch::Table>,
+    pub table: Arc<bridge::switch::Table>,
     /// Learned state; the same in successive snapshots.
-    pub state: Arc<vswitch::State>,
-    /// Hits of its ACL rules, by [`vswitch::Table::counter`].
+    pub state: Arc<bridge::switch::State>,
+    /// Hits of its ACL rules, by [`bridge::switch::Table::counter`].
     pub hits: Arc<AclHits>,
     /// Mirror ports of the switch, which belong to no guest.
-    pub monitors: Vec<(SwitchPort, Arc<Port>)>,
+    pub monitors: Vec<(PortId, Arc<Port>)>,
 }
 
 /// Parts of a snapshot.
 #[derive(Debug)]
 pub struct SnapshotSpec {
     /// The NIC's classifier.
-    pub table: Arc<nic::Table>,
+    pub table: Arc<bridge::nic::Table>,
     /// The switch on its PF.
     pub switch: Option<SwitchSpec>,
     /// Every port that sends or receives.
@@ -73,7 +73,8 @@ pub struct SnapshotSpec {
     pub senders: Vec<(PortId, Arc<Port>)>,
     /// Receive queues of the NIC: which port's ring each fills.
     pub queues: Vec<(PortId, Arc<Port>)>,
-    /// The ports behind the numbers of [`nic::Monitor::Capture`]; `None` where there is none.
+    /// The ports behind the numbers of [`bridge::nic::Monitor::Capture`]; `None` where there is
+    /// none.
     pub monitors: Vec<Option<Arc<Port>>>,
     /// Hits of the rules of a NIC in switchdev mode, by rule number.
     pub rules: Vec<Arc<RuleHits>>,
@@ -83,7 +84,7 @@ pub struct SnapshotSpec {
 
 impl SnapshotSpec {
     /// Functions only.
-    pub fn new(table: impl Into<Arc<nic::Table>>, plugs: Vec<Plug>) -> SnapshotSpec {
+    pub fn new(table: impl Into<Arc<bridge::nic::Table>>, plugs: Vec<Plug>) -> SnapshotSpec {
         let table = table.into();
         let (senders, queues, monitors, rules) = Default::default();
         SnapshotSpec { table, switch: None, plugs, senders, queues, monitors, rules, budget: None }
@@ -159,8 +160,8 @@ impl RuleHits {
 /// The switch as lanes see it.
 #[derive(Debug)]
 pub(crate) struct SwitchSnapshot {
-    pub(crate) table: Arc<vswitch::Table>,
-    pub(crate) state: Arc<vswitch::State>,
+    pub(crate) table: Arc<bridge::switch::Table>,
+    pub(crate) state: Arc<bridge::switch::State>,
     pub(crate) hits: Arc<AclHits>,
     /// By the switch's port number; none at the uplink.
     ports: Vec<Option<Arc<Port>>>,
@@ -177,20 +178,20 @@ impl SwitchSnapshot {
             }
         });
         let ports = by_index(plugged.chain(spec.monitors).map(|(id, port)| (id.index(), port)));
-        let uplink_needs_deep = spec.table.needs_deep(SwitchPort::UPLINK);
+        let uplink_needs_deep = spec.table.needs_deep(PortId::UPLINK);
         let SwitchSpec { table, state, hits, .. } = spec;
         SwitchSnapshot { table, state, hits, ports, uplink_needs_deep }
     }
 
     #[inline]
-    pub(crate) fn port(&self, id: SwitchPort) -> Option<&Arc<Port>> {
+    pub(crate) fn port(&self, id: PortId) -> Option<&Arc<Port>> {
         self.ports.get(id.index())?.as_ref()
     }
 
     /// Returns `true` if frames from a port need more than 16 header bytes: for its filters, or
     /// since the uplink removes a tag and shows the bytes below it.
-    pub(crate) fn needs_deep(&self, from: SwitchPort) -> bool {
-        self.table.needs_deep(from) || self.table.has_native(SwitchPort::UPLINK)
+    pub(crate) fn needs_deep(&self, from: PortId) -> bool {
+        self.table.needs_deep(from) || self.table.has_native(PortId::UPLINK)
     }
 }
 
@@ -198,7 +199,7 @@ impl SwitchSnapshot {
 #[derive(Debug)]
 pub struct ForwardingSnapshot {
     number: u64,
-    pub(crate) table: Arc<nic::Table>,
+    pub(crate) table: Arc<bridge::nic::Table>,
     pub(crate) switch: Option<SwitchSnapshot>,
     /// By the NIC's port number; none at the PF if there is a switch.
     ports: Vec<Option<Arc<Port>>>,
@@ -263,8 +264,9 @@ impl ForwardingSnapshot {
 
     /// A snapshot with no port plugged in: all frames are dropped.
     pub(crate) fn empty() -> ForwardingSnapshot {
-        let nothing = nic::NicConfig { uplink_up: false, ..nic::NicConfig::default() };
-        let table = nic::Table::build(&nothing).expect("a NIC without functions is valid");
+        let nothing =
+            bridge::nic::NicConfig { uplink_up: false, ..bridge::nic::NicConfig::default() };
+        let table = bridge::nic::Table::build(&nothing).expect("a NIC without functions is valid");
         ForwardingSnapshot::new(SnapshotSpec::new(table, Vec::new()))
     }
 

@@ -13,9 +13,9 @@ mod sleep;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use bridge::nic::Schedule;
 use host::standing::Standing;
 use host::tsc;
-use nic::Schedule;
 use port::Polled;
 use port::bounce::Bounced;
 

@@ -1,7 +1,7 @@
 //! ACLs of switch ports, as the switch table takes them.
 
+use bridge::switch::{Acl, MacPrefix, Match, Rule, RuleAction};
 use model::state::{AclAction, AclRule, IpPrefix, RuleMatch};
-use vswitch::{Acl, MacPrefix, Match, Rule, RuleAction};
 use wire::Mac;
 
 /// ACL of a port. A frame that no rule matches is allowed.
@@ -14,8 +14,8 @@ pub(super) fn mac_match(mac: Mac) -> MacPrefix {
     MacPrefix { mac, len: 48 }
 }
 
-fn ip_match(IpPrefix { address, length }: IpPrefix) -> vswitch::IpPrefix {
-    vswitch::IpPrefix { addr: address, len: length }
+fn ip_match(IpPrefix { address, length }: IpPrefix) -> bridge::switch::IpPrefix {
+    bridge::switch::IpPrefix { addr: address, len: length }
 }
 
 /// Conditions shared by port ACLs and NIC rules.

@@ -1,7 +1,8 @@
 //! Maps errors of the switch table to fields of the document.
 
+use bridge::PortId;
+use bridge::switch::{ConfigError, Place, SwitchConfig};
 use model::state::Problem;
-use vswitch::{ConfigError, Place, PortId, SwitchConfig};
 use wire::Vid;
 
 use super::acl;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use bridge::nic::{PortVlan, Share, Vids, VlanProtocol};
+use bridge::switch::Tagging;
 use model::state::{
     Adapter, Allocation, FunctionName, LinkState, MacText, Nic, PortSettings, State, StaticEntry,
     Switch, Vf, Vlan, VlanProto,
 };
-use nic::{PortVlan, Share, Vids, VlanProtocol};
-use vswitch::Tagging;
 use wire::{Mac, Vid};
 
 use super::LiveLinks;
@@ -46,7 +46,7 @@ static UNSET: LazyLock<PortSettings> = LazyLock::new(PortSettings::default);
 pub(super) struct FunctionEntry<'a> {
     pub(super) settings: &'a PortSettings,
     /// Link state; in switchdev mode it follows the representor.
-    pub(super) link: nic::LinkState,
+    pub(super) link: bridge::nic::LinkState,
     /// Entry with the settings: `adapter[2]` or `nic[0].vf[1]`.
     pub(super) at: String,
     /// Addresses with their fields; the primary address is first.
@@ -57,8 +57,8 @@ pub(super) struct FunctionEntry<'a> {
 
 impl FunctionEntry<'_> {
     /// The function for the NIC table, without its mirror.
-    pub(super) fn function(&self) -> nic::Function {
-        nic::Function {
+    pub(super) fn function(&self) -> bridge::nic::Function {
+        bridge::nic::Function {
             spoof_check: self.settings.spoof_check,
             trust: self.settings.trust,
             promiscuous: self.settings.promiscuous,
@@ -70,9 +70,9 @@ impl FunctionEntry<'_> {
 
     /// The function for a receive queue: addresses, VLANs and link. Everything else is enforced on
     /// the adapter's transmit side.
-    pub(super) fn queue(&self) -> nic::Function {
+    pub(super) fn queue(&self) -> bridge::nic::Function {
         let mut macs = self.macs.iter().map(|(mac, _)| *mac);
-        let mut function = nic::Function::new(macs.next().unwrap_or_default());
+        let mut function = bridge::nic::Function::new(macs.next().unwrap_or_default());
         function.extra_macs = macs.collect();
         function.vlan = self.settings.vlan.and_then(port_vlan);
         function.trunk = self.settings.tagged().collect::<Vids>();
@@ -229,11 +229,11 @@ pub(super) fn port_vlan(vlan: Vlan) -> Option<PortVlan> {
     Some(PortVlan { vid: Vid::new(vlan.id).ok()?, qos: vlan.qos, protocol })
 }
 
-fn link(settings: &PortSettings) -> nic::LinkState {
+fn link(settings: &PortSettings) -> bridge::nic::LinkState {
     match settings.link_state {
-        LinkState::Auto => nic::LinkState::Auto,
-        LinkState::Enable => nic::LinkState::Enable,
-        LinkState::Disable => nic::LinkState::Disable,
+        LinkState::Auto => bridge::nic::LinkState::Auto,
+        LinkState::Enable => bridge::nic::LinkState::Enable,
+        LinkState::Disable => bridge::nic::LinkState::Disable,
     }
 }
 

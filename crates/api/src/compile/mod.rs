@@ -30,8 +30,8 @@
 //! Profiles: a setting that the NIC's card profile rejects is rejected here, with its errno. This
 //! holds for every adapter that could get a VF.
 //!
-//! Limits: those of [`nic::Table`] and [`vswitch::Table`]; errors name the field of the document.
-//! Pure: no I/O, no clock.
+//! Limits: those of [`bridge::nic::Table`] and [`bridge::switch::Table`]; errors name the field of
+//! the document. Pure: no I/O, no clock.
 
 mod acl;
 mod fields;
@@ -79,16 +79,16 @@ pub struct CompiledNic {
     /// Its name.
     pub name: String,
     /// Settings from which the table is built.
-    pub config: nic::NicConfig,
+    pub config: bridge::nic::NicConfig,
     /// Classifier table.
-    pub table: Arc<nic::Table>,
+    pub table: Arc<bridge::nic::Table>,
     /// Capacity limits, if any.
-    pub capacity: Option<nic::Capacity>,
+    pub capacity: Option<bridge::nic::Capacity>,
     /// The switch on its PF, if there is one.
     pub switch: Option<CompiledSwitch>,
     /// Location of each attachment. An attachment without an entry is disconnected.
     pub ports: Vec<CompiledPort>,
-    /// Receivers of mirrored frames, indexed by [`nic::Monitor::Capture`].
+    /// Receivers of mirrored frames, indexed by [`bridge::nic::Monitor::Capture`].
     pub monitors: Vec<Monitor>,
     /// Switchdev mode: index of the document's rule for each rule of the table.
     pub rules: Vec<usize>,
@@ -100,19 +100,19 @@ pub struct CompiledSwitch {
     /// Its name.
     pub name: String,
     /// Settings from which the table is built.
-    pub config: vswitch::SwitchConfig,
+    pub config: bridge::switch::SwitchConfig,
     /// Classifier table.
-    pub table: Arc<vswitch::Table>,
+    pub table: Arc<bridge::switch::Table>,
     /// Ageing time of learned addresses, in seconds.
     pub ageing_s: u32,
     /// Ports that only receive copies, each with an index of [`CompiledNic::monitors`].
-    pub taps: Vec<(vswitch::PortId, usize)>,
-    /// Adapter of each list of [`vswitch::SwitchConfig::acls`], by index.
+    pub taps: Vec<(bridge::PortId, usize)>,
+    /// Adapter of each list of [`bridge::switch::SwitchConfig::acls`], by index.
     pub acls: Vec<String>,
     /// Ports of removed adapters, and ports that may now learn fewer addresses. Addresses learned
     /// there must be flushed once this is applied; otherwise a guest that is now checked would keep
     /// other guests' addresses.
-    pub left: Vec<vswitch::PortId>,
+    pub left: Vec<bridge::PortId>,
     /// Port numbers, for the next compilation.
     pub numbers: Numbers,
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bridge::PortId;
+use bridge::nic::{Filter, Mode, Way};
 use model::state::{Bridging, FunctionName, MirrorDirection, PathInForce, Problem};
-use nic::{Filter, Mode, PortId, Way};
 
 use super::function::{FunctionEntry, Member, NicScope};
 use super::origin::Origins;
@@ -14,10 +15,10 @@ use super::{CompiledNic, CompiledPort, PortLocation, PortOwner, switch, switchde
 pub(super) fn nic(scope: &NicScope<'_>, old: Option<&CompiledNic>) -> Result<CompiledNic, Problem> {
     let mut build = Build {
         scope,
-        config: nic::NicConfig {
+        config: bridge::nic::NicConfig {
             mode: mode(scope.nic.bridging),
             uplink_up: scope.uplink_up,
-            ..nic::NicConfig::default()
+            ..bridge::nic::NicConfig::default()
         },
         origins: Origins { nic: scope.at.clone(), ..Origins::default() },
         ports: Vec::new(),
@@ -49,9 +50,10 @@ pub(super) fn nic(scope: &NicScope<'_>, old: Option<&CompiledNic>) -> Result<Com
         build.ports.extend(built.ports);
         switch = Some(built.switch);
     }
-    let table = nic::Table::build(&build.config).map_err(|error| build.origins.problem(error))?;
+    let table =
+        bridge::nic::Table::build(&build.config).map_err(|error| build.origins.problem(error))?;
     let budget = scope.nic.budget_permille;
-    let capacity = nic::Capacity {
+    let capacity = bridge::nic::Capacity {
         wire_mbit: card.capacity.wire_mbps,
         pcie_mbit: card.capacity.pcie_mbps,
         packets_per_second: card.capacity.frames_per_s,
@@ -70,7 +72,7 @@ pub(super) fn nic(scope: &NicScope<'_>, old: Option<&CompiledNic>) -> Result<Com
 
 struct Build<'s, 'a> {
     scope: &'s NicScope<'a>,
-    config: nic::NicConfig,
+    config: bridge::nic::NicConfig,
     origins: Origins<'a>,
     ports: Vec<CompiledPort>,
     monitors: MonitorList,
@@ -93,7 +95,7 @@ impl<'a> Build<'_, 'a> {
 
     fn vfs(&mut self) {
         let total = self.scope.nic.total_vfs;
-        for index in 0..total.min(nic::MAX_VFS as u16) {
+        for index in 0..total.min(bridge::nic::MAX_VFS as u16) {
             if index >= self.scope.nic.num_vfs {
                 self.config.vfs.push(None);
                 continue;
@@ -146,7 +148,10 @@ impl<'a> Build<'_, 'a> {
                 entry.settings.mirror.as_ref().filter(|it| it.direction != MirrorDirection::Tx);
             queue.mirror = receives.map(|mirror| {
                 let number = self.monitors.number(&entry.label, mirror);
-                nic::Mirror { way: Way::Ingress, to: nic::Monitor::Capture(number as u16) }
+                bridge::nic::Mirror {
+                    way: Way::Ingress,
+                    to: bridge::nic::Monitor::Capture(number as u16),
+                }
             });
             let index = usize::from(index);
             if self.config.queues.len() <= index {
@@ -171,7 +176,7 @@ impl<'a> Build<'_, 'a> {
             || behind.any(|adapter| adapter.settings.promiscuous || !adapter.settings.spoof_check)
     }
 
-    fn function(&mut self, entry: &FunctionEntry<'a>) -> nic::Function {
+    fn function(&mut self, entry: &FunctionEntry<'a>) -> bridge::nic::Function {
         let mirror = entry.settings.mirror.as_ref().map(|mirror| {
             let way = match mirror.direction {
                 MirrorDirection::Rx => Way::Ingress,
@@ -179,9 +184,9 @@ impl<'a> Build<'_, 'a> {
                 MirrorDirection::Both => Way::Both,
             };
             let number = self.monitors.number(&entry.label, mirror);
-            nic::Mirror { way, to: nic::Monitor::Capture(number as u16) }
+            bridge::nic::Mirror { way, to: bridge::nic::Monitor::Capture(number as u16) }
         });
-        nic::Function { mirror, ..entry.function() }
+        bridge::nic::Function { mirror, ..entry.function() }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vswitch::{MAX_PORTS, PortId};
+use bridge::PortId;
+use bridge::switch::MAX_PORTS;
 
 /// Port numbers of a switch, by the adapter's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Maps errors of the NIC table to fields of the document.
 
+use bridge::PortId;
+use bridge::nic::{ConfigError, Field};
 use model::state::Problem;
-use nic::PortId;
-use nic::{ConfigError, Field};
 
 use super::function::FunctionEntry;
 
@@ -55,13 +55,14 @@ impl Origins<'_> {
             }
             ConfigError::TooManyMacs { port, macs } => {
                 let error = format!("bring the addresses of the NIC to {macs}");
-                let allowed = format!("leave some out; {} is the most", nic::MAX_MACS);
+                let allowed = format!("leave some out; {} is the most", bridge::nic::MAX_MACS);
                 Problem::new(self.settings(port, "macs"), (), error, allowed)
             }
             ConfigError::TooManyAddresses { port, addresses } => {
                 let error =
                     format!("bring the pairs of address and VLAN of the NIC to {addresses}");
-                let allowed = format!("leave VLANs out; {} is the most", nic::MAX_ADDRESSES);
+                let allowed =
+                    format!("leave VLANs out; {} is the most", bridge::nic::MAX_ADDRESSES);
                 Problem::new(self.settings(port, "trunks"), (), error, allowed)
             }
             ConfigError::TooManyFilters { filters, others } => {
@@ -69,8 +70,10 @@ impl Origins<'_> {
                     "has {} pairs of address and VLAN with those behind its switch",
                     filters + others
                 );
-                let allowed =
-                    format!("leave VLANs of trunks out; {} is the most", nic::MAX_ADDRESSES);
+                let allowed = format!(
+                    "leave VLANs of trunks out; {} is the most",
+                    bridge::nic::MAX_ADDRESSES
+                );
                 Problem::new(self.nic.clone(), (), error, allowed)
             }
             ConfigError::Switchdev { port, field } => {

@@ -28,9 +28,9 @@ pub struct CompiledPort {
     /// Location; no other attachment has it.
     pub place: PortLocation,
     /// Path `vmq`: queue of the NIC that also fills the receive ring.
-    pub queue: Option<nic::PortId>,
+    pub queue: Option<bridge::PortId>,
     /// Share of the transmit capacity.
-    pub share: nic::Share,
+    pub share: bridge::nic::Share,
     /// Effective link state.
     pub link_up: bool,
 }
@@ -55,7 +55,7 @@ pub enum MonitorTarget {
 
 /// An attachment without transmit settings: an uplink, tunnel or representor.
 pub(super) fn plain_port(of: PortOwner, place: PortLocation, link_up: bool) -> CompiledPort {
-    CompiledPort { of, place, queue: None, share: nic::Share::default(), link_up }
+    CompiledPort { of, place, queue: None, share: bridge::nic::Share::default(), link_up }
 }
 
 pub(super) fn function_port(

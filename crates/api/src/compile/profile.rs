@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use bridge::nic::{LinkState, Share, Vids, WEIGHT_DEFAULT};
 use model::profile::{Errno, Profile, Soft};
 use model::state::{Bridging, PortSettings, Problem, Problems, VlanProto, may_ever_have_vf};
-use nic::{LinkState, Share, Vids, WEIGHT_DEFAULT};
 
 use super::function::{FunctionEntry, Member, NicScope};
 

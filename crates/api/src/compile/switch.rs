@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK, Vxlan};
-use nic::Filter;
-use vswitch::{
-    Beyond, Learning, Mirror, Native, PortConfig, PortId, StaticEntry, Storm, SwitchConfig, VidSet,
-    Vlans,
+use bridge::PortId;
+use bridge::nic::Filter;
+use bridge::switch::{
+    Beyond, Learning, Mirror, Native, PortConfig, StaticEntry, Storm, SwitchConfig, VidSet, Vlans,
 };
+use model::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK, Vxlan};
 use wire::{Mac, Vid};
 
 use super::fields::Fields;
@@ -56,7 +56,7 @@ pub(super) fn switch(
     wanted.tunnels.iter().enumerate().for_each(|(i, tunnel)| build.tunnel(tunnel, i));
     build.vfs(vfs);
     build.statics();
-    let table = vswitch::Table::build(&build.config)
+    let table = bridge::switch::Table::build(&build.config)
         .map_err(|error| build.fields.problem(&build.config, error))?;
     let left = forgotten(&build, before, old);
     let switch = CompiledSwitch {
@@ -125,7 +125,7 @@ fn numbers(
     let need: Vec<&str> = need.collect();
     before.next(&need, &stay).map_err(|ports| {
         let error = format!("has {ports} adapters, tunnels and mirrors of adapters on it");
-        let most = vswitch::MAX_PORTS - 1;
+        let most = bridge::switch::MAX_PORTS - 1;
         let allowed = format!("put some on another switch or on VFs; {most} is the most");
         Problem::new(at, (), error, allowed)
     })
@@ -185,7 +185,7 @@ impl<'a> Build<'_, 'a> {
         let up = entry.link.is_up(self.scope.uplink_up);
         let id = self.numbers.get(name).expect("each adapter in the switch has a number");
         self.fields.ports.push((id, entry.at.clone()));
-        let queue = member.given.queue.map(|queue| nic::PortId::queue(queue as u8));
+        let queue = member.given.queue.map(|queue| bridge::PortId::queue(queue as u8));
         let place = PortLocation::Switch(id);
         let of = PortOwner::Adapter(name.clone());
         self.ports
@@ -328,7 +328,7 @@ impl<'a> Build<'_, 'a> {
     /// Stores an entry, up to one more than the table takes: that one makes the table refuse. Long
     /// lists of addresses and VLANs in a small document can yield a billion entries.
     fn keep(&mut self, mac: Mac, vid: u16, port: PortId, field: &str) {
-        if self.config.statics.len() > vswitch::MAX_STATICS {
+        if self.config.statics.len() > bridge::switch::MAX_STATICS {
             return;
         }
         self.config.statics.push(StaticEntry { mac, vlan: Vid::new(vid).ok(), port });
@@ -337,7 +337,9 @@ impl<'a> Build<'_, 'a> {
 
     /// Adds a NIC filter for an address behind the PF, if port 0 is in its VLAN.
     fn filter(&mut self, mac: Mac, vid: u16, field: &str) {
-        if let Some(vid) = self.outward(vid).filter(|_| self.filters.len() <= nic::MAX_ADDRESSES) {
+        if let Some(vid) =
+            self.outward(vid).filter(|_| self.filters.len() <= bridge::nic::MAX_ADDRESSES)
+        {
             self.filters.push((Filter { mac, vid }, field.to_owned()));
         }
     }

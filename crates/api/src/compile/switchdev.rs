@@ -1,7 +1,8 @@
 //! A NIC in switchdev mode: rejected settings, representors, and rules.
 
+use bridge::PortId;
+use bridge::nic::{LinkState, Target};
 use model::state::{FunctionName, NicRule, Problem, Problems, RuleTarget};
-use nic::{LinkState, PortId, Target};
 
 use super::acl::{mac_match, matches};
 use super::function::{FunctionEntry, NicScope, port_vlan};
@@ -71,7 +72,7 @@ pub(super) fn representors(scope: &NicScope<'_>) -> impl Iterator<Item = Compile
 
 /// Rules in match order, and the index of each in the document. A rule for a disabled VF is left
 /// out.
-pub(super) fn rules(scope: &NicScope<'_>) -> (Vec<nic::Rule>, Vec<usize>) {
+pub(super) fn rules(scope: &NicScope<'_>) -> (Vec<bridge::nic::Rule>, Vec<usize>) {
     let there: Vec<FunctionName> = scope.nic.represented().collect();
     let is_there = |name: FunctionName| there.contains(&name);
     let can = |rule: &NicRule| {
@@ -87,8 +88,8 @@ pub(super) fn rules(scope: &NicScope<'_>) -> (Vec<nic::Rule>, Vec<usize>) {
     all.into_iter().map(|(at, it)| (rule(it), at)).unzip()
 }
 
-fn rule(rule: &NicRule) -> nic::Rule {
-    let matches = nic::Match {
+fn rule(rule: &NicRule) -> bridge::nic::Rule {
+    let matches = bridge::matching::Match {
         dst_mac: rule.to_mac.map(|mac| mac_match(mac.0)),
         vid: rule.vlan.map(|vlan| vlan..=vlan),
         ..matches(&rule.matches)
@@ -99,5 +100,5 @@ fn rule(rule: &NicRule) -> nic::Rule {
         RuleTarget::Drop => Target::Drop,
     };
     let push = rule.push_vlan.and_then(port_vlan);
-    nic::Rule { from: port(rule.from), matches, to, pop: rule.pop_vlan, push }
+    bridge::nic::Rule { from: port(rule.from), matches, to, pop: rule.pop_vlan, push }
 }

@@ -8,10 +8,10 @@ mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bridge::switch::{DeepHead, Fdb};
 use model::state::{Facts, allocate};
 use model::testing::{state, with};
 use serde_json::{Value, json};
-use vswitch::{DeepHead, Fdb};
 use wire::{Head, Mac};
 
 use super::*;
@@ -73,7 +73,7 @@ fn tried(
 /// A NIC as its lanes would drive it, of which the way of each frame is followed to its end.
 struct World<'a> {
     nic: &'a CompiledNic,
-    switch: vswitch::State,
+    switch: bridge::switch::State,
     /// Reasons of drops since the last call.
     drops: BTreeSet<&'static str>,
     /// Labels of monitors that received copies.
@@ -118,7 +118,7 @@ impl<'a> World<'a> {
     fn silent(nic: &'a CompiledNic) -> Self {
         World {
             nic,
-            switch: vswitch::State::new(Fdb::new(1024, 7).unwrap()),
+            switch: bridge::switch::State::new(Fdb::new(1024, 7).unwrap()),
             drops: BTreeSet::new(),
             copies: Vec::new(),
             counters: vec![0; nic.switch.as_ref().map_or(0, |one| one.table.counters_len())],
@@ -167,7 +167,7 @@ impl<'a> World<'a> {
     fn arrives(
         &self,
         place: PortLocation,
-        queue: Option<nic::PortId>,
+        queue: Option<bridge::PortId>,
         frame: &[u8],
         got: &mut Got,
     ) {
@@ -192,57 +192,61 @@ impl<'a> World<'a> {
     }
 
     /// The way of a frame in switchdev mode, tags aside.
-    fn in_pipe(&mut self, from: nic::PortId, frame: &[u8], got: &mut Got) {
+    fn in_pipe(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
         let (head, deep) = (Head::of_frame(frame).unwrap().0, DeepHead::of_frame(frame));
-        let (mut fates, table) = (nic::Fates::new(), &self.nic.table);
+        let (mut fates, table) = (bridge::nic::Fates::new(), &self.nic.table);
         table.sort(from, &[head], &[deep], &mut fates);
         let to = match fates.as_slice()[0] {
-            nic::Fate::Drop(reason) => {
+            bridge::nic::Fate::Drop(reason) => {
                 self.drops.insert(reason.name());
                 return;
             }
-            nic::Fate::Slow => nic::Target::Representor,
-            nic::Fate::Rule(number) => table.rule(number).unwrap().to,
+            bridge::nic::Fate::Slow => bridge::nic::Target::Representor,
+            bridge::nic::Fate::Rule(number) => table.rule(number).unwrap().to,
         };
         match to {
-            nic::Target::Port(to) => self.arrives(PortLocation::Piped(to), None, frame, got),
-            nic::Target::Representor => {
+            bridge::nic::Target::Port(to) => {
+                self.arrives(PortLocation::Piped(to), None, frame, got)
+            }
+            bridge::nic::Target::Representor => {
                 self.arrives(PortLocation::Representor(from), None, frame, got)
             }
-            nic::Target::Drop => drop(self.drops.insert("rule")),
+            bridge::nic::Target::Drop => drop(self.drops.insert("rule")),
         }
     }
 
-    fn in_nic(&mut self, from: nic::PortId, frame: &[u8], got: &mut Got) {
+    fn in_nic(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
         let head = Head::of_frame(frame).unwrap().0;
-        let (mut flows, mut out) = (nic::Flows::new(), nic::Verdicts::new());
+        let (mut flows, mut out) = (bridge::nic::Flows::new(), bridge::Verdicts::new());
         let table = &self.nic.table;
         table.classify(from, &[head], &mut flows, &mut out);
         let verdict = out.as_slice()[0];
         let monitors = &self.nic.monitors;
         table.mirror(from, &head, verdict, |copy| match copy.to {
-            nic::Monitor::Capture(n) => self.copies.push(monitors[usize::from(n)].label.clone()),
-            nic::Monitor::Port(port) => panic!("a copy for {port}"),
+            bridge::nic::Monitor::Capture(n) => {
+                self.copies.push(monitors[usize::from(n)].label.clone())
+            }
+            bridge::nic::Monitor::Port(port) => panic!("a copy for {port}"),
         });
-        let to: Vec<nic::PortId> = match verdict.action() {
-            nic::Action::Port(port) => vec![port],
-            nic::Action::Flood => table.receivers(from, &head).collect(),
-            nic::Action::Drop(reason) => {
+        let to: Vec<bridge::PortId> = match verdict.action() {
+            bridge::Action::Port(port) => vec![port],
+            bridge::Action::Flood(_) => table.receivers(from, &head).collect(),
+            bridge::Action::Drop(reason) => {
                 self.drops.insert(reason.name());
                 return;
             }
         };
         for port in to {
             let edit = match table.edit_of(from, port, &head) {
-                nic::VlanEdit::None => Edit::None,
-                nic::VlanEdit::Pop => Edit::Pop,
-                nic::VlanEdit::Push(tag) => Edit::Push(tag),
-                nic::VlanEdit::Retag(tag) => Edit::Retag(tag),
+                bridge::nic::VlanEdit::None => Edit::None,
+                bridge::nic::VlanEdit::Pop => Edit::Pop,
+                bridge::nic::VlanEdit::Push(tag) => Edit::Push(tag),
+                bridge::nic::VlanEdit::Retag(tag) => Edit::Retag(tag),
             };
             let frame = edit.of(frame);
             match port {
-                nic::PortId::PF if self.nic.switch.is_some() => {
-                    self.in_switch(vswitch::PortId::UPLINK, &frame, got);
+                bridge::PortId::PF if self.nic.switch.is_some() => {
+                    self.in_switch(bridge::PortId::UPLINK, &frame, got);
                 }
                 port => {
                     let queue = port.queue_index().map(|_| port);
@@ -252,13 +256,14 @@ impl<'a> World<'a> {
         }
     }
 
-    fn in_switch(&mut self, from: vswitch::PortId, frame: &[u8], got: &mut Got) {
+    fn in_switch(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
         let switch = self.nic.switch.as_ref().unwrap();
         let head = Head::of_frame(frame).unwrap().0;
         let deep = [DeepHead::of_frame(frame)];
         let deep = switch.table.needs_deep(from).then_some(&deep[..]);
-        let burst = vswitch::Burst { from, heads: &[head], deep, now_ns: 1 << 40 };
-        let (mut flows, mut out) = (vswitch::Flows::default(), vswitch::Verdicts::new());
+        let burst = bridge::switch::Burst { from, heads: &[head], deep, now_ns: 1 << 40 };
+        let (mut flows, mut out) =
+            (bridge::switch::Flows::default(), bridge::switch::SwitchVerdicts::new());
         let table = &switch.table;
         table.classify(&self.switch, &burst, &mut flows, &mut self.counters, &mut out);
         for mirror in 0..32 {
@@ -268,9 +273,9 @@ impl<'a> World<'a> {
                 self.copies.push(self.nic.monitors[*monitor].label.clone());
             }
         }
-        let to: Vec<vswitch::PortId> = match out.as_slice()[0].action() {
-            vswitch::Action::Port(port) => vec![port],
-            vswitch::Action::Flood(flood) => {
+        let to: Vec<bridge::PortId> = match out.as_slice()[0].action() {
+            bridge::Action::Port(port) => vec![port],
+            bridge::Action::Flood(flood) => {
                 let vid = table.vid(from, &head);
                 table
                     .flood_ports(from, vid, flood)
@@ -279,21 +284,21 @@ impl<'a> World<'a> {
                     .filter(|to| *to != from)
                     .collect()
             }
-            vswitch::Action::Drop(reason) => {
+            bridge::Action::Drop(reason) => {
                 self.drops.insert(reason.name());
                 return;
             }
         };
         for port in to {
             let edit = match table.edit(from, port, &head) {
-                vswitch::VlanEdit::None => Edit::None,
-                vswitch::VlanEdit::Pop => Edit::Pop,
-                vswitch::VlanEdit::Push(tag) => Edit::Push(tag),
-                vswitch::VlanEdit::Retag(tag) => Edit::Retag(tag),
+                bridge::switch::VlanEdit::None => Edit::None,
+                bridge::switch::VlanEdit::Pop => Edit::Pop,
+                bridge::switch::VlanEdit::Push(tag) => Edit::Push(tag),
+                bridge::switch::VlanEdit::Retag(tag) => Edit::Retag(tag),
             };
             let frame = edit.of(frame);
             match port {
-                vswitch::PortId::UPLINK => self.in_nic(nic::PortId::PF, &frame, got),
+                bridge::PortId::UPLINK => self.in_nic(bridge::PortId::PF, &frame, got),
                 port => self.arrives(PortLocation::Switch(port), None, &frame, got),
             }
         }

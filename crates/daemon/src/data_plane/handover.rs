@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::hex::{from_hex, to_hex};
+use bridge::PortId;
+use bridge::switch::Entry;
 use model::state::{Allocation, PathInForce, VhostUser};
 use port::Legacy;
 use port::capture::Capture as Writing;
 use vhost_user::backend::Half;
-use vswitch::{Entry, PortId};
 use wire::Mac;
 
 use super::super::attachment::Way;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use api::compile::{self, Compiled, PortOwner};
+use bridge::nic::Function;
 use engine::Port;
 use model::state::{Attachment, Problem, VhostUser};
-use nic::Function;
 use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 use port::xdp::Address;
 use wire::{Mac, Vid};

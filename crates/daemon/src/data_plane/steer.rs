@@ -117,7 +117,11 @@ impl DataPlane {
 }
 
 /// Why frames of an adapter cannot be placed, if it is its settings' doing.
-fn refusal(function: &nic::Function, served: &Served, plug: &CompiledPort) -> Option<&'static str> {
+fn refusal(
+    function: &bridge::nic::Function,
+    served: &Served,
+    plug: &CompiledPort,
+) -> Option<&'static str> {
     let pairs = served.spec.queue_pairs();
     let because = [
         (pairs < 2, "the adapter has one queue pair; the last of two or more is needed"),

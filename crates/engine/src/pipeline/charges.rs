@@ -17,7 +17,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use nic::{DropReason, StormLimit};
+use bridge::DropReason;
+use bridge::rate::StormLimit;
 use port::{Delivered, Head};
 
 use super::Pipeline;
@@ -32,7 +33,7 @@ pub(crate) enum Storm<'a> {
     /// Limit of a function.
     Function(RefCell<&'a mut StormLimit>),
     /// Limits of a port of the switch.
-    Switch(&'a SwitchSnapshot, vswitch::PortId),
+    Switch(&'a SwitchSnapshot, bridge::PortId),
 }
 
 /// Charges of one burst.
@@ -153,9 +154,11 @@ impl Pipeline<'_> {
         if delivered.over_limit > 0 {
             let word = match &self.charges.storm {
                 Storm::Switch(..) => {
-                    counter::TX_SWITCH_DROPS + vswitch::DropReason::StormUnknown.index()
+                    counter::TX_SWITCH_DROPS + DropReason::StormUnknown.switch_index()
                 }
-                Storm::None | Storm::Function(_) => counter::TX_DROPS + DropReason::Storm.index(),
+                Storm::None | Storm::Function(_) => {
+                    counter::TX_DROPS + DropReason::Storm.nic_index()
+                }
             };
             self.source.block().add(word, u64::from(delivered.over_limit));
         }

@@ -1,6 +1,6 @@
 //! The NIC stage of the pipeline.
 
-use nic::{Action, DropReason, PortId};
+use bridge::{Action, DropReason, PortId};
 use port::{BurstBuffers, Head, VlanEdit};
 
 use super::charges::FloodPoint;
@@ -55,7 +55,7 @@ impl Pipeline<'_> {
         &self,
         from: PortId,
         view: &BurstView<'_>,
-        summary: nic::Summary,
+        summary: bridge::Summary,
         scratch: &mut NicScratch,
         egress: &mut NicEgress<'_>,
     ) -> usize {
@@ -91,7 +91,7 @@ impl Pipeline<'_> {
             }
             match verdict.action() {
                 Action::Port(port) => groups.add(port.0, i),
-                Action::Flood => {
+                Action::Flood(_) => {
                     // The limit is for group addresses only: flooding unknown unicast to the wire
                     // is normal.
                     let is_group = view.heads[i][0] & 1 == 1;
@@ -235,8 +235,8 @@ impl Pipeline<'_> {
             }
             self.snapshot().table.mirror(from, &view.heads[i], *verdict, |copy| {
                 let port = match copy.to {
-                    nic::Monitor::Port(to) => self.snapshot().port(to),
-                    nic::Monitor::Capture(number) => self.snapshot().monitor(number),
+                    bridge::nic::Monitor::Port(to) => self.snapshot().port(to),
+                    bridge::nic::Monitor::Capture(number) => self.snapshot().monitor(number),
                 };
                 if let Some(port) = port {
                     self.deliver(port, view, &ALL[i..=i], copy.edit, egress.receive);

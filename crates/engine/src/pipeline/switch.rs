@@ -1,8 +1,7 @@
 //! The switch stage of the pipeline.
 
-use nic::DropReason;
+use bridge::{Action, DropReason, PortId};
 use port::VlanEdit;
-use vswitch::PortId as SwitchPort;
 
 use super::charges::FloodPoint;
 use super::{NicEgress, Pipeline, SwitchEgress};
@@ -29,18 +28,18 @@ impl Pipeline<'_> {
             self.drop_at_nic(DropReason::VlanForbidden, indices.len());
             return 0;
         };
-        let summary = scratch.classify(switch, SwitchPort::UPLINK, &view, self.now_ns, None);
+        let summary = scratch.classify(switch, PortId::UPLINK, &view, self.now_ns, None);
         let mut egress = SwitchEgress { nic: None, receive: egress.receive };
-        self.leave_switch(switch, SwitchPort::UPLINK, &view, summary, scratch, &mut egress)
+        self.leave_switch(switch, PortId::UPLINK, &view, summary, scratch, &mut egress)
     }
 
     /// Forwards the frames that the switch has classified; returns the number delivered.
     pub(crate) fn leave_switch(
         &self,
         switch: &SwitchSnapshot,
-        from: SwitchPort,
+        from: PortId,
         view: &BurstView<'_>,
-        summary: vswitch::Summary,
+        summary: bridge::Summary,
         scratch: &mut SwitchScratch,
         egress: &mut SwitchEgress<'_>,
     ) -> usize {
@@ -58,7 +57,7 @@ impl Pipeline<'_> {
     fn scatter_switch(
         &self,
         switch: &SwitchSnapshot,
-        from: SwitchPort,
+        from: PortId,
         view: &BurstView<'_>,
         scratch: &mut SwitchScratch,
         egress: &mut SwitchEgress<'_>,
@@ -71,23 +70,21 @@ impl Pipeline<'_> {
                 continue; // counted by the poll
             }
             match verdict.action() {
-                vswitch::Action::Port(port) => groups.add(port.0, i),
-                vswitch::Action::Flood(flood) => {
+                Action::Port(port) => groups.add(port.0, i),
+                Action::Flood(flood) => {
                     delivered += self.flood_switch(switch, from, view, (i, flood), egress);
                 }
-                vswitch::Action::Drop(
-                    vswitch::DropReason::NoMatch | vswitch::DropReason::Hairpin,
-                ) if view.flooded => {}
-                vswitch::Action::Drop(reason) => {
-                    self.source.block().add(counter::TX_SWITCH_DROPS + reason.index(), 1);
+                Action::Drop(DropReason::NoMatch | DropReason::Hairpin) if view.flooded => {}
+                Action::Drop(reason) => {
+                    self.source.block().add(counter::TX_SWITCH_DROPS + reason.switch_index(), 1);
                 }
             }
         }
         for (to, len) in groups.sizes() {
-            self.prefetch(switch.port(SwitchPort(to)), len);
+            self.prefetch(switch.port(PortId(to)), len);
         }
         while let Some((to, indices)) = groups.next() {
-            delivered += self.send_to_port(switch, (from, SwitchPort(to)), view, indices, egress);
+            delivered += self.send_to_port(switch, (from, PortId(to)), view, indices, egress);
         }
         delivered
     }
@@ -98,9 +95,9 @@ impl Pipeline<'_> {
     pub(crate) fn flood_switch(
         &self,
         switch: &SwitchSnapshot,
-        from: SwitchPort,
+        from: PortId,
         view: &BurstView<'_>,
-        (frame, flood): (usize, vswitch::Flood),
+        (frame, flood): (usize, bridge::Flood),
         egress: &mut SwitchEgress<'_>,
     ) -> usize {
         self.begin_flood(FloodPoint::Switch, view, frame);
@@ -109,7 +106,7 @@ impl Pipeline<'_> {
         let indices = &ALL[frame..=frame];
         let view = BurstView { flooded: true, ..*view };
         // A port may have no guest: a missing receiver of a flood is no drop.
-        let is_there = |to: SwitchPort| to == SwitchPort::UPLINK || switch.port(to).is_some();
+        let is_there = |to: PortId| to == PortId::UPLINK || switch.port(to).is_some();
         let others = receivers.filter(|to| **to != from && is_there(**to));
         others.map(|to| self.send_to_port(switch, (from, *to), &view, indices, egress)).sum()
     }
@@ -118,20 +115,20 @@ impl Pipeline<'_> {
     fn send_to_port(
         &self,
         switch: &SwitchSnapshot,
-        (from, to): (SwitchPort, SwitchPort),
+        (from, to): (PortId, PortId),
         view: &BurstView<'_>,
         indices: &[u8],
         egress: &mut SwitchEgress<'_>,
     ) -> usize {
         let edit = |index: &u8| switch.table.edit(from, to, &view.heads[usize::from(*index)]);
         let mut send = |indices: &[u8], edit: VlanEdit| match to {
-            SwitchPort::UPLINK => self.enter_nic(view, indices, edit, egress),
+            PortId::UPLINK => self.enter_nic(view, indices, edit, egress),
             _ => match switch.port(to) {
                 Some(port) => {
                     self.deliver(port, view, indices, edit, egress.receive).frames as usize
                 }
                 None => {
-                    let word = counter::TX_SWITCH_DROPS + vswitch::DropReason::NoMatch.index();
+                    let word = counter::TX_SWITCH_DROPS + DropReason::NoMatch.switch_index();
                     self.source.block().add(word, indices.len() as u64);
                     0
                 }
@@ -152,7 +149,7 @@ impl Pipeline<'_> {
     fn mirror_switch(
         &self,
         switch: &SwitchSnapshot,
-        from: SwitchPort,
+        from: PortId,
         view: &BurstView<'_>,
         scratch: &SwitchScratch,
         egress: &mut SwitchEgress<'_>,

@@ -1,7 +1,8 @@
 //! The pipeline in switchdev mode: a pipe between each function and its representor, and rules that
 //! lead off it.
 
-use nic::{DropReason, Fate, PortId, Target};
+use bridge::nic::{Fate, Target};
+use bridge::{DropReason, PortId};
 use port::{BURST, BurstBuffers};
 
 use super::Pipeline;

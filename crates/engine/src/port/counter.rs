@@ -3,9 +3,8 @@
 //! The transmit half and the receive half have different writers, so their counters are on
 //! different cache lines.
 
-use nic::DropReason;
+use bridge::DropReason;
 use virtq::Fault;
-use vswitch::DropReason as SwitchDrop;
 
 pub(crate) const TX_FRAMES: usize = 0;
 pub(crate) const TX_BYTES: usize = 1;
@@ -20,7 +19,7 @@ pub(crate) const TX_DROPS: usize = 7;
 /// One counter for each drop reason of the switch.
 pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
 /// Copies that went to the uplink, and their bytes.
-pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + SwitchDrop::ALL.len();
+pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + DropReason::SWITCH.len();
 pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
 /// Drops since the port has no location.
 pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
@@ -61,7 +60,7 @@ pub(crate) fn schema() -> Vec<String> {
     for (i, reason) in DropReason::ALL.iter().enumerate() {
         name(TX_DROPS + i, &format!("tx_drop_{}", reason.name()));
     }
-    for (i, reason) in SwitchDrop::ALL.iter().enumerate() {
+    for (i, reason) in DropReason::SWITCH.iter().enumerate() {
         name(TX_SWITCH_DROPS + i, &format!("tx_drop_switch_{}", reason.name()));
     }
     name(TX_UPLINK_FRAMES, "tx_uplink_frames");

@@ -112,7 +112,7 @@ fn limit(settings: &mut Settings, path: Path) {
     } else {
         let port = settings.switch.ports[1].as_mut().unwrap();
         let rate = Some(LIMIT);
-        port.storm = vswitch::Storm { broadcast: rate, multicast: rate, unknown: rate };
+        port.storm = bridge::switch::Storm { broadcast: rate, multicast: rate, unknown: rate };
     }
 }
 
@@ -197,7 +197,7 @@ fn copies_for_the_peers_of_a_tunnel_are_charged() {
         let adapters = [path, Path::Vf, Path::Synthetic].map(Adapter::plain);
         net.apply_with(&adapters, |settings| {
             limit(settings, path);
-            settings.switch.ports.push(Some(vswitch::PortConfig::access(None)));
+            settings.switch.ports.push(Some(bridge::switch::PortConfig::access(None)));
         });
         let mut direct = Direct::new(&net);
 
@@ -234,7 +234,7 @@ fn segments_are_copied_for_the_peers_of_a_tunnel_and_charged_each() {
     let adapters = [Path::Synthetic, Path::Vf, Path::Synthetic].map(Adapter::plain);
     net.apply_with(&adapters, |settings| {
         limit(settings, Path::Synthetic);
-        settings.switch.ports.push(Some(vswitch::PortConfig::access(None)));
+        settings.switch.ports.push(Some(bridge::switch::PortConfig::access(None)));
     });
     let mut direct = Direct::new(&net);
     let segments = 20;

@@ -1,6 +1,6 @@
 //! Drops by the switch's ACLs and guards; no frame may bypass them.
 
-use vswitch::{Acl, Match, Rule, RuleAction};
+use bridge::switch::{Acl, Match, Rule, RuleAction};
 use wire::Mac;
 
 use super::kit::*;
@@ -30,7 +30,7 @@ fn no_dns() -> Acl {
 }
 
 /// Puts the list on these ports.
-pub(super) fn filter(settings: &mut Settings, ports: &[vswitch::PortId]) {
+pub(super) fn filter(settings: &mut Settings, ports: &[bridge::PortId]) {
     settings.switch.acls = vec![no_dns()];
     for port in ports {
         settings.switch.ports[port.index()].as_mut().unwrap().acl = Some(0);
@@ -59,7 +59,7 @@ fn frames_that_an_acl_denies_are_dropped_and_counted() {
         net.hits = std::sync::Arc::new(AclHits::new(2));
         // On adapter 0's port, and on the uplink: frames from the NIC.
         net.apply_with(&adapters, |settings| {
-            filter(settings, &[switch_port(0), vswitch::PortId::UPLINK]);
+            filter(settings, &[switch_port(0), bridge::PortId::UPLINK]);
         });
         let mut guests = net.guests();
         let mut denied = 0;
@@ -133,7 +133,7 @@ fn a_frame_rewritten_after_the_check_is_delivered_as_checked() {
             let net = Net::new(2, 1, 1);
             net.apply_with(&adapters, |settings| {
                 let ports = if from == Path::Vf { 0..1 } else { 0..2 };
-                filter(settings, &ports.map(vswitch::PortId).collect::<Vec<_>>());
+                filter(settings, &ports.map(bridge::PortId).collect::<Vec<_>>());
             });
             let [mut good, mut bad] = [Guest::new(), Guest::new()];
             good.attach(net.port(1));

@@ -1,6 +1,7 @@
 //! Receivers of a frame, its bytes there, and the counters of drops.
 
-use nic::{NicConfig, PortId};
+use bridge::PortId;
+use bridge::nic::NicConfig;
 
 use super::kit::*;
 
@@ -194,7 +195,7 @@ fn forbidden_frames_are_dropped_and_counted() {
 
 #[test]
 fn without_spoof_check_any_source_passes() {
-    let vf0 = nic::Function { spoof_check: false, ..plain(0) };
+    let vf0 = bridge::nic::Function { spoof_check: false, ..plain(0) };
     let bench = Bench::new(vec![vf0, plain(1)], 1);
     let [mut a, mut b] = bench.guests([VF0, VF1]);
     let spoofed = frame(mac(1), OUTSIDE, 1, 60);

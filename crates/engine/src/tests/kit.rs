@@ -6,7 +6,7 @@ mod net;
 
 use std::time::{Duration, Instant};
 
-use nic::Function;
+use bridge::nic::Function;
 
 pub(crate) use bench::Bench;
 pub(crate) use guest::{FRAME_MAX, Guest, Shape, TREASON, is_signalled};

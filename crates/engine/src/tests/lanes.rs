@@ -1,6 +1,7 @@
 //! Several lanes, and several queue pairs: no loss, no duplicates, each flow in order.
 
-use nic::{NicConfig, PortId};
+use bridge::PortId;
+use bridge::nic::NicConfig;
 use virtq::Features;
 
 use super::kit::*;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use nic::{DropReason, Function, NicConfig, PortId, Table};
+use bridge::nic::{Function, NicConfig, Table};
+use bridge::{DropReason, PortId};
 use proptest::prelude::*;
 use virtq::Features;
 use wire::{Mac, Vid};

@@ -2,7 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use nic::{NicConfig, PortId, Table};
+use bridge::PortId;
+use bridge::nic::{NicConfig, Table};
 use port::{Burst, BurstBuffers, Placed, Polled, Transmit};
 use virtq::Fault;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bridge::PortId;
 use host::standing::Stall;
-use nic::PortId;
 
 use super::kit::*;
 use crate::{Port, QuarantineNews};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nic::PortId;
+use bridge::PortId;
 use virtq::Features;
 
 use super::kit::*;
@@ -160,8 +160,8 @@ fn sleeps(bench: &Bench) -> u64 {
 #[test]
 fn a_sender_over_its_limit_lets_its_lane_sleep() {
     for features in suppressions() {
-        let limited = nic::Function {
-            share: nic::Share { max_mbit: 1, ..nic::Share::default() },
+        let limited = bridge::nic::Function {
+            share: bridge::nic::Share { max_mbit: 1, ..bridge::nic::Share::default() },
             ..plain(0)
         };
         let bench = Bench::new(vec![limited, plain(1), plain(2)], 1);
@@ -191,8 +191,9 @@ fn a_sender_over_its_limit_lets_its_lane_sleep() {
 #[test]
 fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
     let mut net = Net::new(2, 1, 1);
-    let capacity = nic::Capacity { packets_per_second: Some(1), ..nic::Capacity::default() };
-    let budget = nic::Budget::new(capacity, crate::clock::now_ns());
+    let capacity =
+        bridge::nic::Capacity { packets_per_second: Some(1), ..bridge::nic::Capacity::default() };
+    let budget = bridge::nic::Budget::new(capacity, crate::clock::now_ns());
     net.budget = Some(std::sync::Arc::new(std::sync::Mutex::new(budget)));
     let adapters = [Path::Vf, Path::Vf].map(Adapter::plain);
     net.apply(&adapters);
@@ -200,14 +201,16 @@ fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
     // Another NIC on the same lane.
     let nic = net.bench.fabric.add_nic("other");
     let ports = [0, 1].map(|n| net.bench.fabric.add_port(&nic, &format!("o/{n}"), 1).unwrap());
-    let config =
-        nic::NicConfig { vfs: vec![Some(plain(0)), Some(plain(1))], ..nic::NicConfig::default() };
+    let config = bridge::nic::NicConfig {
+        vfs: vec![Some(plain(0)), Some(plain(1))],
+        ..bridge::nic::NicConfig::default()
+    };
     let plug = |n: u8| crate::Plug {
         port: ports[usize::from(n)].clone(),
         place: crate::PortLocation::Function(PortId::vf(n)),
-        share: nic::Share::default(),
+        share: bridge::nic::Share::default(),
     };
-    let table = nic::Table::build(&config).unwrap();
+    let table = bridge::nic::Table::build(&config).unwrap();
     nic.set_snapshot(crate::ForwardingSnapshot::new(crate::SnapshotSpec::new(
         table,
         vec![plug(0), plug(1)],
@@ -239,11 +242,11 @@ fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
 
 #[test]
 fn a_new_snapshot_brings_no_new_tokens() {
-    let share = nic::Share { max_mbit: 1, ..nic::Share::default() };
-    let limited = nic::Function { share, ..plain(0) };
-    let quiet = nic::Function { storm_limit: 1, ..plain(1) };
+    let share = bridge::nic::Share { max_mbit: 1, ..bridge::nic::Share::default() };
+    let limited = bridge::nic::Function { share, ..plain(0) };
+    let quiet = bridge::nic::Function { storm_limit: 1, ..plain(1) };
     let vfs = vec![Some(limited), Some(quiet)];
-    let config = nic::NicConfig { vfs, ..nic::NicConfig::default() };
+    let config = bridge::nic::NicConfig { vfs, ..bridge::nic::NicConfig::default() };
     let bench = Bench::of(config.clone(), 1, 1);
     let [mut a, mut b] = bench.guests([VF0, VF1]);
     let start = std::time::Instant::now();
@@ -253,7 +256,7 @@ fn a_new_snapshot_brings_no_new_tokens() {
     a.flush();
     until("the first burst", || a.in_flight() < 100);
     for i in 0..50 {
-        bench.set_table(nic::Table::build(&config).unwrap());
+        bench.set_table(bridge::nic::Table::build(&config).unwrap());
         bench.wait_for_rounds(2);
         b.send(&frame(wire::Mac::BROADCAST, mac(1), i, 60));
         b.settle();

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nic::{NicConfig, PortId, Table};
+use bridge::PortId;
+use bridge::nic::{NicConfig, Table};
 
 use super::kit::*;
 

@@ -6,7 +6,7 @@ use crate::{SAMPLED_ONE_IN, Stage};
 #[test]
 fn a_lane_samples_one_burst_in_64_on_its_way_through_all_stages() {
     let bench = Bench::new(vec![plain(0), plain(1)], 1);
-    let [mut from, mut to] = bench.guests([nic::PortId::vf(0), nic::PortId::vf(1)]);
+    let [mut from, mut to] = bench.guests([bridge::PortId::vf(0), bridge::PortId::vf(1)]);
     for number in 0..10 * SAMPLED_ONE_IN {
         from.send(&frame(mac(1), mac(0), number, 60 + number as usize % 900));
         to.wait_for(1);

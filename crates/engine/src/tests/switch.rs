@@ -1,7 +1,8 @@
 //! The switch on the PF: queues past it, budgets, traffic across both stages, and mirrors.
 
-use nic::{Budget, Capacity, Monitor, PortId, Way};
-use vswitch::Mirror;
+use bridge::PortId;
+use bridge::nic::{Budget, Capacity, Monitor, Way};
+use bridge::switch::Mirror;
 use wire::Mac;
 
 use super::filters::{expect_hits, expect_nothing, filter};
@@ -14,7 +15,7 @@ fn frames_of_a_queue_bypass_the_switch() {
         let adapters = [Path::Vf, Path::Vmq, Path::Synthetic].map(Adapter::plain);
         let mut net = Net::new(3, lanes, 1);
         net.hits = std::sync::Arc::new(AclHits::new(2));
-        net.apply_with(&adapters, |settings| filter(settings, &[vswitch::PortId::UPLINK]));
+        net.apply_with(&adapters, |settings| filter(settings, &[bridge::PortId::UPLINK]));
         let mut guests = net.guests();
         for (from, src) in [(0, mac(0)), (3, OUTSIDE)] {
             let there = frame(mac(1), src, 1, 60);
@@ -33,7 +34,7 @@ fn frames_of_a_queue_bypass_the_switch() {
         guests[3].send(&all);
         (0..3).for_each(|n| assert_eq!(guests[n].wait_for(1), [&all[..]]));
         expect_hits(&net.hits, [2, 0]);
-        assert_eq!(net.state.fdb.get(OUTSIDE, 0), Some(vswitch::PortId::UPLINK));
+        assert_eq!(net.state.fdb.get(OUTSIDE, 0), Some(bridge::PortId::UPLINK));
         expect_nothing(&mut guests);
     }
 }
@@ -150,10 +151,10 @@ fn a_native_vlan_at_the_uplink_has_no_tag_in_the_nic() {
 fn native_uplink(settings: &mut Settings, guarded: bool) {
     let vid = |n| wire::Vid::new(n).unwrap();
     let uplink = settings.switch.ports[0].as_mut().unwrap();
-    let native = vswitch::Native::Vlan(vid(5));
-    uplink.vlans = vswitch::Vlans::Trunk { allowed: vswitch::VidSet::all(), native };
+    let native = bridge::switch::Native::Vlan(vid(5));
+    uplink.vlans = bridge::switch::Vlans::Trunk { allowed: bridge::switch::VidSet::all(), native };
     for entry in &mut settings.switch.statics {
-        if entry.port == vswitch::PortId::UPLINK && entry.vlan.is_none() {
+        if entry.port == bridge::PortId::UPLINK && entry.vlan.is_none() {
             entry.vlan = Some(vid(5));
         }
     }
@@ -186,12 +187,13 @@ fn mirrors(tags: &Tags, lanes: usize) {
     net.apply_with(&adapters, |settings| {
         let to = Monitor::Capture(0);
         let vf = settings.nic.vfs[0].as_mut().unwrap();
-        vf.mirror = Some(nic::Mirror { way: Way::Both, to });
-        let none = vswitch::Vlans::Trunk {
-            allowed: vswitch::VidSet::new(),
-            native: vswitch::Native::Refused,
+        vf.mirror = Some(bridge::nic::Mirror { way: Way::Both, to });
+        let none = bridge::switch::Vlans::Trunk {
+            allowed: bridge::switch::VidSet::new(),
+            native: bridge::switch::Native::Refused,
         };
-        let port = vswitch::PortConfig { vlans: none, ..vswitch::PortConfig::access(None) };
+        let port =
+            bridge::switch::PortConfig { vlans: none, ..bridge::switch::PortConfig::access(None) };
         settings.switch.ports.push(Some(port));
         let both = vec![switch_port(1)];
         let mirror = Mirror { to: switch_port(3), ingress: both.clone(), egress: both };
@@ -267,7 +269,7 @@ fn unknown_addresses_are_no_storm() {
     net.apply_with(&adapters, |settings| {
         let vf = settings.nic.vfs[0].as_mut().unwrap();
         vf.storm_limit = 1;
-        vf.mirror = Some(nic::Mirror { way: Way::Egress, to: Monitor::Capture(0) });
+        vf.mirror = Some(bridge::nic::Mirror { way: Way::Egress, to: Monitor::Capture(0) });
     });
     for i in 0..10 {
         guests[0].post(&frame(Mac::BROADCAST, mac(0), i, 60));

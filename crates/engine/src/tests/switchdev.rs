@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use nic::{
-    LinkState, MacPrefix, Match, NicConfig, PortId, PortVlan, Rule, Table, Target, VlanProtocol,
-};
+use bridge::PortId;
+use bridge::matching::{MacPrefix, Match};
+use bridge::nic::{LinkState, NicConfig, PortVlan, Rule, Table, Target, VlanProtocol};
 use wire::{Mac, Vid};
 
 use super::kit::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nic::{Schedule, Share};
+use bridge::nic::{Schedule, Share};
 
 use super::Worker;
 use super::lane_ports::{LaneNic, LanePort, LaneRing};

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nic::{Budget, PortId, Share};
+use bridge::PortId;
+use bridge::nic::{Budget, Share};
 
 use super::silence::Silence;
 use crate::forward::Sender;

@@ -50,7 +50,7 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
-    use nic::{Schedule, Share};
+    use bridge::nic::{Schedule, Share};
 
     use super::*;
 

@@ -6,10 +6,10 @@ use super::*;
 fn adapters_of_all_paths_reach_each_other_and_the_wire_and_nobody_twice() {
     let compiled = compiled(&document());
     let nic = &compiled.nics[0];
-    let vf = |n| Some(PortLocation::Function(nic::PortId::vf(n)));
+    let vf = |n| Some(PortLocation::Function(bridge::PortId::vf(n)));
     let mut world = World::new(nic);
     assert_eq!([world.place("v"), world.place("w")], [vf(0), vf(1)]);
-    assert_eq!(nic.adapter("q").unwrap().queue, Some(nic::PortId::queue(0)));
+    assert_eq!(nic.adapter("q").unwrap().queue, Some(bridge::PortId::queue(0)));
     assert!(matches!(world.place("s"), Some(PortLocation::Switch(_))));
     let all = [("v", 1), ("w", 2), ("q", 3), ("s", 4), ("t", 5), ("wire", 99)];
     for (from, src) in all {
@@ -26,15 +26,15 @@ fn adapters_of_all_paths_reach_each_other_and_the_wire_and_nobody_twice() {
 fn a_frame_from_the_wire_for_a_queue_goes_past_the_switch() {
     let compiled = compiled(&document());
     let nic = &compiled.nics[0];
-    let (mut flows, mut out) = (nic::Flows::new(), nic::Verdicts::new());
+    let (mut flows, mut out) = (bridge::nic::Flows::new(), bridge::Verdicts::new());
     let mut way = |dst: u8| {
         let head = Head::of_frame(&frame(mac(dst), mac(99), None, &[])).unwrap().0;
-        nic.table.classify(nic::PortId::UPLINK, &[head], &mut flows, &mut out);
+        nic.table.classify(bridge::PortId::UPLINK, &[head], &mut flows, &mut out);
         out.as_slice()[0].action()
     };
-    assert_eq!(way(3), nic::Action::Port(nic::PortId::queue(0)));
-    assert_eq!(way(4), nic::Action::Port(nic::PortId::PF));
-    assert_eq!(way(1), nic::Action::Port(nic::PortId::vf(0)));
+    assert_eq!(way(3), bridge::Action::Port(bridge::PortId::queue(0)));
+    assert_eq!(way(4), bridge::Action::Port(bridge::PortId::PF));
+    assert_eq!(way(1), bridge::Action::Port(bridge::PortId::vf(0)));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn vfs_without_an_adapter_have_addresses_of_their_own() {
     let entry = json!([{"index": 3, "trust": true}, {"index": 2, "mac": "02:00:00:00:00:f2"}]);
     let with_entry = with(document(), "/nic/0/vf", entry);
     let (usual, set) = (of(&document()), of(&with_entry));
-    let mac_of = |vfs: &[Option<nic::Function>], n: usize| vfs[n].as_ref().unwrap().mac;
+    let mac_of = |vfs: &[Option<bridge::nic::Function>], n: usize| vfs[n].as_ref().unwrap().mac;
     assert_eq!(mac_of(&usual, 3), mac_of(&set, 3), "derived from name and index");
     assert_ne!(mac_of(&usual, 2), mac_of(&usual, 3));
     assert!(set[3].as_ref().unwrap().trust && !usual[3].as_ref().unwrap().trust);

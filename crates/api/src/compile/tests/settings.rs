@@ -138,7 +138,7 @@ fn shares_and_storm_limits_go_along() {
         json!({"tx_weight": 40, "min_tx_mbps": 5, "max_tx_mbps": 50, "storm_limit_pps": 100});
     on_each_path(settings, |path, world| {
         let plug = world.nic.adapter("a").unwrap();
-        assert_eq!(plug.share, nic::Share { weight: 40, min_mbit: 5, max_mbit: 50 });
+        assert_eq!(plug.share, bridge::nic::Share { weight: 40, min_mbit: 5, max_mbit: 50 });
         match plug.place {
             PortLocation::Function(port) => {
                 assert_eq!(world.nic.table.share(port), plug.share, "{path}");
@@ -186,7 +186,7 @@ fn a_named_vf_has_its_own_settings_but_the_adapters_address() {
     let named = with(named, "/adapter/0/max_tx_mbps", json!(10));
     let compiled = compiled(&named);
     let nic = &compiled.nics[0];
-    assert_eq!(nic.adapter("v").unwrap().place, PortLocation::Function(nic::PortId::vf(2)));
+    assert_eq!(nic.adapter("v").unwrap().place, PortLocation::Function(bridge::PortId::vf(2)));
     assert_eq!(nic.adapter("v").unwrap().share.max_mbit, 70);
     let mut world = World::new(nic);
     assert_eq!(world.send("v", mac(99), mac(1)), got(&["wire@7/3"]));
@@ -293,7 +293,7 @@ fn a_budget_is_a_part_of_the_cards() {
         compiled(&json!({"version": 1, "nic": [nic]})).nics.remove(0).capacity
     };
     assert_eq!(nic(0), None);
-    let tenth = nic::Capacity {
+    let tenth = bridge::nic::Capacity {
         wire_mbit: Some(4_000),
         pcie_mbit: Some(9_000),
         packets_per_second: Some(3_900_000),

@@ -72,7 +72,7 @@ fn a_link_is_its_representors() {
         let nic = &compiled.nics[0];
         let of = |name: &str| nic.adapter(name).unwrap().link_up;
         assert_eq!((nic.config.uplink_up, of("a"), of("b")), (uplink, a, b), "{functions:?}");
-        let vf = |n| nic.table.is_up(nic::PortId::vf(n));
+        let vf = |n| nic.table.is_up(bridge::PortId::vf(n));
         assert_eq!((vf(0), vf(1)), (a, b));
         let mut world = World::silent(nic);
         world.send("a", mac(2), mac(1));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nic::{Function, NicConfig, PortId, Share, Table};
+use bridge::PortId;
+use bridge::nic::{Function, NicConfig, Share, Table};
 
 use super::{Guest, until};
 use crate::counters::Reader;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use nic::{Budget, Filter, Function, NicConfig, PortId, PortVlan, Share, Vids, VlanProtocol};
-use vswitch::{
+use bridge::PortId;
+use bridge::nic::{Budget, Filter, Function, NicConfig, PortVlan, Share, Vids, VlanProtocol};
+use bridge::switch::{
     Beyond, Fdb, Learning, Native, PortConfig, State, StaticEntry, SwitchConfig, Tagging, Vlans,
 };
 use wire::{Mac, Vid};
@@ -79,10 +80,10 @@ pub(crate) struct Net {
     pub(crate) state: Arc<State>,
     pub(crate) hits: Arc<AclHits>,
     pub(crate) budget: Option<Arc<std::sync::Mutex<Budget>>>,
-    /// Behind the numbers of [`nic::Monitor::Capture`].
+    /// Behind the numbers of [`bridge::nic::Monitor::Capture`].
     pub(crate) captures: Vec<Arc<Port>>,
     /// At ports of the switch.
-    pub(crate) taps: Vec<(vswitch::PortId, Arc<Port>)>,
+    pub(crate) taps: Vec<(bridge::PortId, Arc<Port>)>,
     /// Unknown unicast is flooded; else it goes to the uplink only.
     pub(crate) floods_unknown: bool,
 }
@@ -92,8 +93,8 @@ fn vid(vid: u16) -> Vid {
 }
 
 /// Adapter n's port on the switch.
-pub(crate) fn switch_port(n: usize) -> vswitch::PortId {
-    vswitch::PortId(n as u16 + 1)
+pub(crate) fn switch_port(n: usize) -> bridge::PortId {
+    bridge::PortId(n as u16 + 1)
 }
 
 fn function(mac: Mac, Adapter { tags, qos, service, .. }: &Adapter) -> Function {
@@ -169,7 +170,7 @@ impl Net {
                 flood_unknown: self.floods_unknown,
                 ..PortConfig::access(None)
             });
-            let port = if on_switch.is_some() { switch_port(n) } else { vswitch::PortId::UPLINK };
+            let port = if on_switch.is_some() { switch_port(n) } else { bridge::PortId::UPLINK };
             made.switch.ports.push(on_switch);
             for n in tags.vids() {
                 let vlan = Vid::new(n).ok();
@@ -198,7 +199,7 @@ impl Net {
     }
 
     pub(crate) fn snapshot(&self, adapters: &[Adapter], settings: Settings) -> ForwardingSnapshot {
-        let table = vswitch::Table::build(&settings.switch).unwrap();
+        let table = bridge::switch::Table::build(&settings.switch).unwrap();
         let plug =
             |port: &Arc<Port>, place| Plug { port: port.clone(), place, share: Share::default() };
         let mut plugs = vec![plug(&self.uplink, PortLocation::Function(PortId::UPLINK))];
@@ -225,7 +226,7 @@ impl Net {
             queues,
             monitors: self.captures.iter().cloned().map(Some).collect(),
             budget: self.budget.clone(),
-            ..SnapshotSpec::new(nic::Table::build(&settings.nic).unwrap(), plugs)
+            ..SnapshotSpec::new(bridge::nic::Table::build(&settings.nic).unwrap(), plugs)
         })
     }
 

@@ -1,0 +1,248 @@
+//! What is configured, and what is refused.
+
+use wire::{Mac, Vid};
+
+use crate::PortId;
+use crate::nic::mistake::{ConfigError, Field};
+use crate::nic::{Function, Monitor, QOS_MAX, Rule, VlanProtocol, WEIGHT_MAX};
+
+/// The most VFs that a NIC can have; PCI-SIG's bus number and our port numbers allow 255.
+pub const MAX_VFS: usize = 255;
+/// The most receive queues that a NIC can have.
+pub const MAX_QUEUES: usize = 255;
+/// The most MACs of all functions together: their table is to stay within a second-level cache.
+pub const MAX_MACS: usize = 8192;
+/// The most pairs of a MAC and a VLAN: a trunk's MACs count once for each of its VLANs, and a
+/// [`Filter`] is one.
+pub const MAX_ADDRESSES: usize = 32768;
+/// The most groups that a function can join.
+pub const MAX_GROUPS: usize = 256;
+
+/// How the bridge treats frames from one function to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Virtual Ethernet bridge: directly.
+    #[default]
+    Veb,
+    /// Virtual Ethernet port aggregator: by way of the uplink, whose other end sends them back.
+    Vepa,
+    /// Not at all: functions talk to the uplink only.
+    Isolated,
+}
+
+impl Mode {
+    /// The name, as configurations and reports write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Veb => "veb",
+            Self::Vepa => "vepa",
+            Self::Isolated => "isolated",
+        }
+    }
+}
+
+/// An address behind the PF on which a switch hangs: frames for it go there without flooding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Filter {
+    /// The MAC.
+    pub mac: Mac,
+    /// Its VLAN, 0 to 4094; 0 for untagged.
+    pub vid: u16,
+}
+
+/// The settings of a NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicConfig {
+    /// The PF; `None` leaves its port without a function, or to the switch.
+    pub pf: Option<Function>,
+    /// VF 0 first; `None` leaves a VF's port without a function.
+    pub vfs: Vec<Option<Function>>,
+    /// Receive queues, queue 0 first; `None` leaves one unused. A queue takes frames for an adapter
+    /// that sends through the switch, so of its settings count MACs, VLANs, link and mirror; all
+    /// others are enforced where the adapter sends.
+    pub queues: Vec<Option<Function>>,
+    /// The addresses behind the PF, if a switch hangs on it; then `pf` must be `None`.
+    pub switch: Option<Vec<Filter>>,
+    /// The bridge's mode.
+    pub mode: Mode,
+    /// The rules of switchdev mode, the first to be tried first; `None` in the usual mode. In that
+    /// mode each function is at the end of a pipe from its representor, and there is no bridge.
+    pub switchdev: Option<Vec<Rule>>,
+    /// Whether the uplink has a link.
+    pub uplink_up: bool,
+    /// Whether promiscuous functions also receive frames to unknown MACs that other functions
+    /// send, as they do those from the uplink. The bridges of real cards do not do so.
+    pub floods_unknown: bool,
+}
+
+impl Default for NicConfig {
+    /// A VEB without functions, whose uplink is up.
+    fn default() -> Self {
+        Self {
+            pf: None,
+            vfs: Vec::new(),
+            queues: Vec::new(),
+            switch: None,
+            switchdev: None,
+            mode: Mode::Veb,
+            uplink_up: true,
+            floods_unknown: true,
+        }
+    }
+}
+
+impl NicConfig {
+    /// Every PF and VF that there is, with its port.
+    pub fn functions(&self) -> impl Iterator<Item = (PortId, &Function)> {
+        let ports = (PortId::PF.0..).map(PortId);
+        let all = std::iter::once(&self.pf).chain(&self.vfs);
+        ports.zip(all).filter_map(|(port, function)| Some((port, function.as_ref()?)))
+    }
+
+    /// Every receive queue that is in use, with its port.
+    pub fn used_queues(&self) -> impl Iterator<Item = (PortId, &Function)> {
+        let ports = (PortId::queue(0).0..).map(PortId);
+        ports.zip(&self.queues).filter_map(|(port, queue)| Some((port, queue.as_ref()?)))
+    }
+
+    /// Whoever has MACs of its own: functions, then queues.
+    pub(crate) fn addressed(&self) -> impl Iterator<Item = (PortId, &Function)> {
+        self.functions().chain(self.used_queues())
+    }
+
+    /// The addresses behind the PF, with the field that each comes from.
+    pub(crate) fn filters(&self) -> impl Iterator<Item = (Field, Filter)> {
+        let filters = self.switch.iter().flatten().enumerate();
+        filters.map(|(index, filter)| (Field::Filter(index), *filter))
+    }
+
+    /// The function, or the queue's settings, at a port.
+    pub fn function(&self, port: PortId) -> Option<&Function> {
+        match (port.vf_index(), port.queue_index()) {
+            (Some(vf), _) => self.vfs.get(usize::from(vf))?.as_ref(),
+            (_, Some(queue)) => self.queues.get(usize::from(queue))?.as_ref(),
+            _ if port == PortId::PF => self.pf.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The function, or the queue's settings, at a port, to change it.
+    pub fn function_mut(&mut self, port: PortId) -> Option<&mut Function> {
+        match (port.vf_index(), port.queue_index()) {
+            (Some(vf), _) => self.vfs.get_mut(usize::from(vf))?.as_mut(),
+            (_, Some(queue)) => self.queues.get_mut(usize::from(queue))?.as_mut(),
+            _ if port == PortId::PF => self.pf.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// Checks everything but duplicates, which show when the table is built.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if self.vfs.len() > MAX_VFS {
+            return Err(ConfigError::TooManyVfs { vfs: self.vfs.len() });
+        }
+        if self.queues.len() > MAX_QUEUES {
+            return Err(ConfigError::TooManyQueues { queues: self.queues.len() });
+        }
+        let (mut macs, mut addresses) = (0, 0);
+        for (port, function) in self.addressed() {
+            check_macs(port, function)?;
+            check_settings(port, function)?;
+            self.check_mirror(port, function)?;
+            let own = function.macs().count();
+            macs += own;
+            if macs > MAX_MACS {
+                return Err(ConfigError::TooManyMacs { port, macs });
+            }
+            addresses += own * function.vids().count();
+            if addresses > MAX_ADDRESSES {
+                return Err(ConfigError::TooManyAddresses { port, addresses });
+            }
+        }
+        self.check_switch(addresses)?;
+        self.check_switchdev()
+    }
+
+    /// Checks the switch on the PF, beside functions and queues with so many addresses.
+    fn check_switch(&self, others: usize) -> Result<(), ConfigError> {
+        if self.switch.is_some() && self.pf.is_some() {
+            return Err(ConfigError::SwitchBesidePf);
+        }
+        let filters = self.switch.as_ref().map_or(0, Vec::len);
+        if others + filters > MAX_ADDRESSES {
+            return Err(ConfigError::TooManyFilters { filters, others });
+        }
+        for (field, filter) in self.filters() {
+            check_mac(PortId::PF, field, filter.mac)?;
+            if filter.vid > Vid::MAX {
+                return Err(ConfigError::FilterVid { field, vid: filter.vid });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_mirror(&self, port: PortId, function: &Function) -> Result<(), ConfigError> {
+        let Some(Monitor::Port(to)) = function.mirror.map(|mirror| mirror.to) else {
+            return Ok(());
+        };
+        // Only who has a guest of its own can watch: a switch would send the copies on.
+        let can_watch = to.queue_index().is_none() && self.function(to).is_some();
+        if to == port || !(to == PortId::UPLINK || can_watch) {
+            return Err(ConfigError::MirrorPort { port, to });
+        }
+        Ok(())
+    }
+}
+
+fn check_macs(port: PortId, function: &Function) -> Result<(), ConfigError> {
+    for (field, mac) in function.macs() {
+        check_mac(port, field, mac)?;
+    }
+    let groups = function.groups.as_deref().unwrap_or_default();
+    if groups.len() > MAX_GROUPS {
+        return Err(ConfigError::TooManyGroups { port, groups: groups.len() });
+    }
+    match groups.iter().position(|group| !group.is_multicast()) {
+        Some(index) => Err(ConfigError::NoGroup { port, index, mac: groups[index] }),
+        None => Ok(()),
+    }
+}
+
+fn check_mac(port: PortId, field: Field, mac: Mac) -> Result<(), ConfigError> {
+    if mac.is_multicast() {
+        return Err(ConfigError::MulticastMac { port, field, mac });
+    }
+    if mac.is_zero() {
+        return Err(ConfigError::ZeroMac { port, field });
+    }
+    Ok(())
+}
+
+fn check_settings(port: PortId, function: &Function) -> Result<(), ConfigError> {
+    if let Some(vlan) = function.vlan {
+        if vlan.qos > QOS_MAX {
+            return Err(ConfigError::Qos { port, qos: vlan.qos });
+        }
+        if vlan.protocol == VlanProtocol::Ieee8021Ad && !function.trunk.is_empty() {
+            return Err(ConfigError::ServiceTrunk { port, vlans: function.trunk.len() });
+        }
+    }
+    if !function.trust && port != PortId::PF {
+        let asked = [
+            ("guest_macs", !function.guest_macs.is_empty()),
+            ("promiscuous", function.promiscuous),
+            ("all_multicast", function.all_multicast),
+        ];
+        if let Some((field, _)) = asked.into_iter().find(|(_, asked)| *asked) {
+            return Err(ConfigError::Untrusted { port, field });
+        }
+    }
+    let share = function.share;
+    if share.weight == 0 || share.weight > WEIGHT_MAX {
+        return Err(ConfigError::Weight { port, weight: share.weight });
+    }
+    if share.max_mbit != 0 && share.min_mbit > share.max_mbit {
+        return Err(ConfigError::Rates { port, min: share.min_mbit, max: share.max_mbit });
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! What was said of the flows of one source, so that it need not be worked out for every frame.
+//!
+//! Model: a direct-mapped cache from the addresses and the type of an untagged frame to its
+//! verdict. The verdict stands where the frame has its first two bytes of payload, so an entry is
+//! 16 bytes, and a look-up is two multiplications, two loads and no branch. It pays for sources
+//! that may use several MACs: each of their frames takes two look-ups in the table of MACs
+//! otherwise. A source owns its cache, so that a guest with many flows spoils only its own.
+//!
+//! An entry that was true stays true as long as the table does: the cache remembers of which table
+//! it speaks, and is emptied when it meets another. Two flows with one place push each other out;
+//! when that goes on, another hash is tried, ever more rarely. A source with more flows than there
+//! is room for is left alone for a while each time: it pays little for a cache that cannot help.
+
+use wire::{Head, Mac};
+
+use crate::{BURST, Verdict};
+
+/// Bits of a place's number. 1024 places are 16 KiB.
+const SLOT_BITS: u32 = 10;
+const SLOTS: usize = 1 << SLOT_BITS;
+/// Bytes 14 and 15, where an entry has its verdict.
+const VERDICT_SHIFT: u32 = 48;
+/// Conflicts after which another hash is tried for the first time; twice as many each time.
+const PATIENCE: u32 = 16;
+const PATIENCE_MAX: u32 = 1 << 24;
+/// Bursts that are not looked up after one of which most was unknown.
+const PAUSE: u32 = 15;
+
+/// The cache of one source's flows; see the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    /// Both words of a head, the verdict in the second; none before the first use.
+    entries: Box<[[u64; 2]]>,
+    hash: Hash,
+    /// The table and the source that the entries come from.
+    of: (u64, Verdict),
+    conflicts: u32,
+    patience: u32,
+    pause: u32,
+}
+
+/// One of many ways from a flow to its place.
+#[derive(Clone, Copy, Debug)]
+struct Hash {
+    low: u64,
+    high: u64,
+}
+
+impl Hash {
+    const FIRST: Self = Self { low: 0x9e37_79b9_7f4a_7c15, high: 0xbf58_476d_1ce4_e5b9 << 16 };
+
+    /// The place of a flow. The shift in `high` leaves bytes 14 and 15 out.
+    #[inline(always)]
+    fn slot(self, low: u64, high: u64) -> usize {
+        let mixed = low.wrapping_mul(self.low).wrapping_add(high.wrapping_mul(self.high));
+        (mixed >> (u64::BITS - SLOT_BITS)) as usize
+    }
+
+    /// Another one: multiplicators stay odd.
+    fn next(self) -> Self {
+        let step = |word: u64| (word ^ word >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) | 1;
+        Self { low: step(self.low), high: step(self.high >> 16) << 16 }
+    }
+}
+
+/// What an empty place holds: a flow that does not belong there, so that nothing matches it.
+fn empty(hash: Hash) -> impl Fn(usize) -> [u64; 2] {
+    let zeros = hash.slot(0, 0);
+    let other = (1..).find(|low| hash.slot(*low, 0) != zeros).unwrap_or(1);
+    move |slot| if slot == zeros { [other, 0] } else { [0, 0] }
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flows {
+    /// An empty cache, which takes its memory when it is first used.
+    pub fn new() -> Self {
+        Self {
+            entries: Box::default(),
+            hash: Hash::FIRST,
+            of: (0, Verdict::FLOOD),
+            conflicts: 0,
+            patience: PATIENCE,
+            pause: 0,
+        }
+    }
+
+    /// Gets ready for a burst of the source `own` of the table with this number; says whether
+    /// looking it up is worth while.
+    #[inline]
+    pub(crate) fn begin(&mut self, table: u64, own: Verdict) -> bool {
+        if self.of != (table, own) {
+            self.of = (table, own);
+            self.patience = PATIENCE;
+            self.pause = 0;
+            self.clear();
+        }
+        if self.conflicts >= self.patience {
+            self.patience = (2 * self.patience).min(PATIENCE_MAX);
+            self.hash = self.hash.next();
+            self.clear();
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return false;
+        }
+        true
+    }
+
+    #[cold]
+    fn clear(&mut self) {
+        self.conflicts = 0;
+        self.entries = (0..SLOTS).map(empty(self.hash)).collect();
+    }
+
+    /// Gives every frame whose flow is known its verdict; returns the set of the others, frame 0 in
+    /// bit 0.
+    #[inline]
+    pub(crate) fn look_up(&self, heads: &[[u8; 16]], verdicts: &mut [Verdict; BURST]) -> u64 {
+        let Some(entries) = self.entries.first_chunk::<SLOTS>() else { return u64::MAX };
+        let hash = self.hash;
+        let mut unknown = 0_u64;
+        for (head, verdict) in heads.iter().zip(verdicts) {
+            let (low, high) = (Head(*head).low_word(), Head(*head).high_word());
+            let [there_low, there_high] = entries[hash.slot(low, high) % SLOTS];
+            let differs = (low ^ there_low) | ((high ^ there_high) & Mac::KEY_MASK);
+            *verdict = Verdict::from_raw((there_high >> VERDICT_SHIFT) as u16);
+            // The first frame's bit goes in first, and ends up lowest.
+            unknown = unknown >> 1 | u64::from(differs != 0) << 63;
+        }
+        unknown.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
+    }
+
+    /// Remembers what was said of an untagged frame.
+    #[inline]
+    pub(crate) fn learn(&mut self, head: Head, verdict: Verdict) {
+        let (low, high) = (head.low_word(), head.high_word() & Mac::KEY_MASK);
+        let slot = self.hash.slot(low, high);
+        if let Some(place) = self.entries.get_mut(slot) {
+            let held = self.hash.slot(place[0], place[1]) == slot;
+            self.conflicts = self.conflicts.saturating_add(u32::from(held));
+            *place = [low, high | u64::from(verdict.raw()) << VERDICT_SHIFT];
+        }
+    }
+
+    /// Leaves the source alone for a while: most of a burst was unknown.
+    pub(crate) fn pause(&mut self) {
+        self.pause = PAUSE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{DropReason, PortId};
+
+    fn head(dst: u8, src: u8, payload: u8) -> [u8; 16] {
+        [2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 1, src, 8, 0, payload, payload]
+    }
+
+    #[test]
+    fn nothing_is_known_of_an_empty_cache() {
+        let mut flows = Flows::new();
+        let mut verdicts = [Verdict::FLOOD; BURST];
+        for table in 1..20 {
+            flows.begin(table, Verdict::FLOOD);
+            flows.hash = flows.hash.next();
+            flows.clear();
+            for heads in [[[0; 16]; 2], [[0xff; 16]; 2], [head(1, 2, 3), head(0, 0, 0)]] {
+                assert_eq!(flows.look_up(&heads, &mut verdicts), 0b11);
+            }
+        }
+    }
+
+    #[test]
+    fn payload_makes_no_flow() {
+        let mut flows = Flows::new();
+        let mut verdicts = [Verdict::FLOOD; BURST];
+        assert!(flows.begin(1, Verdict::FLOOD));
+        let said = Verdict::drop(DropReason::Hairpin);
+        flows.learn(Head(head(1, 2, 7)), said);
+        let unknown = flows.look_up(&[head(1, 3, 9), head(1, 2, 9)], &mut verdicts);
+        assert_eq!((unknown, verdicts[1]), (0b01, said));
+    }
+
+    #[test]
+    fn another_table_or_source_knows_nothing() {
+        let mut flows = Flows::new();
+        let mut verdicts = [Verdict::FLOOD; BURST];
+        for of in [(1, PortId::PF), (2, PortId::PF), (2, PortId::vf(0)), (1, PortId::PF)] {
+            flows.begin(of.0, Verdict::port(of.1));
+            assert_eq!(flows.look_up(&[head(1, 2, 3)], &mut verdicts), 1);
+            flows.learn(Head(head(1, 2, 3)), Verdict::port(PortId::vf(9)));
+            assert_eq!(flows.look_up(&[head(1, 2, 3)], &mut verdicts), 0);
+        }
+    }
+
+    #[test]
+    fn sixty_four_flows_find_places_of_their_own() {
+        let mut flows = Flows::new();
+        let mut verdicts = [Verdict::FLOOD; BURST];
+        let heads: Vec<_> = (0..64).map(|n| head(n, 63 - n, 0)).collect();
+        let mut unknown = u64::MAX;
+        for _ in 0..100_000 {
+            flows.begin(1, Verdict::FLOOD);
+            unknown = flows.look_up(&heads, &mut verdicts);
+            if unknown == 0 {
+                break;
+            }
+            for (i, head) in heads.iter().enumerate().filter(|(i, _)| unknown >> i & 1 == 1) {
+                flows.learn(Head(*head), Verdict::port(PortId::vf(i as u8)));
+            }
+        }
+        assert_eq!(unknown, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_known_is_what_was_last_said(
+            said in prop::collection::vec((0u8..20, 0u8..20, 0u8..9), 1..300),
+        ) {
+            let mut flows = Flows::new();
+            let mut verdicts = [Verdict::FLOOD; BURST];
+            let mut last = std::collections::HashMap::new();
+            for (dst, src, port) in said {
+                flows.begin(1, Verdict::FLOOD);
+                let verdict = Verdict::port(PortId::vf(port));
+                flows.learn(Head(head(dst, src, port)), verdict);
+                last.insert((dst, src), verdict);
+                for ((dst, src), said) in &last {
+                    if flows.look_up(&[head(*dst, *src, 77)], &mut verdicts) == 0 {
+                        prop_assert_eq!(verdicts[0], *said);
+                    }
+                }
+            }
+        }
+    }
+}

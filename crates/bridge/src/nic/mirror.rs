@@ -1,0 +1,64 @@
+//! Copies of a function's frames for a monitor.
+
+use crate::nic::function::Monitor;
+use crate::nic::{Table, VlanEdit};
+use crate::{Action, PortId, Verdict};
+
+/// A copy to make of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorCopy {
+    /// The function that is mirrored.
+    pub of: PortId,
+    /// Where the copy goes.
+    pub to: Monitor,
+    /// How the copy differs from what was sent: it is as the mirrored function sees the frame.
+    pub edit: VlanEdit,
+}
+
+impl Table {
+    /// Whether any function is mirrored: if not, there is no need to ask for copies.
+    #[inline]
+    pub const fn is_mirrored(&self) -> bool {
+        self.mirrored
+    }
+
+    /// Calls `copy` for each copy to make of a frame on which [`classify`](Self::classify) has
+    /// given this verdict.
+    ///
+    /// A frame that is dropped is not mirrored; one that its receiver has no buffer for is. Copies
+    /// are not mirrored in turn, and none goes back to the port that the frame came from, or to one
+    /// whose link is down.
+    pub fn mirror(
+        &self,
+        from: PortId,
+        head: &[u8; 16],
+        verdict: Verdict,
+        mut copy: impl FnMut(MirrorCopy),
+    ) {
+        if !self.mirrored || verdict.is_drop() {
+            return;
+        }
+        let reachable = |to: Monitor| match to {
+            Monitor::Port(port) => port != from && self.is_up(port),
+            Monitor::Capture(_) => true,
+        };
+        let mut of = |port: PortId, egress: bool, edit: VlanEdit| {
+            let mirror = self.port(port).and_then(|port| port.mirror);
+            let wanted = mirror.filter(|mirror| match egress {
+                true => mirror.way.has_egress(),
+                false => mirror.way.has_ingress(),
+            });
+            if let Some(mirror) = wanted.filter(|mirror| reachable(mirror.to)) {
+                copy(MirrorCopy { of: port, to: mirror.to, edit });
+            }
+        };
+        of(from, true, VlanEdit::None);
+        match verdict.action() {
+            Action::Port(to) => of(to, false, self.edit_of(from, to, head)),
+            Action::Flood(_) => self
+                .receivers(from, head)
+                .for_each(|to| of(to, false, self.edit_of(from, to, head))),
+            Action::Drop(_) => (),
+        }
+    }
+}

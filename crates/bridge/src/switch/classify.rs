@@ -1,0 +1,262 @@
+//! The classifier: a burst of heads in, verdicts out. Every frame passes through here.
+//!
+//! Model: a burst whose heads are all alike (one flow, the common case at high rates) costs a
+//! comparison a frame and is judged once. Any other is judged frame by frame in a loop without a
+//! branch that depends on a frame, so that neither mispredictions nor cache misses of one frame
+//! hold up the next. That loop knows only good unicast frames between known addresses; it notes all
+//! others in a bit mask, and they are judged afterwards, in full and one by one.
+
+use std::hint::select_unpredictable as select;
+
+use wire::Head;
+
+use crate::switch::bins::{FOUND, key, port_of};
+use crate::switch::forward::Source;
+use crate::switch::{DeepHead, Flows, LEARN_MAX, State, SwitchVerdicts, Table};
+use crate::{BURST, DropReason, PortId, Summary, Verdict};
+
+/// Up to [`BURST`] frames that came from one port; those beyond are not looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst<'a> {
+    /// The port.
+    pub from: PortId,
+    /// The first 16 bytes of each frame, taken once.
+    pub heads: &'a [[u8; 16]],
+    /// More bytes of each, if [`Table::needs_deep`] or [`SwitchVerdicts::wants_deep`]; the first 16
+    /// are as in `heads`.
+    pub deep: Option<&'a [DeepHead]>,
+    /// The time in ns, from any point on that lies in the past.
+    pub now_ns: u64,
+}
+
+impl Burst<'_> {
+    /// Longer snapshot of a frame, if one was taken.
+    #[inline]
+    pub(crate) fn deep_head(&self, index: usize) -> Option<&DeepHead> {
+        self.deep?.get(index)
+    }
+}
+
+impl Table {
+    /// Judges a burst. The rules are listed in the documentation of the module.
+    ///
+    /// What is judged here must also be what the receiver gets. `flows` belongs to the port and
+    /// whoever polls it; `counters` has a place for each rule, see [`Table::counter`], and rules
+    /// beyond its end are not counted.
+    ///
+    /// If a frame is priority-tagged and `deep` is missing, the whole burst is refused, and nothing
+    /// is learned or metered: see [`SwitchVerdicts::wants_deep`].
+    pub fn classify(
+        &self,
+        state: &State,
+        burst: &Burst<'_>,
+        flows: &mut Flows,
+        counters: &mut [u64],
+        out: &mut SwitchVerdicts,
+    ) -> Summary {
+        let heads = &burst.heads[..burst.heads.len().min(BURST)];
+        let burst = &Burst { heads, ..*burst };
+        out.len = heads.len();
+        out.mirrored = false;
+        out.wants_deep = false;
+        let Some(source) = self.source(burst.from) else {
+            return out.fill_all(Verdict::drop(DropReason::NoPort));
+        };
+        let mut refused = 0;
+        if source.screen.is_needed() {
+            refused = self.screen(source, burst, flows, counters, out);
+        }
+        let summary = match heads {
+            [first, rest @ ..]
+                if refused == 0
+                    && Head(*first).is_like_all(rest)
+                    // Priority-tagged frames may differ behind the first 16 bytes.
+                    && !source.hides_vlan(Head(*first), || true) =>
+            {
+                self.judge_alike(state, source, burst, Head(*first), out)
+            }
+            _ => {
+                self.judge_each(state, source, burst, refused, out);
+                out.summary()
+            }
+        };
+        if out.wants_deep {
+            return out.fill_all(Verdict::drop(DropReason::VlanForbidden));
+        }
+        self.mirror(source, burst, out);
+        summary
+    }
+
+    /// Judges frames of one flow, by the first.
+    fn judge_alike(
+        &self,
+        state: &State,
+        source: &Source,
+        burst: &Burst<'_>,
+        head: Head,
+        out: &mut SwitchVerdicts,
+    ) -> Summary {
+        let learned = self.admit(source, head, None).and_then(|vid| {
+            self.learn(&state.fdb, source, (head, vid), &mut { LEARN_MAX })?;
+            Ok(vid)
+        });
+        let vid = match learned {
+            Ok(vid) => vid,
+            Err(reason) => return out.fill_all(Verdict::drop(reason)),
+        };
+        let verdict = self.forward(&state.fdb, source, head, vid);
+        if !verdict.is_flood() {
+            return out.fill_all(verdict);
+        }
+        let flood = (head, verdict);
+        let (granted, beyond) = source.storm(&state.meters, flood, out.len, burst.now_ns);
+        out.split(granted, verdict, beyond)
+    }
+
+    /// Judges frames that differ but for a set of refused ones: first all in haste, then those that
+    /// were not so simple.
+    fn judge_each(
+        &self,
+        state: &State,
+        source: &Source,
+        burst: &Burst<'_>,
+        mut refused: u64,
+        out: &mut SwitchVerdicts,
+    ) {
+        let heads = burst.heads;
+        let mut open = self.haste(state, source, heads, &mut out.of) & !refused;
+        let hides = |index: usize| source.hides_vlan(Head(heads[index]), || true);
+        if burst.deep.is_none() && bits(open).any(hides) {
+            out.wants_deep = true;
+            return;
+        }
+        let mut budget = LEARN_MAX;
+        let mut changed = false;
+        for index in bits(open) {
+            let head = Head(heads[index]);
+            let learned = self
+                .admit(source, head, burst.deep_head(index))
+                .and_then(|vid| self.learn(&state.fdb, source, (head, vid), &mut budget));
+            match learned {
+                Ok(news) => changed |= news,
+                Err(reason) => {
+                    refused |= 1 << index;
+                    out.refuse(index, reason);
+                }
+            }
+        }
+        if changed {
+            // Where others go may have changed too.
+            open = self.haste(state, source, heads, &mut out.of);
+        }
+        for index in bits(open & !refused) {
+            let head = Head(heads[index]);
+            let vid = source.vid_of(head.tag_bits());
+            let mut verdict = self.forward(&state.fdb, source, head, vid);
+            if verdict.is_flood() {
+                let flood = (head, verdict);
+                let (granted, beyond) = source.storm(&state.meters, flood, 1, burst.now_ns);
+                verdict = if granted == 0 { beyond } else { verdict };
+            }
+            out.of[index] = verdict;
+        }
+        out.take_refused(refused);
+    }
+
+    /// Gives every frame the verdict that a good unicast frame gets by one look at the tables, and
+    /// returns the set of those for which that may be wrong, frame 0 in bit 0.
+    fn haste(
+        &self,
+        state: &State,
+        source: &Source,
+        heads: &[[u8; 16]],
+        verdicts: &mut [Verdict; BURST],
+    ) -> u64 {
+        let loop_for = match (source.trunk, &self.statics) {
+            (false, None) => Self::judge_in_haste::<false, false>,
+            (true, None) => Self::judge_in_haste::<true, false>,
+            (false, Some(_)) => Self::judge_in_haste::<false, true>,
+            (true, Some(_)) => Self::judge_in_haste::<true, true>,
+        };
+        let open = loop_for(self, state, source, heads, verdicts);
+        // The first frame's bit went in first, and is the lowest of those that count.
+        open.checked_shr((BURST - heads.len()) as u32).unwrap_or(0)
+    }
+
+    #[inline]
+    fn judge_in_haste<const TRUNK: bool, const STATICS: bool>(
+        &self,
+        state: &State,
+        source: &Source,
+        heads: &[[u8; 16]],
+        verdicts: &mut [Verdict; BURST],
+    ) -> u64 {
+        // By value, so that it stays in registers.
+        let (native, own, fresh) = (source.native, source.port, source.fresh);
+        let (forbidden, careless) = (source.forbidden, source.careless);
+        let learned = state.fdb.view();
+        // Without static entries it is never read.
+        let statics = self.statics.as_ref().map_or(learned, |statics| statics.bins.view());
+        let displaced = self.statics.as_ref().is_some_and(|statics| !statics.all_home);
+        let members = &self.groups.reach[0];
+        let reach = &self.groups.reach[usize::from(source.isolated)];
+        let src_seen = |src: u64, vid: u16| {
+            let seen = (learned.first(key(src, vid)) == fresh) | careless;
+            if !STATICS {
+                return seen;
+            }
+            let fixed = statics.first(key(src, vid));
+            (fixed == fresh) | ((fixed >= FOUND) & seen)
+        };
+        // Most guests have one address and send no tags; it is looked up once for all then.
+        let first = heads.first().map_or(0, |head| Head(*head).src_key());
+        let one_source = one_source(heads);
+        let first_seen = one_source && src_seen(first, native);
+        let mut open = 0_u64;
+        for (head, verdict) in heads.iter().zip(verdicts) {
+            let head = Head(*head);
+            let (dst, src, tag) = (head.dst_key(), head.src_key(), head.tag_bits());
+            let tagged_vid = if TRUNK { source.vid_mask & tag } else { 0 };
+            let vid = if TRUNK { select(tagged_vid != 0, tagged_vid, native) } else { native };
+            let mut there = learned.first(key(dst, vid));
+            if STATICS {
+                let fixed = statics.first(key(dst, vid));
+                there = select(fixed < FOUND, fixed, there);
+            }
+            let seen = if one_source { first_seen } else { src_seen(src, vid) };
+            let to = port_of(there);
+            *verdict = Verdict::port(to);
+
+            // In doubt are groups, hairpins, tags that may not be, priority tags, and addresses
+            // that are unknown, have moved, were not seen of late, or are out of reach.
+            let mut doubt = ((dst | src) & 1 != 0) | !seen | displaced;
+            doubt |= (there >= FOUND) | (to == own) | !reach.has(vid, to);
+            doubt |= if TRUNK {
+                !members.has(vid, own) | (tag == Head::TAGGED)
+            } else {
+                tag & (forbidden | Head::TAGGED) != 0
+            };
+            open = open >> 1 | u64::from(doubt) << 63;
+        }
+        open
+    }
+}
+
+/// Whether all heads have the same source and no tag.
+#[inline(always)]
+fn one_source(heads: &[[u8; 16]]) -> bool {
+    let Some((first, rest)) = heads.split_first() else { return false };
+    let src = Head(*first).src_key();
+    let tagged = Head(*first).is_tagged();
+    let other = |head: &[u8; 16]| (Head(*head).src_key() != src) | Head(*head).is_tagged();
+    !rest.iter().fold(tagged, |any, head| any | other(head))
+}
+
+/// The numbers of the bits that are set, ascending.
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = set.trailing_zeros() as usize;
+        set &= set.wrapping_sub(1);
+        (index < BURST).then_some(index)
+    })
+}

@@ -1,0 +1,257 @@
+//! What is configured, and what is refused.
+
+use std::collections::HashMap;
+
+use wire::{Mac, Vid};
+
+use crate::PortId;
+use crate::switch::error::ensure;
+use crate::switch::{
+    Acl, ConfigError, MAX_PORTS, MAX_RULES, Native, Place, Tagging, VidSet, Vlans,
+};
+
+/// The most static entries of a switch.
+pub const MAX_STATICS: usize = 8192;
+/// The most mirrors of a switch; a mask of them is 32 bits.
+pub const MAX_MIRRORS: usize = 32;
+/// The highest limit that storm control knows, in frames a second.
+pub const MAX_RATE: u32 = 10_000_000;
+
+/// The settings of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// By number, the uplink first; `None` where there is no port.
+    pub ports: Vec<Option<PortConfig>>,
+    /// Addresses that are known without being learned.
+    pub statics: Vec<StaticEntry>,
+    /// The lists that ports refer to.
+    pub acls: Vec<Acl>,
+    /// Who gets copies of what.
+    pub mirrors: Vec<Mirror>,
+}
+
+/// The settings of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// The VLANs whose frames may come and go here.
+    pub vlans: Vlans,
+    /// The tag that its untagged frames get.
+    pub tagging: Tagging,
+    /// What is learned from it.
+    pub learning: Learning,
+    /// Whether it is kept apart from all other isolated ports.
+    pub isolated: bool,
+    /// Whether it gets frames to unknown addresses.
+    pub flood_unknown: bool,
+    /// How much of what it sends is flooded.
+    pub storm: Storm,
+    /// The list in [`SwitchConfig::acls`] that what it sends must pass.
+    pub acl: Option<usize>,
+    /// Whether it may not be a DHCP server.
+    pub dhcp_guard: bool,
+    /// Whether it may not be a router.
+    pub router_guard: bool,
+}
+
+impl PortConfig {
+    /// A guest's port in one VLAN, or in the untagged network: 64 addresses, nothing filtered.
+    pub const fn access(vlan: Option<Vid>) -> Self {
+        Self {
+            vlans: Vlans::Access(vlan),
+            tagging: Tagging { qos: 0, service: false },
+            learning: Learning { limit: 64, beyond: Beyond::Forward },
+            isolated: false,
+            flood_unknown: true,
+            storm: Storm { broadcast: None, multicast: None, unknown: None },
+            acl: None,
+            dhcp_guard: false,
+            router_guard: false,
+        }
+    }
+
+    /// A way to the wire: every VLAN, and as many addresses as there is room for.
+    pub fn uplink() -> Self {
+        Self {
+            vlans: Vlans::Trunk { allowed: VidSet::all(), native: Native::Untagged },
+            learning: Learning { limit: u32::MAX, beyond: Beyond::Forward },
+            ..Self::access(None)
+        }
+    }
+}
+
+/// How many addresses a port may have, static entries not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// The most; at 0 nothing is learned.
+    pub limit: u32,
+    /// What becomes of frames from addresses beyond that.
+    pub beyond: Beyond,
+}
+
+/// What becomes of a frame from an address that is not known and may not be learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    /// It passes; what is sent to its address is flooded.
+    Forward,
+    /// It is dropped. With a limit of 0, static entries alone may send.
+    Drop,
+}
+
+/// Limits of storm control, in frames a second; `None` for no limit, 0 for none of the kind.
+///
+/// A port that was quiet may send a tenth of a second's worth at once, and one frame at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Storm {
+    /// Frames to `ff:ff:ff:ff:ff:ff`.
+    pub broadcast: Option<u32>,
+    /// Frames to other groups.
+    pub multicast: Option<u32>,
+    /// Frames to unknown addresses.
+    pub unknown: Option<u32>,
+}
+
+/// An address that is known without being learned, and that no other port may send from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticEntry {
+    /// The address.
+    pub mac: Mac,
+    /// Its VLAN; `None` for the untagged network.
+    pub vlan: Option<Vid>,
+    /// The port it is behind.
+    pub port: PortId,
+}
+
+/// Copies of some ports' frames for another port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Who gets the copies.
+    pub to: PortId,
+    /// Ports of which everything is copied that they send.
+    pub ingress: Vec<PortId>,
+    /// Ports of which everything is copied that they receive.
+    pub egress: Vec<PortId>,
+}
+
+impl SwitchConfig {
+    /// Every port that there is.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (PortId, &PortConfig)> {
+        let all = (0..).map(PortId).zip(&self.ports);
+        all.filter_map(|(port, config)| Some((port, config.as_ref()?)))
+    }
+
+    pub(crate) fn port(&self, port: PortId) -> Option<&PortConfig> {
+        self.ports.get(port.index())?.as_ref()
+    }
+
+    /// Checks everything.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let count = self.ports.len();
+        ensure!(
+            count <= MAX_PORTS,
+            Place::Switch,
+            "ports",
+            format_args!("{count} ports"),
+            format_args!("up to {MAX_PORTS}")
+        );
+        for (port, config) in self.ports() {
+            self.check_port(Place::Port(port), config)?;
+        }
+        self.check_statics()?;
+        self.check_mirrors()?;
+        let rules: usize = self.acls.iter().map(|acl| acl.rules.len()).sum();
+        ensure!(
+            rules <= MAX_RULES,
+            Place::Switch,
+            "acls",
+            format_args!("{rules} rules in all lists"),
+            format_args!("up to {MAX_RULES}")
+        );
+        for (index, acl) in self.acls.iter().enumerate() {
+            acl.check(index)?;
+        }
+        Ok(())
+    }
+
+    fn check_port(&self, place: Place, config: &PortConfig) -> Result<(), ConfigError> {
+        let lists = self.acls.len();
+        if let Some(acl) = config.acl {
+            let allowed = format_args!("a list of the switch's {lists}, counted from 0");
+            ensure!(acl < lists, place, "acl", acl, allowed);
+        }
+        let Tagging { qos, service } = config.tagging;
+        ensure!(qos <= 7, place, "tagging.qos", qos, "up to 7");
+        let access = matches!(config.vlans, Vlans::Access(Some(_)));
+        let allowed = "false, but for access ports of a VLAN";
+        ensure!(access || !service, place, "tagging.service", service, allowed);
+        let Storm { broadcast, multicast, unknown } = config.storm;
+        for (field, rate) in [
+            ("storm.broadcast", broadcast),
+            ("storm.multicast", multicast),
+            ("storm.unknown", unknown),
+        ] {
+            let rate = rate.unwrap_or(0);
+            let allowed = format_args!("up to {MAX_RATE} frames a second, or none");
+            ensure!(rate <= MAX_RATE, place, field, rate, allowed);
+        }
+        Ok(())
+    }
+
+    fn check_statics(&self) -> Result<(), ConfigError> {
+        let count = self.statics.len();
+        ensure!(
+            count <= MAX_STATICS,
+            Place::Switch,
+            "statics",
+            format_args!("{count} entries"),
+            format_args!("up to {MAX_STATICS}")
+        );
+        let mut seen = HashMap::new();
+        for (index, &StaticEntry { mac, vlan, port }) in self.statics.iter().enumerate() {
+            let place = Place::Static(index);
+            let unicast = !mac.is_multicast() && !mac.is_zero();
+            ensure!(unicast, place, "mac", mac, "a unicast address that is not zero");
+            if let Some(other) = seen.insert((mac, vlan), index) {
+                let value = format_args!("{mac}, as in {}", Place::Static(other));
+                return Err(ConfigError::new(place, "mac", value, "each once within a VLAN"));
+            }
+            let config = self.port(port);
+            ensure!(config.is_some(), place, "port", port, "a port of the switch");
+            let vid = vlan.map_or(0, Vid::get);
+            let member = config.is_some_and(|config| config.vlans.contains(vid));
+            let allowed = format_args!("a VLAN that {port} is a member of");
+            ensure!(member, place, "vlan", vlan_name(vid), allowed);
+        }
+        Ok(())
+    }
+
+    fn check_mirrors(&self) -> Result<(), ConfigError> {
+        let count = self.mirrors.len();
+        ensure!(
+            count <= MAX_MIRRORS,
+            Place::Switch,
+            "mirrors",
+            format_args!("{count} mirrors"),
+            format_args!("up to {MAX_MIRRORS}")
+        );
+        let mut seen = HashMap::new();
+        for (index, Mirror { to, ingress, egress }) in self.mirrors.iter().enumerate() {
+            let place = Place::Mirror(index);
+            let to_fields = std::iter::once(("to", to));
+            let from = ingress.iter().map(|port| ("ingress", port));
+            for (field, port) in to_fields.chain(from).chain(egress.iter().map(|p| ("egress", p))) {
+                ensure!(self.port(*port).is_some(), place, field, port, "a port of the switch");
+                let other = field == "to" || port != to;
+                ensure!(other, place, field, port, "any port but the one that gets the copies");
+            }
+            if let Some(other) = seen.insert(*to, index) {
+                let value = format_args!("{to}, as in {}", Place::Mirror(other));
+                return Err(ConfigError::new(place, "to", value, "one mirror for each port"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn vlan_name(vid: u16) -> String {
+    if vid == 0 { "the untagged network".into() } else { vid.to_string() }
+}

@@ -1,0 +1,198 @@
+//! What guards and ACL said of the flows of one source, so that it need not be worked out for every
+//! frame.
+//!
+//! Model: a cache from a frame's key to the outcome, two entries in a set; the older one makes way.
+//! Of the key only those bits count that some rule looks at, so that one entry serves all flows
+//! that no rule tells apart ("megaflows", Pfaff and others, NSDI 2015). Outcomes depend on the
+//! table alone, so an entry is true as long as the table is; the cache remembers of which table and
+//! port it speaks. A source owns its cache, so that a guest with many flows spoils only its own.
+
+use crate::matching::Words;
+use crate::{DropReason, PortId};
+
+/// Sets of two; 40 KiB in all.
+const SET_BITS: u32 = 8;
+/// Rules that an outcome remembers to have counted.
+const COUNTED_MAX: usize = 5;
+
+/// What becomes of a flow's frames, and which rules count them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) reason: Option<DropReason>,
+    /// How many rules count; more than [`COUNTED_MAX`] are not remembered.
+    len: u8,
+    rules: [u16; COUNTED_MAX],
+}
+
+impl Outcome {
+    pub(crate) const fn pass() -> Self {
+        Self { reason: None, len: 0, rules: [0; COUNTED_MAX] }
+    }
+
+    /// Remembers a rule, by the number of its counter.
+    pub(crate) fn count(&mut self, rule: usize) {
+        if let Some(place) = self.rules.get_mut(usize::from(self.len)) {
+            *place = rule as u16;
+        }
+        self.len = self.len.saturating_add(1);
+    }
+
+    /// The rules that count, by the numbers of their counters; `None` if there are too many.
+    #[inline]
+    pub(crate) fn counted(&self) -> Option<&[u16]> {
+        self.rules.get(..usize::from(self.len))
+    }
+}
+
+type Entry = (Words, Outcome);
+
+/// The cache of one source's flows; see the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    /// None before the first use.
+    sets: Box<[[Entry; 2]]>,
+    /// The table and the port that the entries come from; table 0 is none.
+    of: (u64, PortId),
+}
+
+/// What an empty place holds: no frame has a key with these bits.
+const NOTHING: Entry = ([u64::MAX; 8], Outcome::pass());
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flows {
+    /// An empty cache, which takes its memory when it is first used.
+    pub fn new() -> Self {
+        Self { sets: Box::default(), of: (0, PortId::UPLINK) }
+    }
+
+    /// Gets ready for a burst from a port of the table with this number.
+    #[inline]
+    pub(crate) fn begin(&mut self, table: u64, port: PortId) {
+        if self.of != (table, port) {
+            self.of = (table, port);
+            self.clear();
+        }
+    }
+
+    #[cold]
+    fn clear(&mut self) {
+        if self.sets.is_empty() {
+            self.sets = vec![[NOTHING; 2]; 1 << SET_BITS].into();
+        } else {
+            self.sets.fill([NOTHING; 2]);
+        }
+    }
+
+    /// The outcome of a masked key: as remembered, or else as it is found now.
+    #[inline]
+    pub(crate) fn look_up(&mut self, words: &Words, find: impl FnOnce() -> Outcome) -> Outcome {
+        let Some(set) = self.sets.get_mut(slot(words)) else { return find() };
+        for (there, outcome) in &*set {
+            if same(there, words) {
+                return *outcome;
+            }
+        }
+        let outcome = find();
+        set[1] = set[0];
+        set[0] = (*words, outcome);
+        outcome
+    }
+}
+
+/// Whether two keys are equal, without a branch for each word.
+#[inline(always)]
+pub(crate) fn same(a: &Words, b: &Words) -> bool {
+    a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+#[inline(always)]
+fn slot(words: &Words) -> usize {
+    // Odd numbers without pattern. A guest that makes its own flows collide slows itself only.
+    const BY: [u64; 8] = [
+        0x9e37_79b9_7f4a_7c15,
+        0xbf58_476d_1ce4_e5b9,
+        0x94d0_49bb_1331_11eb,
+        0xd6e8_feb8_6659_fd93,
+        0xa076_1d64_78bd_642f,
+        0xe703_7ed1_a0b4_28db,
+        0x8ebc_6af0_9c88_c6e3,
+        0x5899_65cc_7537_4cc3,
+    ];
+    let sum = words.iter().zip(BY).fold(0_u64, |sum, (word, by)| {
+        // Folded, so that high bits of a word matter too.
+        sum.wrapping_add((word ^ word >> 32).wrapping_mul(by))
+    });
+    (sum >> (u64::BITS - SET_BITS)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u64) -> Words {
+        [n, 0, 0, 0, 0, 0, 0, 0]
+    }
+
+    fn outcome(n: usize) -> Outcome {
+        let mut outcome = Outcome::pass();
+        outcome.count(n);
+        outcome
+    }
+
+    #[test]
+    fn what_is_known_is_not_asked_again() {
+        let mut flows = Flows::new();
+        flows.begin(1, PortId(1));
+        assert_eq!(flows.look_up(&key(0), || outcome(3)), outcome(3));
+        assert_eq!(flows.look_up(&key(0), || unreachable!()), outcome(3));
+        assert_eq!(flows.look_up(&key(1), || outcome(4)), outcome(4));
+        for of in [(1, PortId(2)), (2, PortId(2)), (1, PortId(1))] {
+            flows.begin(of.0, of.1);
+            assert_eq!(flows.look_up(&key(0), || outcome(5)), outcome(5));
+            flows.begin(of.0, of.1);
+            assert_eq!(flows.look_up(&key(0), || unreachable!()), outcome(5));
+        }
+    }
+
+    #[test]
+    fn more_flows_than_room_are_answered_right() {
+        let mut flows = Flows::new();
+        flows.begin(1, PortId(1));
+        let mut asked = 0;
+        for n in (0..3000).chain(0..3000) {
+            let found = flows.look_up(&key(n), || {
+                asked += 1;
+                outcome(n as usize)
+            });
+            assert_eq!(found, outcome(n as usize));
+        }
+        assert!(asked > 4000);
+        // A few dozen flows stay.
+        let mut asked = [0; 2];
+        for asked in &mut asked {
+            for n in 0..40 {
+                flows.look_up(&key(n), || {
+                    *asked += 1;
+                    outcome(n as usize)
+                });
+            }
+        }
+        assert!(asked[0] > 30 && asked[1] <= 4, "{asked:?}");
+    }
+
+    #[test]
+    fn many_counting_rules_are_not_remembered() {
+        let mut outcome = Outcome::pass();
+        for n in 0..COUNTED_MAX {
+            outcome.count(n);
+            assert_eq!(outcome.counted().unwrap().last(), Some(&(n as u16)));
+        }
+        (0..300).for_each(|n| outcome.count(n));
+        assert_eq!(outcome.counted(), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! A switch's settings as a snapshot that lanes share: made whole, never changed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::{Head, Vid};
+
+use crate::switch::acl::Compiled;
+use crate::switch::bins::{Bins, key};
+use crate::switch::forward::Source;
+use crate::switch::groups::Groups;
+use crate::switch::mirror::Mirrors;
+use crate::switch::vlan::NOBODYS;
+use crate::switch::{ConfigError, StaticEntry, SwitchConfig, VlanEdit};
+use crate::{Flood, PortId};
+
+/// The next table's number; 0 is none's.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+/// Bits of a TCI that are not the VLAN's id.
+const PRIORITY: u16 = 0xf000;
+
+/// The switch's tables, built from a [`SwitchConfig`].
+#[derive(Debug)]
+pub struct Table {
+    /// No other table has it: by it a cache knows whether it speaks of this one.
+    pub(crate) number: u64,
+    /// By port; `None` where there is none.
+    sources: Vec<Option<Source>>,
+    pub(crate) groups: Groups,
+    /// The static entries, if there are any.
+    pub(crate) statics: Option<Statics>,
+    pub(crate) acls: Vec<Compiled>,
+    pub(crate) mirrors: Mirrors,
+    /// For each list the number of its first rule's counter; then how many there are in all.
+    first_counters: Vec<usize>,
+}
+
+/// The static entries as a table.
+#[derive(Debug)]
+pub(crate) struct Statics {
+    pub(crate) bins: Bins,
+    /// Whether one look finds every entry.
+    pub(crate) all_home: bool,
+}
+
+impl Statics {
+    /// Seeds tried until one puts every entry into its first bin, which the first nearly always
+    /// does at one entry for 16 words.
+    const TRIES: u64 = 32;
+    const ROOM: usize = 4;
+
+    /// `None` if there is no entry, or if no seed has room for all.
+    fn place(entries: &[StaticEntry], all_home: bool) -> Option<Self> {
+        let insert = if all_home { Bins::insert_home } else { Bins::insert };
+        let place = |seed| {
+            let bins = Bins::new(entries.len() * Self::ROOM, seed);
+            let mut keyed = entries
+                .iter()
+                .map(|entry| (key(entry.mac.key(), entry.vlan.map_or(0, Vid::get)), entry.port));
+            keyed.all(|(key, port)| insert(&bins, key, port)).then_some(Self { bins, all_home })
+        };
+        (0..Self::TRIES).find_map(place)
+    }
+
+    fn build(entries: &[StaticEntry]) -> Option<Self> {
+        if entries.is_empty() {
+            return None;
+        }
+        Self::place(entries, true).or_else(|| Self::place(entries, false))
+    }
+}
+
+impl Table {
+    /// Builds the tables.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what is allowed.
+    pub fn build(config: &SwitchConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut first_counters = vec![0];
+        let mut acls = Vec::new();
+        for acl in &config.acls {
+            let first = first_counters.last().copied().unwrap_or(0);
+            acls.push(Compiled::build(acl, first));
+            first_counters.push(first + acl.rules.len());
+        }
+        let sources = (0..).map(PortId).zip(&config.ports).map(|(port, settings)| {
+            settings.as_ref().map(|settings| Source::new(port, settings, &acls))
+        });
+        Ok(Self {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            sources: sources.collect(),
+            groups: Groups::build(config),
+            statics: Statics::build(&config.statics),
+            acls,
+            mirrors: Mirrors::build(config),
+            first_counters,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn source(&self, port: PortId) -> Option<&Source> {
+        self.sources.get(port.index())?.as_ref()
+    }
+
+    /// Whether there is such a port.
+    pub fn has(&self, port: PortId) -> bool {
+        self.source(port).is_some()
+    }
+
+    /// Whether [`classify`](Self::classify) needs [`DeepHead`](crate::switch::DeepHead)s of this
+    /// port's frames. Without them it drops all of IP there.
+    #[inline]
+    pub fn needs_deep(&self, port: PortId) -> bool {
+        self.source(port).is_some_and(|source| source.screen.is_needed())
+    }
+
+    /// How many counters rules have.
+    pub fn counters_len(&self) -> usize {
+        self.first_counters.last().copied().unwrap_or(0)
+    }
+
+    /// The number of a rule's counter, both by index; ports that share a list share its counters.
+    pub fn counter(&self, acl: usize, rule: usize) -> Option<usize> {
+        let first = *self.first_counters.get(acl)?;
+        let next = *self.first_counters.get(acl + 1)?;
+        (rule < next - first).then_some(first + rule)
+    }
+
+    /// The VLAN that a frame from a port belongs to; 0 is "untagged".
+    ///
+    /// Of a frame that [`classify`](Self::classify) drops, the answer has no meaning.
+    #[inline]
+    pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
+        self.source(from).map_or(0, |source| source.vid_of(Head(*head).tag_bits()))
+    }
+
+    /// Where a flooded frame goes. The port that it came from may be among them; the caller leaves
+    /// it out.
+    #[inline]
+    pub fn flood_ports(&self, from: PortId, vid: u16, flood: Flood) -> &[PortId] {
+        let isolated = self.source(from).is_some_and(|source| source.isolated);
+        self.groups.list(isolated, vid, flood)
+    }
+
+    /// Whether frames of some VLAN leave over this port without their tag though others have one.
+    pub fn has_native(&self, port: PortId) -> bool {
+        self.source(port).is_some_and(|port| port.trunk && (1..NOBODYS).contains(&port.native))
+    }
+
+    /// What to do to the tag of a frame on its way to a port that is a member of its VLAN.
+    ///
+    /// From an access port, the answer is the same for all frames that go to one port; from a
+    /// trunk, for all whose bytes 12 to 15 are the same, or which have no tag.
+    #[inline]
+    pub fn edit(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
+        let Some(source) = self.source(from) else { return VlanEdit::None };
+        let head = Head(*head);
+        let vid = source.vid_of(head.tag_bits());
+        if vid == 0 {
+            return VlanEdit::None; // a priority tag stays, since there is no other to put on
+        }
+        let wants_tag = self.source(to).is_some_and(|port| port.trunk && port.native != vid);
+        // What an access port sends is a tag of its own only as payload.
+        match (head.vid().filter(|_| source.trunk), wants_tag) {
+            (None, true) => VlanEdit::Push(source.tag),
+            (Some(_), false) => VlanEdit::Pop,
+            (Some(0), true) => {
+                let [high, low] = (head.tci() & PRIORITY | vid).to_be_bytes();
+                VlanEdit::Retag([head.0[12], head.0[13], high, low])
+            }
+            (None, false) | (Some(_), true) => VlanEdit::None,
+        }
+    }
+
+    /// Whether frames from this port to any one port get all the same edit.
+    #[inline]
+    pub fn edits_alike(&self, from: PortId) -> bool {
+        self.source(from).is_some_and(|source| !source.trunk)
+    }
+}

@@ -1,0 +1,186 @@
+//! What is seen of a frame's headers: against etherparse, and in the cases where nothing is.
+
+use etherparse::{LaxSlicedPacket, NetSlice, TransportSlice};
+use proptest::prelude::*;
+
+use super::packet::{Ip, Packet, Payload, Upper, any_packet};
+use super::*;
+use crate::matching::{Key, has};
+
+fn key(bytes: &[u8]) -> Option<Key> {
+    let (head, deep) = (Head::of_frame(bytes).unwrap(), DeepHead::of_frame(bytes));
+    let key = Key::of(head, &deep, 9);
+    // In haste, the same comes out.
+    let words = Key::words_of(head, &deep, 9);
+    assert_eq!(words, key.map(|key| key.words()));
+    assert_eq!(words.map(|words| Key::from_words(&words)), key);
+    key
+}
+
+fn udp(fragment: Option<u16>, extras: u8, v6: bool) -> Packet {
+    let addr = if v6 { "fe80::1" } else { "10.0.0.1" }.parse().unwrap();
+    let upper = Upper::Ports { protocol: 17, src: 1, dst: 2, flags: 0 };
+    let ip = Ip { src: addr, dst: addr, extras, fragment, upper };
+    Packet::new(mac(1), mac(2), Payload::Ip(ip))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn agrees_with_etherparse(mut packet in any_packet()) {
+        packet.snap = false;
+        let bytes = packet.bytes();
+        let ours = key(&bytes).unwrap();
+        let theirs = LaxSlicedPacket::from_ethernet(&bytes).unwrap();
+        let mac = |mac: Mac| mac.0.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        prop_assert_eq!((ours.src_mac, ours.dst_mac, ours.vid), (mac(packet.src), mac(packet.dst), 9));
+        prop_assert_eq!(ours.ethertype, packet.ethertype());
+        let (has, src, dst) = match theirs.net.as_ref() {
+            Some(etherparse::LaxNetSlice::Ipv4(ip)) => {
+                let header = ip.header();
+                (has::IPV4 | has::IP, header.source_addr().to_bits().into(), header.destination_addr().to_bits().into())
+            }
+            Some(etherparse::LaxNetSlice::Ipv6(ip)) => {
+                let header = ip.header();
+                (has::IPV6 | has::IP, header.source_addr().to_bits(), header.destination_addr().to_bits())
+            }
+            _ => (0, 0, 0),
+        };
+        prop_assert_eq!((ours.has & (has::IPV4 | has::IPV6 | has::IP), ours.src_ip, ours.dst_ip), (has, src, dst));
+        let ports = match &theirs.transport {
+            Some(TransportSlice::Udp(udp)) => Some((udp.source_port(), udp.destination_port())),
+            Some(TransportSlice::Tcp(tcp)) => Some((tcp.source_port(), tcp.destination_port())),
+            Some(TransportSlice::Icmpv4(icmp)) => Some((0, u16::from_be_bytes([icmp.type_u8(), icmp.code_u8()]))),
+            Some(TransportSlice::Icmpv6(icmp)) => Some((0, u16::from_be_bytes([icmp.type_u8(), icmp.code_u8()]))),
+            // etherparse looks into no fragment, and we into all that are the first.
+            _ => None,
+        };
+        if let Some(ports) = ports {
+            prop_assert_eq!((ours.src_port, ours.dst_port), ports);
+        }
+        let fragment = matches!(&packet.payload, Payload::Ip(ip) if ip.is_later());
+        prop_assert_eq!(ours.has & has::LATER_FRAGMENT != 0, fragment);
+    }
+
+    #[test]
+    fn snap_hides_nothing(packet in any_packet()) {
+        let plain = Packet { snap: false, ..packet.clone() };
+        let hidden = Packet { snap: true, ..packet };
+        prop_assert_eq!(key(&plain.bytes()), key(&hidden.bytes()));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_guessed(packet in any_packet(), len in 14_usize..128) {
+        let bytes = packet.bytes();
+        let whole = key(&bytes);
+        prop_assert!(whole.is_some());
+        // A shorter frame has the same key or none.
+        let cut = key(&bytes[..len.min(bytes.len())]);
+        prop_assert!(cut.is_none() || cut == whole, "{:?}", cut);
+    }
+}
+
+#[test]
+fn snapshots() {
+    let deep = DeepHead::of_frame(&[7; 200]);
+    assert_eq!((deep.len, deep.bytes), (128, [7; 128]));
+    let deep = DeepHead::of_frame(&[7; 3]);
+    assert_eq!((deep.len, &deep.bytes[..4]), (3, &[7, 7, 7, 0][..]));
+    // A length that cannot be is no reason to panic.
+    let bytes = udp(None, 0, false).bytes();
+    let deep = DeepHead { len: 255, ..DeepHead::of_frame(&bytes) };
+    assert!(Key::of(Head::of_frame(&bytes).unwrap(), &deep, 0).is_some());
+}
+
+#[test]
+fn etherparse_reads_what_the_tests_write() {
+    for v6 in [false, true] {
+        let bytes = udp(None, 1, v6).bytes();
+        let packet = etherparse::SlicedPacket::from_ethernet(&bytes).unwrap();
+        assert_eq!(matches!(packet.net, Some(NetSlice::Ipv6(_))), v6);
+        assert!(matches!(packet.transport, Some(TransportSlice::Udp(_))));
+    }
+}
+
+#[test]
+fn malformed_ipv4() {
+    let good = udp(None, 0, false).bytes();
+    assert!(key(&good).is_some());
+    for (at, byte) in [
+        (14, 0x65), // version
+        (14, 0x44), // a header of 16 bytes
+        (14, 0x4f), // of 60, which is longer than the packet
+        (17, 19),   // a packet shorter than its header
+        (17, 23),   // one that ends before the ports
+    ] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        assert_eq!(key(&bad), None, "{at}");
+    }
+    // No length, as segmentation offload has it: as far as there are bytes.
+    let mut long = good.clone();
+    long[17] = 0;
+    assert_eq!(key(&long), key(&good));
+}
+
+#[test]
+fn malformed_ipv6() {
+    for extras in 0..=8 {
+        let found = key(&udp(None, extras, true).bytes());
+        // Eight headers are 64 bytes, and 14 + 40 + 64 + 8 are within 128.
+        assert_eq!(found.unwrap().dst_port, 2, "{extras}");
+    }
+    assert_eq!(key(&udp(None, 9, true).bytes()), None);
+    let good = udp(None, 1, true).bytes();
+    for (at, byte) in [(14, 0x45), (55, 9), (55, 255)] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        assert_eq!(key(&bad), None, "{at}");
+    }
+    // AH counts in words of 4 bytes, from 2.
+    let mut ah = udp(None, 0, true).bytes();
+    ah[20] = 51;
+    ah.splice(54..54, [17, 4, 0, 0].into_iter().chain([0; 20]));
+    assert_eq!(key(&ah).unwrap().dst_port, 2);
+}
+
+#[test]
+fn fragments() {
+    for v6 in [false, true] {
+        let first = key(&udp(Some(0), 0, v6).bytes()).unwrap();
+        assert_eq!((first.dst_port, first.has & has::PORTS), (2, has::PORTS));
+        let later = key(&udp(Some(9), 0, v6).bytes()).unwrap();
+        assert_eq!((later.dst_port, later.protocol), (0, 17));
+        let of_ip = later.has & !(has::IPV4 | has::IPV6);
+        assert_eq!(of_ip, has::IP | has::LATER_FRAGMENT);
+        // Over TCP's flags nothing may be written.
+        let mut tcp = udp(Some(1), 0, v6);
+        assert!(key(&tcp.bytes()).is_some());
+        if let Payload::Ip(ip) = &mut tcp.payload {
+            ip.upper = Upper::Ports { protocol: 6, src: 1, dst: 2, flags: 0 };
+        }
+        assert_eq!(key(&tcp.bytes()), None);
+    }
+}
+
+#[test]
+fn tags_and_snap_in_any_order() {
+    let packet = udp(None, 0, false).bytes();
+    let (addresses, rest) = packet.split_at(12);
+    let tag = [0x81, 0, 0, 0];
+    let snap = [0, 50, 0xaa, 0xaa, 3, 0, 0, 0];
+    let bridge = [0, 50, 0xaa, 0xaa, 3, 0, 0, 0xf8];
+    let wrap = |parts: &[&[u8]]| key(&[addresses, &parts.concat(), rest].concat());
+    let plain = key(&packet);
+    assert!(plain.is_some());
+    assert_eq!(wrap(&[&tag, &tag]), plain);
+    assert_eq!(wrap(&[&tag, &snap, &tag]), plain);
+    assert_eq!(wrap(&[&snap, &tag, &tag]), plain);
+    assert_eq!(wrap(&[&tag, &tag, &bridge]), plain);
+    assert_eq!(wrap(&[&tag, &tag, &tag]), None);
+    assert_eq!(wrap(&[&snap, &snap]), None);
+    // Plain LLC, such as STP has it, is no IP.
+    let llc = wrap(&[&[0, 50, 0x42, 0x42, 3]]).unwrap();
+    assert_eq!((llc.ethertype, llc.has), (0, 0));
+}
