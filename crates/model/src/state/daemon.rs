@@ -23,9 +23,8 @@ pub(super) struct Configuration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DaemonSettings {
-    /// Directory of the counters, of sockets with a relative path, and of data that packed rings
-    /// need across restarts. It must belong to this user or root, and be no symbolic link. Left
-    /// out: `$XDG_RUNTIME_DIR/shunt`, else `/run/shunt` for root, else `/tmp/shunt-UID`.
+    /// Directory of counters, relative sockets and ring records. Left out: `/run/shunt`, or a
+    /// directory of the user.
     #[schema(value_type = String, format = "file")]
     pub run_dir: Option<PathBuf>,
     /// Directory of the stored desired state; not `run_dir`. Left out: changes last until the
@@ -97,8 +96,8 @@ pub struct Lanes {
     /// Let idle lanes sleep; if false, they keep yielding, whatever `yield_us` says.
     #[schema(default = true)]
     pub sleep: bool,
-    /// Limit of the CPUs' wake-up latency while the daemon runs, in microseconds, for all CPUs of
-    /// the machine. Left out: unchanged.
+    /// Limit of the wake-up latency of all CPUs of the machine, in microseconds. Left out:
+    /// unchanged.
     #[schema(minimum = 0, maximum = 1_000_000)]
     pub cpu_latency_us: Option<u32>,
 }
@@ -120,13 +119,12 @@ impl Lanes {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Memory that one front-end, or the driver of one vDPA device, may map, in MiB, including a
-    /// dirty log. Raise it for guests with more memory than the machine. Left out: the machine's
-    /// memory.
+    /// Memory that a front-end or vDPA driver may map, in MiB, with its log. Left out: the
+    /// machine's memory.
     #[schema(minimum = 1, maximum = 134_217_728)]
     pub session_memory_mib: Option<u64>,
-    /// Memory that all of them together may map, in MiB; a guest's memory counts once for each of
-    /// its adapters. Left out: 64 times the machine's memory, at most 64 TiB.
+    /// Memory that all sessions together may map, in MiB. Left out: 64 times the machine's, at most
+    /// 64 TiB.
     #[schema(minimum = 1, maximum = 134_217_728)]
     pub guest_memory_mib: Option<u64>,
 }

@@ -34,24 +34,21 @@ pub struct PortSettings {
     /// Receive frames of its VLANs to unknown addresses; needs `trust`.
     #[schema(default = false)]
     pub promiscuous: bool,
-    /// Link state. `auto` follows the uplink's interface, and is up without one. `disable` drops
-    /// all frames in both directions, and reports no link to the guest if its VMM supports that
-    /// (QEMU does not).
+    /// Link state: `auto` follows the uplink, `enable` is always up, `disable` drops all frames.
     #[schema(default = "auto")]
     pub link_state: LinkState,
     /// Guaranteed transmit rate in Mbit/s; 0: none.
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub min_tx_mbps: u32,
-    /// Maximum transmit rate in Mbit/s of frames without FCS; 0: no limit. Queue pairs share it
-    /// equally. A burst may exceed it by 64 frames, which later waiting compensates.
+    /// Maximum transmit rate in Mbit/s of frames without FCS, shared equally by its queue pairs; 0:
+    /// no limit.
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub max_tx_mbps: u32,
     /// Bandwidth share of its lane under contention, relative to others.
     #[schema(minimum = 1, maximum = 100, default = 10)]
     pub tx_weight: u8,
-    /// Maximum rate of broadcast and multicast frames it sends, in frames a second; 0: no limit.
-    /// Queue pairs share it equally; bursts are up to 0.1 s worth. On a switch the limit applies to
-    /// each of broadcast, multicast and unknown unicast.
+    /// Maximum broadcast and multicast frames a second, shared equally by its queue pairs; 0: no
+    /// limit.
     #[schema(minimum = 0, maximum = 10_000_000, default = 0)]
     pub storm_limit_pps: u32,
     /// Receiver of copies of its frames.

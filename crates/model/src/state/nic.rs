@@ -48,8 +48,8 @@ pub struct Nic {
     #[serde(default = "vmq_queues")]
     #[schema(minimum = 0, maximum = 255, default = 64)]
     pub vmq_queues: u16,
-    /// Forwarding of frames between its functions: directly (`veb`), through the uplink and back
-    /// (`vepa`), or none (`isolated`).
+    /// Frames between its functions: direct (`veb`), through the uplink and back (`vepa`), or none
+    /// (`isolated`).
     #[serde(default)]
     #[schema(default = "veb")]
     pub bridging: Bridging,

@@ -80,9 +80,8 @@ pub struct SwitchPort {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub native_vlan: Option<u16>,
-    /// Most addresses learned at the port; frames from further ones pass, and frames to them are
-    /// flooded. Left out: 256 for an adapter, no limit for a tunnel or the uplink. Not with an
-    /// adapter's `spoof_check`, which disables learning.
+    /// Maximum number of learned addresses. Left out: 256 for an adapter, no limit for a tunnel or
+    /// the uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 8192)]
     pub max_macs: Option<u16>,

@@ -154,8 +154,8 @@ pub struct Pcap {
     /// Capture to send, pcap or pcapng.
     #[schema(value_type = String, format = "file")]
     pub file: String,
-    /// File for delivered frames, pcapng; left out: they are counted and dropped. No other
-    /// attachment or mirror may write to it.
+    /// pcapng file for delivered frames, used by no other attachment or mirror. Left out: counted
+    /// and dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "file")]
     pub sink: Option<String>,
