@@ -65,7 +65,7 @@ impl DaemonAddress {
             (Some(rest), _) => (rest, false),
             (_, Some(rest)) => (rest, true),
             _ => {
-                bail!("{url} is no address of an API; write http://HOST:PORT or https://HOST:PORT")
+                bail!("{url} is not an API address; write http://HOST:PORT or https://HOST:PORT")
             }
         };
         let address = address.trim_end_matches('/').to_owned();
@@ -73,7 +73,7 @@ impl DaemonAddress {
             bail!("{url} has no port; write https://HOST:PORT");
         };
         if port.parse::<u16>().is_err() {
-            bail!("{url} has no port that is one; write https://HOST:PORT");
+            bail!("{url} has an invalid port; write https://HOST:PORT");
         }
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if !encrypted {
@@ -85,8 +85,8 @@ impl DaemonAddress {
             return Ok(DaemonAddress::Tcp { address, token, tls: None });
         }
         let name = ServerName::try_from(host.to_owned());
-        let name = name.with_context(|| format!("{host} is no name of a host"))?;
-        let Some(ca) = ca else { bail!("{url} needs the certificates to trust; name their file") };
+        let name = name.with_context(|| format!("{host} is not a host name"))?;
+        let Some(ca) = ca else { bail!("{url} needs a CA certificate; name its file") };
         Ok(DaemonAddress::Tcp { address, token, tls: Some((connector(ca)?, name)) })
     }
 
@@ -123,12 +123,10 @@ fn connector(ca: &Path) -> Result<TlsConnector> {
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .with_context(|| format!("cannot read the certificates {shown}"))?;
     for certificate in certificates {
-        roots
-            .add(certificate)
-            .with_context(|| format!("{shown} has a certificate that is none"))?;
+        roots.add(certificate).with_context(|| format!("{shown} has an invalid certificate"))?;
     }
     if roots.is_empty() {
-        bail!("{shown} has no certificate; write one that vouches for the daemon's, as PEM");
+        bail!("{shown} has no certificate; write the daemon's CA certificate as PEM");
     }
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))

@@ -39,7 +39,7 @@ pub enum ClientError {
     },
     /// No daemon answers at the address.
     #[error(
-        "no daemon answers at {place}; see whether it runs there, with api.address in its configuration"
+        "no daemon answers at {place}; check that it runs there with api.tcp in its configuration"
     )]
     NotReached {
         /// URL of the daemon.
@@ -48,7 +48,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The daemon belongs to another user.
-    #[error("the API at {} is its owner's alone; run this as the daemon's user, or as root", .path.display())]
+    #[error("the API at {} accepts only its owner; run this as the daemon's user, or as root", .path.display())]
     NotOwner {
         /// The socket.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum ClientError {
     #[error("{}", shown(.0))]
     Refused(Box<ErrorReply>),
     /// The connection broke.
-    #[error("the daemon's answer broke off: {0}; see its log")]
+    #[error("the daemon's response broke off: {0}; see its log")]
     Broken(String),
 }
 

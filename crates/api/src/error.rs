@@ -55,7 +55,7 @@ pub enum ApiError {
     #[error("this path does not have that method; see /openapi.json")]
     Method,
     /// The state has changed meanwhile: 412.
-    #[error("the state is of generation {now} and not of {expected}; read it again")]
+    #[error("the generation is {now}, not {expected}; read the state again")]
     Stale {
         /// The generation in force.
         now: u64,
@@ -81,13 +81,13 @@ pub enum ApiError {
     #[error("the counters cannot be read now: {0:#}")]
     NoStats(anyhow::Error),
     /// Available on the UNIX socket only: 403.
-    #[error("this is served on the UNIX socket only; ask there, as the daemon's user or as root")]
+    #[error("available on the UNIX socket only; use it as the daemon's user or as root")]
     SocketOnly,
     /// The hot restart failed: 409.
     #[error("{0}")]
     NotReplaced(String),
     /// Another process has taken over, and serves the same socket: 421.
-    #[error("another process has taken over; ask again")]
+    #[error("another process has taken over; try again")]
     Replaced,
     /// The state of the data plane is unknown: 500.
     #[error("{0}; restart the daemon, which brings back the stored state")]

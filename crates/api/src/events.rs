@@ -125,7 +125,7 @@ impl Events {
         }
         let text = match std::mem::take(held) {
             0 => text,
-            held => format!("({held} earlier ones are not shown) {text}"),
+            held => format!("({held} earlier ones were dropped) {text}"),
         };
         kept.add(kind, subject, text);
     }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!((all.len(), all[0].text.as_str()), (23, "the operator's audit"));
         assert_eq!(all[21].text, "another");
         let held = 10 * MAX_EVENTS - 20;
-        assert_eq!(all[22].text, format!("({held} earlier ones are not shown) later"));
+        assert_eq!(all[22].text, format!("({held} earlier ones were dropped) later"));
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub(super) fn carry_out(
     asked: ApiRequest,
 ) -> Result<ApiResponse, ApiError> {
     let Ok(mut manager) = manager.lock() else {
-        let why = "an earlier request ended in a fault of the program";
+        let why = "an earlier request hit a bug in the daemon";
         return Err(ApiError::Broken(why.into()));
     };
     let manager = &mut *manager;

@@ -81,7 +81,7 @@ impl OwnersSocket {
         let listener = vhost_user::Listener::bind(path)?;
         // Until then connections of other users are rejected by their credentials.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .with_context(|| format!("cannot make socket {} its owner's alone", path.display()))?;
+            .with_context(|| format!("cannot restrict socket {} to its owner", path.display()))?;
         OwnersSocket::on(listener)
     }
 
@@ -174,6 +174,6 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
     let config = ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .with_context(|| format!("the certificate {certificate} and its key do not go together"))?;
+        .with_context(|| format!("the certificate {certificate} and its key do not match"))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -48,7 +48,7 @@ impl LogLimiter {
         }
         Some(match std::mem::take(&mut self.held) {
             0 => String::new(),
-            held => format!(" ({held} lines before this one were held back)"),
+            held => format!(" ({held} earlier lines were dropped)"),
         })
     }
 }
@@ -93,7 +93,7 @@ mod tests {
         };
         assert_eq!(through(&mut quiet, 0), (20, String::new()));
         assert_eq!(through(&mut quiet, 999), (0, String::new()));
-        let told = " (180 lines before this one were held back)".to_owned();
+        let told = " (180 earlier lines were dropped)".to_owned();
         assert_eq!(through(&mut quiet, 1001), (1, told));
         assert_eq!(through(&mut quiet, 60_000).0, 20);
     }

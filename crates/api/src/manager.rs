@@ -130,7 +130,7 @@ impl Manager {
         let seen = seen.context("the stored state cannot be brought into force")?;
         if attempted.is_some() {
             store.abandon()?;
-            let text = "an apply that was interrupted did not happen; its steps were undone";
+            let text = "an interrupted apply was undone";
             events.add(EventKind::Undo, String::new(), text.into());
         }
         for text in store.set_aside() {
@@ -180,12 +180,12 @@ impl Manager {
             let name = &adapter.name;
             let text = match self.plane.parked(name).frames {
                 _ if adapter.is_on_the_way() => {
-                    format!("the guest of adapter {name} is being moved")
+                    format!("the guest of adapter {name} is migrating")
                 }
                 0 => continue,
                 frames => format!("{frames} frames wait for the guest of adapter {name}"),
             };
-            return Err(ApiError::NotReplaced(format!("{text}; wait for that")));
+            return Err(ApiError::NotReplaced(format!("{text}; wait until that is over")));
         }
         let lock = self.store.files().lock().try_clone_to_owned();
         let state_lock = lock.map_err(|error| ApiError::NotReplaced(error.to_string()))?;
@@ -357,9 +357,8 @@ impl Manager {
         };
         if let Err(error) = self.store.commit(to, &holders(to, &actual)) {
             if let Err(refused) = self.plane.reconcile(&in_force, &from) {
-                let why = format!(
-                    "the state could not be stored, and the old one not be brought back: {refused}"
-                );
+                let why =
+                    format!("the state could not be stored, and the rollback failed: {refused}");
                 self.broken = Some(why.clone());
                 return Err(ApiError::Broken(why));
             }

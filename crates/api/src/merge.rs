@@ -76,7 +76,7 @@ fn merged(now: &State, document: &Value) -> Result<MergedState, ApiError> {
     let (given, adapters) = State::read(document).map_err(ApiError::Wrong)?;
     if given.is_empty() {
         let error = "the document names no NIC, switch, adapter or virtual PF";
-        let allowed = "name what shall be there; to remove objects, delete each of them";
+        let allowed = "name the objects to keep or create; to remove objects, delete each";
         return Err(ApiError::Wrong(Problem::new("", Value::Null, error, allowed).into()));
     }
     let mut state = now.clone();

@@ -24,7 +24,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Shunt",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The desired state of NICs, switches and adapters, and what is in force.",
+            "description": "Desired state and state in force of NICs, switches and adapters.",
             "license": {"name": "Apache-2.0 OR MIT"},
         },
         "servers": [{"url": "/", "description": "The socket api.sock in the daemon's run directory."}],
@@ -74,10 +74,7 @@ fn patch_of(schema: &Value) -> Value {
         return patch;
     };
     fields.remove("required");
-    fields.insert(
-        "description".into(),
-        "A merge patch (RFC 7396); null takes a setting back.".into(),
-    );
+    fields.insert("description".into(), "A merge patch (RFC 7396); null resets a setting.".into());
     let properties = fields.get_mut("properties").and_then(Value::as_object_mut);
     for property in properties.into_iter().flat_map(Map::values_mut) {
         let takes_null =
@@ -156,26 +153,29 @@ fn answers(operation: &Operation) -> Value {
     let mut faults = vec![
         ("400", "The request is malformed."),
         ("401", "The token is missing or wrong."),
-        ("421", "Another process has taken over: ask again."),
+        ("421", "Another process has taken over: try again."),
         ("500", "The state could not be stored."),
     ];
     if operation.resource.is_some() {
-        faults.push(("404", "There is no such thing."));
+        faults.push(("404", "No such object."));
     }
     if operation.path == "/v1/upgrade" {
-        faults.push(("403", "Not over TCP; and another program is not for everybody to name."));
+        faults.push((
+            "403",
+            "Not available over TCP; only root and the daemon's user may name another program.",
+        ));
     }
     if operation.path == "/v1/stats" {
-        faults.push(("503", "The counters cannot be read now."));
+        faults.push(("503", "The counters cannot be read."));
     }
     if operation.body.is_some() {
-        faults.push(("408", "The body did not come in time."));
+        faults.push(("408", "The body took too long."));
         faults.push(("413", "The body is too large."));
         faults.push(("415", "The body is not JSON."));
     }
     if operation.changes() {
-        faults.push(("409", "The state in force cannot become this one."));
-        faults.push(("412", "Somebody has changed the state."));
+        faults.push(("409", "No transition to this state."));
+        faults.push(("412", "The state has changed meanwhile."));
         faults.push(("422", "A value is wrong."));
     }
     answers

@@ -33,11 +33,8 @@ pub(super) struct Parameter {
     pub(super) text: &'static str,
 }
 
-static DRY_RUN: Parameter = Parameter {
-    name: "dry_run",
-    kind: "boolean",
-    text: "Change nothing, and answer with the plan of what would be done.",
-};
+static DRY_RUN: Parameter =
+    Parameter { name: "dry_run", kind: "boolean", text: "Change nothing; return the plan." };
 static PRUNE: Parameter = Parameter {
     name: "prune",
     kind: "boolean",
@@ -46,10 +43,10 @@ static PRUNE: Parameter = Parameter {
 static OWNER: Parameter = Parameter {
     name: "owner",
     kind: "integer",
-    text: "The token of the owner of the VF that this frees; refused if it has another one by now.",
+    text: "Token of the owner of the VF that this frees; rejected if the VF has another owner by now.",
 };
 static SINCE: Parameter =
-    Parameter { name: "since", kind: "integer", text: "Only events with a greater number." };
+    Parameter { name: "since", kind: "integer", text: "Only events with a higher number." };
 
 /// A method on a path.
 pub(super) struct Operation {
@@ -121,7 +118,7 @@ pub(super) fn operations() -> Vec<Operation> {
                 post,
                 "/v1/apply",
                 OperationKind::Apply,
-                "Bring what the document names into force, and tell the steps; other objects stay without prune.",
+                "Apply the objects of the document, and return the steps; without prune other objects stay.",
                 "ApplyOutcome",
             )
         },
@@ -129,27 +126,21 @@ pub(super) fn operations() -> Vec<Operation> {
             get.clone(),
             "/v1/actual",
             OperationKind::Actual,
-            "What is in force, and why.",
+            "State in force, with reasons.",
             "InForce",
         ),
         Operation {
             parameters: vec![&SINCE],
-            ..plain(
-                get.clone(),
-                "/v1/events",
-                OperationKind::Events,
-                "What happened lately.",
-                "EventList",
-            )
+            ..plain(get.clone(), "/v1/events", OperationKind::Events, "Recent events.", "EventList")
         },
-        plain(get.clone(), "/v1/stats", OperationKind::Stats, "What was counted.", "Stats"),
+        plain(get.clone(), "/v1/stats", OperationKind::Stats, "Counters.", "Stats"),
         Operation {
             body: Some("UpgradeRequest".to_owned()),
             ..plain(
                 Method::POST,
                 "/v1/upgrade",
                 OperationKind::Upgrade,
-                "Have another process take over without losing a frame; on the UNIX socket only.",
+                "Hot-restart the daemon without losing a frame; on the UNIX socket only.",
                 "Upgraded",
             )
         },
@@ -172,9 +163,9 @@ fn of_moves() -> [Operation; 2] {
         resource: adapter,
         ..plain(method, PATH, kind, summary, "MoveStatus")
     };
-    let step = of(Method::POST, OperationKind::MoveStep, "Do a step of the move of its guest.");
+    let step = of(Method::POST, OperationKind::MoveStep, "Do a step of its guest's migration.");
     [
-        of(Method::GET, OperationKind::Move, "How the move of its guest stands."),
+        of(Method::GET, OperationKind::Move, "Status of its guest's migration."),
         Operation { body: Some("MoveRequest".to_owned()), parameters: vec![&DRY_RUN], ..step },
     ]
 }
@@ -189,7 +180,7 @@ fn of_resource(resource: &'static Resource) -> [Operation; 5] {
     let frees_a_vf = matches!(schema, "Vf" | "Adapter");
     let owner = frees_a_vf.then_some(&OWNER);
     let patched = if resource.has_defaults() {
-        format!("Change some {name}; what has none yet begins with the defaults.")
+        format!("Change some {name}; without an entry, begin with the defaults.")
     } else {
         format!("Change some settings of one {name}.")
     };

@@ -99,7 +99,7 @@ async fn serve(
         asked.body = body(request.into_body()).await?;
     }
     let work = move || carry_out(&manager, &operation, asked);
-    let ended = || Err(ApiError::Broken("a fault of the program ended the request".into()));
+    let ended = || Err(ApiError::Broken("a bug in the daemon ended the request".into()));
     worker.run(work).await.unwrap_or_else(ended)
 }
 
@@ -118,8 +118,8 @@ fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
         Some(generation) => Ok(Some(generation)),
         None if text == "*" => Ok(None),
         None => Err(bad(
-            "If-Match is no ETag of this API",
-            "repeat the ETag of an answer, such as \"5\"",
+            "If-Match is not an ETag of this API",
+            "send the ETag of a response, such as \"5\"",
         )),
     }
 }

@@ -38,14 +38,14 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
         Err(Errno::NOTDIR | Errno::LOOP) => {
             bail!("run_dir {shown} is a symbolic link; write the path of the directory itself")
         }
-        other => other.with_context(|| format!("cannot look at run_dir {shown}"))?,
+        other => other.with_context(|| format!("cannot access run_dir {shown}"))?,
     };
     let owner = rustix::fs::fstat(&dir);
-    let owner = owner.with_context(|| format!("cannot look at run_dir {shown}"))?.st_uid;
+    let owner = owner.with_context(|| format!("cannot access run_dir {shown}"))?.st_uid;
     let us = rustix::process::geteuid().as_raw();
     // The owner of the directory could replace sockets and counters.
     if owner != us && owner != 0 {
-        bail!("run_dir {shown} belongs to user {owner} and not to this one ({us}); choose another");
+        bail!("run_dir {shown} belongs to user {owner}, not to {us}; choose another");
     }
     let path = run_dir.join(LOCK);
     // NONBLOCK: opening a FIFO of this name must not block.

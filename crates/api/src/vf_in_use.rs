@@ -30,7 +30,7 @@ pub(super) fn check(
             let Some(holder) = holders.find(|one| holds(&one.name)) else { continue };
             let (nic, adapter) = (&nic.name, &holder.name);
             let error = format!(
-                "VF {index} of {nic} is held by adapter {adapter}; settings of the VF's own would take it from {adapter}"
+                "VF {index} of {nic} is in use by adapter {adapter}; settings on the VF would take it from {adapter}"
             );
             let allowed =
                 format!("set it on the adapter: shunt adapter set {adapter}{}", flags(settings));

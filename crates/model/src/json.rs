@@ -159,7 +159,7 @@ impl<'de> Visitor<'de> for At<'_> {
         while let Some(key) = fields.next_key::<String>()? {
             if map.contains_key(&key) {
                 *self.0.repeated.borrow_mut() = Some(self.0.shown(&key));
-                return Err(A::Error::custom("a key is there twice"));
+                return Err(A::Error::custom("duplicate key"));
             }
             let value = {
                 let step = PathStep::Key(key.clone());

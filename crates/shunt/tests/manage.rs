@@ -315,7 +315,7 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("vf set nic9 1 --trust on", &["there is no NIC \"nic9\""]),
         (
             "vf set nic0 0 --vlan 7 --spoof-check off",
-            &["is held by adapter web", "shunt adapter set web --spoof-check off --vlan 7"],
+            &["is in use by adapter web", "shunt adapter set web --spoof-check off --vlan 7"],
         ),
         ("vf reset nic0 0 --owner 999", &["nic0/vf0 has the owner web"]),
         ("switch acl sw0 web --add drop", &["acl[0].action: \"drop\"", "\"deny\""]),

@@ -77,7 +77,7 @@ impl Origins<'_> {
                 Problem::new(self.nic.clone(), (), error, allowed)
             }
             ConfigError::Switchdev { port, field } => {
-                let error = "is of the NIC's own bridge, which there is none of in switchdev mode";
+                let error = "needs the NIC's own bridge, which switchdev mode does not have";
                 Problem::new(self.settings(port, field), (), error, "leave it out".to_owned())
             }
             ConfigError::Rule { rule, field, value, allowed } => {

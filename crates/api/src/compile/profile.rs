@@ -20,7 +20,7 @@ struct Rejected {
 
 impl Rejected {
     fn problem(self, card: &Profile, remedy: &str) -> Problem {
-        let error = format!("is refused by the profile {} ({})", card.name, self.errno);
+        let error = format!("is rejected by the profile {} ({})", card.name, self.errno);
         let allowed = format!("allowed is {}{remedy}", self.allowed);
         Problem::new(self.field, self.value, error, allowed)
     }
@@ -35,7 +35,7 @@ pub(super) fn check(
 ) -> BTreeMap<String, (u32, u32)> {
     let card = scope.nic.profile;
     if scope.nic.total_vfs > u16::from(card.vfs) {
-        let error = format!("is refused by the profile {} ({})", card.name, Errno::Erange);
+        let error = format!("is rejected by the profile {} ({})", card.name, Errno::Erange);
         let allowed = format!("write a number, 0 to {}", card.vfs);
         let field = format!("{}.total_vfs", scope.at);
         problems.push(Problem::new(field, scope.nic.total_vfs, error, allowed));

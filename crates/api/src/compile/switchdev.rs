@@ -16,8 +16,9 @@ pub(super) fn check(scope: &NicScope<'_>, problems: &mut Problems) -> bool {
     let before = problems.problems.len();
     for (entry, _) in entries(scope) {
         for field in refused(&entry) {
-            let error = "is of the NIC's own bridge, and in switchdev mode the host says that";
-            let allowed = format!("leave it out, and set it at the representor: {}", remedy(field));
+            let error = "needs the NIC's own bridge; in switchdev mode the host decides that";
+            let allowed =
+                format!("leave it out, and configure the representor instead: {}", remedy(field));
             problems.push(Problem::new(format!("{}.{field}", entry.at), (), error, allowed));
         }
     }

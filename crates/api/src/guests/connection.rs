@@ -132,7 +132,7 @@ impl Connection {
             self.passing = !self.lines.is_empty();
         }
         if !self.passing {
-            let text = "so much cannot be asked for at once; what was not answered is lost";
+            let text = "too many requests at once; unanswered ones are discarded";
             self.pending.extend(protocol::answer(0, Err(GuestError::new(Errno::Again, text))));
             self.flush()?;
         }
@@ -142,7 +142,7 @@ impl Connection {
     fn fill(&mut self) -> Result<(), String> {
         match self.lines.fill(&mut self.stream) {
             Ok(true) => Ok(()),
-            Ok(false) => Err("the VMM closed it".into()),
+            Ok(false) => Err("closed by the VMM".into()),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -79,7 +79,7 @@ impl GuestError {
 
     /// The virtual PF was removed.
     pub fn taken() -> GuestError {
-        GuestError::new(Errno::Perm, "the host has taken this PF away")
+        GuestError::new(Errno::Perm, "the host has removed this PF")
     }
 
     /// Error of the whole document, the NIC's profile or the data plane. Those texts name other
@@ -96,7 +96,10 @@ impl GuestError {
         ];
         let found = by_card.into_iter().find(|(name, _)| error.contains(name));
         let errno = found.map_or(Errno::Inval, |(_, errno)| errno);
-        GuestError::new(errno, "the host's NIC does not take that beside the VF's other settings")
+        GuestError::new(
+            errno,
+            "the host's NIC rejects this combination with the VF's other settings",
+        )
     }
 }
 

@@ -36,8 +36,7 @@ impl<'s> Subject<'s> {
         };
         let adapter = vf.adapter.as_deref().and_then(|name| state.adapter(name));
         let Some(adapter) = adapter else {
-            let text =
-                format!("VF {index} is a device of the host's whose settings it has no hold of");
+            let text = format!("VF {index} is a host device; its settings cannot be changed here");
             return denied(Errno::OpNotSupp, text);
         };
         Ok(Subject { control, adapter, nic: state.nic_of(adapter), index })
@@ -51,22 +50,22 @@ impl<'s> Subject<'s> {
         let perm = |text: String| Err(GuestError::new(Errno::Perm, text));
         let index = self.index;
         if self.control.vfs.as_ref().is_some_and(|vfs| !vfs.contains(&index)) {
-            return perm(format!("the host does not let this guest set VF {index}"));
+            return perm(format!("this guest has no right to set VF {index}"));
         }
         if let Some(setting) = change.settings().find(|one| !self.control.settings.contains(one)) {
             let name = setting.word();
-            return perm(format!("the host does not let this guest set {name}"));
+            return perm(format!("this guest has no right to set {name}"));
         }
         let is_operators = |nic: &Nic| nic.vfs.iter().any(|vf| Some(vf.index) == self.adapter.vf);
         if self.nic.is_some_and(is_operators) {
-            return perm(format!("the host has settings of its own on VF {index}"));
+            return perm(format!("VF {index} has settings of the host"));
         }
         self.allows_address(change)?;
         self.allows_vlan(change)?;
         self.allows_rates(change)?;
         match change.link_state {
             Some(state) if state != LinkState::Disable && self.is_held_down() => {
-                perm(format!("the host holds the link of VF {index} down"))
+                perm(format!("the host has disabled the link of VF {index}"))
             }
             _ => Ok(()),
         }
@@ -138,7 +137,7 @@ fn listed<T: std::fmt::Display>(granted: &[T], what: &str) -> String {
     let shown: Vec<String> = granted.iter().take(8).map(T::to_string).collect();
     let more = if granted.len() > 8 { ", ..." } else { "" };
     match shown.is_empty() {
-        true => "it grants none but its own".to_owned(),
+        true => "it grants only its own".to_owned(),
         false => format!("it grants {what} {}{more}", shown.join(", ")),
     }
 }

@@ -62,12 +62,12 @@ pub(crate) fn read(line: &[u8]) -> ReceivedRequest {
 fn request(value: Value) -> Result<Request, GuestError> {
     // Fields of other versions are unknown.
     if let Some(version) = value["v"].as_u64().filter(|version| *version != VERSION) {
-        let text = format!("version {version} is not spoken here, {VERSION} is");
+        let text = format!("version {version} is not supported; use version {VERSION}");
         return Err(GuestError::new(Errno::ProtoNoSupport, text));
     }
     let written: Written = serde_json::from_value(value).map_err(|error| {
         let text: String = error.to_string().chars().take(200).collect();
-        GuestError::new(Errno::Proto, format!("this is no request: {text}"))
+        GuestError::new(Errno::Proto, format!("not a request: {text}"))
     })?;
     let inval = |text: &str| Err(GuestError::new(Errno::Inval, text));
     let change = change(&written)?;
@@ -89,7 +89,8 @@ fn change(written: &Written) -> Result<SettingsChange, GuestError> {
     let inval = |text: String| GuestError::new(Errno::Inval, text);
     let mac = written.mac.as_deref().map(|text| {
         let parsed = text.parse::<MacText>();
-        parsed.map_err(|_| inval("mac is no unicast MAC address such as 02:00:00:00:00:01".into()))
+        parsed
+            .map_err(|_| inval("mac is not a unicast MAC address such as 02:00:00:00:00:01".into()))
     });
     let rates = [("max_tx_rate", written.max_tx_rate), ("min_tx_rate", written.min_tx_rate)];
     if let Some((name, _)) = rates.iter().find(|(_, rate)| rate.is_some_and(|it| it > RATE_MAX)) {
@@ -111,7 +112,7 @@ fn vlan(written: &Written) -> Result<Option<Option<Vlan>>, String> {
     let Some(id) = written.vlan else {
         return match (written.qos, written.proto) {
             (None, None) => Ok(None),
-            _ => Err("qos and proto are of a VLAN, and vlan is missing".into()),
+            _ => Err("qos and proto need vlan".into()),
         };
     };
     let (qos, proto) = (written.qos.unwrap_or(0), written.proto.unwrap_or_default());
@@ -119,7 +120,7 @@ fn vlan(written: &Written) -> Result<Option<Option<Vlan>>, String> {
         0 if qos == 0 && written.proto.is_none_or(|proto| proto == VlanProto::Dot1q) => {
             Ok(Some(None))
         }
-        0 => Err("qos and proto are of a VLAN, and vlan 0 is none".into()),
+        0 => Err("qos and proto need a vlan other than 0".into()),
         1..=4094 if qos <= 7 => Ok(Some(Some(Vlan { id, qos, proto }))),
         1..=4094 => Err(format!("qos {qos} is more than 7")),
         _ => Err(format!("vlan {id} is more than 4094")),

@@ -31,7 +31,7 @@ impl fmt::Display for Request {
             Request::Hello => f.write_str("hello"),
             Request::List(_) => f.write_str("list"),
             Request::Set(vf, change) => write!(f, "vf {vf}:{change}"),
-            Request::Reset(vf) => write!(f, "vf {vf}: back to what the host says"),
+            Request::Reset(vf) => write!(f, "vf {vf}: reset to the host's settings"),
         }
     }
 }

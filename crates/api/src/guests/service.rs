@@ -255,7 +255,7 @@ impl ServedChannel {
         if line.is_too_much(&mut self.bucket, now) {
             let vpf = &self.channel.vpf;
             self.log
-                .info(&format!("vpf {vpf}: its guest asks for more than it may, which is lost"));
+                .info(&format!("vpf {vpf}: its guest sends too many requests; they are discarded"));
         }
         Ok(())
     }
@@ -275,7 +275,7 @@ impl ServedChannel {
                     self.log.info(&format!("vpf {vpf}: the guest's channel was opened"));
                     self.line = Some(Connection::new(stream));
                 } else {
-                    tracing::debug!("vpf {vpf}: a second connection was turned away");
+                    tracing::debug!("vpf {vpf}: a second connection was rejected");
                 }
             }
             Err(error) => {

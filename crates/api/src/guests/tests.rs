@@ -77,10 +77,15 @@ fn requests_are_what_ip_link_takes() {
 #[test]
 fn what_is_no_request_is_told_with_its_number() {
     let cases = [
-        (json!([]), 0, Errno::Proto, "no request"),
+        (json!([]), 0, Errno::Proto, "not a request"),
         (json!({"v": 1, "op": "list"}), 0, Errno::Proto, "missing field `id`"),
         (json!({"id": 9, "op": "list"}), 9, Errno::Proto, "missing field `v`"),
-        (json!({"v": 2, "id": 9, "new": 1}), 9, Errno::ProtoNoSupport, "version 2 is not spoken"),
+        (
+            json!({"v": 2, "id": 9, "new": 1}),
+            9,
+            Errno::ProtoNoSupport,
+            "version 2 is not supported",
+        ),
         (json!({"v": 1, "id": 9, "op": "drop"}), 9, Errno::Proto, "unknown variant"),
         (json!({"v": 1, "id": 9, "op": "list", "x": 1}), 9, Errno::Proto, "unknown field `x`"),
         (json!({"v": 1, "id": 9, "op": "list", "trust": true}), 9, Errno::Inval, "only set"),
@@ -176,7 +181,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
     };
     perm(json!({"mac": "52:54:01:00:00:01"}), "it grants addresses that begin with 52:54:00");
     perm(json!({"vlan": 99}), "does not grant VLAN 99; it grants VLANs 100-199");
-    perm(json!({"vlan": 100, "proto": "802.1ad"}), "tags of 802.1ad; it grants none but its own");
+    perm(json!({"vlan": 100, "proto": "802.1ad"}), "tags of 802.1ad; it grants only its own");
     perm(json!({"max_tx_rate": 401}), "a max_tx_rate of at most 400 Mbit/s, not 401");
     perm(json!({"min_tx_rate": 11}), "a min_tx_rate of at most 10 Mbit/s, not 11");
     let at = |pointer: &str, value: Value| with(document(), pointer, value);
@@ -189,7 +194,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
             json!({"vlan": 7, "qos": 7}),
             "another tag for VLAN 7",
         ),
-        (at("/adapter/1/link_state", json!("disable")), json!({"state": "enable"}), "VF 0 down"),
+        (at("/adapter/1/link_state", json!("disable")), json!({"state": "enable"}), "link of VF 0"),
         (at("/vpf/0/control", json!(null)), json!({"trust": true}), "grants nothing"),
     ];
     for (document, settings, words) in cases {
@@ -208,7 +213,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
     // VF 0 is adapter a1's by name, and the operator has settings on it.
     let named = with(at("/adapter/1/vf", json!(3)), "/nic/0/vf", json!([{"index": 3}]));
     let (errno, text) = refused(named, json!({"trust": true}));
-    assert!(errno == Errno::Perm && text.contains("settings of its own on VF 0"), "{text}");
+    assert!(errno == Errno::Perm && text.contains("VF 0 has settings of the host"), "{text}");
     let device = at("/vpf/0/vf", json!([{"vhost_vdpa": "/dev/vhost-vdpa-0"}, {"adapter": "a2"}]));
     assert_eq!(refused(device, json!({"trust": true})).0, Errno::OpNotSupp);
     let none =

@@ -94,7 +94,7 @@ impl Guests {
                 }
                 None => Open::bind(&vpf.name, path).map_err(|error| {
                     let field = format!("vpf[{i}].control.socket");
-                    let allowed = "mend that, or write another path".to_owned();
+                    let allowed = "correct that, or write another path".to_owned();
                     let error = format!("cannot be opened: {error:#}");
                     PlaneError(Problem::new(field, &*control.socket, error, allowed).into())
                 })?,
@@ -245,7 +245,7 @@ impl Manager {
         let now = self.plane.reconcile(&from, &to);
         let now = now.map_err(|PlaneError(problems)| GuestError::of(&problems))?;
         if let Err(error) = self.store.keep_guests(&next) {
-            let line = format!("what a guest set could not be stored: {error}");
+            let line = format!("a guest's settings could not be stored: {error}");
             self.guests.quiet.error(&line);
             if let Err(refused) = self.plane.reconcile(&to, &from) {
                 self.broken = Some(format!("a guest's settings could not be undone: {refused}"));

@@ -63,7 +63,7 @@ impl Manager {
         let moving = self.state().adapter(name).map(|adapter| adapter.moving.clone());
         match &moving {
             Some(Some(moving)) if moving.id != id => {
-                let error = format!("{name} is being moved by {}", moving.id);
+                let error = format!("{name} is migrating ({})", moving.id);
                 return Err(impossible("id", &id, error, "wait for that, or abort it by its id"));
             }
             // The step removed it, and its response was lost.
@@ -140,8 +140,8 @@ impl Manager {
             (Is::Finish, Some(Left)) => self.remove(name, expected)?,
             (Is::Abort, phase) => done = self.abort(name, phase, moving(Arriving), expected)?,
             (step, phase) => {
-                let now = phase.map_or("not being moved".to_owned(), |phase| phase.to_string());
-                let error = format!("makes no sense while {name} is {now}");
+                let now = phase.map_or("not migrating".to_owned(), |phase| phase.to_string());
+                let error = format!("is not possible while {name} is {now}");
                 return Err(impossible("step", &step.to_string(), error, "see docs/api.md"));
             }
         }

@@ -50,7 +50,7 @@ const GUESTS_DAMAGED: &str = "guests.json.damaged";
 pub enum StoreError {
     /// A file operation failed.
     #[error(
-        "cannot {what}, {file}; nothing was changed, so free space or correct its rights and try again"
+        "cannot {what}, {file}; nothing was changed, so free disk space or correct the permissions, then try again"
     )]
     Io {
         /// Operation.

@@ -112,7 +112,7 @@ pub(super) fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, S
         Version { version: None } => return Err(damaged(file, "it has no version".into())),
     }
     let not_it =
-        |error: serde_json::Error| damaged(file, format!("it is not what it should be: {error}"));
+        |error: serde_json::Error| damaged(file, format!("it has an unexpected form: {error}"));
     let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(not_it)?;
     let content = envelope.content.get();
     if envelope.checksum != format!("{:016x}", checksum(content.as_bytes())) {

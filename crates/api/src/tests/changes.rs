@@ -201,7 +201,7 @@ fn what_the_data_plane_refuses_has_not_happened() {
     let mut site = Site::new();
     site.apply(document());
     let problem =
-        Problem::new("adapter[0].min_tx_mbps", 5, "is refused by x520 (EINVAL)", "write 0");
+        Problem::new("adapter[0].min_tx_mbps", 5, "is rejected by x520 (EINVAL)", "write 0");
     site.plane.0.lock().unwrap().refuses = Some(PlaneError(problem.into()));
     let refusal = site.refuses(409, "PATCH", "/v1/adapters/web", json!({"min_tx_mbps": 5}));
     assert_eq!(
@@ -234,7 +234,7 @@ fn who_comes_second_is_told() {
     match patch(2, known) {
         Err(ClientError::Refused(refusal)) => {
             assert_eq!(refusal.status, 412);
-            assert!(refusal.body.error.contains("of generation 2 and not of 1"), "{refusal:?}");
+            assert!(refusal.body.error.contains("is 2, not 1"), "{refusal:?}");
         }
         other => panic!("{other:?}"),
     }

@@ -117,7 +117,7 @@ fn settings_are_not_put_on_a_vf_that_an_adapter_holds() {
         for query in ["", "?dry_run=true"] {
             let path = format!("/v1/nics/nic0/vfs/1{query}");
             let refusal = site.refuses(409, method, &path, body.clone());
-            assert!(refusal.body.error.contains("is held by adapter web"), "{refusal:?}");
+            assert!(refusal.body.error.contains("is in use by adapter web"), "{refusal:?}");
             let command = "shunt adapter set web --trust on --vlan 7";
             assert!(refusal.body.allowed.ends_with(command), "{refusal:?}");
         }

@@ -114,7 +114,7 @@ fn an_adapter_without_any_path_does_not_arrive() {
     let site = Site::new();
     site.apply(with(document(), "/nic/0/num_vfs", json!(2)));
     let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", bare());
-    assert!(refusal.body.error.contains("connected to nothing (NoFreeVf)"), "{refusal:?}");
+    assert!(refusal.body.error.contains("disconnected (NoFreeVf)"), "{refusal:?}");
     site.refuses(404, "GET", "/v1/adapters/new/move", null());
 }
 
@@ -182,7 +182,7 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
     let path = |name: &str| format!("/v1/adapters/{name}/move");
     for name in ["take-over", "hand-over", "finish", "frames", "renew"] {
         let refusal = site.refuses(409, "POST", &path("web"), step(name));
-        assert!(refusal.body.error.contains("web is not being moved"), "{refusal:?}");
+        assert!(refusal.body.error.contains("web is not migrating"), "{refusal:?}");
         site.refuses(404, "POST", &path("nobody"), step(name));
     }
     site.moves("web", step("leave"));
@@ -192,7 +192,7 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
     }
     let other = json!({"id": "m2", "step": "abort"});
     let refusal = site.refuses(409, "POST", &path("web"), other);
-    assert!(refusal.body.error.contains("web is being moved by m1"), "{refusal:?}");
+    assert!(refusal.body.error.contains("web is migrating (m1)"), "{refusal:?}");
     for (body, field) in [
         (json!({"step": "leave"}), "id"),
         (json!({"id": "m1", "step": "go"}), "step"),
@@ -291,7 +291,7 @@ fn a_document_does_not_end_a_move() {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = &format!("{path}{mark}prune=true");
         let refusal = site.refuses(409, method, path, document());
-        assert!(refusal.body.error.contains("new is being moved by m1"), "{refusal:?}");
+        assert!(refusal.body.error.contains("new is migrating (m1)"), "{refusal:?}");
     }
     site.refuses(409, "DELETE", "/v1/adapters/new", null());
     let moving = json!({"id": "m1", "phase": "left"});

@@ -67,11 +67,11 @@ fn our_own_client_reaches_it_and_trusts_nobody_else() {
     let other = Client::at(&format!("https://127.0.0.2:{port}"), token(), Some(&ca)).unwrap();
     assert!(matches!(get(&other), Err(ClientError::NotReached { .. })));
     for (url, ca, says) in [
-        ("https://localhost:1", None, "needs the certificates"),
+        ("https://localhost:1", None, "needs a CA certificate"),
         ("https://localhost", Some("certificate.pem"), "has no port"),
-        ("https://localhost:x", Some("certificate.pem"), "has no port"),
+        ("https://localhost:x", Some("certificate.pem"), "has an invalid port"),
         ("http://10.0.0.1:1", None, "in the clear"),
-        ("ftp://x", None, "no address of an API"),
+        ("ftp://x", None, "not an API address"),
         ("https://localhost:1", Some("key.pem"), "no certificate"),
         ("https://localhost:1", Some("missing.pem"), "cannot read"),
     ] {
@@ -85,7 +85,7 @@ fn our_own_client_reaches_it_and_trusts_nobody_else() {
 fn a_certificate_that_is_no_good_is_told_before_anything_is_served() {
     for (certificate, key, says) in [
         ("missing.pem", "key.pem", "cannot read the certificate"),
-        ("key.pem", "key.pem", "do not go together"),
+        ("key.pem", "key.pem", "do not match"),
         ("certificate.pem", "missing.pem", "cannot read the key"),
     ] {
         let dir = tempfile::tempdir().unwrap();

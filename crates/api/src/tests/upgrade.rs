@@ -88,14 +88,14 @@ fn a_daemon_is_not_replaced_while_a_guest_moves() {
     };
     step("leave");
     let refusal = site.refuses(409, "POST", "/v1/upgrade", json!({}));
-    assert!(refusal.body.error.contains("the guest of adapter web is being moved"));
+    assert!(refusal.body.error.contains("the guest of adapter web is migrating"));
     assert!(orders.lock().unwrap().is_empty());
     step("abort");
     let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).body.error;
     assert_eq!(error(), "it was asked");
     // The move is over, and its guest has not come back.
     site.plane.0.lock().unwrap().kept.insert("web".into(), vec![vec![0; 60]; 3]);
-    assert_eq!(error(), "3 frames wait for the guest of adapter web; wait for that");
+    assert_eq!(error(), "3 frames wait for the guest of adapter web; wait until that is over");
     site.plane.0.lock().unwrap().kept.clear();
     // No migration waits for a client that is gone.
     step("leave");

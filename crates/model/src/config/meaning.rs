@@ -16,7 +16,7 @@ pub(super) fn check(
     problems: &mut Problems,
 ) {
     if daemon.state_dir.as_deref() == Some(run_dir) {
-        let error = "is run_dir too, which may not outlive a restart of the machine";
+        let error = "is also run_dir, which may not survive a reboot";
         let path = run_dir.to_string_lossy();
         problems.push(Problem::new("state_dir", path, error, "choose another"));
     }
@@ -32,7 +32,7 @@ pub(super) fn check(
     let mut own = [COUNTERS, LOCK].map(|name| run_dir.join(name)).to_vec();
     let mut apart = |own: &[PathBuf], field: &str, socket: &Path| {
         if own.iter().any(|file| file == socket) {
-            let (error, allowed) = ("is a file of the daemon's own", "choose another name");
+            let (error, allowed) = ("is a file of the daemon", "choose another name");
             problems.push(Problem::new(field, socket.to_string_lossy(), error, allowed));
         }
     };
@@ -57,7 +57,7 @@ fn api(api: &ApiSettings, problems: &mut Problems) {
     let value =
         |name: &str| given.iter().find(|(it, _)| *it == name).and_then(|(_, it)| it.clone());
     let needs = [
-        ("tcp", "token_file", "the secret that clients must show"),
+        ("tcp", "token_file", "the token for clients"),
         ("token_file", "tcp", "the address it is for"),
         ("tls_certificate", "tcp", "the address it is for"),
         ("tls_key", "tcp", "the address it is for"),

@@ -116,7 +116,7 @@ impl Config {
         })?;
         let run_dir = daemon.run_dir.clone().unwrap_or_else(default_run_dir);
         if run_dir.to_str().is_none() {
-            let error = "has no run_dir, and the default of this user is not UTF-8";
+            let error = "has no run_dir, and this user's default is not UTF-8";
             return Err(ConfigErrors::of_file(source.name(), error, "write run_dir"));
         }
         let mut problems = Problems::default();

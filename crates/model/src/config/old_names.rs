@@ -41,9 +41,9 @@ pub(super) fn rename(file: &mut Value) -> Problems {
 fn function(fields: &mut Map<String, Value>, at: &str, problems: &mut Problems) {
     let mut now = |fields: &mut Map<String, Value>, old: &str, name: &str, value: Value| {
         let error = match (old, name) {
-            ("weight" | "trunk" | "storm_limit", _) => format!("is called {name} now"),
+            ("weight" | "trunk" | "storm_limit", _) => format!("was renamed to {name}"),
             ("vlan", _) => "is a table now".to_owned(),
-            _ => format!("is a part of {name} now"),
+            _ => format!("is now part of {name}"),
         };
         let written = toml::Value::try_from(&value).map_or(String::new(), |it| it.to_string());
         let allowed = format!("write {name} = {written}");

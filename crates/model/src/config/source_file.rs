@@ -74,7 +74,7 @@ impl SourceFile {
     /// It is neither TOML nor JSON, has names of an older version, or is empty.
     pub fn document(&self) -> Result<Value, ConfigErrors> {
         if self.text.trim().is_empty() {
-            let remedy = "see whether the program that writes it failed";
+            let remedy = "check the program that writes it";
             return Err(ConfigErrors::of_file(&self.name, "is empty", remedy));
         }
         let (value, renamed) = self.value()?;

@@ -54,33 +54,30 @@ fn wrong_value(message: &str, text: &str) -> Option<String> {
     }
     let lower = text.to_ascii_lowercase();
     if ["true", "false"].contains(&lower.as_str()) {
-        return Some(format!("{text} is not {lower}: small letters only"));
+        return Some(format!("{text} is not {lower}: use lower case"));
     }
-    Some(format!("{text} is not a value (a text stands in quotes)"))
+    Some(format!("{text} is not a value (put text in quotes)"))
 }
 
 fn broken_line(message: &str, text: &str) -> String {
     let told = [
         ("key with no value", "a name must be followed by = and a value, such as poll_us = 50"),
         ("unclosed table", "the header of a table ends with ], such as [lanes]"),
-        (
-            "unclosed array table",
-            "the header of a table among several ends with ]], such as [[nic]]",
-        ),
-        ("unclosed array", "a list is not closed; it ends with ], such as cpus = [2, 3]"),
+        ("unclosed array table", "the header of a list entry ends with ]], such as [[nic]]"),
+        ("unclosed array", "unterminated list; it ends with ], such as cpus = [2, 3]"),
         (
             "missing comma between array elements",
-            "a list is not closed with ], or lacks a comma, before this place",
+            "a list lacks a comma or its closing ] before this position",
         ),
         (
             "invalid basic string",
-            "the text is not closed, or holds a character it may not; it ends with \" on its line",
+            "unterminated string or invalid character; a string ends with \" on the same line",
         ),
         (
             "invalid literal string",
-            "the text is not closed, or holds a character it may not; it ends with ' on its line",
+            "unterminated string or invalid character; a string ends with ' on the same line",
         ),
-        ("missing escaped value", "the text has an unknown escape; write \\\\ for a backslash"),
+        ("missing escaped value", "unknown escape in a string; write \\\\ for a backslash"),
         (
             "unexpected key or value",
             "there is more than one value on the line; write one field a line, and text in quotes",

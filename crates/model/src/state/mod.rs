@@ -16,6 +16,7 @@ mod attachment;
 mod daemon;
 mod fill;
 mod function;
+mod move_request;
 mod moving;
 mod nic;
 mod plan;
@@ -50,17 +51,21 @@ pub use attachment::{
 pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
 use fill::{Filled, fill};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};
-pub use moving::{MovePhase, MoveRequest, MoveStep, Moving};
+pub use move_request::{MoveRequest, MoveStep};
+pub use moving::{MovePhase, Moving};
 pub use nic::{Bridging, Nic, NicKind};
 pub use plan::{ChangePlan, FieldChange, ObjectKind, PlanAction, PlanStep};
 pub(crate) use problem::cut;
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
-pub use switchdev::{AnyMacText, FunctionName, NicMode, NicRule, Representor, RuleTarget};
-pub use text::{InvalidText, IpPrefix, MacText, PortRange, VlanRange};
+pub use switchdev::{NicMode, NicRule, Representor};
+pub use text::{
+    AnyMacText, FunctionName, InvalidText, IpPrefix, MacPrefix, MacText, PortRange, RuleTarget,
+    VlanRange,
+};
 pub use transition::transition;
-pub use vpf::{GuestSetting, MacPrefix, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};
+pub use vpf::{GuestSetting, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};
 
 /// Version of the document format that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-use super::attachment::Attachment;
+use super::attachment::{Attachment, Tap};
 use super::function::{Pf, Vf};
 use super::switchdev::{NicMode, NicRule, Representor};
-use super::text;
+use super::text::{self, FunctionName};
 
 /// An SR-IOV NIC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -106,4 +106,38 @@ pub enum Bridging {
     Vepa,
     /// None: functions reach only the uplink.
     Isolated,
+}
+
+impl Nic {
+    /// `true` in switchdev mode.
+    pub fn is_switchdev(&self) -> bool {
+        self.mode == NicMode::Switchdev
+    }
+
+    /// Functions with a representor: the uplink if there is one, the PF if a guest has it, and
+    /// every enabled VF; none in legacy mode.
+    pub fn represented(&self) -> impl Iterator<Item = FunctionName> + use<'_> {
+        let uplink = self.uplink.iter().map(|_| FunctionName::Uplink);
+        let pf = self.pf.iter().map(|_| FunctionName::Pf);
+        let all = uplink.chain(pf).chain((0..self.num_vfs).map(FunctionName::Vf));
+        all.filter(|_| self.is_switchdev())
+    }
+
+    /// Attachment of each representor, and its index in the document, if any.
+    pub fn representors(&self) -> Vec<(FunctionName, Attachment, Option<usize>)> {
+        let of = |function: FunctionName| {
+            let given = self.representors.iter().position(|it| it.of == function);
+            let attachment = match given {
+                Some(at) => self.representors[at].attachment.clone(),
+                None => Attachment::Tap(Tap::of(self.tap_name(function))),
+            };
+            (function, attachment, given)
+        };
+        self.represented().map(of).collect()
+    }
+
+    /// Default name of a representor's tap.
+    pub fn tap_name(&self, function: FunctionName) -> String {
+        self.name.clone() + &function.port_name()
+    }
 }

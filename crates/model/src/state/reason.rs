@@ -76,7 +76,7 @@ impl Reason {
     /// Explanation and remedy, for people.
     pub const fn text(self) -> &'static str {
         match self {
-            Reason::Supported => "the adapter has what was asked for",
+            Reason::Supported => "the adapter has the wanted path",
             Reason::MissingAcs => "a PCIe bridge lacks Access Control Services; use another slot",
             Reason::NoBusResources => "no PCI bus numbers are left; boot with pci=assign-busses",
             Reason::NoVfBarSpace => "no address space for VFs; boot with pci=realloc",
@@ -84,13 +84,13 @@ impl Reason {
             Reason::NoIoMmuSupport => "there is no IOMMU; enable it in the firmware",
             Reason::NoOscSupport => "the firmware keeps PCIe to itself; update it",
             Reason::Unknown => "the cause is not known",
-            Reason::NoFreeVf => "adapters of greater iov_weight have all VFs",
-            Reason::NoFreeQueue => "adapters of greater vmq_weight have all queues",
+            Reason::NoFreeVf => "adapters of higher iov_weight have all VFs",
+            Reason::NoFreeQueue => "adapters of higher vmq_weight have all queues",
             Reason::WeightZero => "the adapter's weight is 0; set iov_weight or vmq_weight",
-            Reason::SwitchNotIov => "the switch was created without iov; create it anew",
+            Reason::SwitchNotIov => "the switch was created without iov; recreate it",
             Reason::VfDisabled => "the VF is not enabled; raise num_vfs",
             Reason::MigrationInProgress => "the guest is being migrated",
-            Reason::NotWanted => "the adapter asked for a lesser path",
+            Reason::NotWanted => "the adapter wants another path",
             Reason::FollowsTraffic => "the traffic suits another path better",
             Reason::NoSwitch => "the adapter is on no switch",
             Reason::PortPolicy => "rules of its switch port can only be enforced in the switch",

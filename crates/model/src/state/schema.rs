@@ -270,7 +270,7 @@ fn error(schema: &Value, value: &Value) -> String {
             "is out of range"
         }
         Value::String(_) => "is a text",
-        Value::Number(number) if number.is_f64() => "is a number with a fraction",
+        Value::Number(number) if number.is_f64() => "is not a whole number",
         Value::Number(_) => "is a number",
         Value::Bool(_) => "is true or false",
         Value::Array(_) => "is a list",

@@ -13,11 +13,9 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use wire::Mac;
 
-use super::switchdev::{AnyMacText, FunctionName, RuleTarget};
-
 /// A text is not in the form of its field; the field's row in [`FORMATS`] has the explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the text is not of the form that this value has")]
+#[error("the text does not have the form of this value")]
 pub struct InvalidText;
 
 /// Format of a text: the schema's `format`, the pattern for programs, and the words for people.
@@ -60,7 +58,7 @@ pub(super) static FORMATS: [TextFormat; 17] = [
         name: "mac-prefix",
         pattern: "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){0,5}$",
         allowed: "the first 1 to 6 hex pairs of unicast MAC addresses, such as \"02:00:5e\"",
-        takes: |text| text.parse::<super::MacPrefix>().is_ok(),
+        takes: |text| text.parse::<MacPrefix>().is_ok(),
     },
     TextFormat {
         name: "vlan-range",
@@ -310,6 +308,149 @@ impl fmt::Display for IpPrefix {
     }
 }
 
+/// A function of a NIC, or its uplink: `uplink`, `pf`, `vf0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FunctionName {
+    /// The uplink.
+    Uplink,
+    /// The PF, in use by a guest.
+    Pf,
+    /// A VF by index, 0 to 254.
+    Vf(u16),
+}
+
+impl FunctionName {
+    /// Linux name of the representor (`phys_port_name`), such as `pf0vf2`.
+    pub fn port_name(self) -> String {
+        match self {
+            FunctionName::Uplink => "p0".to_owned(),
+            FunctionName::Pf => "pf0".to_owned(),
+            FunctionName::Vf(index) => format!("pf0vf{index}"),
+        }
+    }
+}
+
+impl FromStr for FunctionName {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        match text {
+            "uplink" => Ok(FunctionName::Uplink),
+            "pf" => Ok(FunctionName::Pf),
+            _ => {
+                let number: u16 = text
+                    .strip_prefix("vf")
+                    .and_then(|number| number.parse().ok())
+                    .ok_or(InvalidText)?;
+                let name = FunctionName::Vf(number);
+                // One form for each function: no leading zeros, no plus sign.
+                if number < 255 && name.to_string() == text { Ok(name) } else { Err(InvalidText) }
+            }
+        }
+    }
+}
+
+impl fmt::Display for FunctionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FunctionName::Uplink => f.write_str("uplink"),
+            FunctionName::Pf => f.write_str("pf"),
+            FunctionName::Vf(index) => write!(f, "vf{index}"),
+        }
+    }
+}
+
+/// Destination of a rule: a function, `representor`, or `drop`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuleTarget {
+    /// A function, or the uplink.
+    Function(FunctionName),
+    /// The representor of the sending function, as if no rule had matched.
+    Representor,
+    /// Drop.
+    Drop,
+}
+
+impl FromStr for RuleTarget {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        match text {
+            "representor" => Ok(RuleTarget::Representor),
+            "drop" => Ok(RuleTarget::Drop),
+            function => function.parse().map(RuleTarget::Function),
+        }
+    }
+}
+
+impl fmt::Display for RuleTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RuleTarget::Function(function) => function.fmt(f),
+            RuleTarget::Representor => f.write_str("representor"),
+            RuleTarget::Drop => f.write_str("drop"),
+        }
+    }
+}
+
+/// A MAC address, unicast or multicast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AnyMacText(pub Mac);
+
+impl FromStr for AnyMacText {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        text.parse().map(AnyMacText).map_err(|_| InvalidText)
+    }
+}
+
+impl fmt::Display for AnyMacText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A prefix of MAC addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacPrefix {
+    bytes: [u8; 6],
+    /// Length in bytes, 1 to 6.
+    len: u8,
+}
+
+impl MacPrefix {
+    /// `true` if the address has this prefix.
+    pub fn is_of(&self, mac: MacText) -> bool {
+        let len = usize::from(self.len);
+        self.bytes[..len] == mac.0.0[..len]
+    }
+}
+
+impl FromStr for MacPrefix {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let mut prefix = MacPrefix { bytes: [0; 6], len: 0 };
+        for part in text.split(':') {
+            let two = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let byte = u8::from_str_radix(part, 16).ok().filter(|_| two).ok_or(InvalidText)?;
+            *prefix.bytes.get_mut(usize::from(prefix.len)).ok_or(InvalidText)? = byte;
+            prefix.len += 1;
+        }
+        if prefix.bytes[0] & 1 == 1 { Err(InvalidText) } else { Ok(prefix) }
+    }
+}
+
+impl fmt::Display for MacPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.bytes[..usize::from(self.len)].iter().enumerate() {
+            write!(f, "{}{byte:02x}", if i > 0 { ":" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
 /// Serialises a type with `FromStr` and `Display` as JSON text, with a row of [`FORMATS`] as its
 /// schema.
 macro_rules! as_text {
@@ -342,7 +483,7 @@ as_text!(
     VlanRange = "vlan-range",
     PortRange = "port-range",
     IpPrefix = "ip-prefix",
-    super::MacPrefix = "mac-prefix",
+    MacPrefix = "mac-prefix",
     AnyMacText = "any-mac",
     FunctionName = "function",
     RuleTarget = "rule-target"

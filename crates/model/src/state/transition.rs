@@ -19,7 +19,7 @@ pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
         let mut fixed = |field: &str, new: serde_json::Value, old: serde_json::Value| {
             if new != old {
                 let error = "is fixed when a NIC is created";
-                let allowed = format!("write {old}, or delete {name} and create it anew");
+                let allowed = format!("write {old}, or delete and recreate {name}");
                 problems.push(Problem::new(at(field), new, error, allowed));
             }
         };
@@ -28,7 +28,7 @@ pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
         fixed("total_vfs", json(new.total_vfs), json(old.total_vfs));
         fixed("vmq_queues", json(new.vmq_queues), json(old.vmq_queues));
         if old.num_vfs != new.num_vfs && old.num_vfs != 0 && new.num_vfs != 0 {
-            let error = format!("is refused while {} VFs are enabled", old.num_vfs);
+            let error = format!("cannot change while {} VFs are enabled", old.num_vfs);
             let allowed = format!("write {} or 0; from 0 any number", old.num_vfs);
             problems.push(Problem::new(at("num_vfs"), new.num_vfs, error, allowed));
         }
@@ -37,7 +37,7 @@ pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
         let Some(old) = from.switch(&new.name) else {
             continue;
         };
-        let anew = format!("or delete {} and create it anew", new.name);
+        let anew = format!("or delete and recreate {}", new.name);
         let error = "is fixed when a switch is created";
         if old.iov != new.iov {
             let allowed = format!("write {}, {anew}", old.iov);

@@ -122,7 +122,7 @@ impl<'a> Check<'a> {
             self.attachment(uplink, &format!("{at}.uplink"));
         }
         if nic.budget_permille > 0 && nic.profile.is_ideal() {
-            let error = "is a part of what the profile's card carries, and ideal has no limits";
+            let error = "limits the profile's capacity, and ideal has none";
             let allowed = "write 0, or choose another profile".to_owned();
             self.wrong(format!("{at}.budget_permille"), nic.budget_permille, error, allowed);
         }
@@ -142,7 +142,7 @@ impl<'a> Check<'a> {
     fn pf(&mut self, nic: &'a Nic, pf: &'a Pf, at: &str) {
         let switches = self.state.switches.iter();
         if let Some(switch) = switches.clone().find(|switch| switch.nic == nic.name) {
-            let error = format!("is the guest's and switch {}'s, which hangs on it", switch.name);
+            let error = format!("is used by switch {} of this NIC", switch.name);
             let allowed = "leave pf or the switch out".to_owned();
             self.wrong(at.to_owned(), pf.mac.to_string(), &error, allowed);
         }
@@ -226,7 +226,7 @@ impl<'a> Check<'a> {
             self.wrong(field, min_tx_mbps, "exceeds max_tx_mbps", allowed);
         }
         if promiscuous && !trust {
-            let allowed = "write false, or trust = true beside it".to_owned();
+            let allowed = "write false, or set trust = true".to_owned();
             self.wrong(format!("{at}.promiscuous"), true, "takes trust", allowed);
         }
         self.vlans(&settings.trunks, settings.vlan, at);
@@ -236,7 +236,7 @@ impl<'a> Check<'a> {
         if let (Some(vlan), [_, ..]) = (vlan, trunks)
             && vlan.proto == VlanProto::Dot1ad
         {
-            let error = "makes the guest's tags payload, and trunks reads them";
+            let error = "treats the guest's tags as payload, which contradicts trunks";
             let allowed = "leave trunks out, or write \"802.1q\"".to_owned();
             self.wrong(format!("{at}.vlan.proto"), "802.1ad", error, allowed);
         }
@@ -261,7 +261,7 @@ impl<'a> Check<'a> {
                     self.wrong(field, name.as_str(), "is no adapter of this NIC", allowed);
                 } else if whose == Some(name) {
                     let allowed = "name another adapter".to_owned();
-                    self.wrong(field, name.as_str(), "would be a mirror of itself", allowed);
+                    self.wrong(field, name.as_str(), "would mirror to itself", allowed);
                 }
             }
             (None, Some(file)) => self.file(file, format!("{at}.file")),

@@ -5,14 +5,12 @@
 //! PF owns nothing: removing it keeps the adapters.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::function::VlanProto;
-use super::text::{self, InvalidText, MacText, VlanRange};
+use super::text::{self, MacPrefix, VlanRange};
 
 /// Most VFs of a virtual PF: a PCI device has eight functions, and the first is the PF.
 pub const VPF_VFS_MAX: usize = 7;
@@ -151,45 +149,5 @@ impl GuestSetting {
             GuestSetting::Trust => "trust",
             GuestSetting::LinkState => "link_state",
         }
-    }
-}
-
-/// A prefix of MAC addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MacPrefix {
-    bytes: [u8; 6],
-    /// Length in bytes, 1 to 6.
-    len: u8,
-}
-
-impl MacPrefix {
-    /// `true` if the address has this prefix.
-    pub fn is_of(&self, mac: MacText) -> bool {
-        let len = usize::from(self.len);
-        self.bytes[..len] == mac.0.0[..len]
-    }
-}
-
-impl FromStr for MacPrefix {
-    type Err = InvalidText;
-
-    fn from_str(text: &str) -> Result<Self, InvalidText> {
-        let mut prefix = MacPrefix { bytes: [0; 6], len: 0 };
-        for part in text.split(':') {
-            let two = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let byte = u8::from_str_radix(part, 16).ok().filter(|_| two).ok_or(InvalidText)?;
-            *prefix.bytes.get_mut(usize::from(prefix.len)).ok_or(InvalidText)? = byte;
-            prefix.len += 1;
-        }
-        if prefix.bytes[0] & 1 == 1 { Err(InvalidText) } else { Ok(prefix) }
-    }
-}
-
-impl fmt::Display for MacPrefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, byte) in self.bytes[..usize::from(self.len)].iter().enumerate() {
-            write!(f, "{}{byte:02x}", if i > 0 { ":" } else { "" })?;
-        }
-        Ok(())
     }
 }

@@ -134,17 +134,17 @@ fn a_rejection_says_what_is_allowed() {
     let said = |name, settings| rejected(name, &json!({}), &settings, true)[0].to_string();
     assert_eq!(
         said("x520", json!({"link_state": "enable"})),
-        "nic[0].vf[0].link_state: \"enable\" is refused by the profile x520 (EOPNOTSUPP); \
+        "nic[0].vf[0].link_state: \"enable\" is rejected by the profile x520 (EOPNOTSUPP); \
          allowed is auto or disable with the profile x520"
     );
     assert_eq!(
         said("xl710", json!({"max_tx_mbps": 40})),
-        "nic[0].vf[0].max_tx_mbps: \"40 Mbit/s\" is refused by the profile xl710 (EINVAL); \
+        "nic[0].vf[0].max_tx_mbps: \"40 Mbit/s\" is rejected by the profile xl710 (EINVAL); \
          allowed is 0 and 50 to 40000 Mbit/s"
     );
     assert_eq!(
         said("82576", json!({"min_tx_mbps": 10})),
-        "nic[0].vf[0].min_tx_mbps: \"10 Mbit/s\" is refused by the profile 82576 (EINVAL); \
+        "nic[0].vf[0].min_tx_mbps: \"10 Mbit/s\" is rejected by the profile 82576 (EINVAL); \
          allowed is 0 with the profile 82576"
     );
 }

@@ -35,7 +35,11 @@ fn what_a_card_refuses_of_an_adapter_is_told_with_its_field() {
     let enable = but(1, "link_state", json!("enable"));
     refused(&profile(enable, "82576"), "adapter[1].link_state", &["EOPNOTSUPP", "auto", remedy]);
     let min = profile(but(0, "min_tx_mbps", json!(10)), "xl710");
-    refused(&min, "adapter[0].min_tx_mbps", &["\"10 Mbit/s\" is refused by the profile", "EINVAL"]);
+    refused(
+        &min,
+        "adapter[0].min_tx_mbps",
+        &["\"10 Mbit/s\" is rejected by the profile", "EINVAL"],
+    );
     for (field, value) in [
         ("tx_weight", json!(50)),
         ("storm_limit_pps", json!(5)),
@@ -58,7 +62,7 @@ fn what_a_card_refuses_of_an_adapter_is_told_with_its_field() {
 #[test]
 fn what_a_card_refuses_of_nics_and_vfs_is_told_with_its_field() {
     let many = with(profile(document(), "82576"), "/nic/0/total_vfs", json!(8));
-    refused(&many, "nic[0].total_vfs", &["8 is refused by the profile 82576 (ERANGE)", "0 to 7"]);
+    refused(&many, "nic[0].total_vfs", &["8 is rejected by the profile 82576 (ERANGE)", "0 to 7"]);
     let vepa = with(profile(document(), "xl710"), "/nic/0/bridging", json!("isolated"));
     refused(&vepa, "nic[0].bridging", &["EOPNOTSUPP"]);
     let entry = json!([{"index": 3, "vlan": {"id": 5, "proto": "802.1ad"}}]);

@@ -96,8 +96,8 @@ impl Manager {
             given.into_iter().find(|one| one.adapter == name).ok_or_else(|| absent(name))?;
         if given.path == PathInForce::None {
             let (code, text) = (given.reason, given.reason.text());
-            let error = format!("would be connected to nothing ({code}): {text}");
-            let allowed = "free a VF, or put it on a switch, which is a path that there is always";
+            let error = format!("would be disconnected ({code}): {text}");
+            let allowed = "free a VF, or put it on a switch";
             return Err(impossible("adapter", name, error, allowed));
         }
         Ok((to, given))
@@ -117,7 +117,7 @@ pub(super) fn check_fields(request: &MoveRequest) -> Result<(), ApiError> {
     ];
     match fields.iter().find(|(_, is_there, is_its)| *is_there && !is_its) {
         Some((field, ..)) => {
-            let error = format!("is nothing of the step {step}");
+            let error = format!("is not a field of step {step}");
             Err(wrong(field, Value::Null, &error, "leave it out"))
         }
         None => Ok(()),
@@ -136,10 +136,15 @@ fn check(name: &str, adapter: &Adapter) -> Result<(), ApiError> {
         ));
     }
     if adapter.moving.is_some() {
-        return Err(wrong("adapter.move", Value::Null, "is the daemon's to write", "leave it out"));
+        return Err(wrong(
+            "adapter.move",
+            Value::Null,
+            "is written by the daemon only",
+            "leave it out",
+        ));
     }
     if adapter.attachment.kind() != AttachmentKind::VhostUser {
-        let error = "is nothing that a guest can be moved with";
+        let error = "does not support migration";
         return Err(wrong("adapter.attachment", Value::Null, error, "write a vhost-user socket"));
     }
     Ok(())
@@ -164,7 +169,7 @@ fn check_port(
     }
     let field = if port.is_some() { "port" } else { "static" };
     if adapter.switch.is_none() && (port.is_some() || !statics.is_empty()) {
-        let error = "is of a switch, and the adapter is on none";
+        let error = "needs a switch, and the adapter has none";
         return Err(wrong(field, Value::Null, error, "leave it out, or name the switch"));
     }
     Ok(())

@@ -21,7 +21,7 @@ impl Manager {
             let moving = self.state().adapter(&adapter.name).and_then(|now| now.moving.clone());
             if adapter.moving.is_some() && adapter.moving != moving {
                 let field = format!("adapter[{at}].move");
-                let error = "is written by the steps of a move alone";
+                let error = "is written only by the steps of a migration";
                 let allowed = match &moving {
                     Some(moving) => format!("leave it out; {}", end(&moving.id, &adapter.name)),
                     None => "leave it out".to_owned(),
@@ -35,7 +35,7 @@ impl Manager {
             let Some(moving) = &adapter.moving else { continue };
             if to.adapter(&adapter.name).is_none() {
                 let name = &adapter.name;
-                let error = format!("{name} is being moved by {}, and stays until then", moving.id);
+                let error = format!("{name} is migrating ({}), and stays until then", moving.id);
                 let allowed = end(&moving.id, name);
                 let problem = Problem::new("adapter", name.as_str(), error, allowed);
                 return Err(ApiError::Impossible(problem.into()));
@@ -48,6 +48,6 @@ impl Manager {
 /// Remedy: how to end a migration by hand.
 fn end(id: &str, name: &str) -> String {
     format!(
-        "let its mover end it, or `shunt migrate {id} --abort` or `--finish` (steps of /v1/adapters/{name}/move)"
+        "end the migration, or use `shunt migrate {id} --abort` or `--finish` (steps of /v1/adapters/{name}/move)"
     )
 }

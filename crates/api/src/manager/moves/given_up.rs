@@ -38,24 +38,22 @@ enum AbandonedMove {
 fn end(moving: &Moving, expired: bool, connected: bool) -> Option<(AbandonedMove, String)> {
     let id = &moving.id;
     let (end, text) = match (moving.phase, expired, connected) {
-        (MovePhase::Left, _, true) => {
-            (AbandonedMove::Ordinary, "its guest runs here after all".into())
-        }
+        (MovePhase::Left, _, true) => (AbandonedMove::Ordinary, "its guest runs here".into()),
         (MovePhase::Leaving, true, _) => {
             let text = format!(
-                "its mover is gone: it stays here; if its guest stands still, `shunt migrate {id} --abort` lets it run"
+                "the migration was abandoned and the adapter stays here; if its guest is paused, `shunt migrate {id} --abort` resumes it"
             );
             (AbandonedMove::Ordinary, text)
         }
         (MovePhase::Arriving | MovePhase::Arrived, true, true) => {
-            (AbandonedMove::Ordinary, "its mover is gone, its guest is here".into())
+            (AbandonedMove::Ordinary, "the migration was abandoned; the guest is here".into())
         }
         (MovePhase::Arriving, true, false) => {
-            (AbandonedMove::Removed, "its guest did not come: it is removed".into())
+            (AbandonedMove::Removed, "its guest did not arrive; the adapter was removed".into())
         }
         (MovePhase::Left | MovePhase::Arrived, true, false) if !moving.given_up => {
             let text = format!(
-                "its mover is gone, and its guest does not run here: end the move by `shunt migrate {id} --finish` or `--abort`; until then nothing is held for it"
+                "the migration was abandoned, and the guest does not run here: end it with `shunt migrate {id} --finish` or `--abort`; until then it has no VF or queue"
             );
             (AbandonedMove::Unclear, text)
         }
@@ -118,7 +116,7 @@ impl Manager {
             }
             (_, None) => text,
             (Err(error), Some(transit)) => {
-                let text = format!("its move cannot be ended: {error}");
+                let text = format!("its migration cannot be ended: {error}");
                 let before = transit.end_failure.take();
                 let pause = before.as_ref().map_or(PAUSE[0], |one| (one.pause * 2).min(PAUSE[1]));
                 let is_known = before.is_some_and(|before| before.text == text);

@@ -133,7 +133,7 @@ impl Manager {
         let next = transit.taken;
         let from = from.unwrap_or(next);
         let Some(known) = next.checked_sub(from) else {
-            let error = format!("frames {next} to {} have not come", from - 1);
+            let error = format!("frames {next} to {} are missing", from - 1);
             return Err(impossible("from", &from.to_string(), error, "send those first"));
         };
         frames.drain(..frames.len().min(usize::try_from(known).unwrap_or(usize::MAX)));

@@ -28,7 +28,7 @@ const DAMAGED: [(&[u8], &str); 5] = [
     (b"\0\0\0\0", "is not JSON"),
     (b"{}", "has no version"),
     (br#"{"version":1,"checksum":"0","content":{}}"#, "checksum does not match"),
-    (br#"{"version":1,"checksum":"08f44b07b5901a25","content":{}}"#, "not what it should be"),
+    (br#"{"version":1,"checksum":"08f44b07b5901a25","content":{}}"#, "unexpected form"),
 ];
 
 #[test]

@@ -105,7 +105,7 @@ fn who_has_arrived_or_left_stays_so_without_what_was_held_for_it() {
         site.moves(name, step("finish"));
         site.does("DELETE", &format!("/v1/adapters/{rival}"), null());
     }
-    assert_eq!(count(&site, "its mover is gone, and its guest does not run here"), 2);
+    assert_eq!(count(&site, "the migration was abandoned, and the guest does not run here"), 2);
 }
 
 /// A guest that runs at last is here, even without the client that migrated it.
@@ -149,7 +149,7 @@ fn a_move_that_cannot_be_ended_is_told_once_and_tried_ever_less_often() {
         tries += usize::from(site.plane.0.lock().unwrap().refuses.is_none());
     }
     assert!((10..30).contains(&tries), "{tries}");
-    assert_eq!(count(&site, "its move cannot be ended"), 1);
+    assert_eq!(count(&site, "its migration cannot be ended"), 1);
     site.plane.0.lock().unwrap().refuses = None;
     site.tick_in(4_000_000);
     assert_eq!(site.get("/v1/adapters/web/move")["phase"], Value::Null);

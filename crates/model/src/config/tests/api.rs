@@ -12,7 +12,7 @@ fn told(lines: &str) -> String {
 
 #[test]
 fn what_goes_together() {
-    insta::assert_snapshot!(told("tcp = \"127.0.0.1:80\""), @r#"shunt.toml:2:7: api.tcp: "127.0.0.1:80" needs token_file; write token_file, the secret that clients must show"#);
+    insta::assert_snapshot!(told("tcp = \"127.0.0.1:80\""), @r#"shunt.toml:2:7: api.tcp: "127.0.0.1:80" needs token_file; write token_file, the token for clients"#);
     insta::assert_snapshot!(told("token_file = \"/t\""), @r#"shunt.toml:2:14: api.token_file: "/t" needs tcp; write tcp, the address it is for"#);
     insta::assert_snapshot!(told("tls_key = \"/k\"\ntcp = \"127.0.0.1:80\"\ntoken_file = \"/t\""), @r#"shunt.toml:2:11: api.tls_key: "/k" needs tls_certificate; write tls_certificate, the key's certificate"#);
     insta::assert_snapshot!(told("tls_certificate = \"/c\""), @r#"
@@ -35,7 +35,7 @@ fn values() {
     "#);
     let own = "run_dir = \"/run/shunt\"\n[api]\nsocket = \"lock\"";
     let own = Config::parse("shunt.toml", own).unwrap_err().to_string();
-    insta::assert_snapshot!(own, @r#"shunt.toml:3:10: api.socket: "/run/shunt/lock" is a file of the daemon's own; choose another name"#);
+    insta::assert_snapshot!(own, @r#"shunt.toml:3:10: api.socket: "/run/shunt/lock" is a file of the daemon; choose another name"#);
     let lists = Config::parse("shunt.toml", "[[api]]").unwrap_err().to_string();
     insta::assert_snapshot!(lists, @"shunt.toml:1:3: api: is a list; write a table with its fields");
 }
@@ -46,8 +46,8 @@ fn its_socket_is_no_attachments() {
     let vf = "[[nic]]\nname = \"a\"\nkind = \"soft\"\n[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"api.sock\"\n";
     let told =
         |text: String| Config::parse("shunt.toml", &text).map_err(|errors| errors.to_string());
-    insta::assert_snapshot!(told(format!("{head}{vf}")).unwrap_err(), @r#"shunt.toml:7:21: nic[0].vf[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon's own; choose another name"#);
-    insta::assert_snapshot!(told(format!("{head}[api]\nsocket = \"./api.sock\"\n{vf}")).unwrap_err(), @r#"shunt.toml:9:21: nic[0].vf[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon's own; choose another name"#);
+    insta::assert_snapshot!(told(format!("{head}{vf}")).unwrap_err(), @r#"shunt.toml:7:21: nic[0].vf[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
+    insta::assert_snapshot!(told(format!("{head}[api]\nsocket = \"./api.sock\"\n{vf}")).unwrap_err(), @r#"shunt.toml:9:21: nic[0].vf[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
     for free in ["[api]\nenabled = false\n", "[api]\nsocket = \"b.sock\"\n"] {
         assert!(told(format!("{head}{free}{vf}")).is_ok(), "{free}");
     }
@@ -62,5 +62,5 @@ fn the_state_directory() {
     assert_eq!(parse("state_dir = \"/s\"").state_dir.as_deref(), Some(Path::new("/s")));
     assert_eq!(parse("").state_dir, None);
     insta::assert_snapshot!(told("state_dir = \"state\""), @r#"shunt.toml:2:13: state_dir: "state" is not allowed; write an absolute path, such as "/var/lib/shunt""#);
-    insta::assert_snapshot!(told("state_dir = \"/run/shunt/\""), @r#"shunt.toml:2:13: state_dir: "/run/shunt" is run_dir too, which may not outlive a restart of the machine; choose another"#);
+    insta::assert_snapshot!(told("state_dir = \"/run/shunt/\""), @r#"shunt.toml:2:13: state_dir: "/run/shunt" is also run_dir, which may not survive a reboot; choose another"#);
 }

@@ -120,9 +120,9 @@ fn every_setting_of_a_pf_and_a_vf() {
 #[test]
 fn what_only_the_state_refuses_of_a_nic() {
     let nic = |lines: &str| told(&format!("[[nic]]\nname = \"n\"\nkind = \"soft\"\n{lines}\n"));
-    insta::assert_snapshot!(nic("budget_permille = 5"), @"shunt.toml:4:19: nic[0].budget_permille: 5 is a part of what the profile's card carries, and ideal has no limits; write 0, or choose another profile");
+    insta::assert_snapshot!(nic("budget_permille = 5"), @"shunt.toml:4:19: nic[0].budget_permille: 5 limits the profile's capacity, and ideal has none; write 0, or choose another profile");
     let pf = "[nic.pf]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"/p\"\n";
-    insta::assert_snapshot!(nic(&format!("{pf}[[switch]]\nname = \"s\"\nnic = \"n\"")), @r#"shunt.toml:4:1: nic[0].pf: "02:00:00:00:00:01" is the guest's and switch s's, which hangs on it; leave pf or the switch out"#);
+    insta::assert_snapshot!(nic(&format!("{pf}[[switch]]\nname = \"s\"\nnic = \"n\"")), @r#"shunt.toml:4:1: nic[0].pf: "02:00:00:00:00:01" is used by switch s of this NIC; leave pf or the switch out"#);
     let odd: Vec<String> = (0..257).map(|i| format!("\"{}\"", 2 * i + 1)).collect();
     insta::assert_snapshot!(nic(&format!("{pf}trunks = [{}]", odd.join(","))), @"shunt.toml:7:1: nic[0].pf.trunks: has 257 entries; write at most 256");
     let vf = "[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"/v\"\n";
@@ -151,7 +151,7 @@ fn form() {
     ");
     insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:03\", \"03:00:00:00:00:03\"]"), @r#"shunt.toml:18:30: adapter[0].macs[1]: "03:00:00:00:00:03" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
     insta::assert_snapshot!(adapter("max_tx_mbps = 1.5\nmin_tx_mbps = 99999999999999999999999"), @"
-    shunt.toml:18:15: adapter[0].max_tx_mbps: 1.5 is a number with a fraction; write a whole number, 0 to 1000000
+    shunt.toml:18:15: adapter[0].max_tx_mbps: 1.5 is not a whole number; write a whole number, 0 to 1000000
     shunt.toml:19:15: adapter[0].min_tx_mbps: 18446744073709551615 is out of range; write a whole number, 0 to 1000000
     ");
     insta::assert_snapshot!(adapter("path = 2024-01-01"), @r#"shunt.toml:18:8: adapter[0].path: 2024-01-01 is a date or a time; write "auto" or "vf" or "vmq" or "synthetic""#);
@@ -176,7 +176,7 @@ fn sockets_of_all_kinds_differ() {
     let socket = |path: &str| told(&with_adapter(&format!("attachment.socket = \"{path}\"")));
     insta::assert_snapshot!(socket("/run/shunt/vf0.sock"), @r#"shunt.toml:17:21: adapter[0].attachment.socket: "/run/shunt/vf0.sock" is the socket of nic[0].vf[0].attachment already; choose another"#);
     insta::assert_snapshot!(socket("/run/shunt/./vf0.sock"), @r#"shunt.toml:17:21: adapter[0].attachment.socket: "/run/shunt/vf0.sock" is the socket of nic[0].vf[0].attachment already; choose another"#);
-    insta::assert_snapshot!(socket("/run/shunt/api.sock"), @r#"shunt.toml:17:21: adapter[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon's own; choose another name"#);
+    insta::assert_snapshot!(socket("/run/shunt/api.sock"), @r#"shunt.toml:17:21: adapter[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn addresses() {
     insta::assert_snapshot!(mac("\"02-00-00-00-00-01\""), @r#"shunt.toml:6:7: nic[0].vf[0].mac: "02-00-00-00-00-01" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
     insta::assert_snapshot!(mac("\"03:00:00:00:00:01\""), @r#"shunt.toml:6:7: nic[0].vf[0].mac: "03:00:00:00:00:01" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
     insta::assert_snapshot!(mac("\"00:00:00:00:00:00\""), @r#"shunt.toml:6:7: nic[0].vf[0].mac: "00:00:00:00:00:00" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
-    insta::assert_snapshot!(mac("02:00:00:00:00:01"), @r#"shunt.toml:6:7: nic[0].vf[0].mac: 02:00:00:00:00:01 is not a value (a text stands in quotes); write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
+    insta::assert_snapshot!(mac("02:00:00:00:00:01"), @r#"shunt.toml:6:7: nic[0].vf[0].mac: 02:00:00:00:00:01 is not a value (put text in quotes); write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
     insta::assert_snapshot!(mac("2"), @r#"shunt.toml:6:7: nic[0].vf[0].mac: 2 is a number; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
     insta::assert_snapshot!(nic("[[nic.vf]]\nattachment.socket = \"a\""), @r#"shunt.toml:5:1: nic[0].vf[0].mac: is missing; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
     insta::assert_snapshot!(vf("macs = [\"02:00:00:00:00:02\", \"ff:ff:ff:ff:ff:ff\", 7]"), @r#"
@@ -77,7 +77,7 @@ fn numbers() {
     insta::assert_snapshot!(vf("vlan.id = -1"), @"shunt.toml:8:11: nic[0].vf[0].vlan.id: -1 is out of range; write a whole number, 1 to 4094");
     insta::assert_snapshot!(vf("attachment.mtu = 67"), @"shunt.toml:8:18: nic[0].vf[0].attachment.mtu: 67 is out of range; write a whole number, 68 to 65535");
     insta::assert_snapshot!(vf("attachment.mtu = 99999999999999999999999999999999999999999999"), @"shunt.toml:8:18: nic[0].vf[0].attachment.mtu: 18446744073709551615 is out of range; write a whole number, 68 to 65535");
-    insta::assert_snapshot!(vf("attachment.mtu = 1500.0"), @"shunt.toml:8:18: nic[0].vf[0].attachment.mtu: 1500.0 is a number with a fraction; write a whole number, 68 to 65535");
+    insta::assert_snapshot!(vf("attachment.mtu = 1500.0"), @"shunt.toml:8:18: nic[0].vf[0].attachment.mtu: 1500.0 is not a whole number; write a whole number, 68 to 65535");
     insta::assert_snapshot!(vf("attachment.queue_pairs = 17"), @"shunt.toml:8:26: nic[0].vf[0].attachment.queue_pairs: 17 is out of range; write a whole number, 1 to 16");
     insta::assert_snapshot!(vf("attachment.queue_pairs = 2024-01-01"), @"shunt.toml:8:26: nic[0].vf[0].attachment.queue_pairs: 2024-01-01 is a date or a time; write a whole number, 1 to 16");
 }
@@ -85,11 +85,11 @@ fn numbers() {
 #[test]
 fn switches_and_words() {
     insta::assert_snapshot!(vf("spoof_check = \"yes\""), @r#"shunt.toml:8:15: nic[0].vf[0].spoof_check: "yes" is a text; write true or false"#);
-    insta::assert_snapshot!(vf("spoof_check = True"), @"shunt.toml:8:15: nic[0].vf[0].spoof_check: True is not true: small letters only; write true or false");
+    insta::assert_snapshot!(vf("spoof_check = True"), @"shunt.toml:8:15: nic[0].vf[0].spoof_check: True is not true: use lower case; write true or false");
     insta::assert_snapshot!(vf("attachment.mergeable = 1"), @"shunt.toml:8:24: nic[0].vf[0].attachment.mergeable: 1 is a number; write true or false");
     insta::assert_snapshot!(vf("attachment.mode = \"sever\""), @r#"shunt.toml:8:19: nic[0].vf[0].attachment.mode: "sever" is not allowed; did you mean "server"? Write "server" or "client""#);
     insta::assert_snapshot!(vf("attachment.mode = \"listen\""), @r#"shunt.toml:8:19: nic[0].vf[0].attachment.mode: "listen" is not allowed; write "server" or "client""#);
-    insta::assert_snapshot!(vf("attachment.mode = client"), @r#"shunt.toml:8:19: nic[0].vf[0].attachment.mode: client is not a value (a text stands in quotes); write "server" or "client""#);
+    insta::assert_snapshot!(vf("attachment.mode = client"), @r#"shunt.toml:8:19: nic[0].vf[0].attachment.mode: client is not a value (put text in quotes); write "server" or "client""#);
     insta::assert_snapshot!(vf("attachment.in_order ="), @"shunt.toml:8:22: nic[0].vf[0].attachment.in_order: there is no value after =; write true or false");
 }
 
@@ -146,8 +146,8 @@ fn attachments() {
     insta::assert_snapshot!(table("socket = \"vm/..\""), @r#"shunt.toml:6:10: nic[0].uplink.socket: "vm/.." is not allowed; write an absolute path of at most 107 bytes, such as "/run/shunt/web.sock""#);
     insta::assert_snapshot!(uplink("\"eth1\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth1" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(uplink("\"xdp:\""), @r#"shunt.toml:5:10: nic[0].uplink.interface: "" is not allowed; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1""#);
-    insta::assert_snapshot!(uplink("\"stream:lock\""), @r#"shunt.toml:5:10: nic[0].uplink: "/run/shunt/lock" is a file of the daemon's own; choose another name"#);
-    insta::assert_snapshot!(uplink("\"vduse:control\""), @r#"shunt.toml:5:10: nic[0].uplink.name: "control" is what the kernel calls a file of its own; write another name"#);
+    insta::assert_snapshot!(uplink("\"stream:lock\""), @r#"shunt.toml:5:10: nic[0].uplink: "/run/shunt/lock" is a file of the daemon; choose another name"#);
+    insta::assert_snapshot!(uplink("\"vduse:control\""), @r#"shunt.toml:5:10: nic[0].uplink.name: "control" is reserved by the kernel; write another name"#);
     insta::assert_snapshot!(uplink("7"), @r#"shunt.toml:5:10: nic[0].uplink: 7 is a number; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     let again = "[[nic.vf]]\nmac = \"02:00:00:00:00:02\"\nattachment = \"tap:web0\"\n\
                  [[nic.vf]]\nmac = \"02:00:00:00:00:03\"\nattachment = { kind = \"xdp\", interface = \"web0\" }";
@@ -182,9 +182,9 @@ fn lanes_and_cpus() {
     shunt.toml:6:16: lanes.cpus[2]: 1024 is out of range; write a whole number, 0 to 1023
     shunt.toml:6:22: lanes.cpus[3]: "3" is a text; write a whole number, 0 to 1023
     "#);
-    insta::assert_snapshot!(lanes("cpus = [0, all]"), @"shunt.toml:6:12: lanes.cpus[1]: all is not a value (a text stands in quotes); write a whole number, 0 to 1023");
+    insta::assert_snapshot!(lanes("cpus = [0, all]"), @"shunt.toml:6:12: lanes.cpus[1]: all is not a value (put text in quotes); write a whole number, 0 to 1023");
     insta::assert_snapshot!(lanes("poll_us = 2_000_000"), @"shunt.toml:6:11: lanes.poll_us: 2000000 is out of range; write a whole number, 0 to 1000000");
-    insta::assert_snapshot!(lanes("yield_us = 0.5"), @"shunt.toml:6:12: lanes.yield_us: 0.5 is a number with a fraction; write a whole number, 0 to 1000000");
+    insta::assert_snapshot!(lanes("yield_us = 0.5"), @"shunt.toml:6:12: lanes.yield_us: 0.5 is not a whole number; write a whole number, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = -1"), @"shunt.toml:6:18: lanes.cpu_latency_us: -1 is out of range; write a whole number, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = 1000001"), @"shunt.toml:6:18: lanes.cpu_latency_us: 1000001 is out of range; write a whole number, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = true"), @"shunt.toml:6:18: lanes.cpu_latency_us: true is true or false; write a whole number, 0 to 1000000");
@@ -195,24 +195,24 @@ fn lanes_and_cpus() {
 #[test]
 fn grammar() {
     insta::assert_snapshot!(told("[lanes\ncpus = [0]"), @"shunt.toml:1:7: the header of a table ends with ], such as [lanes]");
-    insta::assert_snapshot!(told("[[nic]\nname = \"a\""), @"shunt.toml:1:7: the header of a table among several ends with ]], such as [[nic]]");
-    insta::assert_snapshot!(lanes("cpus = [0\npoll_us = 5"), @"shunt.toml:7:1: a list is not closed with ], or lacks a comma, before this place");
+    insta::assert_snapshot!(told("[[nic]\nname = \"a\""), @"shunt.toml:1:7: the header of a list entry ends with ]], such as [[nic]]");
+    insta::assert_snapshot!(lanes("cpus = [0\npoll_us = 5"), @"shunt.toml:7:1: a list lacks a comma or its closing ] before this position");
     insta::assert_snapshot!(lanes("poll_us 5"), @"shunt.toml:6:9: a name must be followed by = and a value, such as poll_us = 50");
     insta::assert_snapshot!(lanes("poll_us = 5 sleep = true"), @"shunt.toml:6:19: there is more than one value on the line; write one field a line, and text in quotes");
     insta::assert_snapshot!(lanes("poll_us = 5\npoll_us = 6"), @"shunt.toml:7:1: poll_us is written twice in its table; keep one of them");
     insta::assert_snapshot!(told("[nic]\nname = \"a\"\n[nic]\nname = \"b\""), @"shunt.toml:3:2: there are several tables nic; write the header of each as [[nic]]");
     insta::assert_snapshot!(nic("[switch]\nname = \"a\"\n[switch]\nname = \"b\""), @"shunt.toml:7:2: there are several tables switch; write the header of each as [[switch]]");
     insta::assert_snapshot!(nic("[nic.vf]\nindex = 0\n[nic.vf]\nindex = 1"), @"shunt.toml:7:6: there are several tables vf; write the header of each as [[nic.vf]]");
-    insta::assert_snapshot!(told("run_dir = \"/run/shunt"), @r#"shunt.toml:1:22: the text is not closed, or holds a character it may not; it ends with " on its line"#);
-    insta::assert_snapshot!(told("run_dir = \"C:\\shunt\""), @r#"shunt.toml:1:15: the text has an unknown escape; write \\ for a backslash"#);
+    insta::assert_snapshot!(told("run_dir = \"/run/shunt"), @r#"shunt.toml:1:22: unterminated string or invalid character; a string ends with " on the same line"#);
+    insta::assert_snapshot!(told("run_dir = \"C:\\shunt\""), @r#"shunt.toml:1:15: unknown escape in a string; write \\ for a backslash"#);
     insta::assert_snapshot!(told("= 3"), @"shunt.toml:1:1: this is not TOML: unquoted keys cannot be empty, expected letters, numbers, `-`, `_`");
 }
 
 #[test]
 fn what_may_occur_only_once() {
     let second = |lines: &str| vf(&format!("vlan.id = 7\n[[nic.vf]]\n{lines}"));
-    insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nattachment.socket = \"counters\""), @r#"shunt.toml:11:21: nic[0].vf[1].attachment.socket: "/run/shunt/counters" is a file of the daemon's own; choose another name"#);
-    insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nattachment.socket = \"./lock\""), @r#"shunt.toml:11:21: nic[0].vf[1].attachment.socket: "/run/shunt/lock" is a file of the daemon's own; choose another name"#);
+    insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nattachment.socket = \"counters\""), @r#"shunt.toml:11:21: nic[0].vf[1].attachment.socket: "/run/shunt/counters" is a file of the daemon; choose another name"#);
+    insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nattachment.socket = \"./lock\""), @r#"shunt.toml:11:21: nic[0].vf[1].attachment.socket: "/run/shunt/lock" is a file of the daemon; choose another name"#);
     insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nattachment.socket = \"/run/shunt/./vf0.sock\""), @r#"shunt.toml:11:21: nic[0].vf[1].attachment.socket: "/run/shunt/vf0.sock" is the socket of nic[0].vf[0].attachment already; choose another"#);
     insta::assert_snapshot!(second("mac = \"02:00:00:00:00:01\"\nvlan.id = 7\nattachment.socket = \"b\""), @r#"shunt.toml:10:7: nic[0].vf[1].mac: "02:00:00:00:00:01" is in this VLAN the address of nic[0].vf[0] already; choose another"#);
     insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nattachment.socket = \"b\"\nindex = 0"), @"shunt.toml:12:9: nic[0].vf[1].index: 0 is named by nic[0].vf[0] already; choose another");

@@ -115,15 +115,12 @@ fn each_mistake_names_the_field_and_the_kind() {
             json!({"kind": "xdp", "interface": "a", "zero_copy": true}),
             ".zero_copy: true is true or false",
         ),
-        (json!({"kind": "xdp", "interface": "a", "filter": true}), ".filter: true keeps frames"),
+        (json!({"kind": "xdp", "interface": "a", "filter": true}), ".filter: true is for uplinks"),
         (
             json!({"kind": "pcap", "file": "/a", "rate_mbps": 1, "rate_pps": 1}),
             ".rate_pps: 1 is given beside rate_mbps; leave one",
         ),
-        (
-            json!({"kind": "pcap", "file": "/a", "sink": "/a"}),
-            r#".sink: "/a" is a capture that is"#,
-        ),
+        (json!({"kind": "pcap", "file": "/a", "sink": "/a"}), r#".sink: "/a" is a capture to"#),
     ];
     for (value, expected) in cases {
         let told = told(value.clone());
@@ -185,6 +182,6 @@ fn a_file_of_a_mirror_is_its_own() {
     assert!(told.starts_with(expected), "{told}");
     let played = with(one, "/nic/0/uplink", json!("pcap:/tmp/a"));
     let told = State::parse(&played).unwrap_err().to_string();
-    let expected = r#"adapter[0].mirror.file: "/tmp/a" is a capture that is played"#;
+    let expected = r#"adapter[0].mirror.file: "/tmp/a" is a capture to play"#;
     assert!(told.starts_with(expected), "{told}");
 }

@@ -48,7 +48,7 @@ fn each_mistake_in_a_nic_names_field_value_and_what_is_allowed() {
             json!(-1),
             "total_vfs: -1 is out of range; write a whole number, 0 to 255",
         ),
-        ("/nic/0/total_vfs", json!(4.5), "total_vfs: 4.5 is a number with a fraction"),
+        ("/nic/0/total_vfs", json!(4.5), "total_vfs: 4.5 is not a whole number"),
         ("/nic/0/total_vfs", json!("4"), r#"total_vfs: "4" is a text; write a whole number"#),
         ("/nic/0/kind", json!("hard"), r#"nic[0].kind: "hard" is not allowed; write "soft""#),
         ("/nic/0/profile", json!("igb"), r#"write "ideal" or "82576" or "cx6" or "x520""#),

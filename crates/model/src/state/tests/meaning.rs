@@ -34,7 +34,7 @@ fn names_are_unique() {
         (with(document(), "/nic/-", nic), "nic[1].name", r#""nic0" is the name of nic[0] already"#),
         (with(two_nics, "/switch/-", switch), "switch[1].name", "is the name of switch[0] already"),
         (plus_adapter(&[("/name", json!("db"))]), "adapter[2].name", "of adapter[1] already"),
-        (plus_adapter(&[("/name", json!("uplink"))]), "adapter[2].name", "its port to the wire"),
+        (plus_adapter(&[("/name", json!("uplink"))]), "adapter[2].name", "the reserved name"),
     ]);
 }
 
@@ -43,8 +43,8 @@ fn no_two_have_the_same_counters() {
     let named = |name: &str| plus_adapter(&[("/name", json!(name))]);
     let mut both = with(named("vf3"), "/adapter/-", adapter("nic0-vf3", 4, 0));
     refused(&[
-        (named("pf"), "adapter[2].name", "counters of a function"),
-        (both.clone(), "adapter[3].name", "the same counters as another adapter"),
+        (named("pf"), "adapter[2].name", "the counter name of a function"),
+        (both.clone(), "adapter[3].name", "the same counter name as another adapter"),
     ]);
     both["adapter"][3]["name"] = json!("nic1-vf3");
     State::parse(&both).unwrap();
@@ -197,7 +197,7 @@ fn an_address_has_one_owner_and_other_settings_of_a_named_vf_win() {
         (
             own(json!({"mirror": {"direction": "rx", "adapter": "web"}})),
             "nic[0].vf[1].mirror.adapter",
-            "a mirror of itself",
+            "mirror to itself",
         ),
     ]);
     state(&own(json!({"mac": "02:00:00:00:01:01", "trust": true, "trunks": ["5-9"]})));
@@ -217,16 +217,16 @@ fn what_is_the_adapters_is_not_its_ports() {
         (
             with(document(), "/switch/0/static/-", entry),
             "switch[0].static[1].vlan",
-            "5 is no VLAN of adapter db; leave it out, or expected one of its trunks",
+            "5 is no VLAN of adapter db; leave it out, or write one of its trunks",
         ),
         (port("/trunks", json!(["5"])), "switch[0].port[0].trunks", "set trunks of adapter db"),
         (port("/native_vlan", json!(5)), "switch[0].port[0].native_vlan", "set vlan of adapter db"),
         (port("/max_macs", json!(5)), "switch[0].port[0].max_macs", "set spoof_check = false of"),
-        (web("/promiscuous", json!(true)), "adapter[0].promiscuous", "or trust = true beside it"),
+        (web("/promiscuous", json!(true)), "adapter[0].promiscuous", "or set trust = true"),
         (
             with(deaf, "/adapter/1/promiscuous", json!(true)),
             "adapter[1].promiscuous",
-            "is at odds with unknown_unicast of its port on sw0",
+            "contradicts unknown_unicast of its port on sw0",
         ),
     ]);
     state(&with(port("/max_macs", json!(5)), "/adapter/1/spoof_check", json!(false)));
@@ -245,7 +245,7 @@ fn a_pf_is_a_guests_or_a_switchs() {
         (
             with(document(), "/nic/0/pf", pf("/run/pf", "02:00:00:00:00:f1")),
             "nic[0].pf",
-            "is the guest's and switch sw0's",
+            "is used by switch sw0",
         ),
         (nic(pf("/run/pf", "02:00:00:00:00:f0")), "nic[0].vf[0].mac", "of nic[0].pf already"),
     ]);
@@ -294,13 +294,13 @@ fn rules_that_no_frame_can_meet_are_refused() {
         (
             rule(json!({"from_ip": "10.0.0.0/8", "to_ip": "fd00::/8"})),
             &at("to_ip"),
-            "another family",
+            "another address family",
         ),
         (rule(json!({"from_ip": "10.0.0.0/8", "ethertype": 2054})), &at("ethertype"), "is not IP"),
         (
             rule(json!({"from_ip": "10.0.0.0/8", "ethertype": 34525})),
             &at("ethertype"),
-            "the other version of IP",
+            "the other IP version",
         ),
         (rule(json!({"ethertype": 33024})), &at("ethertype"), "is a tag"),
     ]);
@@ -317,7 +317,7 @@ fn mirrors_have_one_target_that_is_another() {
     refused(&[
         (mirror(json!({})), at, "give adapter or file"),
         (mirror(json!({"adapter": "db", "file": "/x.pcapng"})), at, "give adapter or file"),
-        (mirror(json!({"adapter": "web"})), "adapter[0].mirror.adapter", "a mirror of itself"),
+        (mirror(json!({"adapter": "web"})), "adapter[0].mirror.adapter", "mirror to itself"),
         (mirror(json!({"adapter": "ghost"})), "adapter[0].mirror.adapter", "that is on nic0"),
     ]);
     state(&mirror(json!({"adapter": "db"})));
@@ -336,21 +336,16 @@ fn an_adapter_without_a_switch_has_no_lesser_path() {
 fn what_is_fixed_at_creation_does_not_change() {
     let from = state(&document());
     for (pointer, value, field, words) in [
-        (
-            "/nic/0/total_vfs",
-            json!(8),
-            "nic[0].total_vfs",
-            "write 4, or delete nic0 and create it anew",
-        ),
+        ("/nic/0/total_vfs", json!(8), "nic[0].total_vfs", "write 4, or delete and recreate nic0"),
         ("/nic/0/profile", json!("x520"), "nic[0].profile", r#"write "ideal", or delete"#),
         ("/nic/0/vmq_queues", json!(1), "nic[0].vmq_queues", "write 64"),
         (
             "/nic/0/num_vfs",
             json!(2),
             "nic[0].num_vfs",
-            "refused while 3 VFs are enabled; write 3 or 0",
+            "cannot change while 3 VFs are enabled; write 3 or 0",
         ),
-        ("/switch/0/iov", json!(false), "switch[0].iov", "write true, or delete sw0"),
+        ("/switch/0/iov", json!(false), "switch[0].iov", "write true, or delete and recreate sw0"),
     ] {
         let to = state(&with(document(), pointer, value));
         let problems = transition(&from, &to).unwrap_err();
@@ -406,7 +401,7 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
         (
             "/switch/0/vxlan/0/name",
             json!("uplink"),
-            r#"vxlan[0].name: "uplink" is what every switch"#,
+            r#"vxlan[0].name: "uplink" is the reserved name"#,
         ),
         ("/switch/0/vxlan/0/peers", json!([]), "vxlan[0].peers: has no entry; name at least"),
         (
@@ -418,12 +413,20 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
         (
             "/switch/0/vxlan/0/peers/1",
             json!("fd00::1"),
-            r#"peers[1]: "fd00::1" is of the other family"#,
+            r#"peers[1]: "fd00::1" has another address family"#,
         ),
         ("/switch/0/vxlan/0/peers/1", json!("10.0.0.2"), r#"peers[1]: "10.0.0.2" is named twice"#),
-        ("/switch/0/vxlan/0/peers/1", json!("239.0.0.1"), r#"peers[1]: "239.0.0.1" is no other"#),
-        ("/switch/0/vxlan/0/local", json!("fd00::1"), r#"local: "fd00::1" is of the other family"#),
-        ("/switch/0/vxlan/0/local", json!("10.0.0.3"), r#"peers[1]: "10.0.0.3" is no other"#),
+        (
+            "/switch/0/vxlan/0/peers/1",
+            json!("239.0.0.1"),
+            r#"peers[1]: "239.0.0.1" is not an address"#,
+        ),
+        (
+            "/switch/0/vxlan/0/local",
+            json!("fd00::1"),
+            r#"local: "fd00::1" has another address family"#,
+        ),
+        ("/switch/0/vxlan/0/local", json!("10.0.0.3"), r#"peers[1]: "10.0.0.3" is not an address"#),
         ("/switch/0/vxlan/0/mtu", json!(575), "mtu: 575 is out of range"),
     ];
     for (pointer, value, expected) in cases {

@@ -97,7 +97,7 @@ fn the_mode_and_what_is_of_it_go_together() {
         (
             with(document(), "/adapter/0/name", json!("pf0vf1")),
             "adapter[0].name",
-            "is what counters of a function of its NIC are called",
+            "is the counter name of a function of its NIC",
         ),
         (with(document(), "/nic/0/bridging", json!("vepa")), "nic[0].bridging", "no"),
         (with(document(), "/switch", switch), "switch[0].nic", "the host is the switch"),
@@ -134,12 +134,12 @@ fn rules_speak_of_what_is_there_and_can_be() {
         (
             rule(json!({"from": "vf0", "to": "vf0"})),
             "nic[0].rule[0].to",
-            "where the frames come from",
+            "the source of the frames",
         ),
         (
             rule(json!({"from": "vf0", "to": "drop", "pop_vlan": true})),
             "nic[0].rule[0].pop_vlan",
-            "go to no function",
+            "needs a function",
         ),
         (
             rule(json!({"from": "vf0", "to": "drop", "to_port": "1"})),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::adapter::{Adapter, WantedPath, short_name};
 use super::super::nic::Nic;
-use super::super::switchdev::FunctionName;
+use super::super::text::FunctionName;
 use super::{Check, is_reserved, one_of};
 
 /// Counter name of a PF.
@@ -20,7 +20,7 @@ impl<'a> Check<'a> {
             self.adapter_names.note(&adapter.name, at);
         }
         if is_reserved(&adapter.name) {
-            let error = "is what every switch calls its port to the wire";
+            let error = "is the reserved name of a switch's uplink port";
             self.wrong(field, adapter.name.as_str(), error, "choose another".into());
         }
         self.guests_attachment(&adapter.attachment, &format!("{at}.attachment"));
@@ -49,9 +49,9 @@ impl<'a> Check<'a> {
         let mut functions = nic.represented().map(FunctionName::port_name);
         let same = self.vf_named.get(short).filter(|same| same.name != adapter.name);
         let error = if short == PF || functions.any(|name| name == short) {
-            "is what counters of a function of its NIC are called"
+            "is the counter name of a function of its NIC"
         } else if same.is_some_and(|same| self.is_on(same, nic)) {
-            "has the same counters as another adapter, which has the rest of the name behind its NIC's"
+            "has the same counter name as another adapter; the names differ only in the NIC's prefix"
         } else {
             return;
         };
@@ -103,7 +103,7 @@ impl<'a> Check<'a> {
             return;
         };
         if adapter.settings.promiscuous && !port.unknown_unicast {
-            let error = format!("is at odds with unknown_unicast of its port on {}", switch.name);
+            let error = format!("contradicts unknown_unicast of its port on {}", switch.name);
             let allowed = "write false, or set unknown_unicast = true there".to_owned();
             self.wrong(format!("{at}.promiscuous"), true, &error, allowed);
         }

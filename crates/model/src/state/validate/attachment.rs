@@ -9,9 +9,8 @@ impl<'a> Check<'a> {
     /// Attachment of a guest.
     pub(super) fn guests_attachment(&mut self, attachment: &'a Attachment, at: &str) {
         if let Attachment::Xdp(Xdp { filter: true, .. }) = attachment {
-            let error =
-                "keeps frames for the host, and all that comes from a guest is its adapter's";
-            let allowed = "write false; it is for uplinks".to_owned();
+            let error = "is for uplinks only";
+            let allowed = "write false".to_owned();
             self.wrong(format!("{at}.filter"), true, error, allowed);
         }
         self.attachment(attachment, at);
@@ -30,12 +29,7 @@ impl<'a> Check<'a> {
         if let Attachment::Vduse(Vduse { name, .. }) = attachment {
             if name == "control" {
                 let allowed = "write another name".to_owned();
-                self.wrong(
-                    place,
-                    name.as_str(),
-                    "is what the kernel calls a file of its own",
-                    allowed,
-                );
+                self.wrong(place, name.as_str(), "is reserved by the kernel", allowed);
             } else {
                 self.vdpas.claim(&mut self.problems, name, &place, &name.as_str());
             }
@@ -58,7 +52,7 @@ impl<'a> Check<'a> {
             return self.wrong(
                 field,
                 path,
-                "is a capture that is played, and would be lost",
+                "is a capture to play, which would be overwritten",
                 allowed,
             );
         }

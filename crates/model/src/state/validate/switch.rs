@@ -63,7 +63,7 @@ impl<'a> Check<'a> {
             let error = format!("is no VLAN of adapter {}", adapter.name);
             let allowed = match native {
                 Some(native) => format!("write {native}, or one of its trunks"),
-                None => "leave it out, or expected one of its trunks".to_owned(),
+                None => "leave it out, or write one of its trunks".to_owned(),
             };
             self.wrong(field, value, &error, allowed);
         }
@@ -74,7 +74,7 @@ impl<'a> Check<'a> {
         let field = format!("{at}.name");
         let name = tunnel.name.as_str();
         if is_reserved(name) {
-            let error = "is what every switch calls its port to the wire";
+            let error = "is the reserved name of a switch's uplink port";
             self.wrong(field.clone(), name, error, "choose another".into());
         }
         if self.state.adapter(name).is_some() {
@@ -95,9 +95,9 @@ impl<'a> Check<'a> {
         for (i, peer) in tunnel.peers.iter().enumerate() {
             let field = format!("{field}[{i}]");
             if peer.is_ipv4() != first.is_ipv4() {
-                self.wrong(field, peer.to_string(), "is of the other family", allowed.clone());
+                self.wrong(field, peer.to_string(), "has another address family", allowed.clone());
             } else if peer.is_unspecified() || peer.is_multicast() || Some(*peer) == tunnel.local {
-                let error = "is no other host's address";
+                let error = "is not an address of another host";
                 self.wrong(field, peer.to_string(), error, "write a unicast address".into());
             } else if tunnel.peers[..i].contains(peer) {
                 self.wrong(field, peer.to_string(), "is named twice", "name each once".into());
@@ -105,7 +105,12 @@ impl<'a> Check<'a> {
         }
         let local = tunnel.local.filter(|local| local.is_ipv4() != first.is_ipv4());
         if let Some(local) = local {
-            self.wrong(format!("{at}.local"), local.to_string(), "is of the other family", allowed);
+            self.wrong(
+                format!("{at}.local"),
+                local.to_string(),
+                "has another address family",
+                allowed,
+            );
         }
     }
 
@@ -138,7 +143,7 @@ impl<'a> Check<'a> {
         if let Some(native) = port.native_vlan.filter(|_| port.adapter == UPLINK)
             && !port.trunks.iter().any(|range| range.contains(native))
         {
-            let allowed = "expected one of the VLANs of trunks".to_owned();
+            let allowed = "write one of the VLANs of trunks".to_owned();
             self.wrong(format!("{at}.native_vlan"), native, "is none of the trunks", allowed);
         }
         for (i, rule) in port.acl.iter().enumerate() {
@@ -151,7 +156,7 @@ impl<'a> Check<'a> {
         let name = &adapter.name;
         self.untagged(port, ("adapter", "trunks"), at);
         if let Some(most) = port.max_macs.filter(|_| adapter.settings.spoof_check) {
-            let error = "is never reached: the adapter's spoof_check lets nothing be learnt";
+            let error = "has no effect: the adapter's spoof_check disables learning";
             let allowed = format!("leave it out, or set spoof_check = false of adapter {name}");
             self.wrong(format!("{at}.max_macs"), most, error, allowed);
         }
@@ -185,7 +190,7 @@ impl<'a> Check<'a> {
         if let (Some(from), Some(to)) = (rule.from_ip, rule.to_ip)
             && from.address.is_ipv4() != to.address.is_ipv4()
         {
-            let error = "is of another family than from_ip, so no frame meets the rule";
+            let error = "has another address family than from_ip, so no frame matches";
             let allowed = "write both as IPv4, or both as IPv6".to_owned();
             self.wrong(format!("{at}.to_ip"), to.to_string(), error, allowed);
         }
@@ -196,15 +201,15 @@ impl<'a> Check<'a> {
         let field = format!("{at}.ethertype");
         let mut prefixes = [rule.from_ip, rule.to_ip].into_iter().flatten();
         if is_ip && ![0x800, 0x86dd].contains(&ethertype) {
-            let error = "is not IP, so no frame meets the rule's conditions on IP";
+            let error = "is not IP, so no frame matches the IP conditions";
             let allowed = "leave it out, or write 2048 (IPv4) or 34525 (IPv6)".to_owned();
             self.wrong(field, ethertype, error, allowed);
         } else if prefixes.any(|prefix| prefix.address.is_ipv4() != (ethertype == 0x800)) {
-            let error = "is the other version of IP, so no frame has the rule's addresses";
+            let error = "is the other IP version, so no frame matches the addresses";
             self.wrong(field, ethertype, error, "leave it out".to_owned());
         } else if vlan::is_tpid(ethertype) {
-            let error = "is a tag, and what is compared stands after all tags";
-            let allowed = "write vlan, or the type of what is in the tag".to_owned();
+            let error = "is a tag; ethertype matches after all tags";
+            let allowed = "write vlan, or the EtherType inside the tag".to_owned();
             self.wrong(field, ethertype, error, allowed);
         }
     }

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::super::attachment::Attachment;
 use super::super::nic::{Bridging, Nic};
-use super::super::switchdev::{FunctionName, NicRule, RuleTarget};
+use super::super::switchdev::NicRule;
+use super::super::text::{FunctionName, RuleTarget};
 use super::{Check, UniqueKeys};
 
 /// Longest interface name, in bytes.
@@ -19,7 +20,7 @@ impl<'a> Check<'a> {
             let given = [("representor", nic.representors.len()), ("rule", nic.rules.len())];
             for (field, _) in given.into_iter().filter(|(_, len)| *len > 0) {
                 let allowed = "leave it out, or write mode = \"switchdev\"".to_owned();
-                let error = "is of switchdev mode, and the NIC is in mode legacy";
+                let error = "needs mode switchdev, and the NIC is in mode legacy";
                 self.wrong(format!("{at}.{field}"), Value::Null, error, allowed);
             }
             return;
@@ -27,7 +28,7 @@ impl<'a> Check<'a> {
         if nic.bridging != Bridging::Veb {
             let word = serde_json::json!(nic.bridging);
             let allowed = "leave it out, or write mode = \"legacy\"".to_owned();
-            let error = "is of the NIC's own bridge, which there is none of in switchdev mode";
+            let error = "needs the NIC's own bridge, which switchdev mode does not have";
             self.wrong(format!("{at}.bridging"), word, error, allowed);
         }
         let mut switches = self.state.switches.iter().enumerate();
@@ -58,7 +59,7 @@ impl<'a> Check<'a> {
             );
             let field = format!("{at}.mode");
             if tap.interface.len() > NAME_MAX {
-                let error = "makes a representor whose name is too long for an interface";
+                let error = "yields a representor name that is too long for an interface";
                 self.wrong(field, tap.interface.as_str(), error, remedy);
             } else {
                 let (key, name) = ((None, tap.interface.clone()), tap.interface.as_str());
@@ -78,7 +79,7 @@ impl<'a> Check<'a> {
                 FunctionName::Pf => "give the NIC a pf".to_owned(),
                 FunctionName::Vf(_) => format!("name a VF below total_vfs, {}", nic.total_vfs),
             };
-            let error = format!("is nothing that {} has", nic.name);
+            let error = format!("does not exist on {}", nic.name);
             self.wrong(field, name.to_string(), &error, allowed);
         }
     }
@@ -88,7 +89,7 @@ impl<'a> Check<'a> {
         match rule.to {
             RuleTarget::Function(to) if to == rule.from => {
                 let allowed = "name another function, or representor or drop".to_owned();
-                let error = "is where the frames come from";
+                let error = "is the source of the frames";
                 self.wrong(format!("{at}.to"), to.to_string(), error, allowed);
             }
             RuleTarget::Function(to) => self.function(nic, to, format!("{at}.to")),
@@ -96,7 +97,7 @@ impl<'a> Check<'a> {
                 let changes =
                     [("pop_vlan", rule.pop_vlan), ("push_vlan", rule.push_vlan.is_some())];
                 for (field, _) in changes.into_iter().filter(|(_, changes)| *changes) {
-                    let error = "changes frames that go to no function";
+                    let error = "needs a function as destination";
                     let allowed = "leave it out, or name a function in to".to_owned();
                     self.wrong(format!("{at}.{field}"), Value::Null, error, allowed);
                 }

@@ -12,7 +12,7 @@ impl<'a> Check<'a> {
         self.vpf_names.claim(&mut self.problems, &vpf.name, &field, &vpf.name);
         self.behind_function(&vpf.pf, vpf.model, format!("{at}.pf"));
         if vpf.model == VpfModel::Igb && !vpf.vfs.is_empty() {
-            let error = "are not igb's to choose: all of its VFs are behind the PF's adapter";
+            let error = "are fixed with igb: all of them are behind the PF's adapter";
             let allowed = "leave vf out".to_owned();
             self.wrong(format!("{at}.vf"), vpf.vfs.len(), error, allowed);
             return;
@@ -29,7 +29,7 @@ impl<'a> Check<'a> {
                 }
                 _ => {
                     let allowed = "give adapter or vhost_vdpa, one of the two".to_owned();
-                    self.wrong(at, Value::Null, "needs one thing behind it", allowed);
+                    self.wrong(at, Value::Null, "needs one device behind it", allowed);
                 }
             }
         }
@@ -58,7 +58,8 @@ impl<'a> Check<'a> {
         };
         if !kinds.contains(&kind) {
             let words: Vec<&str> = kinds.iter().map(|kind| kind.word()).collect();
-            let error = format!("has an attachment of kind {kind}, which this model cannot have");
+            let error =
+                format!("has an attachment of kind {kind}, which this model does not support");
             let allowed = format!("give it one of {}", words.join(", "));
             self.wrong(field, name, &error, allowed);
         }
