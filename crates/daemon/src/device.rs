@@ -17,8 +17,8 @@ use std::time::Instant;
 use bridge::rate::StormLimit;
 use engine::{Port, SoftNic};
 use guestmem::{DirtyLog, GuestMemory, Quota, Region};
-use port::notifier::Budget;
-use port::virtio_net::Events;
+use port::notifier::WriteBudget;
+use port::virtio_net::RingEvents;
 use vhost_user::transfer::Transfer;
 use vhost_user::{
     Closer, Device, ForeignFd, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea,
@@ -80,7 +80,7 @@ pub(super) struct GuestDevice {
     /// Set by whoever was held up by a descriptor of the front-end's.
     stalled: Arc<AtomicBool>,
     /// Time that its interrupts take, and how often it was said that they were moved.
-    budget: Arc<Budget>,
+    budget: Arc<WriteBudget>,
     moves_told: u64,
     made: Instant,
     announcements: StormLimit,
@@ -327,7 +327,7 @@ impl Device for GuestDevice {
         // here.
         let stalled = self.stalled.clone();
         let budget = self.budget.clone();
-        let events = Events { call, stalled, budget, ..Events::default() };
+        let events = RingEvents { call, stalled, budget, ..RingEvents::default() };
         events.notify();
     }
 

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use engine::Port;
 use model::state::{ActualDevice, DeviceState};
-use port::xdp::Queues;
-use port::{Legacy, Opened};
+use port::xdp::GuestQueues;
+use port::{OpenedDevice, PortHandover};
 use vhost_user::backend::Half;
 use wire::Mac;
 
@@ -38,10 +38,10 @@ const RETRY: Duration = Duration::from_millis(500);
 /// How a device is opened, as often as need be.
 pub(super) trait Open: Send + std::fmt::Debug {
     /// Opens it.
-    fn open(&self) -> Result<Opened, NotOpened>;
+    fn open(&self) -> Result<OpenedDevice, NotOpened>;
 
     /// Goes on with it as another process had it open.
-    fn resume(&self, _legacy: Legacy) -> Result<Opened, NotOpened> {
+    fn resume(&self, _legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
         self.open()
     }
 
@@ -56,7 +56,7 @@ pub(super) trait Open: Send + std::fmt::Debug {
     }
 
     /// Queues behind those of the port, if it was opened last and has such.
-    fn queues(&self) -> Option<Queues> {
+    fn queues(&self) -> Option<GuestQueues> {
         None
     }
 
@@ -97,7 +97,7 @@ impl Devices {
         port: Arc<Port>,
         (name, open): (String, Box<dyn Open>),
         events: PortEvents,
-        opened: Result<Opened, NotOpened>,
+        opened: Result<OpenedDevice, NotOpened>,
     ) -> u64 {
         let mut device = Device::new(name, port, open, events);
         device.begin(opened, Instant::now());
@@ -129,13 +129,13 @@ impl Devices {
 
     /// What a process needs to go on with a device that was let go of. One that cannot be handed
     /// over is closed.
-    pub(super) fn legacy(&mut self, token: u64) -> Option<Legacy> {
+    pub(super) fn legacy(&mut self, token: u64) -> Option<PortHandover> {
         self.kept.get_mut(&token)?.legacy()
     }
 
     /// Goes on with a device that another process has open: it is the other's until
     /// [`adopt`](Self::adopt).
-    pub(super) fn inherit(&mut self, token: u64, legacy: Legacy) -> anyhow::Result<()> {
+    pub(super) fn inherit(&mut self, token: u64, legacy: PortHandover) -> anyhow::Result<()> {
         let Some(device) = self.kept.get_mut(&token) else { return Ok(()) };
         device.inherit(legacy)?;
         device.look();
@@ -218,9 +218,9 @@ impl Devices {
     }
 
     /// Queues behind those of a device's port, while it is open.
-    pub(super) fn queues(&self, token: u64) -> Option<Queues> {
+    pub(super) fn queues(&self, token: u64) -> Option<GuestQueues> {
         let device = self.kept.get(&token)?;
-        device.open.queues().filter(Queues::are_open)
+        device.open.queues().filter(GuestQueues::are_open)
     }
 
     /// Time until the next poll of devices; `None` without devices.

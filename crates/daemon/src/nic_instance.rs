@@ -13,7 +13,7 @@ use engine::{
     AclHits, Fabric, ForwardingSnapshot, Plug, Port, RuleHits, SnapshotSpec, SoftNic, SwitchSpec,
 };
 use model::state::short_name;
-use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
+use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 
 use super::data_plane::Spec;
 use super::device::Identity;
@@ -57,7 +57,7 @@ pub(super) struct Captured {
     pub(super) capture: Option<Capture>,
     /// Memory for the capture that [`go_on`](Self::go_on) begins: no process serves meanwhile, and
     /// to make 32 MiB takes milliseconds.
-    buffer: Option<Buffer>,
+    buffer: Option<CaptureBuffer>,
     /// Whether it was said that frames cannot be written.
     told: bool,
 }
@@ -66,7 +66,7 @@ impl Captured {
     pub(super) fn new(
         port: Arc<Port>,
         capture: Option<Capture>,
-        buffer: Option<Buffer>,
+        buffer: Option<CaptureBuffer>,
     ) -> Captured {
         Captured { port, capture, buffer, told: false }
     }
@@ -94,9 +94,9 @@ impl Captured {
             Some(file) => {
                 let buffer = match self.buffer.take() {
                     Some(buffer) => buffer,
-                    None => Buffer::new(limits)?,
+                    None => CaptureBuffer::new(limits)?,
                 };
-                Capture::go_on(path.as_ref(), file, interface, limits, buffer)?
+                Capture::resume(path.as_ref(), file, interface, limits, buffer)?
             }
             None => Capture::create(path.as_ref(), interface, limits)?,
         };

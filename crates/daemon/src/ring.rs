@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use guestmem::{DirtyLog, GuestMemory};
-use port::notifier::Budget;
-use port::virtio_net::{Events, Interrupt, Layout, ReceiveRing, TransmitRing};
+use port::notifier::WriteBudget;
+use port::virtio_net::{Interrupt, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features, Inflight, Log, Position, Start};
 use wire::virtio_net::{self as net, Accepts, feature};
@@ -22,7 +22,7 @@ pub(super) struct Ring {
     /// Set by whoever is held up by a descriptor of the front-end's.
     pub(super) stalled: Arc<AtomicBool>,
     /// Time that interrupts of the front-end take.
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<WriteBudget>,
     /// What interrupts the guest, where no descriptor does.
     pub(super) interrupt: Option<Arc<dyn Interrupt>>,
 }
@@ -43,17 +43,17 @@ impl Ring {
     }
 
     /// The descriptors that tell of it.
-    pub(super) fn events(&self) -> Events {
+    pub(super) fn events(&self) -> RingEvents {
         let RingSetup { kick, call, err, .. } = &self.setup;
-        Events {
+        RingEvents {
             kick: kick.clone(),
             call: call.clone(),
             interrupt: self.interrupt.clone(),
             error: err.clone(),
             stalled: self.stalled.clone(),
             budget: self.budget.clone(),
-            line: Arc::default(),
-            error_line: Arc::default(),
+            call_state: Arc::default(),
+            error_state: Arc::default(),
         }
     }
 
@@ -95,7 +95,7 @@ impl Ring {
     /// The same, from another position on.
     pub(super) fn receive_at(&self, base: Position) -> Result<ReceiveRing, Refused> {
         let mergeable = self.has(feature::VIRTIO_NET_F_MRG_RXBUF);
-        let layout = Layout { header: self.header(), mergeable };
+        let layout = ReceiveLayout { header: self.header(), mergeable };
         let takes = Accepts::of_receive(self.setup.features);
         let queue = self.queue_at(base, Content::Writable)?;
         Ok(ReceiveRing::new(queue, self.events(), layout, takes))

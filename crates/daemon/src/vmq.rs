@@ -4,9 +4,9 @@
 //! Where the uplink's interface has more receive queues than the uplink has queue pairs, the NIC's
 //! queue `q` is the interface's queue `queue_pairs + q`. If the guest and the adapter's settings
 //! allow it, the guest's last receive ring is filled by that queue alone: frames are placed in the
-//! guest's memory ([`port::xdp::Queues::place`]), and what comes by software goes to its other
+//! guest's memory ([`port::xdp::GuestQueues::place`]), and what comes by software goes to its other
 //! rings. Else the queue's frames come as the uplink's other frames do
-//! ([`port::xdp::Queues::take`]), and the ring is one like the others. So none of them is lost
+//! ([`port::xdp::GuestQueues::take`]), and the ring is one like the others. So none of them is lost
 //! either way.
 //!
 //! What the guest does to make it impossible holds until its ring starts anew.
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Port;
-use port::virtio_net::Events;
-use port::xdp::{Direct, DirectSpec, FlowRule, Queues};
+use port::virtio_net::RingEvents;
+use port::xdp::{DirectSpec, DirectStatus, FlowRule, GuestQueues};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Content, Position};
 use wire::{Mac, ethernet};
@@ -53,7 +53,7 @@ pub(super) enum Wish {
 /// A queue that is an adapter's.
 #[derive(Debug, Clone)]
 pub(super) struct Steered {
-    pub(super) queues: Queues,
+    pub(super) queues: GuestQueues,
     /// Among those behind the uplink's.
     pub(super) index: u32,
     pub(super) mac: Mac,
@@ -92,7 +92,7 @@ pub(super) struct Vmq {
     /// The longest frame of the guest's, without its Ethernet header.
     mtu: u16,
     /// While frames are placed there.
-    direct: Option<Arc<Direct>>,
+    direct: Option<Arc<DirectStatus>>,
     /// Why they are not, as far as that is the guest's doing.
     why: Option<String>,
     /// When memory may be shared again, and whether that is awaited.
@@ -167,7 +167,7 @@ impl Vmq {
     pub(super) fn change(&mut self, change: impl FnOnce(&mut RingSetup)) {
         let Some(ring) = &mut self.ring else { return };
         change(&mut ring.setup);
-        let Events { call, error, .. } = ring.events();
+        let RingEvents { call, error, .. } = ring.events();
         match (&self.direct, &self.wish) {
             (Some(_), Wish::Queue(steered)) => {
                 steered.ports.placed.set_transmit_call(0, call);
@@ -200,7 +200,7 @@ impl Vmq {
             self.leave();
             self.carry_on();
         }
-        if let Some(over) = self.direct.as_ref().and_then(|direct| direct.over()) {
+        if let Some(over) = self.direct.as_ref().and_then(|direct| direct.ended()) {
             self.leave();
             self.why = Some(over.to_string());
             self.carry_on();

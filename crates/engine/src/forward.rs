@@ -126,12 +126,12 @@ fn from_function(
 ) -> u64 {
     let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
     let table = &source.snapshot.table;
-    let heads = transmit.burst().heads;
+    let heads = transmit.burst().headers;
     let flows = &mut sender.nic_flows;
     let mut summary = table.classify(id, heads, flows, &mut nic.verdicts);
     if nic.verdicts.wants_deep() {
         transmit.snapshot_headers();
-        let Burst { heads, deep, .. } = transmit.burst();
+        let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
         summary = table.classify_deep(id, heads, deep, flows, &mut nic.verdicts);
     }
     let needs_deep = source.snapshot.switch.as_ref().is_some_and(|switch| switch.uplink_needs_deep);
@@ -191,11 +191,11 @@ fn from_piped(
     if table.needs_deep(id) {
         transmit.snapshot_headers();
     }
-    let Burst { heads, deep, .. } = transmit.burst();
+    let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
     table.sort(id, heads, deep, &mut scratch.fates);
     if scratch.fates.wants_deep() {
         transmit.snapshot_headers();
-        let Burst { heads, deep, .. } = transmit.burst();
+        let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
         table.sort(id, heads, deep, &mut scratch.fates);
     }
     let burst = transmit.burst();

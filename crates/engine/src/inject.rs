@@ -35,7 +35,8 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     let frames = [Buffer::single(slice, 0)];
     let heads = [head];
     let (frames, offloads) = (&frames[..], &[][..]);
-    let burst = Burst { heads: &heads, deep: &[], frames, arena: &[], offloads, malformed: 0 };
+    let burst =
+        Burst { headers: &heads, snapshots: &[], frames, arena: &[], offloads, malformed: 0 };
     let standing = Standing::default(); // this thread has no watchdog
     let (standing, stages) = (&standing, &StageClock::off());
     let source = BurstSource { snapshot, port: from, pair: 0, standing, stages };
@@ -62,7 +63,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
             pipeline.flood_switch(switch, id, &view, (0, bridge::Flood::Group), &mut egress)
         }
         (PortLocation::Piped(id), _) => {
-            let (heads, deep) = (burst.heads, [wire::DeepHead::of_frame(frame)]);
+            let (heads, deep) = (burst.headers, [wire::DeepHead::of_frame(frame)]);
             snapshot.table.sort(id, heads, &deep, &mut scratch.fates);
             let mut fates = scratch.fates.as_slice().to_vec();
             // No check of the source, as everywhere here.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use port::kept::{self, Kept};
+use port::parked::{self, ParkedFrames};
 use port::{BurstBuffers, Delivered, ForeignFd, Receive, Transmit};
 use virtq::Fault;
 
@@ -91,9 +91,9 @@ impl AttachedRing<dyn Receive> {
 }
 
 /// A receive ring, with the frames that wait for its guest before it, if any can.
-fn behind(kept: Option<Kept>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
+fn behind(kept: Option<ParkedFrames>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
     match kept {
-        Some(kept) => kept.behind(ring),
+        Some(kept) => kept.draining_half(ring),
         None => ring,
     }
 }
@@ -101,7 +101,7 @@ fn behind(kept: Option<Kept>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
 /// The pair whose receive ring has frames parked: without rings, frames go to the first.
 const KEEPING: usize = 0;
 /// Bursts that are handed on to a guest at a time.
-const HAND_ON_MAX: usize = kept::FRAMES_MAX / port::BURST;
+const HAND_ON_MAX: usize = parked::FRAMES_MAX / port::BURST;
 
 /// In place of the number of receiving pairs: frames take the [detour](Port::take_off_lanes).
 const DETOURED: usize = usize::MAX;
@@ -131,7 +131,7 @@ pub struct Port {
     /// Transmit rings that start are paused.
     tx_paused: AtomicBool,
     /// Frames parked while the guest's first receive ring does not run.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<ParkedFrames>>,
     /// Names the port in [`host::standing`]; no two of a process have the same.
     pub(crate) id: u32,
     /// The port touches a guest's memory.
@@ -140,7 +140,7 @@ pub struct Port {
     quarantined: AtomicBool,
     /// Receive half during quarantine, and the frames that wait there.
     detour: Mutex<Option<AttachedRing<dyn Receive>>>,
-    waiting: Kept,
+    waiting: ParkedFrames,
 }
 
 /// The next port's [`Port::id`]; 0 is none.
@@ -180,7 +180,7 @@ impl Port {
             foreign: AtomicBool::new(false),
             quarantined: AtomicBool::new(false),
             detour: Mutex::new(None),
-            waiting: Kept::default(),
+            waiting: ParkedFrames::default(),
         }
     }
 
@@ -330,7 +330,7 @@ impl Port {
 
     /// Takes a receive ring out: no lane touches it when this returns.
     pub fn detach_receive(&self, pair: usize) -> Option<Box<dyn Receive>> {
-        let keeper = self.kept_of(pair).map(|kept| kept.half());
+        let keeper = self.kept_of(pair).map(|kept| kept.parking_half());
         let place = &self.pairs[pair].receive;
         let mut half = place.lock();
         if !place.attached.swap(false, Ordering::AcqRel) {
@@ -345,14 +345,14 @@ impl Port {
     }
 
     /// Parked frames of a pair, if frames are parked there.
-    fn kept_of(&self, pair: usize) -> Option<Kept> {
+    fn kept_of(&self, pair: usize) -> Option<ParkedFrames> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clone().filter(|_| pair == KEEPING)
     }
 
     /// Parks frames while the guest's first receive ring does not run. With `None` they are dropped
     /// as usual, and parked frames with them.
-    pub fn keep(&self, kept: Option<Kept>) {
+    pub fn keep(&self, kept: Option<ParkedFrames>) {
         let mut now = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let former = std::mem::replace(&mut *now, kept.clone());
         drop(now);
@@ -361,7 +361,7 @@ impl Port {
         // A ring that stays behind an empty list is a ring like others.
         drop(former.map(|former| former.take()));
         if !pair.receive.attached.load(Ordering::Acquire) {
-            let half_of = |kept: Kept| AttachedRing::receiving(kept.half());
+            let half_of = |kept: ParkedFrames| AttachedRing::receiving(kept.parking_half());
             *half = kept.map(half_of);
         }
     }
@@ -392,7 +392,7 @@ impl Port {
         let is_ring = pair.receive.attached.load(Ordering::Acquire);
         let attached = half.as_mut().filter(|_| is_ring)?;
         let delivered =
-            attached.fill(&pair.block, buffers, &StageClock::off(), |ring| ring.hand_on());
+            attached.fill(&pair.block, buffers, &StageClock::off(), |ring| ring.drain_parked());
         delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
 

@@ -1,6 +1,6 @@
 //! Views of a burst: its frames as one stage of the pipeline sees them.
 
-use port::{BURST, Burst, Head, VlanEdit};
+use port::{BURST, Burst, HeaderBytes, VlanEdit};
 use wire::DeepHead;
 
 use crate::edit;
@@ -19,7 +19,7 @@ pub(crate) const ALL: [u8; BURST] = {
 /// Frames of a burst as a stage sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BurstView<'a> {
-    pub(crate) heads: &'a [Head],
+    pub(crate) heads: &'a [HeaderBytes],
     /// More of each, if it was taken.
     pub(crate) deep: &'a [DeepHead],
     /// Their numbers in the burst; `None` for all of it.
@@ -35,7 +35,7 @@ pub(crate) struct BurstView<'a> {
 impl<'a> BurstView<'a> {
     /// A burst as it came.
     pub(crate) fn of(burst: &Burst<'a>) -> BurstView<'a> {
-        let Burst { heads, deep, malformed, .. } = *burst;
+        let Burst { headers: heads, snapshots: deep, malformed, .. } = *burst;
         BurstView {
             heads,
             deep,
@@ -56,7 +56,7 @@ impl<'a> BurstView<'a> {
 /// Memory for a view between NIC and switch, with the tags that are right there.
 #[derive(Debug)]
 pub(crate) struct ViewBuffer {
-    heads: Box<[Head; BURST]>,
+    heads: Box<[HeaderBytes; BURST]>,
     deep: Box<[DeepHead; BURST]>,
     frames: Box<[u8; BURST]>,
 }
@@ -109,7 +109,7 @@ impl ViewBuffer {
 }
 
 /// First 16 bytes after an edit that removes no tag.
-fn edited_head(edit: VlanEdit, head: &Head) -> Head {
+fn edited_head(edit: VlanEdit, head: &HeaderBytes) -> HeaderBytes {
     let mut after = *head;
     if let VlanEdit::Push(tag) | VlanEdit::Retag(tag) = edit {
         after[12..].copy_from_slice(&tag);

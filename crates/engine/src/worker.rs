@@ -17,7 +17,7 @@ use bridge::nic::Schedule;
 use host::standing::Standing;
 use host::tsc;
 use port::Polled;
-use port::bounce::Bounced;
+use port::bounce::BouncedTransmit;
 
 use self::bounce_buffers::BounceBuffers;
 use self::lane_ports::{LaneNic, LanePort, LaneRing};
@@ -209,7 +209,7 @@ impl Worker {
         standing.begin(port.id);
         let polled = match &mut self.bounce {
             Some(BounceBuffers { room, .. }) if QUARANTINE => {
-                let mut bounced = Bounced::new(transmit, room);
+                let mut bounced = BouncedTransmit::new(transmit, room);
                 forward(&poll.ring, &mut bounced, sender, scratch, standing, stages)
             }
             _ => forward(&poll.ring, transmit, sender, scratch, standing, stages),

@@ -1,52 +1,53 @@
-//! Frames that are copied out of a guest's memory before they go anywhere.
+//! Bounce buffers: frames are copied out of a guest's memory before they are forwarded.
 //!
-//! Copying a frame from one guest to another touches the memory of both, under the receiver's lock.
-//! Frames of a guest whose memory may hold up who touches it go another way: [`Bounced`] copies a
-//! burst into memory of ours and gives its buffers back at once; from then on nothing of that guest
-//! is touched. It is not on the way of other frames.
+//! Copying a frame from one guest to another accesses the memory of both, under the receiver's
+//! lock. An access to a suspect guest's memory may block. [`BouncedTransmit`] copies a burst of
+//! such a guest into memory of our own and returns its buffers at once; from then on nothing
+//! accesses that guest's memory. Other frames do not pass here.
 
 use std::os::fd::BorrowedFd;
 
 use guestmem::{MapError, Pool};
 
-use crate::Transmit;
-use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, snapshot_headers};
+use crate::burst::{BURST, Burst, DeepHead, HeaderBytes, Offload, Polled, snapshot_headers};
+use crate::burst_buffers::BurstBuffers;
+use crate::half::Transmit;
 
-/// The longest frame: a virtio-net frame with segments left to do, and its tags.
+/// Bytes of the longest frame: a virtio-net frame to be segmented, with its tags.
 const FRAME_BYTES_MAX: u32 = 68 << 10;
 
-/// Memory for one burst. Only what frames have used of it is allocated.
+/// Memory for one burst. Pages are allocated on first use.
 #[derive(Debug)]
-pub struct Room {
+pub struct BounceBuffer {
     pool: Pool,
-    heads: Box<[Head; BURST]>,
-    deep: Vec<DeepHead>,
-    is_deep: bool,
+    headers: Box<[HeaderBytes; BURST]>,
+    snapshots: Vec<DeepHead>,
+    has_snapshots: bool,
     offloads: Vec<Offload>,
     malformed: u64,
 }
 
-impl Room {
-    /// Room for a burst of the longest frames.
+impl BounceBuffer {
+    /// Reserves memory for a burst of the longest frames.
     ///
     /// # Errors
     /// The kernel has no memory left.
-    pub fn new() -> Result<Room, MapError> {
-        Ok(Room {
+    pub fn new() -> Result<BounceBuffer, MapError> {
+        Ok(BounceBuffer {
             pool: Pool::create("shunt-bounce", u64::from(FRAME_BYTES_MAX) * BURST as u64)?,
-            heads: Box::new([[0; 16]; BURST]),
-            deep: Vec::new(),
-            is_deep: false,
+            headers: Box::new([[0; 16]; BURST]),
+            snapshots: Vec::new(),
+            has_snapshots: false,
             offloads: Vec::new(),
             malformed: 0,
         })
     }
 
-    /// Copies a burst. What was judged of a frame, its snapshot, is what it begins with.
+    /// Copies a burst. Each copy begins with the frame's snapshot, which was validated.
     fn take(&mut self, burst: &Burst<'_>) {
         self.pool.clear();
-        self.is_deep = false;
-        self.heads[..burst.heads.len()].copy_from_slice(burst.heads);
+        self.has_snapshots = false;
+        self.headers[..burst.headers.len()].copy_from_slice(burst.headers);
         self.offloads.clear();
         self.offloads.extend_from_slice(burst.offloads);
         self.malformed = burst.malformed;
@@ -60,7 +61,7 @@ impl Room {
                 return;
             }
             if self.malformed >> i & 1 == 1 {
-                continue; // it goes nowhere
+                continue; // it is dropped
             }
             let Some(all) = self.pool.slice(at, len) else { return };
             let mut to = all;
@@ -69,26 +70,26 @@ impl Room {
                 to.copy_from(from, n);
                 to = to.skip(n);
             }
-            let snapshot = burst.deep.get(i).map_or(&burst.heads[i][..], DeepHead::bytes);
+            let snapshot = burst.snapshots.get(i).map_or(&burst.headers[i][..], DeepHead::bytes);
             all.write_bytes(&snapshot[..snapshot.len().min(len as usize)]);
         }
     }
 
     fn snapshot_headers(&mut self) {
-        if self.is_deep {
+        if self.has_snapshots {
             return;
         }
         let frames = self.pool.buffers();
-        snapshot_headers(&mut self.deep, &self.heads[..], frames, &[]);
-        self.is_deep = true;
+        snapshot_headers(&mut self.snapshots, &self.headers[..], frames, &[]);
+        self.has_snapshots = true;
     }
 
     fn burst(&self) -> Burst<'_> {
         let frames = self.pool.buffers();
-        let deep = if self.is_deep { &self.deep[..frames.len()] } else { &[] };
+        let snapshots = if self.has_snapshots { &self.snapshots[..frames.len()] } else { &[] };
         Burst {
-            heads: &self.heads[..frames.len()],
-            deep,
+            headers: &self.headers[..frames.len()],
+            snapshots,
             frames,
             arena: &[],
             offloads: &self.offloads,
@@ -97,38 +98,38 @@ impl Room {
     }
 }
 
-/// A transmit half whose memory is touched by [`poll`](Transmit::poll) only.
-pub struct Bounced<'a> {
+/// A transmit half whose guest memory is accessed only by [`poll`](Transmit::poll).
+pub struct BouncedTransmit<'a> {
     half: &'a mut dyn Transmit,
-    room: &'a mut Room,
+    buffer: &'a mut BounceBuffer,
     notified: bool,
 }
 
-impl<'a> Bounced<'a> {
-    /// Takes the frames of `half` by way of `room`.
-    pub fn new(half: &'a mut dyn Transmit, room: &'a mut Room) -> Bounced<'a> {
-        Bounced { half, room, notified: false }
+impl<'a> BouncedTransmit<'a> {
+    /// Takes the frames of `half` through `buffer`.
+    pub fn new(half: &'a mut dyn Transmit, buffer: &'a mut BounceBuffer) -> BouncedTransmit<'a> {
+        BouncedTransmit { half, buffer, notified: false }
     }
 }
 
-impl Transmit for Bounced<'_> {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        self.half.swap(area);
+impl Transmit for BouncedTransmit<'_> {
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        self.half.swap(buffers);
     }
 
     fn poll(&mut self) -> Polled {
         let polled = self.half.poll();
-        self.room.take(&self.half.burst());
+        self.buffer.take(&self.half.burst());
         self.notified = polled.frames > 0 && self.half.complete();
         polled
     }
 
     fn snapshot_headers(&mut self) {
-        self.room.snapshot_headers();
+        self.buffer.snapshot_headers();
     }
 
     fn burst(&self) -> Burst<'_> {
-        self.room.burst()
+        self.buffer.burst()
     }
 
     fn complete(&mut self) -> bool {

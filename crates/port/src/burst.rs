@@ -1,91 +1,68 @@
-//! Frames handled together.
+//! Bursts: frames that are handled together.
 
 use guestmem::{Buffer, GuestSlice};
-
-use crate::plain::Scratch;
 
 pub use virtq::BURST;
 pub use wire::virtio_net::Header as Offload;
 pub use wire::{DeepHead, VlanEdit};
 
 /// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
-pub type Head = [u8; 16];
+pub type HeaderBytes = [u8; 16];
 
 /// Up to [`BURST`] frames, borrowed from the transmit half that took them.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst<'a> {
-    /// Snapshots. Of a frame of fewer than 16 bytes the rest is zeros.
-    pub heads: &'a [Head],
+    /// Snapshots of the first 16 bytes; a shorter frame is padded with zeros.
+    pub headers: &'a [HeaderBytes],
     /// Longer snapshots, or empty before [`snapshot_headers`](crate::Transmit::snapshot_headers).
-    /// They begin with the 16 bytes of `heads`; the receiver gets their bytes.
-    pub deep: &'a [DeepHead],
-    /// Where the frames are, their first 16 bytes included.
+    /// They begin with the 16 bytes of `headers`; the receiver gets their bytes.
+    pub snapshots: &'a [DeepHead],
+    /// Buffers of the frames, including the first 16 bytes.
     pub frames: &'a [Buffer<'a>],
-    /// Further slices of frames that are not in one piece.
+    /// Further slices of frames that are not contiguous.
     pub arena: &'a [GuestSlice<'a>],
-    /// What is left to do on each frame, by whoever sends it on a wire: a checksum to be made, or
-    /// segments. Empty if nothing is on any of them. Checked against the frames' lengths.
+    /// Offload requested for each frame: a checksum, or segmentation. Empty if no frame has one.
+    /// Validated against the frames' lengths.
     pub offloads: &'a [Offload],
-    /// Bit i is set if frame i is too short or too long to be a frame, or what is left to do on it
-    /// makes no sense: it must be dropped.
+    /// Bit i is set if frame i must be dropped: too short, too long, or with an invalid offload.
     pub malformed: u64,
 }
 
 impl Burst<'_> {
-    /// What is left to do on a frame.
+    /// Offload requested for a frame.
     #[inline]
     pub fn offload(&self, frame: usize) -> Offload {
         self.offloads.get(frame).copied().unwrap_or(Offload::PLAIN)
     }
 }
 
-/// Room for a burst that is being worked on. A lane has one for each direction and lends it to the
-/// ring it works on, so that serving many rings takes no more of its nearest cache than one.
-#[derive(Debug)]
-pub struct BurstBuffers {
-    pub(crate) stage: virtq::StagingBuffers,
-    pub(crate) heads: Box<[Head; BURST]>,
-    /// As long as a burst, or empty if nobody needed it yet.
-    pub(crate) deep: Vec<DeepHead>,
-    pub(crate) offloads: Box<[Offload; BURST]>,
-    pub(crate) scratch: Scratch,
-}
-
-impl Default for BurstBuffers {
-    fn default() -> BurstBuffers {
-        let heads = Box::new([[0; 16]; BURST]);
-        BurstBuffers {
-            stage: virtq::StagingBuffers::default(),
-            heads,
-            deep: vec![DeepHead::EMPTY; BURST],
-            offloads: Box::new([Offload::PLAIN; BURST]),
-            scratch: Scratch::default(),
-        }
-    }
-}
-
-/// Takes the longer snapshots of a burst's frames, which begin with `heads`: those are not read
-/// again.
+/// Snapshots the headers of a burst. Each snapshot begins with the bytes of `headers`, which are
+/// not read again.
 pub(crate) fn snapshot_headers(
-    deep: &mut Vec<DeepHead>,
-    heads: &[Head],
+    snapshots: &mut Vec<DeepHead>,
+    headers: &[HeaderBytes],
     frames: &[Buffer<'_>],
     arena: &[GuestSlice<'_>],
 ) {
-    // Changes nothing but for a half that works without a lane's room.
-    deep.resize(BURST, DeepHead::EMPTY);
-    for ((deep, head), frame) in deep.iter_mut().zip(heads).zip(frames) {
-        snapshot_header(deep, head, frame, arena);
+    // A resize only for a half that works without a lane's buffers.
+    snapshots.resize(BURST, DeepHead::EMPTY);
+    for ((snapshots, header), frame) in snapshots.iter_mut().zip(headers).zip(frames) {
+        snapshot_header(snapshots, header, frame, arena);
     }
 }
 
 #[inline]
-fn snapshot_header(deep: &mut DeepHead, head: &Head, frame: &Buffer<'_>, arena: &[GuestSlice<'_>]) {
-    // What a short frame leaves free must not show what another guest's had there.
-    *deep = DeepHead { len: frame.len.min(DeepHead::LEN as u32) as u8, ..DeepHead::EMPTY };
-    let (front, rest) = deep.bytes.split_at_mut(head.len());
-    front.copy_from_slice(head);
-    let at = head.len() as u32;
+fn snapshot_header(
+    snapshots: &mut DeepHead,
+    header: &HeaderBytes,
+    frame: &Buffer<'_>,
+    arena: &[GuestSlice<'_>],
+) {
+    // Zeros behind a short frame: no bytes of another guest's frame may show.
+    *snapshots = DeepHead { len: frame.len.min(DeepHead::LEN as u32) as u8, ..DeepHead::EMPTY };
+    let (front, rest) = snapshots.bytes.split_at_mut(header.len());
+    front.copy_from_slice(header);
+    let at = header.len() as u32;
     if frame.first.len() == frame.len || frame.first.len() as usize >= DeepHead::LEN {
         frame.first.skip(at).read_bytes(rest);
     } else {
@@ -93,108 +70,141 @@ fn snapshot_header(deep: &mut DeepHead, head: &Head, frame: &Buffer<'_>, arena: 
     }
 }
 
-/// What a poll found.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
-    /// Frames, malformed ones included.
+    /// Frames, including malformed ones.
     pub frames: u32,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
-    /// Bytes that the sender is charged beyond `bytes`: headers of further segments and, after
+    /// Bytes charged to the sender beyond `bytes`: headers of further segments and, after
     /// forwarding, copies of the frames.
     pub surplus_bytes: u64,
     /// Frames that are too short to be Ethernet.
     pub runts: u32,
     /// Frames longer than the port's MTU allows.
     pub oversize: u32,
-    /// Frames on which something is left to do that makes no sense, or was not agreed on.
+    /// Frames with an invalid offload, or one that was not negotiated.
     pub bad_offload: u32,
     /// Frames in a ring that the guest's device has disabled.
     pub disabled: u32,
-    /// Whether more waited than were taken.
+    /// Set if more frames are waiting.
     pub backlog: bool,
-    /// Why nothing will be taken after these, if so.
+    /// Ring fault, after which this half takes nothing.
     pub fault: Option<virtq::Fault>,
-    /// Of a half that takes no frames but finds those that a device placed in the guest's buffers:
-    /// what it found. The fault is then one of the guest's receive ring.
+    /// Frames that a device placed in the guest's buffers; `None` for a half that takes frames.
+    /// Then `fault` is one of the guest's receive ring.
     pub placed: Option<Placed>,
 }
 
-/// Frames that are where they belong already.
+/// Frames that a device placed in a guest's buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// Frames.
     pub frames: u32,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
-    /// Whether the guest had to be notified.
+    /// Set if the guest was notified.
     pub notified: bool,
 }
 
 impl Polled {
-    /// Frames that were taken or found, and the bytes that the sender is charged.
+    /// Frames taken or placed, and the bytes charged to the sender.
     #[inline]
     pub fn work(&self) -> (u32, u64) {
         let placed = self.placed.unwrap_or_default();
         (self.frames + placed.frames, self.bytes + self.surplus_bytes + placed.bytes)
     }
 
-    /// Frames that must be dropped as they came.
+    /// Frames that must be dropped.
     #[inline]
     pub fn malformed(&self) -> u32 {
         self.runts + self.oversize + self.bad_offload + self.disabled
     }
 }
 
+/// Result of [`Receive::deliver`](crate::Receive::deliver).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Frames copied.
+    pub frames: u32,
+    /// Bytes of these frames as the guest sees them, without device headers.
+    pub bytes: u64,
+    /// Frames dropped because the guest had posted no buffer.
+    pub no_buffer: u32,
+    /// Frames dropped because the posted buffer is too small, or because their checksum or
+    /// segmentation cannot be completed.
+    pub too_small: u32,
+    /// Copies that a tunnel sent to further peers, beyond the first of each frame.
+    pub copies: u32,
+    /// Bytes of these copies.
+    pub copied_bytes: u64,
+    /// Frames dropped at the limit of [`Receive::allow_copies`](crate::Receive::allow_copies).
+    pub over_limit: u32,
+    /// Ring fault, after which this half delivers nothing.
+    pub fault: Option<virtq::Fault>,
+}
+
+impl Delivered {
+    /// Adds the counts of another delivery, except for copies and faults.
+    pub(crate) fn add(&mut self, more: Delivered) {
+        self.frames += more.frames;
+        self.bytes += more.bytes;
+        self.no_buffer += more.no_buffer;
+        self.too_small += more.too_small;
+        self.over_limit += more.over_limit;
+    }
+}
+
 const TAG: usize = 4;
 
-/// What the receiver gets in place of a frame's first bytes.
+/// Edited header of a frame: the bytes that replace the frame's first bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Front {
+pub(crate) struct HeaderEdit {
     pub(crate) bytes: [u8; 20],
-    /// How many of `bytes` count.
+    /// Valid bytes in `bytes`.
     pub(crate) len: u32,
-    /// How many bytes of the frame they replace.
+    /// Bytes of the frame that they replace.
     pub(crate) replaces: u32,
 }
 
-impl Front {
-    /// Bytes of the edited frame, which had `len`.
+impl HeaderEdit {
+    /// Length of the edited frame, which had `len` bytes.
     pub(crate) fn len_of(&self, len: u32) -> u32 {
         len - self.replaces + self.len
     }
 
-    /// What is left to do on the edited frame; `None` if that cannot be said.
+    /// Offload of the edited frame; `None` if it cannot be expressed.
     pub(crate) fn offload(&self, before: Offload) -> Option<Offload> {
         let by = self.len as i32 - self.replaces as i32;
         if by == 0 { Some(before) } else { before.moved_by(by) }
     }
 
-    /// The edited front of a frame of `len` bytes that begins with `head`.
-    pub(crate) fn new(edit: VlanEdit, head: &Head, len: u32) -> Front {
+    /// Edits the header of a frame of `len` bytes that begins with `header`.
+    pub(crate) fn new(edit: VlanEdit, header: &HeaderBytes, len: u32) -> HeaderEdit {
         let replaces = len.min(16);
         let mut bytes = [0; 20];
         let kept = match edit {
             VlanEdit::None => {
-                bytes[..16].copy_from_slice(head);
+                bytes[..16].copy_from_slice(header);
                 replaces as usize
             }
             VlanEdit::Push(tag) => {
-                bytes[..12].copy_from_slice(&head[..12]);
+                bytes[..12].copy_from_slice(&header[..12]);
                 bytes[12..16].copy_from_slice(&tag);
-                bytes[16..].copy_from_slice(&head[12..]);
+                bytes[16..].copy_from_slice(&header[12..]);
                 replaces as usize + TAG
             }
             VlanEdit::Retag(tag) => {
-                bytes[..16].copy_from_slice(head);
+                bytes[..16].copy_from_slice(header);
                 bytes[12..16].copy_from_slice(&tag);
                 replaces as usize
             }
             VlanEdit::Pop => {
-                bytes[..12].copy_from_slice(&head[..12]);
+                bytes[..12].copy_from_slice(&header[..12]);
                 12
             }
         };
-        Front { bytes, len: kept as u32, replaces }
+        HeaderEdit { bytes, len: kept as u32, replaces }
     }
 }

@@ -1,29 +1,29 @@
-//! A port that writes what is delivered to it to a pcapng file: the far end of a mirror.
+//! Captures: a port that writes delivered frames to a pcapng file, for example the target of a
+//! mirror.
 //!
 //! # Model
 //! The receive half ([`Capture::create`]) copies frames, with their edits and cut to a snap length,
-//! into a ring of bytes in memory that was taken beforehand. A thread of the capture takes them
-//! out, looking every [`LOOK`] while there are any, and appends whole blocks to the file. So a lane
-//! does here what it does for a guest's ring, one copy, and never waits: no lock, no allocation, no
-//! system call, whatever the disk does. A full ring is a receiver without buffers.
+//! into a ring of bytes in preallocated memory. A thread of the capture takes them out and appends
+//! whole blocks to the file; it polls every [`POLL_INTERVAL`] while frames come. So a lane makes
+//! one copy, as for a guest's ring, and never waits: no lock, no allocation, no system call,
+//! whatever the disk does. A full ring counts as a receiver without buffers.
 //!
-//! The file is complete after every write, at most a moment after the frames came; a write that
-//! failed is cut off again. Who drops the receive half ends the capture; who drops the [`Capture`]
-//! ends it too, and waits for the disk.
+//! The file is complete after every write, shortly after the frames came; a failed write is cut off
+//! again. Dropping the receive half ends the capture. Dropping the [`Capture`] also ends it, and
+//! waits for the disk.
 //!
-//! # What is in the file
-//! Frames as they are on a wire: where a checksum or the cutting of segments was left to the
-//! receiver, it is done before the frame is copied.
+//! # File format
+//! Frames are written as on a wire: checksums and segmentation are completed before the copy.
 //!
-//! pcapng 1.0 (draft-ietf-opsawg-pcapng, sections 4.1 to 4.3), one interface, which has the
-//! adapter's name. Time stamps are taken once a delivery, in ns. Where frames are missing because
-//! the ring or the disk was full, the next frame says how many (`epb_dropcount`).
+//! pcapng 1.0 (draft-ietf-opsawg-pcapng, sections 4.1 to 4.3), with one interface named after the
+//! adapter. Time stamps are taken once a delivery, in ns. After a gap, the next frame has the
+//! number of missing frames (`epb_dropcount`).
 //!
 //! # Limits
-//! [`CaptureLimits`]: what guests send must not fill the host's disk or memory.
+//! [`CaptureLimits`] bound the disk space and memory that guests' frames can use.
 
 mod file;
-mod half;
+mod receive;
 mod ring;
 mod writer;
 
@@ -35,31 +35,31 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::Receive;
-use half::Half;
-use ring::{Hold, Record};
-use writer::Writer;
+use crate::half::Receive;
+use receive::CaptureReceive;
+use ring::{BufferRef, Record};
+use writer::CaptureWriter;
 
-pub use ring::Buffer;
+pub use ring::CaptureBuffer;
 
-/// How often the ring is looked at while frames come.
-pub const LOOK: Duration = Duration::from_millis(1);
-/// How often it is looked at while none do.
-pub const LOOK_SILENT: Duration = Duration::from_millis(20);
+/// Interval of polls of the ring while frames come.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Interval of polls of the ring while idle.
+pub const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Longest name of an interface, bytes.
 const INTERFACE_LEN_MAX: u64 = 255;
 
-/// What a capture may take.
+/// Limits of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureLimits {
-    /// Bytes of a frame that are kept, 16 to 262144. By default the latter, which is what tcpdump
-    /// keeps and more than any frame has.
+    /// Bytes kept of a frame, 16 to 262144. Default: 262144, as in tcpdump and more than any frame
+    /// has.
     pub snap_len: u32,
     /// Bytes of the ring between lane and disk, 64 KiB to 1 GiB, and enough for a frame of
-    /// `snap_len`. By default 32 MiB: what 10 Gbit/s bring in [`LOOK_SILENT`], and a third more.
+    /// `snap_len`. Default: 32 MiB, which is 10 Gbit/s for [`IDLE_POLL_INTERVAL`] and a third more.
     pub buffer_bytes: u32,
-    /// Bytes of the file, 4 KiB or more. By default 1 GiB.
+    /// Bytes of the file, 4 KiB or more. Default: 1 GiB.
     pub file_bytes_max: u64,
 }
 
@@ -87,7 +87,7 @@ impl CaptureLimits {
     }
 }
 
-/// Why a capture cannot be made, or why frames are missing from its file.
+/// Reason for which a capture cannot be made, or frames are missing from its file.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// A limit is out of range.
@@ -95,90 +95,90 @@ pub enum CaptureError {
     Limit {
         /// Field of [`CaptureLimits`].
         field: &'static str,
-        /// What was asked for.
+        /// Value requested.
         value: u64,
-        /// Least value allowed.
+        /// Smallest value allowed.
         min: u64,
-        /// Greatest value allowed.
+        /// Largest value allowed.
         max: u64,
     },
-    /// The path names something that cannot hold a capture, or a symbolic link.
+    /// The path is not a regular file, or is a symbolic link.
     #[error("{}: not a regular file; name a new file, or one to overwrite", path.display())]
     NotAFile {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file holds something else than a capture.
+    /// The file is not a capture.
     #[error("{}: not a capture; name a new file, or remove this one", path.display())]
     NotACapture {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
     },
     /// Another capture writes to the file.
     #[error("{}: another capture writes to this file; name a different one", path.display())]
     Busy {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file could not be made or emptied.
+    /// The file cannot be created or emptied.
     #[error("{}: cannot be written; check the directory and its permissions", path.display())]
     Open {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// There is no memory for the ring.
-    #[error("no buffer for the capture; free memory, or lower buffer_bytes")]
+    /// No memory for the ring.
+    #[error("no memory for the capture; free memory, or lower buffer_bytes")]
     Memory(#[from] guestmem::MapError),
-    /// The writer could not be started.
-    #[error("no thread for the capture; raise the limit of tasks")]
+    /// The writer's thread cannot be started.
+    #[error("no thread for the capture; raise the limit of tasks (ulimit -u)")]
     Thread(#[source] std::io::Error),
-    /// Frames could not be written. It is tried again every second.
+    /// Frames cannot be written. Retried every second.
     #[error("{}: frames are lost; make room on the disk", path.display())]
     Write {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The file has its greatest size, and the capture is over.
+    /// The file has reached its maximum size, and the capture has ended.
     #[error("{}: full after {bytes} bytes; raise file_bytes_max", path.display())]
     Full {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
         /// [`CaptureLimits::file_bytes_max`].
         bytes: u64,
     },
 }
 
-/// What became of the frames that were taken into the ring.
+/// Counts of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounts {
     /// Frames in the file.
     pub written: u64,
-    /// Frames that the file has no room for, or that could not be written.
+    /// Frames dropped because the file is full or cannot be written.
     pub lost: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
 }
 
-/// What the handle, the receive half and the writer share.
+/// State shared by the handle, the receive half and the writer.
 #[derive(Debug)]
-struct Shared {
+struct CaptureState {
     path: PathBuf,
-    /// Whether no frame is taken any more.
+    /// Set when no more frames are taken.
     closed: AtomicBool,
-    /// Whether the writer's thread is to end, though frames are still taken.
+    /// Set to end the writer's thread, though frames are still taken.
     paused: AtomicBool,
     written: AtomicU64,
     lost: AtomicU64,
     file_bytes: AtomicU64,
-    /// The first.
+    /// The first error.
     error: OnceLock<CaptureError>,
 }
 
-impl Shared {
+impl CaptureState {
     fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -200,53 +200,52 @@ impl Shared {
     }
 }
 
-/// A capture, for those who watch and end it. The frames go to its receive half.
+/// Handle of a capture. The frames go to its receive half.
 #[derive(Debug)]
 pub struct Capture {
-    shared: Arc<Shared>,
-    writer: Option<JoinHandle<Writer<File>>>,
-    /// The writer without its thread, after [`pause`](Self::pause).
-    paused: Option<Writer<File>>,
-    /// Another hold on the file.
+    shared: Arc<CaptureState>,
+    writer: Option<JoinHandle<CaptureWriter<File>>>,
+    /// Writer without its thread, after [`pause`](Self::pause).
+    paused: Option<CaptureWriter<File>>,
+    /// Second descriptor of the file.
     file: Arc<OwnedFd>,
-    buffer: Hold,
+    buffer: BufferRef,
 }
 
 impl Capture {
-    /// Starts a capture to the file at `path`, which only its owner may read and which is emptied
-    /// if it is there already and holds a capture. `interface` is what readers of the file call the
-    /// interface.
+    /// Starts a capture to the file at `path`, readable by its owner only. An existing capture
+    /// there is overwritten. `interface` is the interface's name in the file.
     ///
     /// # Errors
-    /// The limits are refused, the path is not a regular file, holds something else or cannot be
-    /// written to, or there is neither memory nor a thread. An existing file is left as it was
-    /// unless it is this one's.
+    /// A limit is out of range, the path is not a regular file, holds other data or cannot be
+    /// written, or memory or threads are exhausted. An existing file is unchanged unless it is a
+    /// capture.
     pub fn create(
         path: &Path,
         interface: &str,
         limits: CaptureLimits,
     ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
         limits.check(interface)?;
-        Capture::write(path, (file::open(path)?, 0), interface, limits, Buffer::new(limits)?)
+        Capture::write(path, (file::open(path)?, 0), interface, limits, CaptureBuffer::new(limits)?)
     }
 
-    /// Goes on with the file of a capture that was [finished](Self::finish), here or in another
-    /// process, behind its `bytes` bytes. `buffer` was made with the same limits.
+    /// Continues the file of a [finished](Self::finish) capture, of this or another process, behind
+    /// its `bytes` bytes. `buffer` must be made with the same limits.
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn go_on(
+    pub fn resume(
         path: &Path,
         (file, bytes): (OwnedFd, u64),
         interface: &str,
         limits: CaptureLimits,
-        buffer: Buffer,
+        buffer: CaptureBuffer,
     ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
         limits.check(interface)?;
         Capture::write(path, (File::from(file), bytes), interface, limits, buffer)
     }
 
-    /// The file, and how many bytes of it are whole blocks.
+    /// The file, and its length in whole blocks, bytes.
     pub fn file(&self) -> (Arc<OwnedFd>, u64) {
         (self.file.clone(), self.counts().file_bytes)
     }
@@ -257,48 +256,48 @@ impl Capture {
         (disk, bytes): (File, u64),
         interface: &str,
         limits: CaptureLimits,
-        buffer: Buffer,
+        buffer: CaptureBuffer,
     ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
         let (producer, consumer, buffer) = buffer.begin();
-        let shared = Arc::new(Shared::new(path.to_owned()));
+        let shared = Arc::new(CaptureState::new(path.to_owned()));
         let file = disk.try_clone();
         let file = file.map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
         let shape = (interface, bytes);
-        let writer = Writer::begin(disk, consumer, shared.clone(), limits, shape)?;
+        let writer = CaptureWriter::begin(disk, consumer, shared.clone(), limits, shape)?;
         let writer = std::thread::Builder::new()
             .name("capture".into())
             .spawn(move || writer.run())
             .map_err(CaptureError::Thread)?;
-        let half = Half::new(producer, limits.snap_len, shared.clone(), writer.thread().clone());
+        let receive =
+            CaptureReceive::new(producer, limits.snap_len, shared.clone(), writer.thread().clone());
         let file = Arc::new(OwnedFd::from(file));
         let capture = Capture { shared, writer: Some(writer), paused: None, file, buffer };
-        Ok((capture, Box::new(half)))
+        Ok((capture, Box::new(receive)))
     }
 
-    /// What became of the frames so far.
+    /// Counts so far.
     pub fn counts(&self) -> CaptureCounts {
         self.shared.counts()
     }
 
-    /// Why frames are lost, if any were: the first reason there was.
+    /// First reason for lost frames, if any were lost.
     pub fn error(&self) -> Option<&CaptureError> {
         self.shared.error.get()
     }
 
-    /// Ends the writer's thread. Frames that come wait in the buffer for [`finish`](Self::finish),
-    /// which then waits for no thread to be scheduled: for a caller that has little time between
-    /// the two.
+    /// Stops the writer's thread. Further frames wait in the buffer for [`finish`](Self::finish),
+    /// which then waits for no thread: for a caller with little time between the two.
     pub fn pause(&mut self) {
         self.shared.paused.store(true, Ordering::Release);
         if let Some(writer) = self.writer.take() {
             writer.thread().unpark();
-            // A writer that panicked has said so, and there is nothing left to write with.
+            // A writer that panicked has reported it; there is nothing left to write with.
             self.paused = writer.join().ok();
         }
     }
 
-    /// Ends the capture: takes no more frames, and returns when those that came are in the file.
-    /// That lasts as long as the disk needs for what the ring holds.
+    /// Ends the capture: takes no more frames, and returns when all are in the file. Lasts as long
+    /// as the disk needs for the ring's contents.
     pub fn finish(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         self.pause();
@@ -307,9 +306,9 @@ impl Capture {
         }
     }
 
-    /// Ends the capture as [`finish`](Self::finish) does; its buffer can be another's if the
+    /// Ends the capture as [`finish`](Self::finish) does; returns its buffer for reuse if the
     /// receive half was dropped.
-    pub fn into_buffer(self) -> Option<Buffer> {
+    pub fn into_buffer(self) -> Option<CaptureBuffer> {
         let buffer = self.buffer.clone();
         drop(self);
         buffer.into_buffer()

@@ -1,39 +1,42 @@
-//! The one copy: from the source's buffer into the buffers that the receiver posted.
+//! The one copy of a frame: from the sender's buffer into the buffers that the receiver posted.
 
 use guestmem::GuestSlice;
 use virtq::{BURST, DeviceQueue};
 use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
-use crate::Delivered;
-use crate::burst::{Burst, DeepHead, Front, Offload, VlanEdit};
-use crate::virtio_net::HEADER_LEN;
+use crate::burst::{Burst, DeepHead, Delivered, HeaderEdit, Offload, VlanEdit};
 
-/// How frames are laid out for a receiver.
+/// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
+pub const HEADER_LEN: u32 = 12;
+/// Bytes of the legacy header.
+pub const HEADER_LEN_LEGACY: u32 = 10;
+
+/// Layout of frames in a receiver's buffers.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    /// Bytes of the device's header.
+pub struct ReceiveLayout {
+    /// Bytes of the virtio-net header.
     pub header: u32,
-    /// Whether a frame may use several buffers (`VIRTIO_NET_F_MRG_RXBUF`).
+    /// Set if a frame may use several buffers (`VIRTIO_NET_F_MRG_RXBUF`).
     pub mergeable: bool,
 }
 
-/// Why a frame could not be delivered.
+/// Reason for which no buffer can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoRoom {
+enum ClaimError {
     /// The guest has posted too few buffers.
     Empty,
     /// The next buffer is too small for the frame, and only one may be used.
     TooSmall,
 }
 
-/// A header that leaves nothing to be done, for one buffer.
+/// A header without an offload, for one buffer.
 const ONE_BUFFER: [u8; HEADER_LEN as usize] = Offload::PLAIN.to_bytes();
 
 /// Delivers the leading frames of `indices` that are the usual case: one slice, unchanged, into
 /// one slice. Returns their number and bytes.
 #[inline]
-pub(crate) fn in_one_piece(
+pub(crate) fn copy_simple(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
     indices: &[u8],
@@ -44,7 +47,8 @@ pub(crate) fn in_one_piece(
     let (buffers, _) = queue.buffers();
     for ((index, buffer), used) in indices.iter().zip(buffers).zip(&mut lens) {
         let frame = usize::from(*index);
-        let (Some(source), Some(head)) = (burst.frames.get(frame), burst.heads.get(frame)) else {
+        let (Some(source), Some(header)) = (burst.frames.get(frame), burst.headers.get(frame))
+        else {
             break;
         };
         let len = source.len;
@@ -56,7 +60,7 @@ pub(crate) fn in_one_piece(
         }
         let target = buffer.first;
         target.write(0, ONE_BUFFER);
-        target.write(HEADER_LEN, *head);
+        target.write(HEADER_LEN, *header);
         target.skip(HEADER_LEN + 16).copy_from(source.first.skip(16), len - 16);
         *used = HEADER_LEN + len;
         bytes += u64::from(len);
@@ -66,10 +70,10 @@ pub(crate) fn in_one_piece(
     (done, bytes)
 }
 
-/// As [`in_one_piece`], for a burst with longer snapshots, or on whose frames something is left to
-/// do that the receiver `takes`: what is in a snapshot is not read again.
+/// As [`copy_simple`], for a burst with longer snapshots or with offloads that the receiver accepts
+/// (`takes`). Bytes in a snapshot are not read again.
 #[inline]
-pub(crate) fn in_one_deep_piece(
+pub(crate) fn copy_simple_snapshot(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
     indices: &[u8],
@@ -82,14 +86,15 @@ pub(crate) fn in_one_deep_piece(
     let (buffers, _) = queue.buffers();
     for ((index, buffer), used) in indices.iter().zip(buffers).zip(&mut lens) {
         let frame = usize::from(*index);
-        let (Some(source), Some(head)) = (burst.frames.get(frame), burst.heads.get(frame)) else {
+        let (Some(source), Some(header)) = (burst.frames.get(frame), burst.headers.get(frame))
+        else {
             break;
         };
-        let snapshot = burst.deep.get(frame).map_or(&head[..], DeepHead::bytes);
+        let snapshot = burst.snapshots.get(frame).map_or(&header[..], DeepHead::bytes);
         let len = source.len;
         let taken = len.min(snapshot.len() as u32);
         let offload = burst.offload(frame);
-        // A frame that the snapshot holds whole may lie in any pieces.
+        // A frame that fits in the snapshot may be scattered.
         let fits = (source.first.len() == len || len == taken)
             & offload.fits(takes)
             & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
@@ -97,9 +102,9 @@ pub(crate) fn in_one_deep_piece(
             break;
         }
         let target = buffer.first;
-        target.write(0, with_buffers(offload, 1));
-        match burst.deep.get(frame) {
-            Some(deep) if taken == DEEP => target.write(HEADER_LEN, deep.bytes),
+        target.write(0, header_bytes(offload, 1));
+        match burst.snapshots.get(frame) {
+            Some(snapshots) if taken == DEEP => target.write(HEADER_LEN, snapshots.bytes),
             _ => {
                 target.skip(HEADER_LEN).write_bytes(&snapshot[..taken as usize]);
             }
@@ -113,57 +118,61 @@ pub(crate) fn in_one_deep_piece(
     (done, bytes)
 }
 
-/// Every other frame: of several slices, changed, or into several slices or buffers.
+/// Copies any other frame: scattered, edited, or into several slices or buffers.
 #[cold]
 #[inline(never)]
-pub(crate) fn in_pieces(
+pub(crate) fn copy_any(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
     frame: usize,
-    layout: Layout,
+    layout: ReceiveLayout,
     edit: VlanEdit,
 ) -> Delivered {
     let source = &burst.frames[frame];
-    let front = Front::new(edit, &burst.heads[frame], source.len);
-    let Some(offload) = front.offload(burst.offload(frame)) else {
+    let edited = HeaderEdit::new(edit, &burst.headers[frame], source.len);
+    let Some(offload) = edited.offload(burst.offload(frame)) else {
         return Delivered { too_small: 1, ..Delivered::default() };
     };
-    let len = front.len_of(source.len);
-    place(queue, layout, (offload, len), &Source::Burst { burst, frame, front })
+    let len = edited.len_of(source.len);
+    write_frame(queue, layout, (offload, len), &CopySource::Burst { burst, frame, edited })
 }
 
-/// A frame of our own making.
-pub(crate) fn plain(queue: &mut DeviceQueue, frame: &Segment<'_>, layout: Layout) -> Delivered {
+/// Copies a segment made in software.
+pub(crate) fn copy_segment(
+    queue: &mut DeviceQueue,
+    frame: &Segment<'_>,
+    layout: ReceiveLayout,
+) -> Delivered {
     let len = (frame.head.len() + frame.payload.len()) as u32;
-    place(queue, layout, (Offload::PLAIN, len), &Source::Segment(frame))
+    write_frame(queue, layout, (Offload::PLAIN, len), &CopySource::Segment(frame))
 }
 
-/// What is put into buffers.
-enum Source<'a> {
-    Burst { burst: &'a Burst<'a>, frame: usize, front: Front },
+/// Source of a frame to write.
+enum CopySource<'a> {
+    Burst { burst: &'a Burst<'a>, frame: usize, edited: HeaderEdit },
     Segment(&'a Segment<'a>),
 }
 
-/// Puts the header and a frame of `len` bytes into the next buffers.
-fn place(
+/// Writes the header and a frame of `len` bytes into the next buffers.
+fn write_frame(
     queue: &mut DeviceQueue,
-    layout: Layout,
+    layout: ReceiveLayout,
     (offload, len): (Offload, u32),
-    source: &Source<'_>,
+    source: &CopySource<'_>,
 ) -> Delivered {
-    let used = match claim(queue, layout.header + len, layout.mergeable) {
+    let used = match claim_buffers(queue, layout.header + len, layout.mergeable) {
         Ok(used) => used,
-        Err(NoRoom::TooSmall) => return Delivered { too_small: 1, ..Delivered::default() },
-        Err(NoRoom::Empty) => return Delivered { no_buffer: 1, ..Delivered::default() },
+        Err(ClaimError::TooSmall) => return Delivered { too_small: 1, ..Delivered::default() },
+        Err(ClaimError::Empty) => return Delivered { no_buffer: 1, ..Delivered::default() },
     };
     {
         let (buffers, arena) = queue.buffers();
         let mut writer =
-            Writer::new(buffers[..used].iter().flat_map(|buffer| buffer.slices(arena)));
-        writer.write(&with_buffers(offload, used as u16)[..layout.header as usize]);
+            SliceWriter::new(buffers[..used].iter().flat_map(|buffer| buffer.slices(arena)));
+        writer.write(&header_bytes(offload, used as u16)[..layout.header as usize]);
         match source {
-            Source::Burst { burst, frame, front } => writer.frame(burst, *frame, *front),
-            Source::Segment(Segment { head, payload, .. }) => {
+            CopySource::Burst { burst, frame, edited } => writer.frame(burst, *frame, *edited),
+            CopySource::Segment(Segment { head, payload, .. }) => {
                 writer.write(head);
                 writer.write(payload);
             }
@@ -178,29 +187,29 @@ fn place(
     Delivered { frames: 1, bytes: u64::from(len), ..Delivered::default() }
 }
 
-/// The header of a frame that takes so many buffers.
-fn with_buffers(offload: Offload, buffers: u16) -> [u8; HEADER_LEN as usize] {
+/// Header of a frame that uses `buffers` buffers.
+fn header_bytes(offload: Offload, buffers: u16) -> [u8; HEADER_LEN as usize] {
     Offload { num_buffers: buffers.into(), ..offload }.to_bytes()
 }
 
-/// How many staged buffers `need` bytes take; stages more where it can.
-fn claim(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, NoRoom> {
+/// Number of staged buffers that `need` bytes use; stages more if necessary.
+fn claim_buffers(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, ClaimError> {
     if !mergeable {
         queue.stage(1);
-        let buffer = queue.buffers().0.first().ok_or(NoRoom::Empty)?;
-        return if buffer.len >= need { Ok(1) } else { Err(NoRoom::TooSmall) };
+        let buffer = queue.buffers().0.first().ok_or(ClaimError::Empty)?;
+        return if buffer.len >= need { Ok(1) } else { Err(ClaimError::TooSmall) };
     }
     let mut room = 0;
     let mut used = 0;
     while room < need {
         if used == BURST {
-            return Err(NoRoom::TooSmall); // buffers so small that a burst of them is not enough
+            return Err(ClaimError::TooSmall); // buffers so small that a burst of them is not enough
         }
         queue.stage(used + 1);
         let Some(buffer) = queue.buffers().0.get(used) else {
-            // More are there, but in so many pieces that they cannot be held together.
+            // More buffers are posted, but in too many pieces to be held together.
             let in_crumbs = queue.has_backlog() && queue.fault().is_none();
-            return Err(if in_crumbs { NoRoom::TooSmall } else { NoRoom::Empty });
+            return Err(if in_crumbs { ClaimError::TooSmall } else { ClaimError::Empty });
         };
         room += buffer.len;
         used += 1;
@@ -208,18 +217,18 @@ fn claim(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, N
     Ok(used)
 }
 
-/// Fills slices one after the other; what they have no room for is left out.
-pub(crate) struct Writer<'a, I> {
+/// Fills slices one after the other; excess bytes are dropped.
+pub(crate) struct SliceWriter<'a, I> {
     slices: I,
     current: GuestSlice<'a>,
 }
 
-impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
+impl<'a, I: Iterator<Item = GuestSlice<'a>>> SliceWriter<'a, I> {
     pub(crate) fn new(slices: I) -> Self {
-        Writer { slices, current: GuestSlice::EMPTY }
+        SliceWriter { slices, current: GuestSlice::EMPTY }
     }
 
-    /// The place for the next bytes; empty only when all slices are full.
+    /// Slice for the next bytes; empty only when all slices are full.
     fn room(&mut self) -> GuestSlice<'a> {
         while self.current.is_empty() {
             match self.slices.next() {
@@ -247,15 +256,16 @@ impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
         }
     }
 
-    /// A frame of the burst: its edited front, what else was snapshot, and the rest as it is now.
-    pub(crate) fn frame(&mut self, burst: &Burst<'_>, frame: usize, front: Front) {
+    /// Writes a frame of the burst: edited header, rest of the snapshot, and the remaining bytes as
+    /// they are now.
+    pub(crate) fn frame(&mut self, burst: &Burst<'_>, frame: usize, edited: HeaderEdit) {
         let source = &burst.frames[frame];
-        self.write(&front.bytes[..front.len as usize]);
-        let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
+        self.write(&edited.bytes[..edited.len as usize]);
+        let snapshot = burst.snapshots.get(frame).map_or(&[][..], DeepHead::bytes);
         let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
-        let behind = snapshot.get(front.replaces as usize..).unwrap_or(&[]);
+        let behind = snapshot.get(edited.replaces as usize..).unwrap_or(&[]);
         self.write(behind);
-        let mut skip = front.replaces + behind.len() as u32;
+        let mut skip = edited.replaces + behind.len() as u32;
         for slice in source.slices(burst.arena) {
             self.copy(slice.skip(skip));
             skip = skip.saturating_sub(slice.len());

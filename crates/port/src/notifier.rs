@@ -1,15 +1,15 @@
-//! Interrupts of front-ends whose event file descriptors are slow, sent off the lanes.
+//! Interrupts for front-ends with slow event file descriptors, sent off the lanes.
 //!
-//! A write to an eventfd wakes everyone who watches it, and a front-end may have it watched by as
-//! many as it has memory for: 20 000 epoll instances make each write last 2 to 3 ms. The write does
-//! not wait, so it cannot be ended. So writes are timed ([`Budget`]), and those of a front-end that
-//! spent too much are made by one thread of the process.
+//! A write to an eventfd wakes all its watchers, and a front-end may add as many as its memory
+//! allows: with 20 000 epoll instances each write lasts 2 to 3 ms. The write does not block, so it
+//! cannot be interrupted. So writes are timed ([`WriteBudget`]), and one thread of the process
+//! makes those of a front-end that exceeds its budget.
 //!
 //! # Limits
 //! A thread that loses its CPU in a write, perhaps to the thread that it wakes, looks the same. So
-//! a write counts only after another one to the same eventfd that lasted [`SLOW`], and from the
-//! second on the CPU time of the thread counts ([`Timer`]). A hypervisor that stops the CPU is not
-//! told apart. Front-ends that were moved wait for each other's writes.
+//! a write counts only after another write to the same eventfd that lasted [`SLOW`], and from the
+//! second on the thread's CPU time counts ([`Timer`]). A hypervisor that stops the CPU cannot be
+//! told apart. Front-ends moved to the notifier wait for each other's writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,19 +17,18 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use host::tsc;
+use rustix::io::Errno;
 use vhost_user::ForeignFd;
 
-use crate::events::Events;
-
-/// A write that lasts longer is charged; usual ones take 1 to 10 us.
+/// Duration above which a write is charged; usual ones take 1 to 10 us.
 const SLOW: Duration = Duration::from_micros(50);
-/// Time that slow writes of a front-end may take in [`PERIOD`].
+/// Time that slow writes of a front-end may take in each [`PERIOD`].
 const ALLOWED: Duration = Duration::from_millis(1);
 const PERIOD: Duration = Duration::from_secs(1);
-/// Time after the last slow write after which the lanes write again.
+/// Time after the last slow write until the lanes write again.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// [`SLOW`] and so on, in cycles.
+/// The durations above, in TSC cycles.
 struct Cycles {
     slow: u64,
     allowed: u64,
@@ -46,10 +45,10 @@ fn cycles() -> &'static Cycles {
     })
 }
 
-/// Time that notifications of one front-end take. All its rings share it, and its next session.
+/// Time spent on notifications of one front-end. All its rings share it, and its next session.
 #[derive(Debug, Default)]
-pub struct Budget {
-    /// Begin of the period, and what was spent in it, in cycles.
+pub struct WriteBudget {
+    /// Start of the period, and the time spent in it, in cycles.
     since: AtomicU64,
     spent: AtomicU64,
     /// Time of the last slow write, in cycles.
@@ -58,13 +57,13 @@ pub struct Budget {
     moves: AtomicU64,
 }
 
-impl Budget {
-    /// Times that its interrupts were moved off the lanes.
+impl WriteBudget {
+    /// Number of times that its interrupts were moved off the lanes.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// Whether the lanes do not write.
+    /// Returns `true` if the notifier writes instead of the lanes.
     #[inline]
     pub(crate) fn is_moved(&self) -> bool {
         self.moved.load(Ordering::Relaxed) && !self.comes_back()
@@ -81,22 +80,21 @@ impl Budget {
         back
     }
 
-    /// Takes note of a write that ended `now` and cost so many cycles, by a lane or by the
-    /// notifier. Rings on several lanes may overwrite each other's sums, which is no more than
-    /// late.
+    /// Charges a write that ended at `now` and cost `cost` cycles, on a lane or the notifier. Rings
+    /// on several lanes may overwrite each other's sums; that only delays the move.
     #[inline]
-    pub(crate) fn charge(&self, line: &Line, now: u64, cost: u64) {
+    pub(crate) fn charge(&self, state: &WriteState, now: u64, cost: u64) {
         if cost >= cycles().slow {
-            self.charge_slow(line, now, cost);
-        } else if line.slow_in_row.load(Ordering::Relaxed) != 0 {
-            line.slow_in_row.store(0, Ordering::Relaxed);
+            self.charge_slow(state, now, cost);
+        } else if state.slow_in_row.load(Ordering::Relaxed) != 0 {
+            state.slow_in_row.store(0, Ordering::Relaxed);
         }
     }
 
     #[cold]
-    fn charge_slow(&self, line: &Line, now: u64, cost: u64) {
-        let before = line.slow_in_row.load(Ordering::Relaxed);
-        line.slow_in_row.store(before.saturating_add(1), Ordering::Relaxed);
+    fn charge_slow(&self, state: &WriteState, now: u64, cost: u64) {
+        let before = state.slow_in_row.load(Ordering::Relaxed);
+        state.slow_in_row.store(before.saturating_add(1), Ordering::Relaxed);
         if before == 0 {
             return; // the thread may have lost its CPU
         }
@@ -115,29 +113,30 @@ impl Budget {
     }
 }
 
-/// What is known of writes to one eventfd.
+/// State of the writes to one eventfd.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct WriteState {
     slow_in_row: AtomicU32,
-    /// Whether the notifier is to write.
+    /// Set while a write is queued for the notifier.
     pending: AtomicBool,
 }
 
-/// Cost of one write.
+/// Measures the cost of one write.
 pub(crate) struct Timer {
     begin: u64,
-    /// CPU time of this thread, if the last write to that eventfd was slow: it costs a system call.
+    /// Thread CPU time at the start, only if the last write to that eventfd was slow: a system
+    /// call.
     cpu: Option<Duration>,
 }
 
 impl Timer {
     #[inline]
-    pub(crate) fn start(line: &Line) -> Timer {
-        let is_suspect = line.slow_in_row.load(Ordering::Relaxed) != 0;
+    pub(crate) fn start(state: &WriteState) -> Timer {
+        let is_suspect = state.slow_in_row.load(Ordering::Relaxed) != 0;
         Timer { begin: tsc::now(), cpu: is_suspect.then(thread_cpu_time) }
     }
 
-    /// Time now, and the cost, in cycles.
+    /// Returns the current time and the cost, in cycles.
     #[inline]
     pub(crate) fn stop(self) -> (u64, u64) {
         let now = tsc::now();
@@ -158,18 +157,19 @@ fn thread_cpu_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// A write that is to be made.
+/// A queued write.
 struct Job {
     event: Arc<ForeignFd>,
-    events: Events,
-    line: Arc<Line>,
+    state: Arc<WriteState>,
+    stalled: Arc<AtomicBool>,
+    budget: Arc<WriteBudget>,
 }
 
 static QUEUE: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 static THREAD: OnceLock<Thread> = OnceLock::new();
 
-/// Starts the notifier, once for a process. Its thread runs where the caller may, so call this
-/// before you pin.
+/// Starts the notifier, once for a process. Its thread inherits the caller's CPU affinity, so call
+/// this before pinning.
 ///
 /// # Errors
 /// The system has no thread left.
@@ -183,12 +183,43 @@ pub fn start() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Has the notifier write to an eventfd. It takes no time that a front-end could lengthen.
-pub(crate) fn hand_over(events: &Events, event: &Arc<ForeignFd>, line: &Arc<Line>) {
-    if line.pending.swap(true, Ordering::AcqRel) {
-        return; // it has not written yet
+/// Writes to an eventfd and charges the time. A full counter (EAGAIN) is a pending signal. Any
+/// other failure is the front-end's, which chose the file.
+pub(crate) fn write(
+    event: &ForeignFd,
+    state: &WriteState,
+    stalled: &AtomicBool,
+    budget: &WriteBudget,
+) -> bool {
+    if stalled.load(Ordering::Relaxed) {
+        return false;
     }
-    let job = Job { event: event.clone(), events: events.clone(), line: line.clone() };
+    let timer = Timer::start(state);
+    let result = host::brief::call(|| rustix::io::write(event, &1u64.to_ne_bytes()));
+    let (now, cost) = timer.stop();
+    budget.charge(state, now, cost);
+    if result == Err(Errno::INTR) {
+        stalled.store(true, Ordering::Relaxed);
+    }
+    result.is_ok()
+}
+
+/// Queues a write for the notifier. A front-end cannot prolong this call.
+pub(crate) fn queue_write(
+    event: &Arc<ForeignFd>,
+    state: &Arc<WriteState>,
+    stalled: &Arc<AtomicBool>,
+    budget: &Arc<WriteBudget>,
+) {
+    if state.pending.swap(true, Ordering::AcqRel) {
+        return; // already queued
+    }
+    let job = Job {
+        event: event.clone(),
+        state: state.clone(),
+        stalled: stalled.clone(),
+        budget: budget.clone(),
+    };
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner).push(job);
     if let Some(thread) = THREAD.get() {
         thread.unpark();
@@ -201,10 +232,10 @@ fn run() {
         if jobs.is_empty() {
             std::thread::park();
         }
-        for Job { event, events, line } in jobs {
-            // What a lane shows from now on needs another write.
-            line.pending.swap(false, Ordering::AcqRel);
-            events.write(&event, &line);
+        for Job { event, state, stalled, budget } in jobs {
+            // Frames published from now on need another write.
+            state.pending.swap(false, Ordering::AcqRel);
+            write(&event, &state, &stalled, &budget);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What opening an interface or a file gives: the halves for the lanes, and what control keeps.
+//! Result of opening an interface or a file: halves for the lanes, and a handle for control.
 //!
-//! Life: control opens, attaches the halves to a port of the engine, and looks at the
-//! [`LinkHealth`] now and then. A half whose device fails says so there and is silent from then on:
-//! it takes no frames, and counts those for it as without a buffer. Control then detaches the
-//! halves, which closes the device, and opens it again when it is back. Nobody else is concerned.
+//! Life cycle: control opens the device, attaches the halves to a port of the engine, and polls the
+//! [`LinkHealth`]. A half whose device fails sets the failure there and is silent from then on: it
+//! takes no frames, and counts frames for the device as without a buffer. Control then detaches the
+//! halves, which closes the device, and reopens the device when it is back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,88 +12,89 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::{Legacy, Receive, Transmit};
+use crate::half::{Receive, Transmit};
+use crate::handover::PortHandover;
 
-/// The halves of a queue pair.
-pub struct Pair {
-    /// Frames that come from the device.
+/// Both halves of a queue pair.
+pub struct QueuePair {
+    /// Frames from the device.
     pub transmit: Box<dyn Transmit>,
-    /// Frames that go to it.
+    /// Frames to the device.
     pub receive: Box<dyn Receive>,
 }
 
-impl fmt::Debug for Pair {
+impl fmt::Debug for QueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").finish_non_exhaustive()
     }
 }
 
-/// What is to be done for a device outside the lanes: connections to accept, entries that age.
+/// Periodic work for a device outside the lanes: connections to accept, entries that age.
 pub trait Housekeeping: Send {
-    /// Does what is due; control calls it several times a second, and it does not wait.
-    fn tend(&mut self, now: Instant);
+    /// Does the work that is due. Control calls it several times a second; it must not block.
+    fn tick(&mut self, now: Instant);
 
-    /// Shows whoever is at the other end that the link is up or down, if it can.
+    /// Sets the carrier as the peer sees it, where the device supports that.
     fn set_carrier(&mut self, _up: bool) {}
 
-    /// Whether somebody is at the other end, where that can be told.
+    /// Returns `true` if a peer is connected; always `true` where that is unknown.
     fn is_connected(&self) -> bool {
         true
     }
 
-    /// What another process had open is this one's from now on, with the files that are to be
-    /// removed at its end. Until then this process may fail, and the other go on as if it had not
-    /// been.
+    /// Takes ownership of a device taken over from another process, and of the files to remove at
+    /// its end. Until then this process may fail, and the other process continues.
     fn adopt(&mut self) {}
 
-    /// What another process needs to go on with the device, once no lane has its halves; `remains`
-    /// are those of the transmit halves. `None`: it has to open the device anew, when this one has
-    /// closed it. This process can go on with the device only as the other would.
-    fn legacy(&mut self, _remains: &[Vec<u8>]) -> Option<Legacy> {
+    /// Returns what another process needs to take over the device, after its halves were detached.
+    /// `states` are those of the transmit halves ([`Transmit::handover_state`]). `None`: the device
+    /// does not support hand-over; the other process must reopen it after this one closed it. To
+    /// continue here, resume from the same state.
+    fn handover(&mut self, _remains: &[Vec<u8>]) -> Option<PortHandover> {
         None
     }
 }
 
-/// A device that was opened.
-pub struct Opened {
-    /// One for each queue.
-    pub pairs: Vec<Pair>,
-    /// How the device is.
-    pub condition: Arc<LinkHealth>,
-    /// What control does for it, if anything.
-    pub tend: Option<Box<dyn Housekeeping>>,
-    /// What an operator should know of how it was opened.
+/// An open device.
+pub struct OpenedDevice {
+    /// Halves, one pair for each queue.
+    pub pairs: Vec<QueuePair>,
+    /// Health of the device.
+    pub health: Arc<LinkHealth>,
+    /// Periodic work of control, if there is any.
+    pub housekeeping: Option<Box<dyn Housekeeping>>,
+    /// Notes for the operator on the way it was opened.
     pub notes: Vec<String>,
 }
 
-impl fmt::Debug for Opened {
+impl fmt::Debug for OpenedDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Opened { pairs, condition, notes, .. } = self;
+        let OpenedDevice { pairs, health, notes, .. } = self;
         let mut shown = f.debug_struct("Opened");
-        shown.field("pairs", &pairs.len()).field("condition", condition).field("notes", notes);
+        shown.field("pairs", &pairs.len()).field("health", health).field("notes", notes);
         shown.finish_non_exhaustive()
     }
 }
 
-/// How a device is: well, or lost with the kernel's word for it.
+/// Health of a device: healthy, or lost with an errno.
 #[derive(Debug, Default)]
 pub struct LinkHealth(AtomicI32);
 
 impl LinkHealth {
-    /// Says that the device failed. The first reason stays.
+    /// Marks the device as failed. The first reason stays.
     pub fn lose(&self, reason: Errno) {
-        // Whoever comes second tells the same story.
+        // A second failure follows from the first.
         let _ =
             self.0.compare_exchange(0, reason.raw_os_error(), Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Whether it failed.
+    /// Returns `true` if the device failed.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Why it failed, if it did.
+    /// Errno of the failure, if the device failed.
     pub fn failure(&self) -> Option<Errno> {
         let reason = self.0.load(Ordering::Acquire);
         (reason != 0).then(|| Errno::from_raw_os_error(reason))
@@ -106,10 +107,10 @@ mod tests {
 
     #[test]
     fn the_first_reason_stays() {
-        let condition = LinkHealth::default();
-        assert_eq!((condition.is_lost(), condition.failure()), (false, None));
-        condition.lose(Errno::NETDOWN);
-        condition.lose(Errno::NODEV);
-        assert_eq!((condition.is_lost(), condition.failure()), (true, Some(Errno::NETDOWN)));
+        let health = LinkHealth::default();
+        assert_eq!((health.is_lost(), health.failure()), (false, None));
+        health.lose(Errno::NETDOWN);
+        health.lose(Errno::NODEV);
+        assert_eq!((health.is_lost(), health.failure()), (true, Some(Errno::NETDOWN)));
     }
 }

@@ -1,17 +1,17 @@
-//! Any interface of this machine as a port, by a packet socket: what every driver can.
+//! Packet socket: any interface of this machine as a port, with any driver.
 //!
 //! # Model
-//! Frames are taken and sent many at a time (recvmmsg, sendmmsg), straight into memory of the
-//! port's and straight from their senders'. In front of each stands a virtio-net header, so that
-//! checksums and segments are left to the interface where it can make them, and to the kernel where
-//! not. A VLAN tag that the kernel took off is put back before anybody looks at the frame.
+//! Frames are received and sent in batches (recvmmsg, sendmmsg), directly into the port's memory
+//! and directly from their senders' memory. A virtio-net header precedes each frame, so that
+//! checksums and segmentation are left to the interface, or to the kernel where the interface
+//! cannot. A VLAN tag that the kernel stripped is restored before the frame is examined.
 //!
-//! Frames that this host sends through the interface are not seen, so neither are our own. The host
-//! gets those that come, as before. While the interface is switched off it takes no frames, which
-//! is no failure; when it is gone it is lost.
+//! Frames that this host sends through the interface are not received, so neither are the port's
+//! own. The host still gets incoming frames. An interface that is down takes no frames, which is no
+//! failure; one that is removed is lost.
 //!
 //! # Limits
-//! One queue pair: who needs more takes AF_XDP.
+//! One queue pair; use AF_XDP for more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -24,56 +24,57 @@ use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
-use crate::burst::BURST;
-use crate::device::{KernelRx, KernelTx, Link, Outgoing, PREFIX_MAX, Refusal, RxBuffer};
-use crate::device::{Sink, Source, is_readable};
-use crate::judge::{FRAME_MAX, Rules};
-use crate::{Housekeeping, Incomplete, Legacy, LinkHealth, Offload, Opened, Pair};
+use crate::burst::{BURST, Offload};
+use crate::handover::{IncompleteHandover, PortHandover};
+use crate::kernel::{KernelRx, KernelTx, Link, PREFIX_MAX, RxBuffer, TxFrame, TxRefusal};
+use crate::kernel::{RxSource, TxSink, is_readable};
+use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
+use crate::validate::{FRAME_MAX, FrameRules};
 
-/// Where in its line the header of a frame begins, so that the frame begins a line.
+/// Offset of the header in its cache line, so that the frame begins a line.
 const HEADER_AT: u64 = 64 - HEADER_LEN as u64;
-/// Bytes of a tag.
+/// Bytes of a VLAN tag.
 const TAG: u64 = 4;
-/// A byte more than the longest frame, so that one that was cut is seen to be too long.
+/// One byte more than the longest frame: a truncated frame then counts as too long.
 const ROOM: u32 = HEADER_LEN + FRAME_MAX + 1;
-/// From frame to frame: not a power of two, or all would lie in the same lines of the caches.
+/// Bytes from frame to frame: not a power of two, or all frames would share cache sets.
 const STRIDE: u64 = 65536 + 7 * 64;
-/// Calls after which a poll gives up on a socket that has nothing but errors.
+/// Calls after which a poll gives up on a socket that returns only errors.
 const ERRORS_MAX: u32 = 8;
 
 const _: () = assert!(HEADER_AT + ROOM as u64 <= STRIDE);
 
-/// Which interface, and how.
+/// Configuration of a packet-socket port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// The interface.
+pub struct PacketSpec {
+    /// Name of the interface.
     pub name: String,
-    /// The network namespace it is in, by name or path; `None`: this one.
+    /// Network namespace of the interface, by name or path; `None`: the current one.
     pub netns: Option<String>,
-    /// Longest packet in a frame, bytes; `None`: the interface's.
+    /// Maximum packet length in a frame, bytes; `None`: the interface's MTU.
     pub mtu: Option<u16>,
-    /// Whether frames go past the interface's queueing discipline.
+    /// Set to bypass the interface's queueing discipline.
     pub bypass: bool,
 }
 
-/// Why an interface cannot be a port.
+/// Reason for which a packet-socket port cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Its frames cannot be taken.
+pub enum PacketPortError {
+    /// The packet socket cannot be opened.
     #[error(transparent)]
     Packet(#[from] PacketError),
-    /// It cannot be asked.
+    /// The interface's state cannot be read.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// Another process handed over something else.
+    /// The hand-over state is incomplete.
     #[error(transparent)]
-    Incomplete(#[from] Incomplete),
-    /// There is no memory to receive into.
-    #[error("interface {name:?}: no memory to receive into; free memory")]
+    IncompleteHandover(#[from] IncompleteHandover),
+    /// No memory for receive buffers.
+    #[error("interface {name:?}: no memory for receive buffers; free memory")]
     Memory {
-        /// The interface.
+        /// Name of the interface.
         name: String,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: MapError,
     },
 }
@@ -81,31 +82,30 @@ pub enum OpenError {
 /// Opens an interface.
 ///
 /// # Errors
-/// [`OpenError`].
-pub fn open(spec: &Spec) -> Result<Opened, OpenError> {
-    let Spec { name, netns, .. } = spec;
+/// [`PacketPortError`].
+pub fn open(spec: &PacketSpec) -> Result<OpenedDevice, PacketPortError> {
+    let PacketSpec { name, netns, .. } = spec;
     let interfaces = Interfaces::of(netns.as_deref())?;
     let state = interfaces.state(name)?;
     let socket = Arc::new(packet::open(netns.as_deref(), name, spec.bypass)?);
     let mtu = spec.mtu.map_or(state.mtu, u32::from);
     let mut notes = Vec::new();
     if mtu > state.mtu {
-        notes
-            .push(format!("interface {name}: its MTU is {}, so no longer packets pass", state.mtu));
+        notes.push(format!("interface {name}: its MTU of {} limits packets", state.mtu));
     }
     if !state.is_up {
-        notes.push(format!("interface {name}: switched off (ip link set {name} up)"));
+        notes.push(format!("interface {name}: down (ip link set {name} up)"));
     }
     with_socket(spec, interfaces, (socket, mtu), notes)
 }
 
-/// Goes on with a packet socket that another process had open.
+/// Adopts an open packet socket of the previous process (hot restart).
 ///
 /// # Errors
-/// [`OpenError`].
-pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, OpenError> {
-    let Spec { name, netns, .. } = spec;
-    let socket = legacy.fds.into_iter().next().ok_or(Incomplete("a packet socket"))?;
+/// [`PacketPortError`].
+pub fn resume(spec: &PacketSpec, handover: PortHandover) -> Result<OpenedDevice, PacketPortError> {
+    let PacketSpec { name, netns, .. } = spec;
+    let socket = handover.fds.into_iter().next().ok_or(IncompleteHandover("a packet socket"))?;
     let interfaces = Interfaces::of(netns.as_deref())?;
     let mtu = match spec.mtu {
         Some(mtu) => u32::from(mtu),
@@ -115,49 +115,50 @@ pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, OpenError> {
 }
 
 fn with_socket(
-    spec: &Spec,
+    spec: &PacketSpec,
     interfaces: Interfaces,
     (socket, mtu): (Arc<OwnedFd>, u32),
     notes: Vec<String>,
-) -> Result<Opened, OpenError> {
+) -> Result<OpenedDevice, PacketPortError> {
     let name = &spec.name;
-    let condition = Arc::new(LinkHealth::default());
-    let rules = Rules { frame_bytes_max: mtu + OVERHEAD_MAX, leaves: Accepts::all() };
+    let health = Arc::new(LinkHealth::default());
+    let rules = FrameRules { frame_bytes_max: mtu + OVERHEAD_MAX, leaves: Accepts::all() };
     let rx_buffer = RxBuffer::new("packet", STRIDE * BURST as u64, rules)
-        .map_err(|source| OpenError::Memory { name: name.clone(), source })?;
+        .map_err(|source| PacketPortError::Memory { name: name.clone(), source })?;
     let source = FromInterface { socket: socket.clone(), receiver: io::Receiver::default() };
-    let transmit = KernelRx::new(source, rx_buffer, condition.clone());
-    let receive = KernelTx::new(ToInterface { socket: socket.clone() }, condition.clone());
-    let link = Link::new(interfaces, name, condition.clone())?;
-    let pair = Pair { transmit: Box::new(transmit), receive: Box::new(receive) };
-    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(Kept { link, socket }));
-    Ok(Opened { pairs: vec![pair], condition, tend, notes })
+    let transmit = KernelRx::new(source, rx_buffer, health.clone());
+    let receive = KernelTx::new(ToInterface { socket: socket.clone() }, health.clone());
+    let link = Link::new(interfaces, name, health.clone())?;
+    let pair = QueuePair { transmit: Box::new(transmit), receive: Box::new(receive) };
+    let housekeeping: Option<Box<dyn Housekeeping>> =
+        Some(Box::new(PacketHousekeeping { link, socket }));
+    Ok(OpenedDevice { pairs: vec![pair], health, housekeeping, notes })
 }
 
-/// The interface beside the lanes.
+/// Work of control for the interface.
 #[derive(Debug)]
-struct Kept {
+struct PacketHousekeeping {
     link: Link,
     socket: Arc<OwnedFd>,
 }
 
-impl Housekeeping for Kept {
-    fn tend(&mut self, now: Instant) {
-        self.link.tend(now);
+impl Housekeeping for PacketHousekeeping {
+    fn tick(&mut self, now: Instant) {
+        self.link.tick(now);
     }
 
     fn is_connected(&self) -> bool {
         self.link.is_connected()
     }
 
-    /// Frames wait in the socket, none here.
-    fn legacy(&mut self, _: &[Vec<u8>]) -> Option<Legacy> {
-        let Kept { link: _, socket } = self;
-        Some(Legacy { fds: vec![socket.clone()], words: Vec::new() })
+    /// Unread frames stay in the socket.
+    fn handover(&mut self, _: &[Vec<u8>]) -> Option<PortHandover> {
+        let PacketHousekeeping { link: _, socket } = self;
+        Some(PortHandover { fds: vec![socket.clone()], state: Vec::new() })
     }
 }
 
-/// Frames that the interface receives.
+/// Frames received from the interface.
 #[derive(Debug)]
 struct FromInterface {
     socket: Arc<OwnedFd>,
@@ -165,15 +166,15 @@ struct FromInterface {
 }
 
 impl FromInterface {
-    /// Receives a burst; an error is told only if the interface is gone.
+    /// Receives a burst; an error only if the interface is removed.
     fn receive(&mut self, rx_buffer: &RxBuffer) -> Result<usize, Errno> {
         for _ in 0..ERRORS_MAX {
             let rooms = (0..BURST as u64).map(|i| rx_buffer.room(i * STRIDE + HEADER_AT, ROOM));
             match self.receiver.receive(self.socket.as_fd(), rooms) {
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(errno @ (Errno::NODEV | Errno::NXIO | Errno::BADF)) => return Err(errno),
-                // It was switched off, or a frame had something left to do that the header cannot
-                // say; either is told once, and the next call goes on.
+                // The interface is down, or the header cannot express a frame's offload. Either is
+                // reported once, and the next call succeeds.
                 Err(_) => {}
                 received => return received,
             }
@@ -181,13 +182,13 @@ impl FromInterface {
         Ok(0)
     }
 
-    /// Takes the i-th frame that was received.
+    /// Takes the i-th received frame.
     fn take_one(&self, rx_buffer: &mut RxBuffer, i: usize) {
         let at = i as u64 * STRIDE + HEADER_AT;
         let header = rx_buffer.room(at, HEADER_LEN).read(0);
         let offload = Offload::from_legacy_bytes(header);
         let frame = at + u64::from(HEADER_LEN);
-        // A frame that was cut keeps the byte too much by which it is seen to be too long.
+        // A truncated frame keeps the extra byte, so that it counts as too long.
         let len = self.receiver.len(i).min(ROOM).saturating_sub(HEADER_LEN);
         let Some(tag) = packet::tag_of(self.receiver.control(i)).filter(|_| len >= 14) else {
             return rx_buffer.take(frame, len, offload);
@@ -197,13 +198,13 @@ impl FromInterface {
         let room = rx_buffer.room(frame - TAG, 12 + TAG as u32);
         room.write(0, addresses);
         room.write(12, tag);
-        // What cannot be moved is judged as what it is not, and dropped.
+        // An offload that cannot be moved fails validation, and the frame is dropped.
         let offload = offload.moved_by(TAG as i32).unwrap_or(offload);
         rx_buffer.take(frame - TAG, len + TAG as u32, offload);
     }
 }
 
-impl Source for FromInterface {
+impl RxSource for FromInterface {
     fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         let received = self.receive(rx_buffer)?;
         (0..received).for_each(|i| self.take_one(rx_buffer, i));
@@ -219,13 +220,13 @@ impl Source for FromInterface {
     }
 }
 
-/// Frames that the interface sends.
+/// Frames sent through the interface.
 #[derive(Debug)]
 struct ToInterface {
     socket: Arc<OwnedFd>,
 }
 
-impl Sink for ToInterface {
+impl TxSink for ToInterface {
     const PREFIX: usize = HEADER_LEN as usize;
 
     fn takes(&self) -> Accepts {
@@ -239,7 +240,7 @@ impl Sink for ToInterface {
         prefix
     }
 
-    fn send(&mut self, frames: &[Outgoing<'_>]) -> (usize, Option<Refusal>) {
+    fn send(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<TxRefusal>) {
         let mut messages = [io::Message { pieces: &[], to: &[] }; BURST];
         let mut taken = 0;
         for (message, frame) in messages.iter_mut().zip(frames) {
@@ -252,12 +253,12 @@ impl Sink for ToInterface {
                     taken += n;
                     continue;
                 }
-                // NETDOWN: it is switched off; NOBUFS: its queue is full.
+                // NETDOWN: the interface is down; NOBUFS: its queue is full.
                 Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NETDOWN | Errno::INTR) => {
-                    Refusal::NoRoom
+                    TxRefusal::NoRoom
                 }
-                Err(errno @ (Errno::NODEV | Errno::NXIO | Errno::BADF)) => Refusal::Lost(errno),
-                Err(_) => Refusal::Frame, // too long for the interface, for one
+                Err(errno @ (Errno::NODEV | Errno::NXIO | Errno::BADF)) => TxRefusal::Lost(errno),
+                Err(_) => TxRefusal::Frame, // for example too long for the interface
             };
             return (taken, Some(refusal));
         }

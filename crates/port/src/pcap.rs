@@ -1,17 +1,17 @@
-//! Captures as ports: frames of a file are sent as if a guest did, and what is delivered to the
-//! port is written to another.
+//! Captures as ports: a file's frames are sent as if by a guest, and delivered frames are written
+//! to another file.
 //!
 //! # Model
-//! The file, pcap or pcapng, is read into memory when the port is opened ([`recording`]), and its
-//! frames are lent from there, as often as they are to be played. When each is due is a matter of
-//! the pace alone ([`player`]). A lane that asks gets the frames that are due; it never waits, and
-//! when it sleeps a timer wakes it for the next. What is delivered goes to a [`Capture`], or, where
-//! there is none, nowhere.
+//! The file, pcap or pcapng, is read into memory when the port is opened ([`recording`]). Its
+//! frames are lent from there, as often as the file is played. The pace alone decides the time of
+//! each frame ([`player`]). A poll takes the frames that are due and never waits; a timer wakes a
+//! sleeping lane for the next frame. Delivered frames go to a [`Capture`], or are dropped without
+//! one.
 //!
 //! # Limits
-//! Ethernet. [`FILE_BYTES_MAX`]. Frames that the capture cut are left out, for they cannot be sent
-//! as they were. A player that was not asked for [`LATE_MAX`] goes on from there, and does not
-//! catch up.
+//! Ethernet only, files of up to [`FILE_BYTES_MAX`]. Truncated frames are left out, because they
+//! cannot be sent as they were. A player that was not polled for [`LATE_MAX`] continues from there,
+//! and does not catch up.
 
 mod player;
 mod recording;
@@ -26,90 +26,90 @@ use guestmem::MapError;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::burst::{BURST, Burst, BurstBuffers, VlanEdit};
-use crate::capture::{Buffer, Capture, CaptureError, CaptureLimits};
-use crate::device::{KernelRx, RxBuffer, Source};
-use crate::legacy::{Said, Words};
-use crate::{
-    Delivered, Housekeeping, Incomplete, Legacy, LinkHealth, Offload, Opened, Pair, Receive,
-};
+use crate::burst::{BURST, Burst, Delivered, Offload, VlanEdit};
+use crate::burst_buffers::BurstBuffers;
+use crate::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
+use crate::half::Receive;
+use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
+use crate::kernel::{KernelRx, RxBuffer, RxSource};
+use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
 use player::Player;
 
 pub use player::LATE_MAX;
 pub use recording::FILE_BYTES_MAX;
 
-/// When frames are sent.
+/// Pace of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As far from each other as they are in the file; where all have one time, as fast as may be.
+    /// Intervals as recorded; frames with equal times follow as fast as possible.
     Recorded,
-    /// So many megabits of frames a second, without what Ethernet adds on a wire.
+    /// Megabits of frames a second, without the overhead of Ethernet on a wire.
     Mbps(u32),
-    /// So many frames a second.
+    /// Frames a second.
     Pps(u32),
 }
 
-/// What is played, and what becomes of the frames that come.
+/// Configuration of a capture port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct PcapSpec {
     /// The capture to play, pcap or pcapng.
     pub file: PathBuf,
-    /// The pcapng file for what is delivered; `None`: it is counted and dropped.
+    /// The pcapng file for delivered frames; `None`: they are counted and dropped.
     pub sink: Option<PathBuf>,
-    /// What the sink's readers are to call the interface.
+    /// Name of the interface in the sink.
     pub name: String,
-    /// When frames are sent.
+    /// Pace of sending.
     pub pace: Pace,
-    /// How often the file is played; 0: for ever.
+    /// Number of times that the file is played; 0: forever.
     pub repeat: u32,
 }
 
-/// Why a capture cannot be a port.
+/// Reason for which a capture port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
     /// The file cannot be read.
     #[error("{}: cannot be read; name a capture that this user may read", path.display())]
     Read {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The file is no capture, or not whole.
-    #[error("{}: not a whole capture (after {frames} frames); name a pcap or pcapng file", path.display())]
+    /// The file is not a capture, or truncated.
+    #[error("{}: truncated, or no capture (after {frames} frames); name a pcap or pcapng file", path.display())]
     Format {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// Frames that could be read.
+        /// Frames read before the problem.
         frames: usize,
-        /// What is wrong with it.
+        /// Error of the parser.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The file has nothing to play.
+    /// The file cannot be played.
     #[error("{}: {what}", path.display())]
     Content {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, and what is allowed.
+        /// Problem, and the remedy.
         what: &'static str,
     },
-    /// Another process handed over something else.
+    /// The hand-over state is incomplete.
     #[error(transparent)]
-    Incomplete(#[from] Incomplete),
-    /// There is no memory for it.
-    #[error("{}: no memory to hold it; free memory, or cut it (editcap -c)", path.display())]
+    IncompleteHandover(#[from] IncompleteHandover),
+    /// No memory for the file.
+    #[error("{}: no memory to load it; free memory, or split it (editcap -c)", path.display())]
     Memory {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: MapError,
     },
-    /// There is no timer to be had.
-    #[error("{}: no timer to play it; raise the limit of open files", path.display())]
+    /// No timer is left.
+    #[error("{}: no timer; raise the limit of open files (ulimit -n)", path.display())]
     Timer {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The sink cannot be written.
@@ -117,88 +117,89 @@ pub enum PcapError {
     Sink(#[from] CaptureError),
 }
 
-/// Opens the port. The file begins to be played when its frames are first asked for.
+/// Opens the port. The file starts at the first poll.
 ///
 /// # Errors
 /// [`PcapError`].
-pub fn open(spec: &Spec) -> Result<Opened, PcapError> {
+pub fn open(spec: &PcapSpec) -> Result<OpenedDevice, PcapError> {
     open_at(spec, None)
 }
 
-/// Goes on with a file that another process was playing, from where that was, and with its sink.
+/// Continues the playback of the previous process (hot restart), and its sink.
 ///
 /// # Errors
 /// [`PcapError`].
-pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, PcapError> {
-    open_at(spec, Some(legacy))
+pub fn resume(spec: &PcapSpec, handover: PortHandover) -> Result<OpenedDevice, PcapError> {
+    open_at(spec, Some(handover))
 }
 
-/// Where another process was: since when, where in the file, and how far in the sink.
-struct Place {
+/// Position of the previous process: start time, and length of the sink.
+struct PlaybackPosition {
     begin: Option<Instant>,
     sink_bytes: Option<u64>,
 }
 
-/// Brings the player to where it was.
-fn place(player: &mut Player, legacy: &Legacy) -> Option<Place> {
-    let mut said = Said(&legacy.words);
-    let sink_bytes = said.flag()?.then(|| said.number()).flatten();
-    let mut played = Said(said.bytes()?);
+/// Moves the player to the position of the previous process.
+fn restore(player: &mut Player, handover: &PortHandover) -> Option<PlaybackPosition> {
+    let mut state = StateReader(&handover.state);
+    let sink_bytes = state.flag()?.then(|| state.number()).flatten();
+    let mut played = StateReader(state.bytes()?);
     let (begun, since_ns) = (played.flag()?, played.number()?);
     let begin = Instant::now().checked_sub(Duration::from_nanos(since_ns));
-    player.go_on(&mut played)?;
-    Some(Place { begin: begin.filter(|_| begun), sink_bytes })
+    player.restore(&mut played)?;
+    Some(PlaybackPosition { begin: begin.filter(|_| begun), sink_bytes })
 }
 
-fn open_at(spec: &Spec, legacy: Option<Legacy>) -> Result<Opened, PcapError> {
+fn open_at(spec: &PcapSpec, handover: Option<PortHandover>) -> Result<OpenedDevice, PcapError> {
     let (recording, rx_buffer) = recording::load(&spec.file)?;
     let mut notes = Vec::new();
     if recording.cut > 0 {
         let (file, cut) = (spec.file.display(), recording.cut);
-        notes.push(format!("{file}: {cut} frames are not whole and are left out"));
+        notes.push(format!("{file}: skipped {cut} truncated or oversize frames"));
     }
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
         .map_err(|e| PcapError::Timer { path: spec.file.clone(), source: e.into() })?;
-    let condition = Arc::new(LinkHealth::default()); // memory of ours is not lost
+    let health = Arc::new(LinkHealth::default()); // memory is never lost
     let mut player = Player::new(recording, spec.pace, spec.repeat);
-    let incomplete = Incomplete("a recording");
-    let was = match &legacy {
-        Some(legacy) => Some(place(&mut player, legacy).ok_or(incomplete)?),
+    let incomplete = IncompleteHandover("a recording");
+    let was = match &handover {
+        Some(handover) => Some(restore(&mut player, handover).ok_or(incomplete)?),
         None => None,
     };
     let limits = CaptureLimits::default();
     let (capture, receive): (_, Box<dyn Receive>) = match &spec.sink {
         Some(sink) => {
-            let file = legacy.as_ref().and_then(|legacy| legacy.fds.first()?.try_clone().ok());
+            let file =
+                handover.as_ref().and_then(|handover| handover.fds.first()?.try_clone().ok());
             let written = was.as_ref().and_then(|was| was.sink_bytes);
             let (capture, half) = match file.zip(written) {
                 Some(file) => {
-                    let buffer = Buffer::new(limits).map_err(CaptureError::from)?;
-                    Capture::go_on(sink, file, &spec.name, limits, buffer)?
+                    let buffer = CaptureBuffer::new(limits).map_err(CaptureError::from)?;
+                    Capture::resume(sink, file, &spec.name, limits, buffer)?
                 }
                 None => Capture::create(sink, &spec.name, limits)?,
             };
             (Some(capture), half)
         }
-        None => (None, Box::new(Nowhere)),
+        None => (None, Box::new(DiscardReceive)),
     };
-    let source = Played { player, begin: was.and_then(|was| was.begin), timer };
-    let transmit = Box::new(KernelRx::new(source, rx_buffer, condition.clone()));
-    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(Kept { capture }));
-    Ok(Opened { pairs: vec![Pair { transmit, receive }], condition, tend, notes })
+    let source = PcapSource { player, begin: was.and_then(|was| was.begin), timer };
+    let transmit = Box::new(KernelRx::new(source, rx_buffer, health.clone()));
+    let housekeeping: Option<Box<dyn Housekeeping>> = Some(Box::new(PcapHousekeeping { capture }));
+    Ok(OpenedDevice { pairs: vec![QueuePair { transmit, receive }], health, housekeeping, notes })
 }
 
-/// The frames of the file, as they are due.
+/// Frames of the file, as they are due.
 #[derive(Debug)]
-struct Played {
+struct PcapSource {
     player: Player,
-    /// When they were first asked for.
+    /// Time of the first poll.
     begin: Option<Instant>,
     timer: OwnedFd,
 }
 
-impl Played {
+impl PcapSource {
     fn now_ns(&mut self) -> u64 {
         let now = Instant::now();
         let begin = *self.begin.get_or_insert(now);
@@ -206,7 +207,7 @@ impl Played {
     }
 }
 
-impl Source for Played {
+impl RxSource for PcapSource {
     fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         if self.player.is_over() {
             return Ok(false);
@@ -234,7 +235,7 @@ impl Source for Played {
         let nsec = (wait_ns % 1_000_000_000) as i64;
         let value = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: nsec };
         let time = Itimerspec { it_interval: none, it_value: value };
-        // Without a timer the lane must look by itself.
+        // Without a timer the lane must keep polling.
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &time).is_err()
     }
 
@@ -242,44 +243,44 @@ impl Source for Played {
         self.timer.as_fd()
     }
 
-    fn remains(&self, _: &RxBuffer) -> Vec<u8> {
-        let mut words = Words::default();
-        words.flag(self.begin.is_some());
-        words.number(self.begin.map_or(0, |begin| begin.elapsed().as_nanos() as u64));
-        self.player.place(&mut words);
-        words.0
+    fn handover_state(&self, _: &RxBuffer) -> Vec<u8> {
+        let mut state = StateWriter::default();
+        state.flag(self.begin.is_some());
+        state.number(self.begin.map_or(0, |begin| begin.elapsed().as_nanos() as u64));
+        self.player.save(&mut state);
+        state.0
     }
 }
 
-/// Keeps the sink's writer for as long as the port is open.
+/// Keeps the sink's writer while the port is open.
 #[derive(Debug)]
-struct Kept {
+struct PcapHousekeeping {
     capture: Option<Capture>,
 }
 
-impl Housekeeping for Kept {
-    fn tend(&mut self, _: Instant) {}
+impl Housekeeping for PcapHousekeeping {
+    fn tick(&mut self, _: Instant) {}
 
-    fn legacy(&mut self, remains: &[Vec<u8>]) -> Option<Legacy> {
-        let Kept { capture } = self;
-        let (mut fds, mut words) = (Vec::new(), Words::default());
-        words.flag(capture.is_some());
+    fn handover(&mut self, handover_state: &[Vec<u8>]) -> Option<PortHandover> {
+        let PcapHousekeeping { capture } = self;
+        let (mut fds, mut state) = (Vec::new(), StateWriter::default());
+        state.flag(capture.is_some());
         if let Some(capture) = capture {
             capture.finish();
             let (file, bytes) = capture.file();
             fds.push(file);
-            words.number(bytes);
+            state.number(bytes);
         }
-        words.bytes(remains.first()?);
-        Some(Legacy { fds, words: words.0 })
+        state.bytes(handover_state.first()?);
+        Some(PortHandover { fds, state: state.0 })
     }
 }
 
-/// Where frames go that nobody wants.
+/// Receive half that drops all frames.
 #[derive(Debug)]
-struct Nowhere;
+struct DiscardReceive;
 
-impl Receive for Nowhere {
+impl Receive for DiscardReceive {
     fn swap(&mut self, _: &mut BurstBuffers) {}
 
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], _: VlanEdit) -> Delivered {

@@ -1,23 +1,23 @@
-//! Frames over a Unix stream socket, as QEMU's `-netdev stream` and `-netdev socket` speak it: so
-//! any NIC that QEMU emulates can be an adapter.
+//! Frames over a Unix stream socket, in the protocol of QEMU's `-netdev stream` and `-netdev
+//! socket`. So any NIC that QEMU emulates can be an adapter.
 //!
 //! # Model
-//! In front of each frame stands its length, 4 bytes, big-endian; there is nothing else. The port
-//! listens and serves one peer at a time, the next when that leaves ([`Role::Server`]), or connects
-//! and does so again whenever it lost its peer ([`Role::Client`]). Connections are control's: the
-//! lanes read from and write to the one that there is ([`line`]).
+//! A length of 4 bytes, big-endian, precedes each frame; there is nothing else. As
+//! [`SocketRole::Server`] the port listens and serves one peer at a time. As [`SocketRole::Client`]
+//! it connects, and reconnects after losing its peer. Control makes connections; the lanes read
+//! from and write to the current one ([`connection`]).
 //!
-//! Frames for the peer are copied into a buffer and written at the end of each delivery. What the
-//! socket does not take is written as soon as it does; so a peer that does not read misses whole
-//! frames, never a part of one. A peer that announces a frame of an impossible length is cut off:
-//! where the next one begins is unknown then. So is one that sends file descriptors.
+//! Frames for the peer are copied into a buffer and written at the end of each delivery. The rest
+//! is written when the socket accepts more. So a peer that does not read misses whole frames, never
+//! a part of one. A peer that announces an impossible length is disconnected, because the start of
+//! the next frame is unknown then. So is a peer that sends file descriptors.
 //!
 //! # Limits
-//! [`OUT_BYTES`] wait for a peer. Checksums are made and segments cut before a frame goes to a
-//! peer, for the protocol cannot leave them to it.
+//! At most [`OUT_BYTES`] wait for a peer. Checksums and segmentation are completed before a frame
+//! is sent, because the protocol has no offloads.
 
-mod line;
-mod receive;
+mod connection;
+mod to_stream;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -31,205 +31,209 @@ use vhost_user::{ConnectError, Connector, ListenError, Listener};
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
-use crate::device::{KernelRx, RxBuffer};
-use crate::judge::Rules;
-use crate::legacy::{Said, Words};
-use crate::{Housekeeping, Incomplete, Legacy, LinkHealth, Opened, Pair};
-use line::{FromStream, Line};
-use receive::ToStream;
+use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
+use crate::kernel::{KernelRx, RxBuffer};
+use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
+use crate::validate::FrameRules;
+use connection::{FromStream, StreamConnection};
+use to_stream::ToStream;
 
-pub use line::OUT_BYTES;
+pub use connection::OUT_BYTES;
 
-/// Who waits for whom.
+/// Role of the port in making a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum SocketRole {
     /// The port listens.
     Server,
     /// The peer listens.
     Client,
 }
 
-/// Which socket, and how.
+/// Configuration of a stream-socket port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct StreamSpec {
     /// The socket's path.
     pub socket: PathBuf,
-    /// Who listens there.
-    pub role: Role,
-    /// Longest packet in a frame, bytes; frames that are longer are dropped.
+    /// Role of the port.
+    pub role: SocketRole,
+    /// Maximum packet length in a frame, bytes; longer frames are dropped.
     pub mtu: u16,
 }
 
-/// Why a stream socket cannot be a port.
+/// Reason for which a stream-socket port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// It cannot be listened on.
+    /// The port cannot listen on the socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// It can never be connected to. A peer that is not there yet is no error.
+    /// The path can never be connected to. A peer that is not there yet is no error.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Another process handed over something else.
+    /// The hand-over state is incomplete.
     #[error(transparent)]
-    Incomplete(#[from] Incomplete),
-    /// There is no memory to receive into.
-    #[error("socket {}: no memory to receive into; free memory", path.display())]
+    IncompleteHandover(#[from] IncompleteHandover),
+    /// No memory for the receive buffer.
+    #[error("socket {}: no memory for the receive buffer; free memory", path.display())]
     Memory {
-        /// The path.
+        /// Path of the socket.
         path: PathBuf,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: MapError,
     },
-    /// There is no epoll to be had.
-    #[error("socket {}: cannot be waited for; raise the limit of open files", path.display())]
+    /// No file descriptor is left to watch the socket.
+    #[error("socket {}: cannot be watched; raise the limit of open files (ulimit -n)", path.display())]
     Wait {
-        /// The path.
+        /// Path of the socket.
         path: PathBuf,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
-/// Opens the port, and connects it if its peer is there.
+/// Opens the port, and connects if the peer is there.
 ///
 /// # Errors
-/// [`StreamError`]. That nobody is there yet is none.
-pub fn open(spec: &Spec) -> Result<Opened, StreamError> {
+/// [`StreamError`]. A missing peer is no error.
+pub fn open(spec: &StreamSpec) -> Result<OpenedDevice, StreamError> {
     let path = || spec.socket.clone();
-    let line = new_line(spec)?;
-    let side = match spec.role {
-        Role::Server => Side::Server(Listener::bind(path())?),
-        Role::Client => Side::Client(Connector::new(path())),
+    let connection = new_connection(spec)?;
+    let endpoint = match spec.role {
+        SocketRole::Server => Endpoint::Server(Listener::bind(path())?),
+        SocketRole::Client => Endpoint::Client(Connector::new(path())),
     };
-    let mut tender = Tender { line, side };
-    tender.connect(Instant::now())?;
-    with_peer(spec, tender, &[])
+    let mut housekeeping = StreamHousekeeping { connection, endpoint };
+    housekeeping.connect(Instant::now())?;
+    with_peer(spec, housekeeping, &[])
 }
 
-/// Goes on with a socket that another process had open, and with its peer.
+/// Adopts an open socket of the previous process (hot restart), and its peer.
 ///
 /// # Errors
 /// [`StreamError`].
-pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, StreamError> {
+pub fn resume(spec: &StreamSpec, handover: PortHandover) -> Result<OpenedDevice, StreamError> {
     let path = || spec.socket.clone();
-    let incomplete = Incomplete("a stream socket");
-    let mut fds = legacy.fds.into_iter();
+    let incomplete = IncompleteHandover("a stream socket");
+    let mut fds = handover.fds.into_iter();
     let mut fd = || {
         let fd = fds.next().ok_or(incomplete)?;
         fd.try_clone().map_err(|source| StreamError::Wait { path: path(), source })
     };
-    let mut said = Said(&legacy.words);
-    let file = said.flag().ok_or(incomplete)?;
-    let file = file.then(|| said.number().zip(said.number()).ok_or(incomplete)).transpose()?;
-    let side = match spec.role {
-        Role::Server => Side::Server(
+    let mut state = StateReader(&handover.state);
+    let file = state.flag().ok_or(incomplete)?;
+    let file = file.then(|| state.number().zip(state.number()).ok_or(incomplete)).transpose()?;
+    let endpoint = match spec.role {
+        SocketRole::Server => Endpoint::Server(
             Listener::inherit(fd()?, path(), file)
                 .map_err(|source| StreamError::Wait { path: path(), source })?,
         ),
-        Role::Client => Side::Client(Connector::new(path())),
+        SocketRole::Client => Endpoint::Client(Connector::new(path())),
     };
-    let line = new_line(spec)?;
+    let connection = new_connection(spec)?;
     let mut received: &[u8] = &[];
-    if said.flag().ok_or(incomplete)? {
-        line.connect(fd()?);
-        received = said.bytes().ok_or(incomplete)?;
-        line.go_on(said.bytes().ok_or(incomplete)?);
+    if state.flag().ok_or(incomplete)? {
+        connection.connect(fd()?);
+        received = state.bytes().ok_or(incomplete)?;
+        connection.restore_unsent(state.bytes().ok_or(incomplete)?);
     }
-    with_peer(spec, Tender { line, side }, received)
+    with_peer(spec, StreamHousekeeping { connection, endpoint }, received)
 }
 
-fn new_line(spec: &Spec) -> Result<Arc<Line>, StreamError> {
-    let line = Line::new();
+fn new_connection(spec: &StreamSpec) -> Result<Arc<StreamConnection>, StreamError> {
+    let connection = StreamConnection::new();
     let wait = |e: Errno| StreamError::Wait { path: spec.socket.clone(), source: e.into() };
-    line.map(Arc::new).map_err(wait)
+    connection.map(Arc::new).map_err(wait)
 }
 
-/// The port of a tender, with what was received and not taken.
-fn with_peer(spec: &Spec, tender: Tender, received: &[u8]) -> Result<Opened, StreamError> {
-    let line = tender.line.clone();
+/// Makes the halves of the port; `received` was received and not forwarded.
+fn with_peer(
+    spec: &StreamSpec,
+    housekeeping: StreamHousekeeping,
+    received: &[u8],
+) -> Result<OpenedDevice, StreamError> {
+    let connection = housekeeping.connection.clone();
     let frame_bytes_max = u32::from(spec.mtu) + OVERHEAD_MAX;
-    let rules = Rules { frame_bytes_max, leaves: Accepts::empty() };
-    let rx_buffer = RxBuffer::new("stream", line::IN_BYTES, rules)
+    let rules = FrameRules { frame_bytes_max, leaves: Accepts::empty() };
+    let rx_buffer = RxBuffer::new("stream", connection::IN_BYTES, rules)
         .map_err(|source| StreamError::Memory { path: spec.socket.clone(), source })?;
-    // There is no device that could be lost: another peer may always come.
-    let condition = Arc::new(LinkHealth::default());
-    let source = FromStream::within(line.clone(), &rx_buffer, received);
-    let transmit = KernelRx::new(source, rx_buffer, condition.clone());
-    let receive = ToStream::new(line);
-    let pair = Pair { transmit: Box::new(transmit), receive: Box::new(receive) };
-    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(tender));
-    Ok(Opened { pairs: vec![pair], condition, tend, notes: Vec::new() })
+    // There is no device to lose: another peer may connect at any time.
+    let health = Arc::new(LinkHealth::default());
+    let source = FromStream::within(connection.clone(), &rx_buffer, received);
+    let transmit = KernelRx::new(source, rx_buffer, health.clone());
+    let receive = ToStream::new(connection);
+    let pair = QueuePair { transmit: Box::new(transmit), receive: Box::new(receive) };
+    let housekeeping: Option<Box<dyn Housekeeping>> = Some(Box::new(housekeeping));
+    Ok(OpenedDevice { pairs: vec![pair], health, housekeeping, notes: Vec::new() })
 }
 
 #[derive(Debug)]
-enum Side {
+enum Endpoint {
     Server(Listener),
     Client(Connector),
 }
 
-/// Control's part: connections come and go here.
+/// Work of control: connections are made and closed here.
 #[derive(Debug)]
-struct Tender {
-    line: Arc<Line>,
-    side: Side,
+struct StreamHousekeeping {
+    connection: Arc<StreamConnection>,
+    endpoint: Endpoint,
 }
 
-impl Tender {
-    /// Looks for a peer if there is none.
+impl StreamHousekeeping {
+    /// Connects to a peer if there is none.
     fn connect(&mut self, now: Instant) -> Result<(), ConnectError> {
-        self.line.let_go();
-        if self.line.is_connected() || !self.line.may_connect() {
+        self.connection.close_unused();
+        if self.connection.is_connected() || !self.connection.may_connect() {
             return Ok(());
         }
-        let peer = match &mut self.side {
-            // Too many open files, for one: the peer waits, and so do we.
-            Side::Server(listener) => listener.accept().unwrap_or(None),
-            Side::Client(connector) => connector.poll(now)?,
+        let peer = match &mut self.endpoint {
+            // An error, such as too many open files, leaves the peer waiting.
+            Endpoint::Server(listener) => listener.accept().unwrap_or(None),
+            Endpoint::Client(connector) => connector.poll(now)?,
         };
         if let Some(peer) = peer {
-            self.line.connect(peer);
+            self.connection.connect(peer);
         }
         Ok(())
     }
 }
 
-impl Housekeeping for Tender {
-    fn tend(&mut self, now: Instant) {
-        // What was wrong with the path when it was opened was told then; it is tried again.
+impl Housekeeping for StreamHousekeeping {
+    fn tick(&mut self, now: Instant) {
+        // A bad path was reported at opening; retried here.
         let _ = self.connect(now);
     }
 
     fn is_connected(&self) -> bool {
-        self.line.is_connected()
+        self.connection.is_connected()
     }
 
     fn adopt(&mut self) {
-        if let Side::Server(listener) = &self.side {
+        if let Endpoint::Server(listener) = &self.endpoint {
             listener.adopt();
         }
     }
 
-    fn legacy(&mut self, remains: &[Vec<u8>]) -> Option<Legacy> {
-        let Tender { line, side } = self;
-        let (mut fds, mut words) = (Vec::new(), Words::default());
+    fn handover(&mut self, handover_state: &[Vec<u8>]) -> Option<PortHandover> {
+        let StreamHousekeeping { connection, endpoint } = self;
+        let (mut fds, mut state) = (Vec::new(), StateWriter::default());
         let mut file = None;
-        if let Side::Server(listener) = side {
+        if let Endpoint::Server(listener) = endpoint {
             fds.push(Arc::new(listener.as_fd().try_clone_to_owned().ok()?));
             file = listener.file();
             listener.leave();
         }
-        words.flag(file.is_some());
+        state.flag(file.is_some());
         if let Some((device, inode)) = file {
-            words.number(device);
-            words.number(inode);
+            state.number(device);
+            state.number(inode);
         }
-        let peer = line.peer();
-        words.flag(peer.is_some());
+        let peer = connection.peer();
+        state.flag(peer.is_some());
         if let Some(peer) = peer {
             fds.push(Arc::new(peer.as_fd().try_clone_to_owned().ok()?));
-            words.bytes(remains.first().map_or(&[], Vec::as_slice));
-            words.bytes(&line.unsent());
+            state.bytes(handover_state.first().map_or(&[], Vec::as_slice));
+            state.bytes(&connection.unsent());
         }
-        Some(Legacy { fds, words: words.0 })
+        Some(PortHandover { fds, state: state.0 })
     }
 }

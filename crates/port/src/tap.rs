@@ -1,17 +1,17 @@
 //! Taps: an Ethernet interface of this machine, or of a container on it, as a port.
 //!
 //! # Model
-//! Each queue of the tap is a queue pair of the port. A frame is read straight into memory of the
-//! port's, one behind the other, and written straight from wherever its sender has it. In front of
-//! each stands a virtio-net header, so that checksums and segments are left to whoever puts the
-//! frame on a wire, if anybody does: 64 KiB cross between two kernels uncut.
+//! Each queue of the tap is a queue pair of the port. Frames are read directly into the port's
+//! memory, one behind the other, and written directly from their sender's memory. A virtio-net
+//! header precedes each frame, so checksums and segmentation are left to the sender on a wire, if
+//! there is one: 64 KiB cross between two kernels uncut.
 //!
-//! An interface that is not there is made within the namespace named, gets the address and the MTU,
-//! is switched on, and vanishes with the port, or with its namespace. One that is there is used as
-//! it is. While it is switched off it takes no frames, which is no failure.
+//! A missing interface is created in the named namespace with the given address and MTU, and set
+//! up. It is removed with the port or with its namespace. An existing interface is used unchanged.
+//! While it is down it takes no frames, which is no failure.
 //!
 //! # Limits
-//! [`BURST_BYTES`] a burst. A read of a silent tap is a system call: 200 ns.
+//! [`BURST_BYTES`] a burst. Reading an idle tap is a system call: 200 ns.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,61 +25,61 @@ use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
-use crate::burst::BURST;
-use crate::device::{KernelRx, KernelTx, Link, Outgoing, PREFIX_MAX, Refusal, RxBuffer};
-use crate::device::{Sink, Source, is_readable};
-use crate::judge::{FRAME_MAX, Rules};
-use crate::legacy::{Said, Words};
-use crate::{Housekeeping, Incomplete, Legacy, LinkHealth, Offload, Opened, Pair};
+use crate::burst::{BURST, Offload};
+use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
+use crate::kernel::{KernelRx, KernelTx, Link, PREFIX_MAX, RxBuffer, TxFrame, TxRefusal};
+use crate::kernel::{RxSource, TxSink, is_readable};
+use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
+use crate::validate::{FRAME_MAX, FrameRules};
 
-/// Bytes after which a burst ends, so that what was read is still in the nearest caches when it is
-/// written: four of the longest frames.
+/// Maximum bytes of a burst, so that the frames are still in the L2 cache when they are copied:
+/// four of the longest frames.
 pub const BURST_BYTES: u64 = 256 << 10;
 
-/// Where in its line the header of a frame begins, so that the frame begins a line.
+/// Offset of the header in its cache line, so that the frame begins a line.
 const HEADER_AT: u64 = 64 - HEADER_LEN as u64;
-/// A byte more than the longest frame, so that one that was cut is seen to be too long.
+/// One byte more than the longest frame: a truncated frame then counts as too long.
 const ROOM: u32 = HEADER_LEN + FRAME_MAX + 1;
-/// A burst ends when this is begun.
+/// Bytes of the receive buffer: a burst, and room for one more frame.
 const POOL_BYTES: u64 = BURST_BYTES + 128 + ROOM as u64;
 
-/// Which tap, and how it is to be.
+/// Configuration of a tap port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// The interface.
+pub struct TapSpec {
+    /// Name of the interface.
     pub name: String,
-    /// The network namespace it is or is to be in, by name or path; `None`: this one.
+    /// Network namespace of the interface, by name or path; `None`: the current one.
     pub netns: Option<String>,
     /// Queues, 1 to 256.
     pub queue_pairs: u16,
-    /// Longest packet in a frame, bytes; frames that are longer are dropped.
+    /// Maximum packet length in a frame, bytes; longer frames are dropped.
     pub mtu: u16,
-    /// Whether checksums and segments are left to be done.
+    /// Set to leave checksums and segmentation to the peer.
     pub offload: bool,
-    /// The address of an interface that is made; `None`: one that the kernel makes up.
+    /// MAC address of a created interface; `None`: chosen by the kernel.
     pub mac: Option<Mac>,
-    /// Whether an interface that is made is switched on.
+    /// Set a created interface up.
     pub begins_up: bool,
 }
 
-/// Why a tap cannot be a port.
+/// Reason for which a tap port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// It cannot be opened.
+    /// The tap cannot be opened.
     #[error(transparent)]
     Tun(#[from] TunError),
-    /// It cannot be made what it is to be.
+    /// The interface cannot be configured.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// Another process handed over something else.
+    /// The hand-over state is incomplete.
     #[error(transparent)]
-    Incomplete(#[from] Incomplete),
-    /// There is no memory to receive into.
-    #[error("tap {name:?}: no memory to receive into; free memory, or ask for fewer queue pairs")]
+    IncompleteHandover(#[from] IncompleteHandover),
+    /// No memory for receive buffers.
+    #[error("tap {name:?}: no memory for receive buffers; free memory, or lower queue_pairs")]
     Memory {
-        /// The interface.
+        /// Name of the interface.
         name: String,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: MapError,
     },
 }
@@ -87,9 +87,9 @@ pub enum TapError {
 /// Opens a tap.
 ///
 /// # Errors
-/// [`TapError`]; an interface that was made for it is gone again then.
-pub fn open(spec: &Spec) -> Result<Opened, TapError> {
-    let Spec { name, mtu, .. } = spec;
+/// [`TapError`]; a created interface is removed then.
+pub fn open(spec: &TapSpec) -> Result<OpenedDevice, TapError> {
+    let TapSpec { name, mtu, .. } = spec;
     let tap = tun::open(spec.netns.as_deref(), name, spec.queue_pairs, spec.offload)?;
     let interfaces = Interfaces::of(spec.netns.as_deref())?;
     let notes = if tap.existed { differences(&interfaces, spec)? } else { Vec::new() };
@@ -108,54 +108,55 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
 /// Adopts an open tap of the previous process (hot restart).
 ///
 /// # Errors
-/// [`TapError`]; the tap stays as long as somebody has it open.
-pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, TapError> {
-    let Legacy { fds, words } = legacy;
-    let has_uso = Said(&words).flag();
+/// [`TapError`]; the tap stays while another process has it open.
+pub fn resume(spec: &TapSpec, handover: PortHandover) -> Result<OpenedDevice, TapError> {
+    let PortHandover { fds, state } = handover;
+    let has_uso = StateReader(&state).flag();
     let whole = has_uso.filter(|_| fds.len() == usize::from(spec.queue_pairs));
-    let has_uso = whole.ok_or(Incomplete("a tap"))?;
+    let has_uso = whole.ok_or(IncompleteHandover("a tap"))?;
     let interfaces = Interfaces::of(spec.netns.as_deref())?;
     with_queues(spec, interfaces, (fds, has_uso), Vec::new())
 }
 
 fn with_queues(
-    spec: &Spec,
+    spec: &TapSpec,
     interfaces: Interfaces,
     (queues, has_uso): (Vec<Arc<OwnedFd>>, bool),
     notes: Vec<String>,
-) -> Result<Opened, TapError> {
-    let Spec { name, mtu, .. } = spec;
-    let condition = Arc::new(LinkHealth::default());
+) -> Result<OpenedDevice, TapError> {
+    let TapSpec { name, mtu, .. } = spec;
+    let health = Arc::new(LinkHealth::default());
     let takes = match (spec.offload, has_uso) {
         (false, _) => Accepts::empty(),
         (true, false) => Accepts::all() - Accepts::USO,
         (true, true) => Accepts::all(),
     };
-    let rules = Rules { frame_bytes_max: u32::from(*mtu) + OVERHEAD_MAX, leaves: takes };
+    let rules = FrameRules { frame_bytes_max: u32::from(*mtu) + OVERHEAD_MAX, leaves: takes };
     let pairs = queues
         .iter()
-        .map(|queue| pair(queue.clone(), takes, rules, &condition))
+        .map(|queue| pair(queue.clone(), takes, rules, &health))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| TapError::Memory { name: name.clone(), source })?;
-    let mut link = Link::new(interfaces, name, condition.clone())?;
+    let mut link = Link::new(interfaces, name, health.clone())?;
     if let [first, ..] = &queues[..] {
         link = link.with_queue(first);
     }
-    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(Kept { link, queues, has_uso }));
-    Ok(Opened { pairs, condition, tend, notes })
+    let housekeeping: Option<Box<dyn Housekeeping>> =
+        Some(Box::new(TapHousekeeping { link, queues, has_uso }));
+    Ok(OpenedDevice { pairs, health, housekeeping, notes })
 }
 
-/// The tap beside the lanes.
+/// Work of control for the tap.
 #[derive(Debug)]
-struct Kept {
+struct TapHousekeeping {
     link: Link,
     queues: Vec<Arc<OwnedFd>>,
     has_uso: bool,
 }
 
-impl Housekeeping for Kept {
-    fn tend(&mut self, now: Instant) {
-        self.link.tend(now);
+impl Housekeeping for TapHousekeeping {
+    fn tick(&mut self, now: Instant) {
+        self.link.tick(now);
     }
 
     fn set_carrier(&mut self, up: bool) {
@@ -166,53 +167,53 @@ impl Housekeeping for Kept {
         self.link.is_connected()
     }
 
-    /// Frames wait in the kernel, none here.
-    fn legacy(&mut self, _: &[Vec<u8>]) -> Option<Legacy> {
-        let Kept { link: _, queues, has_uso } = self;
-        let mut words = Words::default();
-        words.flag(*has_uso);
-        Some(Legacy { fds: queues.clone(), words: words.0 })
+    /// Unread frames stay in the kernel.
+    fn handover(&mut self, _: &[Vec<u8>]) -> Option<PortHandover> {
+        let TapHousekeeping { link: _, queues, has_uso } = self;
+        let mut state = StateWriter::default();
+        state.flag(*has_uso);
+        Some(PortHandover { fds: queues.clone(), state: state.0 })
     }
 }
 
-/// The halves of a queue.
+/// Both halves of a queue.
 pub(crate) fn pair(
     queue: Arc<OwnedFd>,
     takes: Accepts,
-    rules: Rules,
-    condition: &Arc<LinkHealth>,
-) -> Result<Pair, MapError> {
+    rules: FrameRules,
+    health: &Arc<LinkHealth>,
+) -> Result<QueuePair, MapError> {
     let rx_buffer = RxBuffer::new("tap", POOL_BYTES, rules)?;
-    let transmit = KernelRx::new(FromTap { queue: queue.clone() }, rx_buffer, condition.clone());
-    let receive = KernelTx::new(ToTap { queue, takes }, condition.clone());
-    Ok(Pair { transmit: Box::new(transmit), receive: Box::new(receive) })
+    let transmit = KernelRx::new(FromTap { queue: queue.clone() }, rx_buffer, health.clone());
+    let receive = KernelTx::new(ToTap { queue, takes }, health.clone());
+    Ok(QueuePair { transmit: Box::new(transmit), receive: Box::new(receive) })
 }
 
-/// What an interface that is used as it is has otherwise than asked for.
-fn differences(interfaces: &Interfaces, spec: &Spec) -> Result<Vec<String>, InterfaceError> {
-    let Spec { name, mtu, mac, .. } = spec;
+/// Notes on the differences between an existing interface and the configuration.
+fn differences(interfaces: &Interfaces, spec: &TapSpec) -> Result<Vec<String>, InterfaceError> {
+    let TapSpec { name, mtu, mac, .. } = spec;
     let state = interfaces.state(name)?;
     let mut notes = Vec::new();
     if state.mtu != u32::from(*mtu) {
-        notes.push(format!("tap {name}: its MTU is {}, not {mtu}, and is left so", state.mtu));
+        notes.push(format!("tap {name}: its MTU stays {}, not {mtu}", state.mtu));
     }
     if let Some(mac) = mac.filter(|mac| mac.0 != state.mac) {
         let its = Mac(state.mac);
-        notes.push(format!("tap {name}: its address is {its}, not {mac}, and is left so"));
+        notes.push(format!("tap {name}: its address stays {its}, not {mac}"));
     }
     if !state.is_up {
-        notes.push(format!("tap {name}: switched off, and left so (ip link set {name} up)"));
+        notes.push(format!("tap {name}: stays down (ip link set {name} up)"));
     }
     Ok(notes)
 }
 
-/// A queue, read from.
+/// Frames read from a queue.
 #[derive(Debug)]
 struct FromTap {
     queue: Arc<OwnedFd>,
 }
 
-impl Source for FromTap {
+impl RxSource for FromTap {
     fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         let mut line = 0;
         while rx_buffer.len() < BURST && line < BURST_BYTES {
@@ -223,7 +224,7 @@ impl Source for FromTap {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
                 Err(errno) => return Err(errno),
             };
-            // The kernel gives no less than the header.
+            // A read returns at least the header.
             let offload = Offload::from_bytes(room.read(0));
             rx_buffer.take(at + u64::from(HEADER_LEN), read.saturating_sub(HEADER_LEN), offload);
             line = (at + u64::from(read)).next_multiple_of(64);
@@ -240,14 +241,14 @@ impl Source for FromTap {
     }
 }
 
-/// A queue, written to.
+/// Frames written to a queue.
 #[derive(Debug)]
 struct ToTap {
     queue: Arc<OwnedFd>,
     takes: Accepts,
 }
 
-impl Sink for ToTap {
+impl TxSink for ToTap {
     const PREFIX: usize = HEADER_LEN as usize;
 
     fn takes(&self) -> Accepts {
@@ -258,16 +259,16 @@ impl Sink for ToTap {
         offload.to_bytes()
     }
 
-    fn send(&mut self, frames: &[Outgoing<'_>]) -> (usize, Option<Refusal>) {
+    fn send(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<TxRefusal>) {
         for (i, frame) in frames.iter().enumerate() {
             let refusal = match io::write(self.queue.as_fd(), frame.pieces()) {
                 Ok(_) => continue,
-                // IO: the interface is switched off.
+                // IO: the interface is down.
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR | Errno::IO) => {
-                    Refusal::NoRoom
+                    TxRefusal::NoRoom
                 }
-                Err(errno @ (Errno::BADFD | Errno::BADF | Errno::NODEV)) => Refusal::Lost(errno),
-                Err(_) => Refusal::Frame,
+                Err(errno @ (Errno::BADFD | Errno::BADF | Errno::NODEV)) => TxRefusal::Lost(errno),
+                Err(_) => TxRefusal::Frame,
             };
             return (i, Some(refusal));
         }

@@ -1,5 +1,5 @@
-//! Tests of ports, with a guest of virtio-net at one end or both: what is sent arrives, byte for
-//! byte, in whatever pieces either guest chose; and what cannot be delivered is counted.
+//! Tests of ports with a virtio-net guest at one or both ends. Frames arrive unchanged, byte for
+//! byte, in any buffer layout of either guest; undeliverable frames are counted.
 
 mod capture;
 mod contents;
@@ -8,9 +8,9 @@ mod deep;
 mod direct;
 mod events;
 mod guests;
-mod kept;
 mod logged;
 mod offload;
+mod parked;
 mod pcap;
 mod snapshot;
 mod stream;

@@ -1,9 +1,9 @@
 //! Virtio-net rings as a port's halves: virtio 1.2, section 5.1.
 //!
-//! The device's header (section 5.1.6) says what a guest left to be done on a frame: a checksum, or
-//! segments. Where it agreed on none of that it is never read, and a receiver that takes nothing of
-//! the kind gets zeros. Else it is read once and judged, and goes on with the frame. Rings whose
-//! guest did not negotiate `VIRTIO_F_VERSION_1` nor mergeable buffers have the legacy header.
+//! The virtio-net header (section 5.1.6) holds the offload that a guest requests for a frame: a
+//! checksum, or segmentation. If no offload was negotiated, it is never read, and a receiver that
+//! accepts none gets zeros. Else it is read once, validated, and passed on with the frame. Rings
+//! without `VIRTIO_F_VERSION_1` and without mergeable buffers have the legacy header.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,73 +13,71 @@ use virtq::{DeviceQueue, Position};
 use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
-use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, snapshot_headers};
+use crate::burst::{
+    BURST, Burst, DeepHead, Delivered, HeaderBytes, Offload, Polled, VlanEdit, snapshot_headers,
+};
+use crate::burst_buffers::BurstBuffers;
 use crate::deliver;
-pub use crate::deliver::Layout;
-pub use crate::events::{Events, Interrupt};
-use crate::judge::{FRAME_MIN_TAGGED, Rules};
-use crate::plain::Scratch;
-use crate::{Delivered, Receive, Transmit, VlanEdit};
-
-/// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
-pub const HEADER_LEN: u32 = 12;
-/// Bytes of the legacy header.
-pub const HEADER_LEN_LEGACY: u32 = 10;
+pub use crate::deliver::{HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout};
+pub use crate::events::{Interrupt, RingEvents};
+use crate::half::{Receive, Transmit};
+use crate::software_offload::OffloadScratch;
+use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 
 /// A guest's transmit ring.
 #[derive(Debug)]
 pub struct TransmitRing {
     queue: DeviceQueue,
-    events: Events,
-    rules: Rules,
-    /// Whether nothing passes at all.
+    events: RingEvents,
+    rules: FrameRules,
+    /// Set if all frames are discarded.
     discards: bool,
     malformed: u64,
-    heads: Box<[Head; BURST]>,
-    /// Lent by the lane; a ring's own would be 8 KiB that are rarely used.
-    deep: Vec<DeepHead>,
-    is_deep: bool,
+    headers: Box<[HeaderBytes; BURST]>,
+    /// Lent by the lane; one per ring would be 8 KiB that are rarely used.
+    snapshots: Vec<DeepHead>,
+    has_snapshots: bool,
     offloads: Box<[Offload; BURST]>,
-    /// Whether something is left to be done on a frame of this burst.
+    /// Set if a frame of this burst has an offload.
     has_offloads: bool,
 }
 
 impl TransmitRing {
-    /// `queue` is readable, cuts the header off, and keeps it if the guest may leave something to
-    /// be done. Frames, or their segments, of more than `frame_bytes_max` bytes are malformed.
+    /// Serves `queue`, which is readable and strips the header; it keeps headers if offloads were
+    /// negotiated. Frames, or their segments, of more than `frame_bytes_max` bytes are malformed.
     pub fn new(
         queue: DeviceQueue,
-        events: Events,
+        events: RingEvents,
         frame_bytes_max: u32,
         leaves: Accepts,
     ) -> TransmitRing {
         TransmitRing {
             queue,
             events,
-            rules: Rules { frame_bytes_max, leaves },
+            rules: FrameRules { frame_bytes_max, leaves },
             discards: false,
             malformed: 0,
-            heads: Box::new([[0; 16]; BURST]),
-            deep: Vec::new(),
-            is_deep: false,
+            headers: Box::new([[0; 16]; BURST]),
+            snapshots: Vec::new(),
+            has_snapshots: false,
             offloads: Box::new([Offload::PLAIN; BURST]),
             has_offloads: false,
         }
     }
 
-    /// The ring while it is disabled: "in the disabled state the back-end must [...] process and
-    /// discard any TX packets" (vhost-user, "Ring states"). A frame that stayed in it would keep
-    /// TCP from sending it again by another.
+    /// Makes this a disabled ring: "in the disabled state the back-end must [...] process and
+    /// discard any TX packets" (vhost-user, "Ring states"). A frame left in the ring would keep TCP
+    /// from retransmitting it on another path.
     pub fn discarding(mut self) -> TransmitRing {
-        // No frame is that short, so that each is judged.
+        // So every frame is validated.
         self.rules.frame_bytes_max = 0;
         self.discards = true;
         self
     }
 
-    /// Judges the frames of the burst one by one, and takes up what is left to do on them: by
-    /// longer snapshots, which are also what is delivered, so that the two always fit.
-    fn judge(&mut self, polled: &mut Polled, has_offloads: bool) {
+    /// Validates the frames of the burst one by one and takes their offloads. The longer snapshots
+    /// are both validated and delivered, so the two always match.
+    fn validate(&mut self, polled: &mut Polled, has_offloads: bool) {
         if self.discards {
             polled.disabled = polled.frames;
             self.malformed = u64::MAX >> (BURST - polled.frames as usize);
@@ -90,25 +88,25 @@ impl TransmitRing {
             self.snapshot_headers();
         }
         let (frames, _) = self.queue.buffers();
-        let headers = self.queue.headers();
-        for (i, (frame, head)) in frames.iter().zip(self.heads.iter()).enumerate() {
-            let header = headers.get(i).filter(|_| has_offloads);
-            let offload = header.map_or(Offload::PLAIN, |header| Offload::from_bytes(*header));
-            let head = if has_offloads { self.deep[i].bytes() } else { head };
-            let judged = self.rules.judge((head, frame.len), offload, polled);
-            self.malformed |= u64::from(judged.is_none()) << i;
-            self.offloads[i] = judged.unwrap_or(Offload::PLAIN);
+        let virtio_headers = self.queue.headers();
+        for (i, (frame, header)) in frames.iter().zip(self.headers.iter()).enumerate() {
+            let requested = virtio_headers.get(i).filter(|_| has_offloads);
+            let offload = requested.map_or(Offload::PLAIN, |header| Offload::from_bytes(*header));
+            let header = if has_offloads { self.snapshots[i].bytes() } else { header };
+            let valid = self.rules.validate((header, frame.len), offload, polled);
+            self.malformed |= u64::from(valid.is_none()) << i;
+            self.offloads[i] = valid.unwrap_or(Offload::PLAIN);
         }
     }
 }
 
 impl Transmit for TransmitRing {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        self.queue.swap_staging(&mut area.stage);
-        std::mem::swap(&mut self.heads, &mut area.heads);
-        std::mem::swap(&mut self.deep, &mut area.deep);
-        std::mem::swap(&mut self.offloads, &mut area.offloads);
-        self.is_deep = false;
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        self.queue.swap_staging(&mut buffers.stage);
+        std::mem::swap(&mut self.headers, &mut buffers.headers);
+        std::mem::swap(&mut self.snapshots, &mut buffers.snapshots);
+        std::mem::swap(&mut self.offloads, &mut buffers.offloads);
+        self.has_snapshots = false;
     }
 
     fn touches_guest(&self) -> bool {
@@ -118,7 +116,7 @@ impl Transmit for TransmitRing {
     fn poll(&mut self) -> Polled {
         let n = self.queue.stage(BURST);
         self.malformed = 0;
-        self.is_deep = false;
+        self.has_snapshots = false;
         self.has_offloads = false;
         let fault = self.queue.fault();
         let mut polled = Polled { frames: n as u32, fault, ..Polled::default() };
@@ -128,41 +126,41 @@ impl Transmit for TransmitRing {
         let (frames, arena) = self.queue.buffers();
         let mut longest = 0;
         let mut odd = 0u64;
-        for (i, (frame, head)) in frames.iter().zip(self.heads.iter_mut()).enumerate() {
+        for (i, (frame, header)) in frames.iter().zip(self.headers.iter_mut()).enumerate() {
             polled.bytes += u64::from(frame.len);
             longest = longest.max(frame.len);
             if frame.first.len() >= FRAME_MIN_TAGGED {
-                *head = frame.first.read_head();
+                *header = frame.first.read_head();
             } else {
-                *head = [0; 16];
-                frame.read_bytes(arena, 0, head);
+                *header = [0; 16];
+                frame.read_bytes(arena, 0, header);
                 odd |= 1 << i;
             }
         }
-        let headers = self.queue.headers();
-        let asks = headers.iter().fold(0, |asks, header| asks | header[0] | header[1]) != 0;
+        let virtio_headers = self.queue.headers();
+        let asks = virtio_headers.iter().fold(0, |asks, header| asks | header[0] | header[1]) != 0;
         if odd != 0 || longest > self.rules.frame_bytes_max || asks {
-            self.judge(&mut polled, asks);
+            self.validate(&mut polled, asks);
         }
         polled.backlog = self.queue.has_backlog();
         polled
     }
 
     fn snapshot_headers(&mut self) {
-        if self.is_deep {
-            return; // the first snapshot is the one that counts
+        if self.has_snapshots {
+            return; // only the first snapshot counts
         }
         let (frames, arena) = self.queue.buffers();
-        snapshot_headers(&mut self.deep, &self.heads[..], frames, arena);
-        self.is_deep = true;
+        snapshot_headers(&mut self.snapshots, &self.headers[..], frames, arena);
+        self.has_snapshots = true;
     }
 
     fn burst(&self) -> Burst<'_> {
         let (frames, arena) = self.queue.buffers();
-        let heads = &self.heads[..frames.len()];
-        let deep = if self.is_deep { &self.deep[..frames.len()] } else { &[] };
+        let headers = &self.headers[..frames.len()];
+        let snapshots = if self.has_snapshots { &self.snapshots[..frames.len()] } else { &[] };
         let offloads = if self.has_offloads { &self.offloads[..frames.len()] } else { &[] };
-        Burst { heads, deep, frames, arena, offloads, malformed: self.malformed }
+        Burst { headers, snapshots, frames, arena, offloads, malformed: self.malformed }
     }
 
     fn complete(&mut self) -> bool {
@@ -211,24 +209,29 @@ impl Transmit for TransmitRing {
 #[derive(Debug)]
 pub struct ReceiveRing {
     queue: DeviceQueue,
-    events: Events,
-    layout: Layout,
-    /// What may be left to be done on a frame.
+    events: RingEvents,
+    layout: ReceiveLayout,
+    /// Offloads that the guest accepts.
     takes: Accepts,
-    scratch: Scratch,
+    scratch: OffloadScratch,
 }
 
 impl ReceiveRing {
-    /// `queue` is writable.
-    pub fn new(queue: DeviceQueue, events: Events, layout: Layout, takes: Accepts) -> ReceiveRing {
-        ReceiveRing { queue, events, layout, takes, scratch: Scratch::default() }
+    /// Serves `queue`, which is writable.
+    pub fn new(
+        queue: DeviceQueue,
+        events: RingEvents,
+        layout: ReceiveLayout,
+        takes: Accepts,
+    ) -> ReceiveRing {
+        ReceiveRing { queue, events, layout, takes, scratch: OffloadScratch::default() }
     }
 }
 
 impl Receive for ReceiveRing {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        self.queue.swap_staging(&mut area.stage);
-        std::mem::swap(&mut self.scratch, &mut area.scratch);
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        self.queue.swap_staging(&mut buffers.stage);
+        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
     }
 
     fn touches_guest(&self) -> bool {
@@ -250,9 +253,10 @@ impl Receive for ReceiveRing {
         while let [index, rest @ ..] = left {
             self.queue.stage(left.len());
             if simple {
-                let (frames, bytes) = match (burst.deep.is_empty(), burst.offloads.is_empty()) {
-                    (true, true) => deliver::in_one_piece(&mut self.queue, burst, left),
-                    _ => deliver::in_one_deep_piece(&mut self.queue, burst, left, self.takes),
+                let (frames, bytes) = match (burst.snapshots.is_empty(), burst.offloads.is_empty())
+                {
+                    (true, true) => deliver::copy_simple(&mut self.queue, burst, left),
+                    _ => deliver::copy_simple_snapshot(&mut self.queue, burst, left, self.takes),
                 };
                 delivered.frames += frames as u32;
                 delivered.bytes += bytes;
@@ -263,10 +267,11 @@ impl Receive for ReceiveRing {
             }
             let frame = usize::from(*index);
             let more = match burst.offload(frame).fits(self.takes) {
-                true => deliver::in_pieces(&mut self.queue, burst, frame, self.layout, edit),
+                true => deliver::copy_any(&mut self.queue, burst, frame, self.layout, edit),
                 false => {
                     let (queue, layout) = (&mut self.queue, self.layout);
-                    let each = |segment: &Segment<'_>| deliver::plain(queue, segment, layout);
+                    let each =
+                        |segment: &Segment<'_>| deliver::copy_segment(queue, segment, layout);
                     self.scratch.deliver(burst, frame, edit, each)
                 }
             };

@@ -1,31 +1,31 @@
-//! AF_XDP: an interface of this machine as a port, past the kernel's stack.
+//! AF_XDP: an interface of this machine as a port, bypassing the kernel's network stack.
 //!
 //! # Model
-//! Each receive queue of the interface is a queue pair of the port, with a socket and a memory
-//! (UMEM) of its own. A program on the interface, which goes when the port does, hands the frames
-//! of each queue to its socket; what the port does not take, the host keeps. Received frames are
-//! lent from where the kernel or the device put them; a frame to the wire is copied once, into the
-//! memory.
+//! Each receive queue of the interface is a queue pair of the port, with its own socket and memory
+//! (UMEM). A program on the interface redirects the frames of each queue to its socket; it is
+//! removed with the port. The host keeps frames that the port does not take. Received frames are
+//! lent from where the kernel or the device put them. A frame to the wire is copied once, into the
+//! UMEM.
 //!
-//! With a [`Filter`], only frames for its addresses are taken. Those to its groups are taken as
-//! copies, for the host needs them too: its ARP above all.
+//! With an [`AddressFilter`], only frames for its addresses are taken. Multicast and broadcast
+//! frames are copied, because the host needs them too, for example for ARP.
 //!
-//! Nothing is left to be done on frames here: checksums and segments are made before they are sent
-//! ([`crate::plain`]), and frames that come have none to be made, if their sender does as it must:
-//! a veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not
-//! tell a socket that a checksum is not made yet. Nor does it tell VLAN tags that were taken off.
+//! Frames carry no offloads here. Checksums and segmentation are completed in software before
+//! sending ([`crate::software_offload`]). The kernel does not tell a socket about an incomplete
+//! checksum, nor about a stripped VLAN tag. So a veth peer needs its checksum offload off: `ethtool
+//! -K PEER tx off`.
 //!
-//! # Queues that are steered to a guest
-//! An interface may have more receive queues than the port: [`Queues`]. Where the device steers the
-//! frames for one guest's address to such a queue, the guest's memory is the memory of the queue's
-//! socket, and frames are placed in the buffers of its receive ring without a copy of ours
-//! ([`Queues::place`]); or the queue's frames are taken as the port's other frames are
-//! ([`Queues::take`]).
+//! # Queues steered to a guest
+//! An interface may have more receive queues than the port: [`GuestQueues`]. The device steers the
+//! frames for one guest's address to such a queue. Then the guest's memory is the UMEM of the
+//! queue's socket, and frames are placed in the buffers of its receive ring without a copy of ours
+//! ([`GuestQueues::place`]). Or the frames of the queue are received as the port's other frames are
+//! ([`GuestQueues::take`]).
 //!
 //! # Failures
-//! An interface that goes away, is switched off, or gets other queues, loses the port: its
-//! [`LinkHealth`] says so, and it is opened again when the interface is back. A larger MTU does so
-//! only where the device cannot take frames in pieces.
+//! The port is lost if its interface is removed, set down, or gets other queues: its [`LinkHealth`]
+//! says so, and the port is reopened when the interface is back. A larger MTU also loses the port,
+//! but only where the device cannot receive frames in several buffers.
 
 mod direct;
 mod from_wire;
@@ -46,106 +46,106 @@ use xdp::{
     Redirect, RedirectSpec, Socket, SocketSpec, Umem,
 };
 
-use crate::{LinkHealth, Opened, Pair};
+use crate::opened::{LinkHealth, OpenedDevice, QueuePair};
 #[cfg(test)]
-pub(crate) use direct::Placing;
-pub use direct::{Direct, Over};
+pub(crate) use direct::DirectRing;
+pub use direct::{DirectError, DirectStatus};
 pub(crate) use from_wire::FromWire;
-pub(crate) use queues::Place;
-pub use queues::{DirectSpec, Queues};
+pub(crate) use queues::DirectQueue;
+pub use queues::{DirectSpec, GuestQueues};
 pub(crate) use to_wire::ToWire;
-use watch::{Watch, Watched};
+use watch::{InterfaceWatch, WatchedSocket};
 
-/// Most queue pairs, unless more are asked for.
+/// Maximum number of queue pairs by default.
 pub const QUEUE_PAIRS_DEFAULT_MAX: u32 = 16;
 
 /// Entries of each ring, and chunks for each direction: a millisecond of small frames at 2 Mpps.
 const RING: u32 = 2048;
-/// Chunks for copies of frames to groups: two bursts of ordinary ones.
+/// Chunks for copies of multicast frames: two bursts of ordinary ones.
 const SPARE: u32 = 128;
 /// Frames that one call handles while it polls the device.
 const BUSY_POLL_BUDGET: u32 = 64;
-/// Smallest chunk, for a frame of an ordinary MTU; jumbo frames get whole pages.
+/// Smallest chunk, bytes: a frame of an ordinary MTU. Jumbo frames get whole pages.
 const CHUNK: u32 = 2048;
 
-/// Which interface, and how it is to be used.
+/// Configuration of an AF_XDP port.
 #[derive(Clone, Debug)]
-pub struct Spec {
-    /// The interface.
+pub struct XdpSpec {
+    /// Name of the interface.
     pub interface: String,
-    /// The network namespace it is in, by name or path; `None`: this one.
+    /// Network namespace of the interface, by name or path; `None`: the current one.
     pub netns: Option<String>,
-    /// Queues, 1 to as many as the interface receives by; `None`: all, but at most
+    /// Queues, 1 to the interface's number of receive queues; `None`: all, but at most
     /// [`QUEUE_PAIRS_DEFAULT_MAX`].
     pub queue_pairs: Option<u16>,
     /// Takes only frames for these addresses; `None`: all frames.
-    pub filter: Option<Arc<Filter>>,
-    /// Who copies.
+    pub filter: Option<Arc<AddressFilter>>,
+    /// Zero-copy mode.
     pub zero_copy: ZeroCopy,
-    /// How long a call polls the device, microseconds; 0: the device interrupts.
+    /// Time for which a call polls the device, microseconds; 0: the device interrupts.
     pub busy_poll_us: u32,
 }
 
-/// The addresses whose frames a port takes; the host keeps the others. May change at any time: what
-/// is set is in effect when control next [tends](crate::Housekeeping) the port.
+/// Addresses whose frames a port takes; the host keeps all others. May change at any time; a change
+/// takes effect at the port's next [housekeeping](crate::Housekeeping::tick).
 #[derive(Debug, Default)]
-pub struct Filter {
+pub struct AddressFilter {
     addresses: Mutex<Vec<Address>>,
     changes: AtomicU32,
 }
 
-/// Why an interface cannot be a port.
+/// Reason for which an AF_XDP port cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum XdpError {
-    /// The interface, its driver or the kernel has not what is needed.
+pub enum XdpPortError {
+    /// The interface, its driver or the kernel lacks a required feature.
     #[error(transparent)]
     Xdp(#[from] xdp::XdpError),
-    /// Its namespace cannot be entered.
+    /// The network namespace cannot be entered.
     #[error(transparent)]
     Netns(#[from] NetnsError),
-    /// There is no memory for frames.
-    #[error("{interface}: no memory for frames; free memory, or ask for fewer queue pairs")]
+    /// No memory for frames.
+    #[error("{interface}: no memory for frames; free memory, or lower queue_pairs")]
     Memory {
-        /// The interface.
+        /// Name of the interface.
         interface: String,
-        /// The kernel's word.
+        /// Error of the kernel.
         source: MapError,
     },
-    /// The guest's memory or its buffers do not allow that frames are placed there.
+    /// Frames cannot be placed in the guest's memory or its buffers.
     #[error(transparent)]
-    Over(#[from] Over),
-    /// No queue pair at all.
-    #[error("{interface}: 0 queue pairs are not possible; ask for 1 or more")]
+    DirectError(#[from] DirectError),
+    /// Zero queue pairs were requested.
+    #[error("{interface}: queue_pairs 0 is not allowed; set 1 or more")]
     NoPairs {
-        /// The interface.
+        /// Name of the interface.
         interface: String,
     },
 }
 
-/// What both halves of all pairs hold: while any of them lives, so does the program.
+/// State shared by the halves of all pairs: while any half lives, so does the program.
 #[derive(Debug)]
-pub(crate) struct Device {
-    pub(crate) condition: Arc<LinkHealth>,
-    /// Longest frame either way, bytes; follows the interface's MTU.
+pub(crate) struct XdpShared {
+    pub(crate) health: Arc<LinkHealth>,
+    /// Longest frame in either direction, bytes; follows the interface's MTU.
     pub(crate) frame_bytes_max: AtomicU32,
-    /// The program; none where there is no interface, in tests.
+    /// The redirect program; `None` without an interface, in tests.
     pub(crate) redirect: Option<Mutex<Redirect>>,
 }
 
-impl Filter {
-    /// A filter that takes frames for these. A group's address stands for all groups of its VLAN,
-    /// whose frames the host gets as well.
-    pub fn new(addresses: Vec<Address>) -> Filter {
-        Filter { addresses: Mutex::new(addresses), changes: AtomicU32::new(0) }
+impl AddressFilter {
+    /// Takes frames for these addresses. A multicast address stands for all groups of its VLAN; the
+    /// host gets their frames as well.
+    pub fn new(addresses: Vec<Address>) -> AddressFilter {
+        AddressFilter { addresses: Mutex::new(addresses), changes: AtomicU32::new(0) }
     }
 
-    /// Takes frames for these, and no others.
+    /// Replaces the addresses.
     pub fn set(&self, addresses: Vec<Address>) {
         *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// A number that is another one once the addresses were changed.
+    /// Generation of the addresses, which each change increments.
     fn changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
     }
@@ -158,21 +158,26 @@ impl Filter {
 /// Opens an interface.
 ///
 /// # Errors
-/// [`XdpError`]; the interface is then as it was.
-pub fn open(spec: &Spec) -> Result<Opened, XdpError> {
+/// [`XdpPortError`]; the interface is unchanged then.
+pub fn open(spec: &XdpSpec) -> Result<OpenedDevice, XdpPortError> {
     netns::within(spec.netns.as_deref(), || open_here(spec, false))?.map(|(opened, _)| opened)
 }
 
-/// As [`open`]; and gives the queues behind those of the port, if the interface has more, which may
-/// be steered to somebody each.
+/// As [`open`]; also returns the queues behind those of the port, if the interface has more. Each
+/// may be steered to one guest.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_with_queues(spec: &Spec) -> Result<(Opened, Option<Queues>), XdpError> {
+pub fn open_with_queues(
+    spec: &XdpSpec,
+) -> Result<(OpenedDevice, Option<GuestQueues>), XdpPortError> {
     netns::within(spec.netns.as_deref(), || open_here(spec, true))?
 }
 
-fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>), XdpError> {
+fn open_here(
+    spec: &XdpSpec,
+    with_queues: bool,
+) -> Result<(OpenedDevice, Option<GuestQueues>), XdpPortError> {
     let interface = Interface::find(&spec.interface)?;
     let name = &interface.name;
     let queues = queues_of(&interface, spec)?;
@@ -190,8 +195,8 @@ fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>),
         sockets.push(socket);
     }
     let zero_copy = sockets.iter().all(|socket| socket.handle.is_zero_copy());
-    let device = Arc::new(Device {
-        condition: Arc::default(),
+    let device = Arc::new(XdpShared {
+        health: Arc::default(),
         frame_bytes_max: AtomicU32::new(interface.mtu + OVERHEAD_MAX),
         redirect: Some(Mutex::new(redirect)),
     });
@@ -199,26 +204,27 @@ fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>),
     for socket in sockets {
         let unsent = Arc::new(AtomicBool::new(false));
         let handle = Arc::downgrade(&socket.handle);
-        watched.push(Watched { socket: handle, unsent: unsent.clone() });
-        // Copies are of all queues; the first pair takes them.
+        watched.push(WatchedSocket { socket: handle, unsent: unsent.clone() });
+        // Multicast copies of all queues go to the first pair.
         let ends = socket.split(if groups.is_some() { SPARE } else { 0 });
         let pair = pair(ends, (&device, unsent), spec.busy_poll_us > 0, groups.take());
         pairs.push(pair.map_err(|source| kernel(name, "watching a BPF ring", source))?);
     }
     let notes = notes(&interface, queues, driver, zero_copy);
     let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
-    let more = steered_from.map(|first| Queues::new(&device, interface.clone(), spec, first));
-    let watch = Watch::new(here, interface, &device, watched, spec.filter.clone(), changes);
-    let condition = device.condition.clone();
-    Ok((Opened { pairs, condition, tend: Some(Box::new(watch)), notes }, more))
+    let more = steered_from.map(|first| GuestQueues::new(&device, interface.clone(), spec, first));
+    let watch =
+        InterfaceWatch::new(here, interface, &device, watched, spec.filter.clone(), changes);
+    let health = device.health.clone();
+    Ok((OpenedDevice { pairs, health, housekeeping: Some(Box::new(watch)), notes }, more))
 }
 
-/// How many queues a port with this specification has on an interface, which must be up.
-fn queues_of(interface: &Interface, spec: &Spec) -> Result<u32, XdpError> {
+/// Number of queues of a port with this configuration; the interface must be up.
+fn queues_of(interface: &Interface, spec: &XdpSpec) -> Result<u32, XdpPortError> {
     let name = &interface.name;
     let queues = match spec.queue_pairs {
         None => interface.rx_queues.min(QUEUE_PAIRS_DEFAULT_MAX),
-        Some(0) => return Err(XdpError::NoPairs { interface: name.clone() }),
+        Some(0) => return Err(XdpPortError::NoPairs { interface: name.clone() }),
         Some(queues) => queues.into(),
     };
     if queues > interface.rx_queues {
@@ -231,15 +237,15 @@ fn queues_of(interface: &Interface, spec: &Spec) -> Result<u32, XdpError> {
     Ok(queues)
 }
 
-/// A socket on a queue, with a memory of its own.
-fn bind(interface: &Interface, spec: &Spec, queue: u32) -> Result<Socket, XdpError> {
+/// Binds a socket to a queue, with its own UMEM.
+fn bind(interface: &Interface, spec: &XdpSpec, queue: u32) -> Result<Socket, XdpPortError> {
     let page = rustix::param::page_size() as u32;
     let longest = interface.mtu + OVERHEAD_MAX;
     let size = if longest > CHUNK - KERNEL_HEADROOM { page } else { CHUNK };
     let bytes = u64::from(2 * RING) * u64::from(size);
     let memory = SharedFile::create("shunt-xdp", bytes, Pages::Gathered)
         .and_then(|file| Mapping::new(file.fd(), bytes, 0))
-        .map_err(|source| XdpError::Memory { interface: interface.name.clone(), source })?;
+        .map_err(|source| XdpPortError::Memory { interface: interface.name.clone(), source })?;
     let chunks = Chunks { size, headroom: 0, unaligned: false };
     let umem = Umem::new(Arc::new(memory), chunks)?;
     let busy_poll = BusyPoll { micros: spec.busy_poll_us, budget: BUSY_POLL_BUDGET };
@@ -255,23 +261,23 @@ fn bind(interface: &Interface, spec: &Spec, queue: u32) -> Result<Socket, XdpErr
 
 fn pair(
     (inbound, outbound): (Inbound, Outbound),
-    (device, unsent): (&Arc<Device>, Arc<AtomicBool>),
+    (device, unsent): (&Arc<XdpShared>, Arc<AtomicBool>),
     busy_poll: bool,
     groups: Option<Groups>,
-) -> Result<Pair, Errno> {
+) -> Result<QueuePair, Errno> {
     let mut transmit = FromWire::new(inbound, device.clone(), unsent.clone(), busy_poll);
     if let Some(groups) = groups {
         transmit = transmit.with_groups(groups)?;
     }
     let receive = ToWire::new(outbound, device.clone(), unsent);
-    Ok(Pair { transmit: Box::new(transmit), receive: Box::new(receive) })
+    Ok(QueuePair { transmit: Box::new(transmit), receive: Box::new(receive) })
 }
 
-fn kernel(interface: &str, call: &'static str, source: Errno) -> XdpError {
+fn kernel(interface: &str, call: &'static str, source: Errno) -> XdpPortError {
     xdp::XdpError::Kernel { call, interface: interface.to_owned(), source }.into()
 }
 
-/// What an operator should know.
+/// Notes for the operator.
 fn notes(interface: &Interface, queues: u32, driver: Driver, zero_copy: bool) -> Vec<String> {
     let Interface { name, rx_queues, .. } = interface;
     let program = match driver {
@@ -298,8 +304,8 @@ fn notes(interface: &Interface, queues: u32, driver: Driver, zero_copy: bool) ->
     notes
 }
 
-impl Device {
-    /// Lets frames for these through the program's filter; says whether they are.
+impl XdpShared {
+    /// Sets the addresses of the program's filter; returns `true` on success.
     fn set_filter(&self, addresses: &[Address]) -> bool {
         self.redirect().is_some_and(|mut redirect| redirect.set_filter(addresses).is_ok())
     }

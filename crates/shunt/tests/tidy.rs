@@ -69,7 +69,7 @@ const WAITING_ALLOWED: [(&str, &str, &str); 24] = [
     ("crates/port/src/capture/file.rs", ".set_len(", "the operator's file"),
     ("crates/port/src/capture/writer.rs", ".set_len(", "a thread of its own"),
     ("crates/port/src/tap.rs", "io::read(", "a tap of our own"),
-    ("crates/port/src/vxlan/inbox.rs", "io::read(", "an eventfd of our own"),
+    ("crates/port/src/vxlan/datagram_queue.rs", "io::read(", "an eventfd of our own"),
     ("crates/vduse/src/session.rs", "io::read(", "an eventfd of our own"),
     ("crates/vhost-user/src/foreign.rs", "recvmsg(", "has room for all descriptors"),
     ("crates/vhost-user/src/transfer.rs", "io::read(", "the session's thread"),

@@ -114,7 +114,7 @@ impl Checked {
         assert!(self.staged == 0 && self.queue.buffers().0.is_empty());
     }
 
-    /// What was published of a packed ring is there: each buffer, or one for all.
+    /// Checks a packed ring's publication: each buffer, or one for all.
     fn check_shown(&mut self, guest: &Guest) {
         let mut shown = std::mem::take(&mut self.hidden);
         if guest.is_used_in_one()

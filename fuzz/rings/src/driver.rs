@@ -116,7 +116,7 @@ impl Ring {
         self.seen.refused += skipped;
     }
 
-    /// What the device wrote to the used ring.
+    /// Reads an entry of the used ring.
     fn used_entry(&self, position: u16) -> (u32, u32) {
         let entry = u64::from(position % self.queue.size());
         let at = self.queue.addresses().used - USER + 4 + 8 * entry;

@@ -18,7 +18,7 @@ const REGIONS: u64 = 2;
 /// Guest address of the first byte.
 pub(crate) const BASE: u64 = 0x1000_0000;
 const END: u64 = BASE + REGIONS * REGION;
-/// Where the front-end's own addresses are.
+/// Base of the front-end's addresses.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
 /// Indirect tables begin here, and buffers behind.
 const TABLES: u64 = BASE + 0x2000;
@@ -53,7 +53,7 @@ pub(crate) struct Guest {
     in_flight: VecDeque<u16>,
     /// The next direct descriptor.
     cursor: u16,
-    /// What it knows of a packed ring, if this is one.
+    /// State of a packed ring, if this is one.
     packed: Option<Packed>,
     /// Of 256 acts, this many are hostile.
     temper: u8,
@@ -114,7 +114,7 @@ impl Guest {
         self.packed.is_some()
     }
 
-    /// Whether one used descriptor stands for a whole publication.
+    /// Set if one used descriptor stands for a whole publication.
     pub(crate) fn is_used_in_one(&self) -> bool {
         self.features.contains(Features::IN_ORDER) && self.content != Content::Writable
     }

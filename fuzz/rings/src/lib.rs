@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input. Plain functions, so that stable Rust runs them too.
+//! Bodies of the fuzz targets, as plain functions, so that stable Rust also runs them.
 //!
 //! # Model
 //! The input is a sequence of acts, of both sides of a ring in turn. The hostile side's are mostly
@@ -28,7 +28,7 @@ pub use driver::driver_ring;
 pub use log::logged_rings;
 pub use ports::port_rings;
 
-/// What an input reached, or several.
+/// Coverage of one input, or several.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Buffers that were staged, posted or polled.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guestmem::{DirtyLog, LOG_PAGE, Pages, SharedFile};
-use port::virtio_net::{Events, HEADER_LEN, HEADER_LEN_LEGACY, Layout, ReceiveRing, TransmitRing};
+use port::virtio_net::{
+    HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing,
+};
 use port::{Accepts, Receive, Transmit, VlanEdit};
 use virtq::{BURST, Content, Log, Position, Start};
 
@@ -22,7 +24,7 @@ struct Side {
     guest: Guest,
     bits: SharedFile,
     log: Arc<DirtyLog>,
-    /// What is logged now: all, and where the front-end says that the used ring is.
+    /// Logged accesses: all, and the used ring's address as the front-end says.
     logs: Option<Option<u64>>,
 }
 
@@ -86,7 +88,7 @@ struct Link {
     to: Side,
     transmit: TransmitRing,
     receive: ReceiveRing,
-    layout: Layout,
+    layout: ReceiveLayout,
     leaves: Accepts,
     takes: Accepts,
     seen: Seen,
@@ -95,13 +97,13 @@ struct Link {
 impl Link {
     fn new(input: &mut Input<'_>) -> Link {
         let header = input.pick(&[HEADER_LEN, HEADER_LEN, HEADER_LEN_LEGACY]);
-        let layout = Layout { header, mergeable: header == HEADER_LEN && input.flag() };
+        let layout = ReceiveLayout { header, mergeable: header == HEADER_LEN && input.flag() };
         let [leaves, takes] = [(); 2].map(|()| Accepts::from_bits_truncate(input.byte()));
         let from = Side::new(input, Content::Readable { header, keep: !leaves.is_empty() });
         let to = Side::new(input, Content::Writable);
         Link {
-            transmit: TransmitRing::new(from.guest.device(), Events::default(), 1518, leaves),
-            receive: ReceiveRing::new(to.guest.device(), Events::default(), layout, takes),
+            transmit: TransmitRing::new(from.guest.device(), RingEvents::default(), 1518, leaves),
+            receive: ReceiveRing::new(to.guest.device(), RingEvents::default(), layout, takes),
             from,
             to,
             layout,
@@ -133,11 +135,12 @@ impl Link {
         self.watched(|link| match is_from {
             true => {
                 let queue = link.from.guest.device_with(link.from.start(base));
-                link.transmit = TransmitRing::new(queue, Events::default(), 1518, link.leaves);
+                link.transmit = TransmitRing::new(queue, RingEvents::default(), 1518, link.leaves);
             }
             false => {
                 let queue = link.to.guest.device_with(link.to.start(base));
-                link.receive = ReceiveRing::new(queue, Events::default(), link.layout, link.takes);
+                link.receive =
+                    ReceiveRing::new(queue, RingEvents::default(), link.layout, link.takes);
             }
         });
     }

@@ -1,6 +1,8 @@
 //! Two hostile guests, one sending to the other.
 
-use port::virtio_net::{Events, HEADER_LEN, HEADER_LEN_LEGACY, Layout, ReceiveRing, TransmitRing};
+use port::virtio_net::{
+    HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing,
+};
 use port::{Accepts, Polled, Receive, Transmit, VlanEdit};
 use virtq::{BURST, Content};
 
@@ -16,7 +18,7 @@ struct Link {
     to: Guest,
     receive: ReceiveRing,
     seen: Seen,
-    /// Whether the fault of either ring was counted.
+    /// Set once the fault of either ring was counted.
     counted: [bool; 2],
 }
 
@@ -27,8 +29,8 @@ impl Link {
         let [leaves, takes] = [(); 2].map(|()| Accepts::from_bits_truncate(input.byte()));
         let from = Guest::new(input, Content::Readable { header, keep: !leaves.is_empty() });
         let to = Guest::new(input, Content::Writable);
-        let layout = Layout { header, mergeable };
-        let events = Events::default();
+        let layout = ReceiveLayout { header, mergeable };
+        let events = RingEvents::default();
         Link {
             transmit: TransmitRing::new(from.device(), events.clone(), FRAME_BYTES_MAX, leaves),
             receive: ReceiveRing::new(to.device(), events, layout, takes),
@@ -55,7 +57,7 @@ impl Link {
         let heads = self.check(polled);
         // After the poll, nothing that the sender writes changes what was classified.
         (0..input.below(4)).for_each(|_| self.from.act(input));
-        assert_eq!(self.transmit.burst().heads, heads);
+        assert_eq!(self.transmit.burst().headers, heads);
         for _ in 0..input.below(3) {
             if !heads.is_empty() {
                 self.deliver(input);
@@ -68,10 +70,10 @@ impl Link {
     }
 
     /// Checks what a poll says of its burst; returns the snapshots.
-    fn check(&mut self, polled: Polled) -> Vec<port::Head> {
+    fn check(&mut self, polled: Polled) -> Vec<port::HeaderBytes> {
         let burst = self.transmit.burst();
         assert_eq!(burst.frames.len(), polled.frames as usize);
-        assert_eq!(burst.heads.len(), burst.frames.len());
+        assert_eq!(burst.headers.len(), burst.frames.len());
         assert!(burst.frames.len() <= BURST);
         assert_eq!(burst.malformed.count_ones(), polled.malformed());
         let bytes: u64 = burst.frames.iter().map(|frame| u64::from(frame.len)).sum();
@@ -85,7 +87,7 @@ impl Link {
             self.seen.in_pieces += u64::from(pieces.count() > 1);
         }
         self.seen.buffers += u64::from(polled.frames);
-        burst.heads.to_vec()
+        burst.headers.to_vec()
     }
 
     /// Delivers some frames, malformed ones too: their receiver must not matter.

@@ -21,7 +21,7 @@ use api::hex::{from_hex, to_hex};
 use bridge::PortId;
 use bridge::switch::Entry;
 use model::state::{Allocation, PathInForce, VhostUser};
-use port::Legacy;
+use port::PortHandover;
 use port::capture::Capture as Writing;
 use vhost_user::backend::Half;
 use wire::Mac;
@@ -215,7 +215,10 @@ impl DataPlane {
                     rest.positions.extend(positions.map(|positions| (place, positions)));
                 }
                 End::Device(token) => {
-                    let Some(Legacy { fds, words }) = self.devices.legacy(token) else { continue };
+                    let Some(PortHandover { fds, state: words }) = self.devices.legacy(token)
+                    else {
+                        continue;
+                    };
                     let fds = fds.into_iter().map(|fd| giving.put_shared(fd)).collect();
                     rest.devices.push((place, Device { fds, words: to_hex(&words) }));
                 }
@@ -360,9 +363,9 @@ impl DataPlane {
     }
 }
 
-fn legacy(device: Device, given: &mut Given) -> Result<Legacy> {
+fn legacy(device: Device, given: &mut Given) -> Result<PortHandover> {
     let fds = device.fds.iter().map(|fd| given.take(*fd).map(Arc::new));
     let fds = fds.collect::<Option<_>>().context("a descriptor of a device is missing")?;
     let words = from_hex(&device.words).context("what is said of a device is nothing")?;
-    Ok(Legacy { fds, words })
+    Ok(PortHandover { fds, state: words })
 }

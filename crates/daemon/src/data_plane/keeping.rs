@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use api::plane::{ParkedCounters, TakenFrames};
 use engine::Port;
-use port::kept;
+use port::parked;
 
 use super::DataPlane;
 
@@ -29,7 +29,7 @@ pub(super) struct Keeping {
 #[derive(Debug)]
 struct Keeper {
     port: Arc<Port>,
-    kept: kept::Kept,
+    kept: parked::ParkedFrames,
     /// When the move was over, if it is: what waits is still handed on.
     over: Option<Instant>,
 }
@@ -68,7 +68,7 @@ impl Keeping {
         self.busy.then_some(HAND_ON)
     }
 
-    fn of(&self, adapter: &str) -> Option<&kept::Kept> {
+    fn of(&self, adapter: &str) -> Option<&parked::ParkedFrames> {
         Some(&self.all.get(adapter)?.kept)
     }
 }
@@ -95,7 +95,7 @@ impl DataPlane {
             if known.is_some_and(|keeper| Arc::ptr_eq(&keeper.port, &port)) {
                 continue;
             }
-            let kept = kept::Kept::default();
+            let kept = parked::ParkedFrames::default();
             port.keep(Some(kept.clone()));
             self.keeping.all.insert(name, Keeper { port, kept, over: None });
         }
@@ -119,7 +119,7 @@ impl DataPlane {
     }
 
     pub(super) fn take_parked(&mut self, adapter: &str) -> TakenFrames {
-        let taken = self.keeping.of(adapter).map(kept::Kept::take);
+        let taken = self.keeping.of(adapter).map(parked::ParkedFrames::take);
         taken.map_or_else(TakenFrames::default, |(frames, brought)| TakenFrames { frames, brought })
     }
 

@@ -8,7 +8,7 @@ use api::compile::{self, Compiled, PortOwner};
 use bridge::nic::Function;
 use engine::Port;
 use model::state::{Attachment, Problem, VhostUser};
-use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
+use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 use port::xdp::Address;
 use wire::{Mac, Vid};
 
@@ -36,7 +36,7 @@ pub(super) enum Ready {
     /// A vhost-user socket.
     Socket(Way),
     /// A device, as it was opened or why it is not there yet.
-    Device(Box<dyn Open>, Result<port::Opened, NotOpened>),
+    Device(Box<dyn Open>, Result<port::OpenedDevice, NotOpened>),
     /// A device that is handed over later.
     HandedOver(Box<dyn Open>),
     /// A vDPA device.
@@ -166,7 +166,7 @@ impl DataPlane {
             let (mut made, mut buffer) = (None, None);
             if self.handover.is_some() {
                 // The file is handed over while no process serves, so its buffer is made now.
-                let new = Buffer::new(limits).map_err(CaptureError::from);
+                let new = CaptureBuffer::new(limits).map_err(CaptureError::from);
                 buffer = Some(new.map_err(|error| refuse(error.to_string()))?);
             } else {
                 let new = Capture::create(path.as_ref(), label, limits);

@@ -11,8 +11,8 @@ use model::state::{Attachment, Packet, Pcap, SocketMode, Stream, Tap, Vxlan, Xdp
 use port::pcap::Pace;
 use port::tap::TapError;
 use port::vxlan::VxlanError;
-use port::xdp::{Address, Filter, Queues, XdpError};
-use port::{Legacy, Opened, packet, pcap, stream, tap, vxlan, xdp};
+use port::xdp::{Address, AddressFilter, GuestQueues, XdpPortError};
+use port::{OpenedDevice, PortHandover, packet, pcap, stream, tap, vxlan, xdp};
 use wire::Mac;
 
 use super::{NotOpened, Open};
@@ -46,7 +46,7 @@ pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box
 /// How a tunnel is opened.
 pub(in super::super) fn tunnel(tunnel: &Vxlan) -> Box<dyn Open> {
     let Vxlan { vni, local, port, peers, mtu, .. } = tunnel.clone();
-    Box::new(vxlan::Spec { vni, local, port, peers, mtu })
+    Box::new(vxlan::VxlanSpec { vni, local, port, peers, mtu })
 }
 
 /// An error with its causes, of what may be only not there yet.
@@ -68,14 +68,14 @@ fn may_be_there(error: &InterfaceError) -> bool {
     }
 }
 
-fn tap_spec(tap: &Tap, Context { mac, begins_down, .. }: &Context) -> tap::Spec {
+fn tap_spec(tap: &Tap, Context { mac, begins_down, .. }: &Context) -> tap::TapSpec {
     let Tap { interface, netns, queue_pairs, mtu, offload } = tap.clone();
     let (mac, begins_up) = (*mac, !begins_down);
-    tap::Spec { name: interface, netns, queue_pairs, mtu, offload, mac, begins_up }
+    tap::TapSpec { name: interface, netns, queue_pairs, mtu, offload, mac, begins_up }
 }
 
-impl Open for tap::Spec {
-    fn open(&self) -> Result<Opened, NotOpened> {
+impl Open for tap::TapSpec {
+    fn open(&self) -> Result<OpenedDevice, NotOpened> {
         tap::open(self).map_err(|error| {
             let netns = match &error {
                 TapError::Interface(InterfaceError::Netns(netns))
@@ -87,7 +87,7 @@ impl Open for tap::Spec {
         })
     }
 
-    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
         tap::resume(self, legacy).map_err(|error| not_opened(error, false))
     }
 
@@ -104,24 +104,26 @@ impl Open for tap::Spec {
     }
 }
 
-fn packet_spec(packet: &Packet) -> packet::Spec {
+fn packet_spec(packet: &Packet) -> packet::PacketSpec {
     let Packet { interface, netns } = packet.clone();
-    packet::Spec { name: interface, netns, mtu: None, bypass: false }
+    packet::PacketSpec { name: interface, netns, mtu: None, bypass: false }
 }
 
-impl Open for packet::Spec {
-    fn open(&self) -> Result<Opened, NotOpened> {
+impl Open for packet::PacketSpec {
+    fn open(&self) -> Result<OpenedDevice, NotOpened> {
         packet::open(self).map_err(|error| {
             let may_come = match &error {
-                packet::OpenError::Interface(error)
-                | packet::OpenError::Packet(PacketError::Interface(error)) => may_be_there(error),
+                packet::PacketPortError::Interface(error)
+                | packet::PacketPortError::Packet(PacketError::Interface(error)) => {
+                    may_be_there(error)
+                }
                 _ => false,
             };
             not_opened(error, may_come)
         })
     }
 
-    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
         packet::resume(self, legacy).map_err(|error| not_opened(error, false))
     }
 
@@ -134,20 +136,20 @@ impl Open for packet::Spec {
     }
 }
 
-fn stream_spec(stream: &Stream) -> stream::Spec {
+fn stream_spec(stream: &Stream) -> stream::StreamSpec {
     let role = match stream.mode {
-        SocketMode::Server => stream::Role::Server,
-        SocketMode::Client => stream::Role::Client,
+        SocketMode::Server => stream::SocketRole::Server,
+        SocketMode::Client => stream::SocketRole::Client,
     };
-    stream::Spec { socket: PathBuf::from(&stream.socket), role, mtu: stream.mtu }
+    stream::StreamSpec { socket: PathBuf::from(&stream.socket), role, mtu: stream.mtu }
 }
 
-impl Open for stream::Spec {
-    fn open(&self) -> Result<Opened, NotOpened> {
+impl Open for stream::StreamSpec {
+    fn open(&self) -> Result<OpenedDevice, NotOpened> {
         stream::open(self).map_err(|error| not_opened(error, false))
     }
 
-    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
         stream::resume(self, legacy).map_err(|error| not_opened(error, false))
     }
 }
@@ -155,8 +157,8 @@ impl Open for stream::Spec {
 /// An interface by AF_XDP, and the queues behind its port's as it was opened last.
 #[derive(Debug)]
 struct XdpDevice {
-    spec: xdp::Spec,
-    queues: Mutex<Option<Queues>>,
+    spec: xdp::XdpSpec,
+    queues: Mutex<Option<GuestQueues>>,
 }
 
 fn xdp_device(xdp: &Xdp, addresses: Vec<Address>) -> XdpDevice {
@@ -166,23 +168,23 @@ fn xdp_device(xdp: &Xdp, addresses: Vec<Address>) -> XdpDevice {
         ZeroCopy::Never => xdp::ZeroCopy::Never,
         ZeroCopy::Require => xdp::ZeroCopy::Require,
     };
-    let filter = filter.then(|| Arc::new(Filter::new(addresses)));
-    let spec = xdp::Spec { interface, netns, queue_pairs, filter, zero_copy, busy_poll_us };
+    let filter = filter.then(|| Arc::new(AddressFilter::new(addresses)));
+    let spec = xdp::XdpSpec { interface, netns, queue_pairs, filter, zero_copy, busy_poll_us };
     XdpDevice { spec, queues: Mutex::default() }
 }
 
 impl XdpDevice {
-    fn last(&self) -> MutexGuard<'_, Option<Queues>> {
+    fn last(&self) -> MutexGuard<'_, Option<GuestQueues>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Open for XdpDevice {
-    fn open(&self) -> Result<Opened, NotOpened> {
+    fn open(&self) -> Result<OpenedDevice, NotOpened> {
         let opened = xdp::open_with_queues(&self.spec).map_err(|error| {
             let may_come = match &error {
-                XdpError::Netns(netns) => may_come(netns),
-                XdpError::Xdp(error) => {
+                XdpPortError::Netns(netns) => may_come(netns),
+                XdpPortError::Xdp(error) => {
                     matches!(error, ::xdp::XdpError::NoInterface(_) | ::xdp::XdpError::Down(_))
                 }
                 _ => false,
@@ -194,7 +196,7 @@ impl Open for XdpDevice {
         Ok(opened)
     }
 
-    fn queues(&self) -> Option<Queues> {
+    fn queues(&self) -> Option<GuestQueues> {
         self.last().clone()
     }
 
@@ -209,7 +211,7 @@ impl Open for XdpDevice {
     }
 }
 
-fn pcap_spec(pcap: &Pcap, label: String) -> pcap::Spec {
+fn pcap_spec(pcap: &Pcap, label: String) -> pcap::PcapSpec {
     let Pcap { file, sink, rate_mbps, rate_pps, repeat } = pcap.clone();
     let pace = match (rate_mbps, rate_pps) {
         (0, 0) => Pace::Recorded,
@@ -217,21 +219,21 @@ fn pcap_spec(pcap: &Pcap, label: String) -> pcap::Spec {
         (mbps, _) => Pace::Mbps(mbps),
     };
     let (file, sink) = (PathBuf::from(file), sink.map(PathBuf::from));
-    pcap::Spec { file, sink, name: label, pace, repeat }
+    pcap::PcapSpec { file, sink, name: label, pace, repeat }
 }
 
-impl Open for pcap::Spec {
-    fn open(&self) -> Result<Opened, NotOpened> {
+impl Open for pcap::PcapSpec {
+    fn open(&self) -> Result<OpenedDevice, NotOpened> {
         pcap::open(self).map_err(|error| not_opened(error, false))
     }
 
-    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
         pcap::resume(self, legacy).map_err(|error| not_opened(error, false))
     }
 }
 
-impl Open for vxlan::Spec {
-    fn open(&self) -> Result<Opened, NotOpened> {
+impl Open for vxlan::VxlanSpec {
+    fn open(&self) -> Result<OpenedDevice, NotOpened> {
         vxlan::open(self).map_err(|error| {
             let may_come = match &error {
                 // The address may be given to an interface yet.
@@ -244,7 +246,7 @@ impl Open for vxlan::Spec {
         })
     }
 
-    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
         vxlan::resume(self, legacy).map_err(|error| not_opened(error, false))
     }
 }

@@ -9,7 +9,7 @@ use api::log_limiter::{LogLimiter, RepeatFilter};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
 use model::state::{ActualDevice, DeviceState};
-use port::{Housekeeping, Legacy, LinkHealth, Opened, Pair, Transmit};
+use port::{Housekeeping, LinkHealth, OpenedDevice, PortHandover, QueuePair, Transmit};
 use rustix::io::Errno;
 use vhost_user::backend::Half;
 
@@ -42,11 +42,11 @@ pub(super) struct Device {
     pub(super) open: Box<dyn Open>,
     pub(super) held: Option<Held>,
     /// Its halves, until the lanes get them.
-    pub(super) halves: Vec<Pair>,
+    pub(super) halves: Vec<QueuePair>,
     /// Its transmit halves, while it is about to be handed over.
     silenced: Vec<Box<dyn Transmit>>,
     /// As it was handed over, until that is known to be for good.
-    pub(super) left: Option<Legacy>,
+    pub(super) left: Option<PortHandover>,
     pub(super) status: ActualDevice,
     /// Its interface's, as of the last look.
     pub(super) mtu: Option<u32>,
@@ -97,9 +97,9 @@ impl Device {
     }
 
     /// Takes up a device that was opened, or notes why it was not.
-    pub(super) fn begin(&mut self, opened: Result<Opened, NotOpened>, now: Instant) {
+    pub(super) fn begin(&mut self, opened: Result<OpenedDevice, NotOpened>, now: Instant) {
         self.retry = now + RETRY;
-        let Opened { pairs, condition, tend, notes } = match opened {
+        let OpenedDevice { pairs, health: condition, housekeeping: tend, notes } = match opened {
             Ok(opened) => opened,
             Err(NotOpened { text, .. }) => return self.status.reason = Some(text),
         };
@@ -140,7 +140,7 @@ impl Device {
     }
 
     /// What a process needs to go on with it; this one has it no more.
-    pub(super) fn legacy(&mut self) -> Option<Legacy> {
+    pub(super) fn legacy(&mut self) -> Option<PortHandover> {
         let Device {
             // As the configuration says, or for people.
             name: _,
@@ -161,17 +161,17 @@ impl Device {
             silenced,
             left,
         } = self;
-        let remains: Vec<Vec<u8>> = silenced.drain(..).map(|half| half.remains()).collect();
+        let remains: Vec<Vec<u8>> = silenced.drain(..).map(|half| half.handover_state()).collect();
         let mut held = held.take()?;
         if held.condition.is_lost() {
             return None;
         }
-        *left = held.tend.as_mut().and_then(|tend| tend.legacy(&remains));
+        *left = held.tend.as_mut().and_then(|tend| tend.handover(&remains));
         left.clone()
     }
 
     /// Goes on with it as another process had it.
-    pub(super) fn inherit(&mut self, legacy: Legacy) -> Result<()> {
+    pub(super) fn inherit(&mut self, legacy: PortHandover) -> Result<()> {
         match self.open.resume(legacy) {
             Ok(opened) => self.begin(Ok(opened), Instant::now()),
             Err(NotOpened { text, .. }) => bail!("{}: {text}", self.port.label),
@@ -206,7 +206,7 @@ impl Device {
         match &mut self.held {
             Some(held) => {
                 if let Some(tend) = &mut held.tend {
-                    tend.tend(now);
+                    tend.tick(now);
                 }
                 if held.condition.is_lost() {
                     // Before it is opened again: two cannot have it.

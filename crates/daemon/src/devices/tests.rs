@@ -35,7 +35,7 @@ impl Fake {
 }
 
 impl Open for Fake {
-    fn open(&self) -> Result<Opened, NotOpened> {
+    fn open(&self) -> Result<OpenedDevice, NotOpened> {
         self.told(|told| {
             if let Some(missing) = &told.missing {
                 return Err(missing.clone());
@@ -44,13 +44,18 @@ impl Open for Fake {
             told.condition = Arc::default();
             let notes = vec!["copy mode".to_owned()];
             let condition = told.condition.clone();
-            Ok(Opened { pairs: Vec::new(), condition, tend: Some(Box::new(self.clone())), notes })
+            Ok(OpenedDevice {
+                pairs: Vec::new(),
+                health: condition,
+                housekeeping: Some(Box::new(self.clone())),
+                notes,
+            })
         })
     }
 }
 
 impl Housekeeping for Fake {
-    fn tend(&mut self, _: Instant) {}
+    fn tick(&mut self, _: Instant) {}
 
     fn is_connected(&self) -> bool {
         self.told(|told| told.is_connected)

@@ -268,7 +268,7 @@ pub(in super::super) struct Rest {
     pub(in super::super) offloads: Vec<OffloadStats>,
 }
 
-/// A device, as [`port::Legacy`] has it.
+/// A device, as [`port::PortHandover`] has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Device {

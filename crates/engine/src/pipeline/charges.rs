@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 
 use bridge::DropReason;
 use bridge::rate::StormLimit;
-use port::{Delivered, Head};
+use port::{Delivered, HeaderBytes};
 
 use super::Pipeline;
 use crate::port::counter;
@@ -108,7 +108,7 @@ impl Pipeline<'_> {
         self.charge_storm(&view.heads[index], count - 1);
     }
 
-    fn charge_storm(&self, head: &Head, frames: u32) {
+    fn charge_storm(&self, head: &HeaderBytes, frames: u32) {
         match &self.charges.storm {
             Storm::None => {}
             Storm::Function(limit) => limit.borrow_mut().charge(frames),
@@ -165,6 +165,6 @@ impl Pipeline<'_> {
     }
 }
 
-fn is_group(head: &Head) -> bool {
+fn is_group(head: &HeaderBytes) -> bool {
     head[0] & 1 == 1
 }

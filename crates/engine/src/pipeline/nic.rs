@@ -1,7 +1,7 @@
 //! The NIC stage of the pipeline.
 
 use bridge::{Action, DropReason, PortId};
-use port::{BurstBuffers, Head, VlanEdit};
+use port::{BurstBuffers, HeaderBytes, VlanEdit};
 
 use super::charges::FloodPoint;
 use super::{NicEgress, Pipeline, SwitchEgress};
@@ -40,7 +40,7 @@ impl Pipeline<'_> {
     /// it would take them into a VLAN that their sender may be no member of.
     #[cold]
     fn without_second_tags<'v>(&self, view: BurstView<'v>) -> BurstView<'v> {
-        let has_tag = |(i, head): &(usize, &Head)| {
+        let has_tag = |(i, head): &(usize, &HeaderBytes)| {
             let second = || view.deep.get(*i).is_none_or(wire::DeepHead::has_second_tag);
             wire::Head(**head).vid().is_some_and(|vid| vid != 0 || second())
         };

@@ -3,12 +3,12 @@
 //! Only the quarantine lane polls what its guest sends. Frames for the guest wait in the daemon's
 //! memory; the quarantine lane delivers them, so that no other lane touches this guest's memory. No
 //! frame overtakes an earlier one of its sender. The number of waiting frames is limited as in
-//! [`port::kept`]; beyond it frames are dropped as for lack of a buffer.
+//! [`port::parked`]; beyond it frames are dropped as for lack of a buffer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, TryLockError};
 
-use port::kept::Arena;
+use port::parked::FrameArena;
 use port::{BurstBuffers, Receive, Transmit};
 
 use super::{AttachedRing, DETOURED, KEEPING, Pair, Port, counter};
@@ -48,7 +48,7 @@ impl Port {
             return; // a lane may hold the detour's lock and stall
         }
         let mut detour = self.detour();
-        detour.get_or_insert_with(|| AttachedRing::receiving(self.waiting.half()));
+        detour.get_or_insert_with(|| AttachedRing::receiving(self.waiting.parking_half()));
         self.count_receiving();
     }
 
@@ -60,7 +60,7 @@ impl Port {
         }
         let mut detour = self.detour();
         if self.quarantined.load(Ordering::Acquire) {
-            detour.get_or_insert_with(|| AttachedRing::receiving(self.waiting.half()));
+            detour.get_or_insert_with(|| AttachedRing::receiving(self.waiting.parking_half()));
             self.receiving.store(DETOURED, Ordering::Release);
         }
     }
@@ -151,7 +151,7 @@ impl Port {
 
     /// Hands frames that wait on to the guest; those that it has no buffer for are dropped, as on
     /// a lane. For the quarantine lane.
-    pub(crate) fn hand_on_detoured(&self, arena: &Arena, buffers: &mut BurstBuffers) {
+    pub(crate) fn hand_on_detoured(&self, arena: &FrameArena, buffers: &mut BurstBuffers) {
         let lost = self.waiting.take_lost();
         if lost == 0 && !self.waiting.is_waiting() {
             return;

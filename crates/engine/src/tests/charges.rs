@@ -167,7 +167,7 @@ fn tunnel(net: &mut Net, host: u8) -> Vec<UdpSocket> {
         socket
     };
     let sockets = peers.iter().map(listen).collect();
-    let spec = vxlan::Spec { vni: 7, local: Some(ip(1)), port, peers, mtu: None };
+    let spec = vxlan::VxlanSpec { vni: 7, local: Some(ip(1)), port, peers, mtu: None };
     let mut opened = vxlan::open(&spec).unwrap();
     let nic = net.bench.fabric.nics()[0].clone();
     let far = net.bench.fabric.add_monitor(&nic, "far").unwrap();

@@ -1,15 +1,15 @@
 //! Parked frames for a guest that is stopped: in order, delivered later, bounded, and counted once.
 
-use port::kept::{FRAMES_MAX, Kept};
+use port::parked::{FRAMES_MAX, ParkedFrames};
 
 use super::kit::*;
 
 /// Two adapters, and a guest on the first; frames for the second are parked.
-fn net(path: Path) -> (Net, Guest, Kept) {
+fn net(path: Path) -> (Net, Guest, ParkedFrames) {
     let net = Net::of(&[Path::Vf, path].map(Adapter::plain), 1);
     let sender = Guest::new();
     sender.attach(net.port(0));
-    let kept = Kept::default();
+    let kept = ParkedFrames::default();
     net.port(1).keep(Some(kept.clone()));
     (net, sender, kept)
 }

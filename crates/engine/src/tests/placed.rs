@@ -31,7 +31,7 @@ impl Transmit for Device {
     fn snapshot_headers(&mut self) {}
 
     fn burst(&self) -> Burst<'_> {
-        Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
+        Burst { headers: &[], snapshots: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
     }
 
     fn complete(&mut self) -> bool {

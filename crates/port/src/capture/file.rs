@@ -1,4 +1,4 @@
-//! Opening the file of a capture: it is the operator's, but the directory may be anybody's.
+//! Opening a capture's file: the path is the operator's, but others may write to its directory.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -9,22 +9,22 @@ use rustix::fs::OFlags;
 
 use super::CaptureError;
 
-/// How a pcapng file begins (section 4.1: the type of a section header, the same in either order of
-/// bytes).
+/// First bytes of a pcapng file (section 4.1: type of a section header, the same in both byte
+/// orders).
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Opens and empties the file, or makes it. What is there must be a capture, or nothing: whoever
-/// may name files here is not to empty any other of the host's.
+/// Opens and empties the file, or creates it. An existing file must be a capture or empty: the
+/// right to name captures is not the right to empty other files of the host.
 pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
     let failed = |source| CaptureError::Open { path: path.to_owned(), source };
     let not_a_file = || CaptureError::NotAFile { path: path.to_owned() };
-    // Opening a device has effects of its own, so it is looked at first.
+    // Checked first, because opening a device has side effects.
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => return Err(not_a_file()),
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
         _ => (),
     }
-    // Whoever puts something else there meanwhile gets neither a link followed nor a wait.
+    // If the file is replaced meanwhile, no link is followed and nothing blocks.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new()
         .read(true)

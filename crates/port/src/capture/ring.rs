@@ -1,9 +1,9 @@
-//! Frames on their way from a lane to the writer: one ring of bytes, one thread at either end.
+//! Byte ring between a lane and the writer: one producer thread, one consumer thread.
 //!
 //! Model: two positions that only grow, each moved by one side and read by the other. Bytes from
-//! `taken` to `published` are the consumer's, all others the producer's. A record is a header and
-//! the frame's bytes, and may run over the ring's end. The memory is a file of our own because
-//! guests' bytes can be copied to such without a step between.
+//! `taken` to `published` belong to the consumer, all others to the producer. A record is a header
+//! and the frame's bytes, and may wrap around the end of the ring. The memory is a file of our own,
+//! because guest memory can be copied to such memory directly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +14,16 @@ use super::CaptureLimits;
 
 const PAGE: u32 = 4096;
 
-/// What is known of a frame in the ring.
+/// Header of a frame in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// When it was delivered, since the epoch.
+    /// Time of delivery since the epoch.
     pub(super) time_ns: u64,
-    /// Bytes that follow.
+    /// Bytes of the frame that follow.
     pub(super) captured: u32,
-    /// Bytes that the frame had.
+    /// Length of the frame.
     pub(super) len: u32,
-    /// Frames for which there was no room between the last record and this.
+    /// Frames dropped between the previous record and this one.
     pub(super) missed: u64,
 }
 
@@ -48,15 +48,15 @@ impl Record {
 }
 
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct CaptureRing {
     memory: SharedFile,
     size: u32,
     published: AtomicU64,
     taken: AtomicU64,
 }
 
-impl Ring {
-    /// The `len` bytes at a position: up to the ring's end, and from its start.
+impl CaptureRing {
+    /// Slices of `len` bytes at a position: up to the ring's end, and from its start.
     fn pieces(&self, position: u64, len: u32) -> [GuestSlice<'_>; 2] {
         let size = self.size as usize;
         let all = self.memory.mapping().slice(0, size).unwrap_or(GuestSlice::EMPTY);
@@ -65,77 +65,77 @@ impl Ring {
     }
 }
 
-/// The lane's end.
+/// End of the lane.
 #[derive(Debug)]
 pub(super) struct Producer {
-    ring: Arc<Ring>,
-    /// Bytes ever claimed.
+    ring: Arc<CaptureRing>,
+    /// Total bytes claimed.
     position: u64,
-    /// What `taken` was when last looked at.
+    /// Last value seen of `taken`.
     taken: u64,
 }
 
-/// The writer's end.
+/// End of the writer.
 #[derive(Debug)]
 pub(super) struct Consumer {
-    ring: Arc<Ring>,
-    /// Bytes ever taken.
+    ring: Arc<CaptureRing>,
+    /// Total bytes taken.
     position: u64,
-    /// What `published` was when last looked at.
+    /// Last value seen of `published`.
     published: u64,
 }
 
-/// Memory between lane and disk. Making it takes milliseconds, so that can be done before a capture
-/// begins.
+/// Memory between lane and disk. Allocating it takes milliseconds, so that can be done before a
+/// capture begins.
 #[derive(Debug)]
-pub struct Buffer(Arc<Ring>);
+pub struct CaptureBuffer(Arc<CaptureRing>);
 
-impl Buffer {
-    /// A buffer as a capture with these limits needs it.
+impl CaptureBuffer {
+    /// Allocates a buffer for a capture with these limits.
     ///
     /// # Errors
-    /// There is no memory.
-    pub fn new(limits: CaptureLimits) -> Result<Buffer, MapError> {
+    /// No memory is left.
+    pub fn new(limits: CaptureLimits) -> Result<CaptureBuffer, MapError> {
         let size = limits.buffer_bytes;
         let memory = SharedFile::create("shunt-capture", u64::from(size), Pages::Ordinary)?;
         let (published, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-        let ring = Arc::new(Ring { memory, size, published, taken });
+        let ring = Arc::new(CaptureRing { memory, size, published, taken });
         let [all, _] = ring.pieces(0, size);
-        // Touched now, so that no lane waits for the kernel to find a page.
+        // Touched now, so that no lane takes a page fault.
         for at in (0..size).step_by(PAGE as usize) {
             all.write(at, [0]);
         }
-        Ok(Buffer(ring))
+        Ok(CaptureBuffer(ring))
     }
 
-    /// Both ends of an empty ring, and another hold on its memory.
-    pub(super) fn begin(self) -> (Producer, Consumer, Hold) {
-        let Buffer(ring) = self;
+    /// Both ends of an empty ring, and another reference to its memory.
+    pub(super) fn begin(self) -> (Producer, Consumer, BufferRef) {
+        let CaptureBuffer(ring) = self;
         ring.published.store(0, Ordering::Relaxed);
         ring.taken.store(0, Ordering::Relaxed);
         let producer = Producer { ring: ring.clone(), position: 0, taken: 0 };
         let consumer = Consumer { ring: ring.clone(), position: 0, published: 0 };
-        (producer, consumer, Hold(ring))
+        (producer, consumer, BufferRef(ring))
     }
 }
 
-/// A hold on a buffer that is in use: to free 32 MiB takes milliseconds, which are the holder's.
+/// Reference to a buffer in use. Freeing 32 MiB takes milliseconds; the last holder does it.
 #[derive(Clone, Debug)]
-pub(super) struct Hold(Arc<Ring>);
+pub(super) struct BufferRef(Arc<CaptureRing>);
 
-impl Hold {
-    /// The buffer, if its ends are gone.
-    pub(super) fn into_buffer(self) -> Option<Buffer> {
-        (Arc::strong_count(&self.0) == 1).then_some(Buffer(self.0))
+impl BufferRef {
+    /// Returns the buffer, if its ends are dropped.
+    pub(super) fn into_buffer(self) -> Option<CaptureBuffer> {
+        (Arc::strong_count(&self.0) == 1).then_some(CaptureBuffer(self.0))
     }
 }
 
-/// A place in the ring, in two pieces where it is at the ring's end.
-pub(super) type Room<'a> = std::array::IntoIter<GuestSlice<'a>, 2>;
+/// Slices of the ring: two where the range wraps around its end.
+pub(super) type RingSlices<'a> = std::array::IntoIter<GuestSlice<'a>, 2>;
 
 impl Producer {
-    /// Room for `len` more bytes, if there is any.
-    pub(super) fn claim(&mut self, len: u32) -> Option<Room<'_>> {
+    /// Claims `len` bytes, if there is room.
+    pub(super) fn claim(&mut self, len: u32) -> Option<RingSlices<'_>> {
         let end = self.position + u64::from(len);
         if end - self.taken > u64::from(self.ring.size) {
             self.taken = self.ring.taken.load(Ordering::Acquire);
@@ -147,19 +147,19 @@ impl Producer {
         Some(self.ring.pieces(at, len).into_iter())
     }
 
-    /// Shows what was written to the consumer.
+    /// Publishes all claimed bytes to the consumer.
     pub(super) fn publish(&mut self) {
         self.ring.published.store(self.position, Ordering::Release);
     }
 }
 
 impl Consumer {
-    /// Sees what was published since the last look.
-    pub(super) fn look(&mut self) {
+    /// Updates the published position.
+    pub(super) fn refresh(&mut self) {
         self.published = self.ring.published.load(Ordering::Acquire);
     }
 
-    /// The next frame, into `frame`, of those that were there at the last look.
+    /// Reads the next frame into `frame`, of those published at the last update.
     pub(super) fn next(&mut self, frame: &mut Vec<u8>) -> Option<Record> {
         if self.position == self.published {
             return None;

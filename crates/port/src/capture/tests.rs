@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-use super::ring::{Buffer, Consumer, Producer, Record};
-use super::writer::{Disk, Writer};
-use super::{CaptureCounts, CaptureError, CaptureLimits, Shared};
+use super::ring::{CaptureBuffer, Consumer, Producer, Record};
+use super::writer::{CaptureDisk, CaptureWriter};
+use super::{CaptureCounts, CaptureError, CaptureLimits, CaptureState};
 use crate::deliver;
 
 fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (number * 7 + i) as u8).collect()
 }
 
-/// The next frame, after a look.
+/// Reads the next frame, after an update.
 fn next(consumer: &mut Consumer, bytes: &mut Vec<u8>) -> Option<Record> {
-    consumer.look();
+    consumer.refresh();
     consumer.next(bytes)
 }
 
@@ -31,7 +31,7 @@ fn put(producer: &mut Producer, bytes: &[u8], missed: u64) -> bool {
     let Some(room) = producer.claim(Record::LEN + len) else {
         return false;
     };
-    let mut writer = deliver::Writer::new(room);
+    let mut writer = deliver::SliceWriter::new(room);
     writer.write(&record.to_bytes());
     writer.write(bytes);
     true
@@ -40,7 +40,7 @@ fn put(producer: &mut Producer, bytes: &[u8], missed: u64) -> bool {
 /// A ring of `size` bytes.
 fn ring(size: u32) -> (Producer, Consumer) {
     let limits = CaptureLimits { buffer_bytes: size, ..CaptureLimits::default() };
-    let (producer, consumer, _) = Buffer::new(limits).unwrap().begin();
+    let (producer, consumer, _) = CaptureBuffer::new(limits).unwrap().begin();
     (producer, consumer)
 }
 
@@ -61,7 +61,7 @@ fn a_ring_hands_on_what_was_published_and_no_more() {
         producer.publish();
         waiting.push_back((number, sent));
         assert!(consumer.next(&mut bytes).is_none(), "not looked at");
-        consumer.look();
+        consumer.refresh();
         for (number, sent) in waiting.drain(..) {
             let record = consumer.next(&mut bytes).expect("published");
             assert_eq!(bytes, sent);
@@ -155,7 +155,7 @@ impl Moody {
     }
 }
 
-impl Disk for Moody {
+impl CaptureDisk for Moody {
     fn put(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.with(|state| {
             state.asked += 1;
@@ -181,18 +181,19 @@ impl Disk for Moody {
 struct Bench {
     disk: Moody,
     producer: Producer,
-    writer: Writer<Moody>,
-    shared: Arc<Shared>,
+    writer: CaptureWriter<Moody>,
+    shared: Arc<CaptureState>,
     now: Instant,
 }
 
 impl Bench {
     fn new(limits: CaptureLimits) -> Bench {
         let (producer, consumer) = ring(1 << 20);
-        let shared = Arc::new(Shared::new(PathBuf::from("mirror.pcapng")));
+        let shared = Arc::new(CaptureState::new(PathBuf::from("mirror.pcapng")));
         let disk = Moody::default();
         let writer =
-            Writer::begin(disk.clone(), consumer, shared.clone(), limits, ("web/eth0", 0)).unwrap();
+            CaptureWriter::begin(disk.clone(), consumer, shared.clone(), limits, ("web/eth0", 0))
+                .unwrap();
         Bench { disk, producer, writer, shared, now: Instant::now() }
     }
 

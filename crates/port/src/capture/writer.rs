@@ -1,8 +1,8 @@
-//! The thread that writes a capture's file.
+//! Thread that writes a capture's file.
 //!
-//! Model: blocks are put together in memory and written whole, at the length that the file is known
-//! to have. After a failure the file is cut back to that length, so that it can be read at any
-//! time, and whatever comes within a second is lost and counted; then it is tried again.
+//! Model: blocks are built in memory and written whole, at the file's known length. After a failure
+//! the file is cut back to that length, so that it is readable at any time. Frames of the next
+//! second are lost and counted; then the write is retried.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,71 +23,72 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::pcapng::{PcapNgWriteError, PcapNgWriter};
 
 use super::ring::Consumer;
-use super::{CaptureError, CaptureLimits, LOOK, LOOK_SILENT, Shared};
+use super::{CaptureError, CaptureLimits, CaptureState, IDLE_POLL_INTERVAL, POLL_INTERVAL};
 
-/// Bytes of blocks that are written together.
+/// Bytes of blocks written together.
 const WRITE_BYTES: usize = 256 << 10;
-/// How long frames are lost after a failure before the disk is asked again.
+/// Time after a failure until the next write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What holds the file.
-pub(super) trait Disk {
+/// Storage of the file.
+pub(super) trait CaptureDisk {
     /// Writes all of `bytes` at an offset.
     fn put(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
-    /// Cuts off what lies behind `len`.
+    /// Truncates the file to `len` bytes.
     fn cut(&self, len: u64) -> io::Result<()>;
 }
 
-impl Disk for File {
+impl CaptureDisk for File {
     fn put(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.write_all_at(bytes, at)
     }
 
     fn cut(&self, len: u64) -> io::Result<()> {
-        // Changing nothing can take the file system a transaction all the same.
+        // Even a truncation to the same length can cost a transaction of the file system.
         if self.metadata()?.len() == len { Ok(()) } else { self.set_len(len) }
     }
 }
 
-/// Blocks that are not in the file yet.
+/// Blocks not yet in the file.
 #[derive(Default)]
 struct Pending {
     frames: u64,
-    /// Frames that they say are missing.
+    /// Missing frames that they report.
     missed: u64,
 }
 
-pub(super) struct Writer<D> {
+pub(super) struct CaptureWriter<D> {
     disk: D,
     consumer: Consumer,
-    shared: Arc<Shared>,
+    shared: Arc<CaptureState>,
     file_bytes_max: u64,
     blocks: PcapNgWriter<Vec<u8>>,
     pending: Pending,
     /// Bytes of the file, in whole blocks.
     len: u64,
-    /// Frames missing before the next.
+    /// Frames missing before the next block.
     missed: u64,
-    /// When the disk may be asked again, after a failure.
+    /// Time of the next try, after a failure.
     retry_at: Option<Instant>,
-    /// Whether a frame came that the file has no room for; it gets no others then.
+    /// Set once a frame did not fit into the file; no others are written then.
     full: bool,
     frame: Vec<u8>,
 }
 
-impl<D> fmt::Debug for Writer<D> {
+impl<D> fmt::Debug for CaptureWriter<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
-impl<D: Disk> Writer<D> {
-    /// Begins the file, or goes on behind its first `bytes`, which begin with the same.
+impl<D: CaptureDisk> CaptureWriter<D> {
+    /// Begins the file, or continues behind its first `bytes` bytes, which begin with the same
+    /// blocks.
     pub(super) fn begin(
         disk: D,
         consumer: Consumer,
-        shared: Arc<Shared>,
+        shared: Arc<CaptureState>,
         limits: CaptureLimits,
         (interface, bytes): (&str, u64),
     ) -> Result<Self, CaptureError> {
@@ -117,24 +118,24 @@ impl<D: Disk> Writer<D> {
         Ok(writer)
     }
 
-    /// Writes what comes until the capture is closed or paused.
+    /// Writes frames until the capture is closed or paused.
     pub(super) fn run(mut self) -> Self {
         loop {
-            // Looked at first: what was published before it is then taken.
+            // Read first: frames published before a close are then taken.
             let closed = self.shared.closed.load(Ordering::Acquire);
             let ends = closed || self.shared.paused.load(Ordering::Acquire);
             let any = self.drain(Instant::now());
             if ends {
                 return self;
             }
-            std::thread::park_timeout(if any { LOOK } else { LOOK_SILENT });
+            std::thread::park_timeout(if any { POLL_INTERVAL } else { IDLE_POLL_INTERVAL });
         }
     }
 
-    /// Writes all that is there now, but not what comes meanwhile, which might never end; says
-    /// whether there was anything.
+    /// Writes all frames published now, but none that come meanwhile, which might never end.
+    /// Returns `true` if there were any.
     pub(super) fn drain(&mut self, now: Instant) -> bool {
-        self.consumer.look();
+        self.consumer.refresh();
         let mut any = false;
         while let Some(record) = self.consumer.next(&mut self.frame) {
             any = true;
@@ -148,7 +149,7 @@ impl<D: Disk> Writer<D> {
         any
     }
 
-    /// Makes a block of the frame at hand.
+    /// Makes a block of the current frame.
     fn add(&mut self, time_ns: u64, len: u32, now: Instant) {
         if self.full || self.retry_at.is_some_and(|at| now < at) {
             return self.lose(1);
@@ -176,19 +177,19 @@ impl<D: Disk> Writer<D> {
             Ok(_) => {
                 let bytes = self.file_bytes_max;
                 self.report(|path| CaptureError::Full { path, bytes });
-                // Nobody need copy what nobody will write.
+                // The file is full, so the lane need not copy.
                 self.shared.closed.store(true, Ordering::Release);
             }
             Err(error) => self.report(|path| CaptureError::Write { path, source: other(error) }),
         }
     }
 
-    /// Writes the blocks at hand.
+    /// Writes the pending blocks.
     fn flush(&mut self, now: Instant) {
         if self.blocks.get_ref().is_empty() {
             return;
         }
-        // After a failure, whatever could not be cut off then.
+        // After a failure, cuts off the rest that could not be cut off then.
         let cut = if self.retry_at.is_some() { self.disk.cut(self.len) } else { Ok(()) };
         match cut.and_then(|()| self.disk.put(self.blocks.get_ref(), self.len)) {
             Ok(()) => {
@@ -196,7 +197,7 @@ impl<D: Disk> Writer<D> {
                 self.written();
             }
             Err(error) => {
-                // If it cannot be cut off now, then before the next try.
+                // On failure, cut off before the next try.
                 let _ = self.disk.cut(self.len);
                 self.retry_at = Some(now + RETRY);
                 self.report(|path| CaptureError::Write { path, source: error });
@@ -208,7 +209,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Accounts for the blocks at hand, which are in the file now.
+    /// Counts the pending blocks as written.
     fn written(&mut self) {
         self.len += self.blocks.get_ref().len() as u64;
         self.blocks.get_mut().clear();
@@ -222,18 +223,18 @@ impl<D: Disk> Writer<D> {
         self.shared.lost.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Keeps the first reason: what follows from it would hide it.
+    /// Keeps the first error; later ones follow from it.
     fn report(&self, error: impl FnOnce(PathBuf) -> CaptureError) {
         self.shared.error.get_or_init(|| error(self.shared.path.clone()));
     }
 }
 
-/// Memory takes any block that is right, as ours are.
+/// A write to memory fails only for invalid blocks, and ours are valid.
 fn other(error: PcapNgWriteError) -> io::Error {
     io::Error::other(error)
 }
 
-/// The blocks with which a file begins.
+/// First blocks of a file.
 fn preamble(interface: &str, snap_len: u32) -> Result<PcapNgWriter<Vec<u8>>, PcapNgWriteError> {
     let section = SectionHeaderBlock {
         options: vec![SectionHeaderOption::UserApplication("shunt".into())],

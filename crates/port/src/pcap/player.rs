@@ -1,28 +1,29 @@
-//! When each frame of a recording is due. Time is a parameter: nanoseconds since the first frame.
+//! Schedule of a recording: the time at which each frame is due. Time is a parameter: nanoseconds
+//! since the first frame.
 
 use std::time::Duration;
 
 use super::Pace;
-use super::recording::{Frame, Recording};
-use crate::legacy::{Said, Words};
+use super::recording::{RecordedFrame, Recording};
+use crate::handover::{StateReader, StateWriter};
 
-/// How late frames may be: what is later is not made up for.
+/// Maximum delay of a frame; longer delays are not made up for.
 pub const LATE_MAX: Duration = Duration::from_millis(100);
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// A recording, as it is played.
+/// Playback of a recording.
 #[derive(Debug)]
 pub(super) struct Player {
-    frames: Vec<Frame>,
+    frames: Vec<RecordedFrame>,
     pace: Pace,
-    /// Whole plays that are left, this one included; `None`: for ever.
+    /// Passes left, including the current one; `None`: forever.
     left: Option<u32>,
-    /// The next frame's place.
+    /// Index of the next frame.
     next: usize,
-    /// When this pass began.
+    /// Start of this pass.
     begin_ns: u64,
-    /// Bytes of this pass so far.
+    /// Bytes sent in this pass.
     bytes: u64,
 }
 
@@ -32,20 +33,20 @@ impl Player {
         Player { frames: recording.frames, pace, left, next: 0, begin_ns: 0, bytes: 0 }
     }
 
-    /// How far it is, for another process.
-    pub(super) fn place(&self, words: &mut Words) {
+    /// Saves the position, for another process.
+    pub(super) fn save(&self, state: &mut StateWriter) {
         let Player { frames: _, pace: _, left, next, begin_ns, bytes } = self;
-        words.flag(left.is_some());
-        words.number(left.unwrap_or_default().into());
-        words.number(*next as u64);
-        words.number(*begin_ns);
-        words.number(*bytes);
+        state.flag(left.is_some());
+        state.number(left.unwrap_or_default().into());
+        state.number(*next as u64);
+        state.number(*begin_ns);
+        state.number(*bytes);
     }
 
-    /// Goes on from there, if there is such a place.
-    pub(super) fn go_on(&mut self, said: &mut Said<'_>) -> Option<()> {
-        let (counted, left) = (said.flag()?, said.number()? as u32);
-        let (next, begin_ns, bytes) = (said.number()?, said.number()?, said.number()?);
+    /// Restores the position, if it is valid.
+    pub(super) fn restore(&mut self, state: &mut StateReader<'_>) -> Option<()> {
+        let (counted, left) = (state.flag()?, state.number()? as u32);
+        let (next, begin_ns, bytes) = (state.number()?, state.number()?, state.number()?);
         let next = usize::try_from(next).ok().filter(|next| *next < self.frames.len())?;
         *self = Player {
             frames: std::mem::take(&mut self.frames),
@@ -58,18 +59,18 @@ impl Player {
         Some(())
     }
 
-    /// Whether everything was played.
+    /// Returns `true` after the last pass.
     pub(super) fn is_over(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// When a frame at `place` is due after its pass began, `bytes` having gone before it. The
-    /// place behind the last is that of the next pass's first.
-    fn offset_ns(&self, place: usize, bytes: u64) -> u64 {
+    /// Time at which the frame at `index` is due after the start of its pass, with `bytes` sent
+    /// before it. The index behind the last frame is that of the next pass's first.
+    fn offset_ns(&self, index: usize, bytes: u64) -> u64 {
         let offset = match self.pace {
-            Pace::Pps(pps) => place as u128 * NS_PER_S / u128::from(pps.max(1)),
+            Pace::Pps(pps) => index as u128 * NS_PER_S / u128::from(pps.max(1)),
             Pace::Mbps(mbps) => u128::from(bytes) * 8_000 / u128::from(mbps.max(1)),
-            Pace::Recorded => match self.frames.get(place) {
+            Pace::Recorded => match self.frames.get(index) {
                 Some(frame) => frame.time_ns.into(),
                 None => self.length_ns().into(),
             },
@@ -77,20 +78,19 @@ impl Player {
         u64::try_from(offset).unwrap_or(u64::MAX / 2)
     }
 
-    /// How long a pass is at the pace recorded: behind the last frame comes a gap as between
-    /// others.
+    /// Length of a pass at the recorded pace: an average gap follows the last frame.
     fn length_ns(&self) -> u64 {
         let last_ns = self.frames.last().map_or(0, |frame| frame.time_ns);
         last_ns + last_ns / (self.frames.len() as u64 - 1).max(1)
     }
 
-    /// When the next frame is due; `None`: there is none.
+    /// Time at which the next frame is due; `None` after the last one.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let offset_ns = self.offset_ns(self.next, self.bytes);
         (!self.is_over()).then(|| self.begin_ns.saturating_add(offset_ns))
     }
 
-    /// Lets go of what is too late to be made up for.
+    /// Skips a delay that is too long to be made up for.
     pub(super) fn catch_up(&mut self, now_ns: u64) {
         if let Some(due_ns) = self.due_ns() {
             let late_ns = now_ns.saturating_sub(due_ns);
@@ -100,8 +100,8 @@ impl Player {
         }
     }
 
-    /// The next frame, if it is due.
-    pub(super) fn next(&mut self, now_ns: u64) -> Option<Frame> {
+    /// Takes the next frame, if it is due.
+    pub(super) fn next(&mut self, now_ns: u64) -> Option<RecordedFrame> {
         if self.due_ns()? > now_ns {
             return None;
         }
@@ -125,11 +125,12 @@ mod tests {
 
     fn player(pace: Pace, repeat: u32) -> Player {
         let frames = [(100, 0), (200, 10 * MS), (300, 10 * MS), (400, 40 * MS)];
-        let frames = frames.map(|(len, time_ns)| Frame { at: u64::from(len), len, time_ns });
+        let frames =
+            frames.map(|(len, time_ns)| RecordedFrame { at: u64::from(len), len, time_ns });
         Player::new(Recording { frames: frames.to_vec(), cut: 0 }, pace, repeat)
     }
 
-    /// The lengths of the frames that are due, in hundreds.
+    /// Lengths of the frames that are due, in hundreds of bytes.
     fn due(player: &mut Player, now_ns: u64) -> Vec<u32> {
         std::iter::from_fn(|| player.next(now_ns)).map(|frame| frame.len / 100).collect()
     }
@@ -160,7 +161,7 @@ mod tests {
             count += due(&mut by_count, ms * MS).len() as u64;
             bytes += due(&mut by_bits, ms * MS).iter().map(|len| u64::from(len * 100)).sum::<u64>();
             assert_eq!(count, ms + 1);
-            // A frame is sent when what came before it is through.
+            // A frame is sent when the previous ones are through.
             assert!((ms * 1000..=ms * 1000 + 400).contains(&bytes), "{bytes} bytes after {ms} ms");
         }
         assert!(!by_count.is_over());
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn one_frame_is_played_as_often_as_asked() {
         for (pace, repeat) in [(Pace::Recorded, 3), (Pace::Pps(1), 3)] {
-            let frame = Frame { at: 0, len: 100, time_ns: 0 };
+            let frame = RecordedFrame { at: 0, len: 100, time_ns: 0 };
             let recording = Recording { frames: vec![frame], cut: 0 };
             let mut player = Player::new(recording, pace, repeat);
             let played: usize = (0..5).map(|s| due(&mut player, s * 1000 * MS).len()).sum();

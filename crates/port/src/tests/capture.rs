@@ -1,4 +1,4 @@
-//! What a capture's file holds is what was delivered to it.
+//! A capture's file holds the delivered frames.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -20,7 +20,7 @@ use crate::{Accepts, BURST, Delivered, Receive, Transmit, VlanEdit};
 
 const NAME: &str = "web/eth0";
 const FRAME_MAX: u32 = 9018;
-/// Frames of which a ring holds all pieces at once, whatever their layout.
+/// Number of frames of which a ring holds all pieces at once, whatever their layout.
 const FEW: usize = BURST / 2;
 
 /// Less memory than by default, which takes a while to touch.
@@ -114,7 +114,7 @@ impl Bench {
         read(&self.dir.path().join("m.pcapng"), self.limits.snap_len)
     }
 
-    /// Another capture goes on with the file and the buffer of this one.
+    /// Another capture continues with the file and the buffer of this one.
     fn go_on(self) -> Bench {
         let Bench { dir, from, mut capture, half, limits } = self;
         drop(half);
@@ -122,11 +122,11 @@ impl Bench {
         let (file, bytes) = capture.file();
         let buffer = capture.into_buffer().expect("nothing else holds it");
         let (path, file) = (dir.path().join("m.pcapng"), (file.try_clone().unwrap(), bytes));
-        let (capture, half) = Capture::go_on(&path, file, NAME, limits, buffer).unwrap();
+        let (capture, half) = Capture::resume(&path, file, NAME, limits, buffer).unwrap();
         Bench { dir, from, capture, half, limits }
     }
 
-    /// Ends the capture; what is in the file then.
+    /// Ends the capture; returns the frames in the file.
     fn end(self) -> Vec<Captured> {
         let Bench { dir, capture, half, limits, .. } = self;
         drop(half);
@@ -201,8 +201,8 @@ fn what_was_judged_is_what_is_captured() {
         bench.half.deliver(&bench.from.ring.burst(), &[0], edit);
     }
     bench.half.publish();
-    let judged = [&honest[..128], &[0x66; 272]].concat();
-    assert_eq!(bench.end(), EDITS.map(|edit| whole(edited(&judged, edit))));
+    let expected = [&honest[..128], &[0x66; 272]].concat();
+    assert_eq!(bench.end(), EDITS.map(|edit| whole(edited(&expected, edit))));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn frames_that_a_full_buffer_has_no_room_for_are_counted() {
     let limits = CaptureLimits { snap_len: 1514, buffer_bytes: 64 << 10, ..LIMITS };
     let mut bench = Bench::new(limits);
     let frames: Vec<_> = (0..BURST).map(|n| frame(n, 1500)).collect();
-    // The writer sees nothing before it is published, so the ring must fill.
+    // Nothing is published, so the writer sees nothing and the ring fills.
     let delivered = bench.deliver(&frames, &Layout::chain(&[]), VlanEdit::None);
     let fit = (64 << 10) / (1500 + 24);
     assert_eq!((delivered.frames, delivered.no_buffer), (fit, BURST as u32 - fit));
@@ -259,7 +259,7 @@ fn only_a_regular_file_is_written_to() {
         assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
     }
     assert_eq!(fs::read_to_string(at("precious")).unwrap(), "of others");
-    // Nor is anything emptied that is no capture, as short as it may be.
+    // Files that are not captures stay unchanged, however short.
     for other in ["of others", "no"] {
         fs::write(at("precious"), other).unwrap();
         let error = create(&at("precious")).err().expect("refused");
@@ -269,7 +269,7 @@ fn only_a_regular_file_is_written_to() {
     let error = create(&at("no/such/directory")).err().expect("refused");
     assert!(matches!(error, CaptureError::Open { .. }), "{error:?}");
 
-    // A capture that is there is overwritten, unless another one is at it.
+    // An existing capture is overwritten, unless another one writes to it.
     fs::write(at("old"), [&[0x0a, 0x0d, 0x0d, 0x0a][..], &[7; 100_000]].concat()).unwrap();
     let first = create(&at("old")).unwrap();
     let error = create(&at("old")).err().expect("refused");

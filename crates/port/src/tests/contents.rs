@@ -1,4 +1,4 @@
-//! What arrives is what was sent: for all sizes, layouts of both guests, headers and edits.
+//! Frames arrive as sent: for all sizes, layouts of both guests, headers and edits.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn sizes() -> Vec<usize> {
     edges.into_iter().flatten().chain(sampled).collect()
 }
 
-/// What an edit makes of a frame: the plain way.
+/// Reference implementation of an edit.
 pub(super) fn edited(frame: &[u8], edit: VlanEdit) -> Vec<u8> {
     match edit {
         VlanEdit::None => frame.to_vec(),
@@ -38,11 +38,11 @@ fn header(len: u32, buffers: u16) -> Vec<u8> {
     header
 }
 
-/// Every layout a guest is known to use, and some that none does.
+/// Layouts of known guests, and some others.
 fn layouts(header: u32) -> Vec<Layout> {
     let indirect = |cuts: &[u32]| Layout { cuts: cuts.to_vec(), indirect: true };
     vec![
-        Layout::chain(&[]),           // all in one
+        Layout::chain(&[]),           // all in one piece
         Layout::chain(&[header]),     // the header apart, as old Linux and DPDK do
         Layout::chain(&[header / 2]), // split within the header
         Layout::chain(&[header + 6]), // and within the Ethernet header
@@ -118,7 +118,7 @@ pub(super) fn size() -> impl Strategy<Value = usize> {
     prop_oneof![14..=80usize, 100..=1600usize, 14..=9000usize]
 }
 
-/// The buffers that a frame of `need` bytes takes of those posted: how much of each.
+/// Bytes used of each posted buffer by a frame of `need` bytes.
 fn portions(mut need: u32, posted: &mut impl Iterator<Item = u32>) -> Vec<u32> {
     let mut lens = Vec::new();
     while need > 0 {
@@ -135,7 +135,7 @@ proptest! {
         sent in prop::collection::vec((size(), layout()), 1..12),
         posted in prop::collection::vec((20..3000u32, layout()), 1..12),
         edit in edit(),
-        deep: bool,
+        snapshots: bool,
     ) {
         let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
         let mut to = Receiver::new(HEADER_LEN, true);
@@ -161,7 +161,7 @@ proptest! {
             expected.push(Received { header: header(HEADER_LEN, lens.len() as u16), frame, lens });
         }
         let indices: Vec<u8> = (0..sent.len() as u8).collect();
-        let delivered = carry_with(&mut from, &mut to, &indices, edit, deep);
+        let delivered = carry_with(&mut from, &mut to, &indices, edit, snapshots);
         let bytes = expected.iter().map(|received| received.frame.len() as u64).sum();
         let frames = sent.len() as u32;
         prop_assert_eq!(delivered, Delivered { frames, bytes, ..Delivered::default() });
@@ -172,10 +172,10 @@ proptest! {
     fn any_frames_arrive_in_buffers_that_just_fit(
         sent in prop::collection::vec((size(), layout(), layout(), 0..3u32), 1..30),
         edit in edit(),
-        legacy: bool,
-        deep: bool,
+        handover: bool,
+        snapshots: bool,
     ) {
-        let header_len = if legacy { HEADER_LEN_LEGACY } else { HEADER_LEN };
+        let header_len = if handover { HEADER_LEN_LEGACY } else { HEADER_LEN };
         let mut from = Sender::new(header_len, FRAME_MAX);
         let mut to = Receiver::new(header_len, false);
         let mut expected = Vec::new();
@@ -188,7 +188,7 @@ proptest! {
             expected.push(Received { header: header(header_len, 1), frame, lens: vec![need] });
         }
         let indices: Vec<u8> = (0..sent.len() as u8).collect();
-        let delivered = carry_with(&mut from, &mut to, &indices, edit, deep);
+        let delivered = carry_with(&mut from, &mut to, &indices, edit, snapshots);
         prop_assert_eq!(delivered.frames as usize, sent.len());
         prop_assert_eq!(to.frames(), expected);
     }
@@ -198,7 +198,7 @@ proptest! {
         count in 1..=BURST,
         indices in prop::collection::vec(any::<prop::sample::Index>(), 0..BURST),
         mergeable: bool,
-        deep: bool,
+        snapshots: bool,
     ) {
         let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
         let mut to = Receiver::new(HEADER_LEN, mergeable);
@@ -206,7 +206,7 @@ proptest! {
         frames.iter().for_each(|frame| { from.send(frame, &Layout::chain(&[])); });
         let indices: Vec<u8> = indices.iter().map(|place| place.index(count) as u8).collect();
         indices.iter().for_each(|_| to.post(200, &Layout::chain(&[])));
-        let delivered = carry_with(&mut from, &mut to, &indices, VlanEdit::None, deep);
+        let delivered = carry_with(&mut from, &mut to, &indices, VlanEdit::None, snapshots);
         prop_assert_eq!(delivered.frames as usize, indices.len());
         let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
         let frame = |index: &u8| frames[usize::from(*index)].clone();

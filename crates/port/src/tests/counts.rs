@@ -1,4 +1,4 @@
-//! What cannot be taken or delivered is counted, and nobody else notices.
+//! Frames that cannot be taken or delivered are counted, without effect on others.
 
 use virtq::Fault;
 
@@ -90,7 +90,7 @@ fn the_rest_of_a_short_head_is_zeros() {
         let short = frame(3, 14);
         from.send(&short, &one_piece());
         from.ring.poll();
-        let head = from.ring.burst().heads[0];
+        let head = from.ring.burst().headers[0];
         assert_eq!((&head[..14], &head[14..]), (&short[..], &[0, 0][..]));
     });
 }

@@ -1,4 +1,4 @@
-//! What was judged by the first 128 bytes is what is delivered: they are read once.
+//! The first 128 bytes are read once: the receiver gets exactly the bytes that were classified.
 
 use proptest::prelude::*;
 
@@ -9,11 +9,11 @@ use crate::{BURST, BurstBuffers, DeepHead, Receive, Transmit, VlanEdit};
 
 const FRAME_MAX: u32 = 9018;
 const DEEP: usize = DeepHead::LEN;
-/// What a hostile guest writes over a frame that was judged.
+/// Bytes that a hostile guest writes over a classified frame.
 const FORGED: u8 = 0x66;
 
-/// What must arrive of a frame that its sender overwrote after the snapshot.
-fn judged(honest: &[u8], edit: VlanEdit) -> Vec<u8> {
+/// Expected frame after its sender overwrote it behind the snapshot.
+fn expected_frame(honest: &[u8], edit: VlanEdit) -> Vec<u8> {
     let mut bytes = honest.to_vec();
     bytes.iter_mut().skip(DEEP).for_each(|byte| *byte = FORGED);
     edited(&bytes, edit)
@@ -36,13 +36,13 @@ fn every_length(from_layout: &Layout, header: u32, piece: u32, to_layout: &Layou
             continue;
         }
         let honest = if takes_tagged(edit) { tagged_frame(len, len) } else { frame(len, len) };
-        let expected = judged(&honest, edit);
+        let expected = expected_frame(&honest, edit);
         let at = from.send(&honest, from_layout);
         post(&mut to, header + expected.len() as u32, piece, to_layout);
         from.ring.poll();
         from.ring.snapshot_headers();
         from.write(at, &vec![FORGED; len]);
-        assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&honest)], "{from_layout:?}");
+        assert_eq!(from.ring.burst().snapshots, [DeepHead::of_frame(&honest)], "{from_layout:?}");
         let delivered = to.ring.deliver(&from.ring.burst(), &[0], edit);
         assert_eq!((delivered.frames, delivered.bytes), (1, expected.len() as u64));
         to.ring.publish();
@@ -96,8 +96,8 @@ fn the_head_that_was_taken_first_is_not_read_again() {
             let mut expected = DeepHead::of_frame(&vec![FORGED; len]);
             let head = len.min(16);
             expected.bytes[..head].copy_from_slice(&honest[..head]);
-            assert_eq!(burst.deep, [expected], "{len} bytes");
-            assert_eq!(burst.heads[0], burst.deep[0].bytes[..16]);
+            assert_eq!(burst.snapshots, [expected], "{len} bytes");
+            assert_eq!(burst.headers[0], burst.snapshots[0].bytes[..16]);
         }
     });
 }
@@ -109,48 +109,52 @@ fn a_snapshot_is_of_one_poll() {
         let send = |from: &mut Sender, len| {
             from.send(&frame(len, len), &Layout::chain(&[]));
             from.ring.poll();
-            assert!(from.ring.burst().deep.is_empty(), "not before it is asked for");
+            assert!(from.ring.burst().snapshots.is_empty(), "not before it is asked for");
             from.ring.snapshot_headers();
-            assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(len, len))]);
+            assert_eq!(from.ring.burst().snapshots, [DeepHead::of_frame(&frame(len, len))]);
         };
         send(&mut from, 1000);
         from.ring.complete();
-        assert!(from.ring.burst().deep.is_empty(), "its frames are gone");
+        assert!(from.ring.burst().snapshots.is_empty(), "its frames are gone");
         send(&mut from, 20); // nothing of the long one shows behind it
-        let mut area = BurstBuffers::default();
-        from.ring.swap(&mut area);
-        assert!(from.ring.burst().deep.is_empty());
-        from.ring.swap(&mut area);
-        assert!(from.ring.burst().deep.is_empty(), "of what is no longer staged");
+        let mut buffers = BurstBuffers::default();
+        from.ring.swap(&mut buffers);
+        assert!(from.ring.burst().snapshots.is_empty());
+        from.ring.swap(&mut buffers);
+        assert!(from.ring.burst().snapshots.is_empty(), "of what is no longer staged");
         from.ring.poll();
-        assert!(from.ring.burst().deep.is_empty());
+        assert!(from.ring.burst().snapshots.is_empty());
         from.ring.snapshot_headers();
-        assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(20, 20))], "taken again");
+        assert_eq!(
+            from.ring.burst().snapshots,
+            [DeepHead::of_frame(&frame(20, 20))],
+            "taken again"
+        );
     });
 }
 
 #[test]
 fn rings_share_the_room_of_their_lane() {
     on_both_kinds_of_rings(|| {
-        let mut area = BurstBuffers::default();
-        let room = area.deep.as_ptr();
+        let mut buffers = BurstBuffers::default();
+        let room = buffers.snapshots.as_ptr();
         for number in 0..3 {
             let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
             let len = 200 - 70 * number;
             (0..BURST).for_each(|i| {
                 from.send(&frame(i + number, len), &Layout::chain(&[]));
             });
-            from.ring.swap(&mut area);
+            from.ring.swap(&mut buffers);
             from.ring.poll();
             from.ring.snapshot_headers();
             let burst = from.ring.burst();
-            assert_eq!((burst.deep.len(), burst.deep.as_ptr()), (BURST, room));
-            for (i, deep) in burst.deep.iter().enumerate() {
-                assert_eq!(*deep, DeepHead::of_frame(&frame(i + number, len)));
+            assert_eq!((burst.snapshots.len(), burst.snapshots.as_ptr()), (BURST, room));
+            for (i, snapshots) in burst.snapshots.iter().enumerate() {
+                assert_eq!(*snapshots, DeepHead::of_frame(&frame(i + number, len)));
             }
             from.ring.complete();
-            from.ring.swap(&mut area);
-            assert_eq!(area.deep.as_ptr(), room);
+            from.ring.swap(&mut buffers);
+            assert_eq!(buffers.snapshots.as_ptr(), room);
         }
     });
 }
@@ -200,7 +204,7 @@ proptest! {
         let indices: Vec<u8> = indices.iter().map(|place| place.index(sent.len()) as u8).collect();
         let mut expected = Vec::new();
         for index in &indices {
-            let frame = judged(&frames[usize::from(*index)].1, edit);
+            let frame = expected_frame(&frames[usize::from(*index)].1, edit);
             to.post(HEADER_LEN + frame.len() as u32, &to_layout);
             expected.push(frame);
         }

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use virtq::{Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Start, Used};
 use xdp::kit::{Wire, placing};
 
-use crate::virtio_net::{Events, HEADER_LEN};
-use crate::xdp::{Device, Direct, Over, Placing};
+use crate::virtio_net::{HEADER_LEN, RingEvents};
+use crate::xdp::{DirectError, DirectRing, DirectStatus, XdpShared};
 use crate::{Placed, Transmit};
 
 const BASE: u64 = 0x4000_0000;
@@ -24,10 +24,10 @@ struct Bench {
     memory: Arc<GuestMemory>,
     driver: DriverQueue,
     wire: Wire,
-    device: Arc<Device>,
-    half: Placing,
+    device: Arc<XdpShared>,
+    half: DirectRing,
     next: u64,
-    /// Where the buffer of each id begins.
+    /// Address of the buffer of each id.
     at: Vec<u64>,
 }
 
@@ -36,8 +36,8 @@ impl Bench {
         let file = SharedFile::create("guest", MEMORY, Pages::Ordinary).unwrap();
         let memory = virtq::guest_memory(&file, BASE).unwrap();
         let driver = DriverQueue::new(memory.clone(), BASE, RING, Features::empty()).unwrap();
-        let device = Device {
-            condition: Arc::default(),
+        let device = XdpShared {
+            health: Arc::default(),
             frame_bytes_max: AtomicU32::new(LONGEST),
             redirect: None,
         };
@@ -52,7 +52,7 @@ impl Bench {
         (self.wire, self.half) = half(&self.memory, &self.driver, &self.device);
     }
 
-    fn direct(&self) -> Arc<Direct> {
+    fn direct(&self) -> Arc<DirectStatus> {
         self.half.direct().clone()
     }
 
@@ -76,7 +76,7 @@ impl Bench {
         polled.placed.unwrap()
     }
 
-    /// What is in the buffers that were used, headers included.
+    /// Contents of the used buffers, including headers.
     fn received(&mut self) -> Vec<Vec<u8>> {
         let mut used = [Used { id: 0, len: 0 }; RING as usize];
         let n = self.driver.reap(&mut used);
@@ -90,7 +90,11 @@ impl Bench {
     }
 }
 
-fn half(memory: &Arc<GuestMemory>, driver: &DriverQueue, device: &Arc<Device>) -> (Wire, Placing) {
+fn half(
+    memory: &Arc<GuestMemory>,
+    driver: &DriverQueue,
+    device: &Arc<XdpShared>,
+) -> (Wire, DirectRing) {
     let mapping = memory.regions()[0].mapping.clone();
     let (wire, placer) = placing(mapping, RING.into(), (HEADER_LEN, LONGEST));
     let at = driver.addresses();
@@ -98,7 +102,8 @@ fn half(memory: &Arc<GuestMemory>, driver: &DriverQueue, device: &Arc<Device>) -
     let queue =
         DeviceQueue::new(memory.clone(), &at, RING, features, Content::Writable, Start::default())
             .unwrap();
-    let half = Placing::new((queue, Events::default()), placer, device.clone(), None).unwrap();
+    let half =
+        DirectRing::new((queue, RingEvents::default()), placer, device.clone(), None).unwrap();
     (wire, half)
 }
 
@@ -133,8 +138,8 @@ fn frames_are_where_the_guest_wants_them() {
 #[test]
 fn no_byte_around_a_frame_is_written() {
     let mut bench = Bench::new();
-    let area = bench.memory.slice(bench.next - 1, 4 * BUFFER).unwrap();
-    area.write_bytes(&vec![0xaa; 4 * BUFFER as usize]);
+    let buffers = bench.memory.slice(bench.next - 1, 4 * BUFFER).unwrap();
+    buffers.write_bytes(&vec![0xaa; 4 * BUFFER as usize]);
     bench.post(2);
     bench.poll();
     let frames = [frame(1, 60), frame(2, LONGEST as usize)];
@@ -166,7 +171,7 @@ fn a_ring_is_worked_round_and_round() {
         let want: Vec<_> = frames.iter().map(|frame| seen(frame)).collect();
         assert_eq!(bench.received(), want);
     }
-    assert_eq!(bench.direct().over(), None);
+    assert_eq!(bench.direct().ended(), None);
 }
 
 #[test]
@@ -176,7 +181,7 @@ fn what_was_posted_and_not_used_is_posted_again_by_the_next_owner() {
     bench.poll();
     assert!((0..20).all(|i| bench.wire.receive(&frame(i, 60))));
     bench.poll();
-    // On their way when the daemon is killed: nobody says that they came.
+    // In flight when the daemon is killed: nothing reports them.
     assert!((20..30).all(|i| bench.wire.receive(&frame(i, 60))));
     bench.restart();
     bench.poll();
@@ -202,10 +207,10 @@ fn what_is_on_its_way_when_it_is_stopped_arrives() {
 fn buffers_that_do_not_allow_it_end_it() {
     let need = HEADER_LEN + LONGEST;
     let good = BASE + MEMORY / 2;
-    let cases: [(u64, u32, Over); 3] = [
-        (good, need - 1, Over::TooSmall { has: need - 1, need }),
-        (BASE + MEMORY - u64::from(need), need, Over::AtEdge),
-        (BASE + 100, need, Over::AtEdge),
+    let cases: [(u64, u32, DirectError); 3] = [
+        (good, need - 1, DirectError::TooSmall { has: need - 1, need }),
+        (BASE + MEMORY - u64::from(need), need, DirectError::AtEdge),
+        (BASE + 100, need, DirectError::AtEdge),
     ];
     for (addr, len, why) in cases {
         let mut bench = Bench::new();
@@ -213,7 +218,7 @@ fn buffers_that_do_not_allow_it_end_it() {
         bench.post_at(addr, len);
         bench.post(2);
         bench.poll();
-        assert_eq!(bench.direct().over(), Some(why));
+        assert_eq!(bench.direct().ended(), Some(why));
         assert!(!bench.half.enable_notification(), "it keeps no lane awake");
         assert!(bench.wire.receive(&frame(7, 60)), "what was posted before it may be on its way");
         assert_eq!(bench.half.stop(), 1);
@@ -229,7 +234,7 @@ fn buffers_in_pieces_end_it() {
     bench.driver.post_chain(&[piece(at, 12), piece(at + 4096, 2000)]).unwrap();
     bench.driver.publish();
     bench.poll();
-    assert_eq!(bench.direct().over(), Some(Over::Pieces));
+    assert_eq!(bench.direct().ended(), Some(DirectError::Pieces));
 }
 
 #[test]
@@ -239,7 +244,7 @@ fn a_guest_that_breaks_its_ring_is_told() {
     let polled = bench.half.poll();
     assert_eq!(polled.fault, Some(Fault::OutsideMemory));
     assert!(polled.placed.is_some(), "it is the receive ring's fault");
-    assert_eq!(bench.direct().over(), Some(Over::Fault));
+    assert_eq!(bench.direct().ended(), Some(DirectError::Fault));
 }
 
 #[test]
@@ -247,9 +252,9 @@ fn an_interface_that_is_lost_ends_it() {
     let mut bench = Bench::new();
     bench.post(1);
     bench.poll();
-    bench.device.condition.lose(Errno::NETDOWN);
+    bench.device.health.lose(Errno::NETDOWN);
     bench.poll();
-    assert_eq!(bench.direct().over(), Some(Over::Lost));
+    assert_eq!(bench.direct().ended(), Some(DirectError::Lost));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A guest is interrupted when it asked to be, and told of what it broke.
+//! A guest is interrupted when it asked for that, and told of a broken ring.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use vhost_user::ForeignFd;
 
 use super::guests::{Layout, Receiver, Sender, carry, frame};
 use crate::notifier::Timer;
-use crate::virtio_net::{Events, HEADER_LEN};
+use crate::virtio_net::{HEADER_LEN, RingEvents};
 use crate::{Receive, Transmit, VlanEdit, notifier};
 
 fn one_piece() -> Layout {
@@ -22,7 +22,7 @@ fn descriptor() -> Arc<ForeignFd> {
     Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap().into())
 }
 
-/// How often the guest was interrupted since the last look.
+/// Number of interrupts since the last call.
 fn calls(fd: impl AsFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -31,7 +31,8 @@ fn calls(fd: impl AsFd) -> u64 {
 #[test]
 fn a_guest_is_interrupted_only_when_it_asked() {
     let call = descriptor();
-    let events = Events { kick: Some(descriptor()), call: Some(call.clone()), ..Events::default() };
+    let events =
+        RingEvents { kick: Some(descriptor()), call: Some(call.clone()), ..RingEvents::default() };
     let mut from = Sender::with(HEADER_LEN, 1514, events.clone());
     assert!(from.ring.kick().is_some());
     let mut to = Receiver::with(HEADER_LEN, false, events);
@@ -52,7 +53,7 @@ fn a_guest_is_interrupted_only_when_it_asked() {
     for ask in [false, true, false, true, true, false] {
         assert_eq!(round(ask), (1, 1));
     }
-    // A guest that asked but gave no descriptor cannot be interrupted.
+    // A guest without a call descriptor cannot be interrupted.
     let mut mute = Sender::new(HEADER_LEN, 1514);
     assert!(mute.ring.kick().is_none());
     mute.driver.enable_notification();
@@ -66,7 +67,7 @@ fn event_descriptors_can_be_replaced_while_the_ring_runs() {
     let (call, error) = (descriptor(), descriptor());
     let mut from = Sender::new(HEADER_LEN, 1514);
     let mut to = Receiver::new(HEADER_LEN, false);
-    from.ring.raise_error(); // nobody listens
+    from.ring.raise_error(); // no descriptor
     from.ring.set_call(Some(call.clone()));
     from.ring.set_error(Some(error.clone()));
     to.ring.set_call(Some(call.clone()));
@@ -90,8 +91,8 @@ fn who_lets_a_write_wait_is_not_written_to_again() {
     rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     let good = descriptor();
     let call = Some(full.clone());
-    let events = Events { call, error: Some(good.clone()), ..Events::default() };
-    let other = Events { call: Some(good.clone()), ..events.clone() };
+    let events = RingEvents { call, error: Some(good.clone()), ..RingEvents::default() };
+    let other = RingEvents { call: Some(good.clone()), ..events.clone() };
     assert!(other.notify());
     assert_eq!(calls(&good), 1);
 
@@ -104,23 +105,23 @@ fn who_lets_a_write_wait_is_not_written_to_again() {
     // Full alone is no offence: the signal is pending.
     let flags = rustix::fs::fcntl_getfl(&full).unwrap();
     rustix::fs::fcntl_setfl(&full, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
-    let events = Events { call: Some(full), ..Events::default() };
+    let events = RingEvents { call: Some(full), ..RingEvents::default() };
     assert!(!events.notify());
     assert!(!events.stalled.load(Ordering::Relaxed));
 }
 
 /// An eventfd, and events that signal it.
-fn watched() -> (Arc<ForeignFd>, Events) {
+fn watched() -> (Arc<ForeignFd>, RingEvents) {
     notifier::start().unwrap();
     let call = descriptor();
-    (call.clone(), Events { call: Some(call), ..Events::default() })
+    (call.clone(), RingEvents { call: Some(call), ..RingEvents::default() })
 }
 
 #[test]
 fn interrupts_are_sent_off_the_lanes_once_several_were_slow() {
     let (call, events) = watched();
     let (now, ms) = (tsc::now(), tsc::duration_to_cycles(Duration::from_millis(1)));
-    let charge = |cost| events.budget.charge(&events.line, now + cost, cost);
+    let charge = |cost| events.budget.charge(&events.call_state, now + cost, cost);
     // A thread that loses its CPU in a write: the next one is not slow.
     for _ in 0..100 {
         charge(4 * ms);
@@ -141,17 +142,17 @@ fn interrupts_are_sent_off_the_lanes_once_several_were_slow() {
     }
 }
 
-/// Busy machines take the CPU from a lane in most writes: to the guest that it wakes.
+/// A busy machine may take the CPU from a lane in most writes, for the guest that it wakes.
 #[test]
 fn time_without_a_cpu_is_not_charged() {
     let (_, events) = watched();
     let ms = tsc::duration_to_cycles(Duration::from_millis(1));
     let mut costs = Vec::new();
     for _ in 0..20 {
-        let timer = Timer::start(&events.line);
+        let timer = Timer::start(&events.call_state);
         std::thread::sleep(Duration::from_millis(4));
         let (now, cost) = timer.stop();
-        events.budget.charge(&events.line, now, cost);
+        events.budget.charge(&events.call_state, now, cost);
         costs.push(cost / ms);
     }
     assert_eq!(events.budget.moves(), 0, "{costs:?} ms");
@@ -167,12 +168,12 @@ fn few_slow_interrupts_or_old_ones_move_none() {
     // Each second less than 1 ms.
     for i in 0..100 {
         let at = now + i * second / 10;
-        events.budget.charge(&events.line, at + slow, slow);
+        events.budget.charge(&events.call_state, at + slow, slow);
     }
     assert!(!events.budget.is_moved());
     let past = now - 62 * second;
     for _ in 0..2 {
-        events.budget.charge(&events.line, past + second, second);
+        events.budget.charge(&events.call_state, past + second, second);
     }
     assert_eq!(events.budget.moves(), 1);
     assert!(!events.budget.is_moved(), "it was fast for 60 s");

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use guestmem::{GuestMemory, Pages, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
-use crate::virtio_net::{self, Events, HEADER_LEN, ReceiveRing, TransmitRing};
+use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
 use crate::{Accepts, Delivered, Offload, Receive, Transmit, VlanEdit};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 4 << 20;
 const RING: u16 = 1024;
 
-/// How a guest lays out one buffer.
+/// Layout of one buffer of a guest.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// Bytes of each piece but the last, which takes the rest.
@@ -44,7 +44,7 @@ impl Layout {
 }
 
 thread_local! {
-    /// Whether guests that are made now have packed rings.
+    /// Set to give new guests packed rings.
     static PACKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -108,19 +108,24 @@ pub(super) struct Sender {
 
 impl Sender {
     pub(super) fn new(header: u32, frame_bytes_max: u32) -> Sender {
-        Sender::with(header, frame_bytes_max, Events::default())
+        Sender::with(header, frame_bytes_max, RingEvents::default())
     }
 
-    pub(super) fn with(header: u32, frame_bytes_max: u32, events: Events) -> Sender {
+    pub(super) fn with(header: u32, frame_bytes_max: u32, events: RingEvents) -> Sender {
         Sender::negotiated(header, frame_bytes_max, events, Accepts::empty())
     }
 
     /// A guest that may leave something to be done on its frames.
     pub(super) fn leaving(leaves: Accepts, frame_bytes_max: u32) -> Sender {
-        Sender::negotiated(HEADER_LEN, frame_bytes_max, Events::default(), leaves)
+        Sender::negotiated(HEADER_LEN, frame_bytes_max, RingEvents::default(), leaves)
     }
 
-    fn negotiated(header: u32, frame_bytes_max: u32, events: Events, leaves: Accepts) -> Sender {
+    fn negotiated(
+        header: u32,
+        frame_bytes_max: u32,
+        events: RingEvents,
+        leaves: Accepts,
+    ) -> Sender {
         let heap = Heap::new();
         let content = Content::Readable { header, keep: !leaves.is_empty() };
         let (driver, device) = heap.ring(Features::all(), content);
@@ -128,8 +133,8 @@ impl Sender {
         Sender { heap, driver, ring, header }
     }
 
-    /// Makes a frame available, behind a header of bytes that nobody must read; says where its
-    /// first byte is.
+    /// Makes a frame available, behind header bytes that must never be read; returns the addresses
+    /// of its pieces.
     pub(super) fn send(&mut self, frame: &[u8], layout: &Layout) -> u64 {
         let header = vec![0xee; self.header as usize];
         self.send_bytes(header, frame, layout)
@@ -180,7 +185,7 @@ fn reap(driver: &mut DriverQueue) -> Vec<Used> {
 pub(super) struct Received {
     pub(super) header: Vec<u8>,
     pub(super) frame: Vec<u8>,
-    /// What the used ring said of each of its buffers.
+    /// Used length of each of its buffers.
     pub(super) lens: Vec<u32>,
 }
 
@@ -195,22 +200,22 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(header: u32, mergeable: bool) -> Receiver {
-        Receiver::with(header, mergeable, Events::default())
+        Receiver::with(header, mergeable, RingEvents::default())
     }
 
-    pub(super) fn with(header: u32, mergeable: bool, events: Events) -> Receiver {
+    pub(super) fn with(header: u32, mergeable: bool, events: RingEvents) -> Receiver {
         Receiver::negotiated(header, mergeable, events, Accepts::empty())
     }
 
     /// A guest that takes frames on which something is left to do, and merges buffers.
     pub(super) fn taking(takes: Accepts) -> Receiver {
-        Receiver::negotiated(HEADER_LEN, true, Events::default(), takes)
+        Receiver::negotiated(HEADER_LEN, true, RingEvents::default(), takes)
     }
 
-    fn negotiated(header: u32, mergeable: bool, events: Events, takes: Accepts) -> Receiver {
+    fn negotiated(header: u32, mergeable: bool, events: RingEvents, takes: Accepts) -> Receiver {
         let heap = Heap::new();
         let (driver, device) = heap.ring(Features::all(), Content::Writable);
-        let layout = virtio_net::Layout { header, mergeable };
+        let layout = virtio_net::ReceiveLayout { header, mergeable };
         let ring = ReceiveRing::new(device, events, layout, takes);
         Receiver { heap, driver, ring, header, posted: HashMap::new() }
     }
@@ -254,7 +259,7 @@ impl Receiver {
         frames
     }
 
-    /// What the device wrote to a buffer.
+    /// Bytes that the device wrote to a buffer.
     fn bytes(&mut self, used: Used) -> Vec<u8> {
         let (addr, len) = self.posted.remove(&used.id).expect("a buffer that was posted");
         let mut bytes = vec![0; len as usize];
@@ -265,7 +270,7 @@ impl Receiver {
     }
 }
 
-/// Takes a burst and delivers the chosen frames of it.
+/// Polls a burst and delivers the chosen frames of it.
 pub(super) fn carry(
     from: &mut Sender,
     to: &mut Receiver,
@@ -281,10 +286,10 @@ pub(super) fn carry_with(
     to: &mut Receiver,
     indices: &[u8],
     edit: VlanEdit,
-    deep: bool,
+    snapshots: bool,
 ) -> Delivered {
     from.ring.poll();
-    if deep {
+    if snapshots {
         from.ring.snapshot_headers();
     }
     let delivered = to.ring.deliver(&from.ring.burst(), indices, edit);

@@ -1,8 +1,7 @@
-//! What is written to a guest's memory is logged, exactly: the front-end compares all of its memory
-//! before and after each step with the log, on both sides, for both kinds of rings, with and
-//! without mergeable buffers, tables of descriptors, event index and order, frames on which
-//! something is left to do, while the log is switched on and off and the rings have new owners; and
-//! nothing is logged that nobody may have written.
+//! Writes to a guest's memory are logged exactly. The front-end compares all of its memory with the
+//! log before and after each step. Covered: both sides, both kinds of rings, mergeable buffers,
+//! indirect tables, event index, in-order, offloads, switching the log on and off, and new owners
+//! of the rings. Nothing else may be logged.
 
 mod side;
 
@@ -12,7 +11,7 @@ use proptest::prelude::*;
 use virtq::{Content, Features};
 
 use super::offload;
-use crate::virtio_net::{self, Events, HEADER_LEN, ReceiveRing, TransmitRing};
+use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
 use crate::{Accepts, Receive, Transmit, VlanEdit};
 use side::{Layout, Logs, RING, Side, unlogged};
 
@@ -26,7 +25,7 @@ enum Step {
     Carry(u64, VlanEdit, bool),
     Arm,
     Disarm,
-    /// What is logged from now on: of the sender, else of the receiver.
+    /// Next log: of the sender, else of the receiver.
     Switch(bool, Logs),
     Reap,
 }
@@ -57,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (1..2700usize, layout()).prop_map(|(len, layout)| Step::Leave(len, layout)),
         8 => (20..2800u32, layout()).prop_map(|(len, layout)| Step::Post(len, layout)),
         6 => (any::<u64>(), edit, any::<bool>())
-            .prop_map(|(mask, edit, deep)| Step::Carry(mask, edit, deep)),
+            .prop_map(|(mask, edit, snapshots)| Step::Carry(mask, edit, snapshots)),
         1 => Just(Step::Arm),
         1 => Just(Step::Disarm),
         2 => (any::<bool>(), logs()).prop_map(|(from, logs)| Step::Switch(from, logs)),
@@ -65,7 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the sender may leave to be done, and what of that the receiver takes.
+/// Offloads negotiated by the sender, and those that the receiver accepts.
 #[derive(Clone, Copy, Debug)]
 struct Offloads {
     left: Accepts,
@@ -104,7 +103,7 @@ impl World {
                 self.transmit.enable_notification();
             }
             Step::Disarm => self.transmit.disable_notification(),
-            Step::Carry(mask, edit, deep) => self.carry(*mask, *edit, *deep),
+            Step::Carry(mask, edit, snapshots) => self.carry(*mask, *edit, *snapshots),
             Step::Switch(true, logs) => {
                 self.from.logs = *logs;
                 self.transmit = sending(&self.from, self.transmit.stop(), self.offloads);
@@ -120,7 +119,7 @@ impl World {
         self.to.check(&before.1, true);
     }
 
-    /// What the guests do, which is no affair of the log.
+    /// Steps of the guests, which are not logged.
     fn guest(&mut self, step: &Step) {
         self.count += 1;
         match step {
@@ -146,10 +145,10 @@ impl World {
         }
     }
 
-    fn carry(&mut self, mask: u64, edit: VlanEdit, deep: bool) {
+    fn carry(&mut self, mask: u64, edit: VlanEdit, snapshots: bool) {
         let polled = self.transmit.poll();
         assert_eq!(polled.fault, None);
-        if deep {
+        if snapshots {
             self.transmit.snapshot_headers();
         }
         let indices: Vec<u8> = (0..polled.frames as u8).filter(|i| mask >> i & 1 == 1).collect();
@@ -163,7 +162,7 @@ impl World {
 fn sending(side: &Side, base: virtq::Position, offloads: Offloads) -> TransmitRing {
     let left = offloads.left;
     let content = Content::Readable { header: HEADER_LEN, keep: !left.is_empty() };
-    TransmitRing::new(side.device(content, base), Events::default(), 9018, left)
+    TransmitRing::new(side.device(content, base), RingEvents::default(), 9018, left)
 }
 
 fn receiving(
@@ -172,9 +171,9 @@ fn receiving(
     mergeable: bool,
     offloads: Offloads,
 ) -> ReceiveRing {
-    let layout = virtio_net::Layout { header: HEADER_LEN, mergeable };
+    let layout = virtio_net::ReceiveLayout { header: HEADER_LEN, mergeable };
     let queue = side.device(Content::Writable, base);
-    ReceiveRing::new(queue, Events::default(), layout, offloads.taken)
+    ReceiveRing::new(queue, RingEvents::default(), layout, offloads.taken)
 }
 
 proptest! {

@@ -1,5 +1,4 @@
-//! What a guest left to be done on its frames is handed on to who takes it, and done for all
-//! others.
+//! Offloads are passed on to receivers that accept them, and completed in software for all others.
 
 use etherparse::{IpNumber, PacketBuilder, PacketHeaders, SlicedPacket, TransportHeader};
 
@@ -42,7 +41,7 @@ pub(super) fn left(gso_type: u8, gso_size: u16) -> Offload {
 
 pub(super) const GSO: u8 = wire::virtio_net::GSO_TCPV4;
 
-/// What all frames carry, in order; every checksum of each is right.
+/// Payload of all frames, in order; verifies every checksum.
 pub(super) fn payload_of(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut all = Vec::new();
     for frame in frames {
@@ -121,7 +120,7 @@ fn a_frame_to_cut_is_charged_as_it_is_on_a_wire() {
         assert_eq!(polled.work(), (2, on_wire + plain));
         from.ring.complete();
     }
-    // What is dropped is charged as it came.
+    // A dropped frame is charged with its own bytes only.
     let mut from = Sender::leaving(Accepts::all(), 1514);
     from.send_with(left(GSO, 1461), &tcp(3000).0, &Layout::chain(&[]));
     let polled = from.ring.poll();
@@ -156,7 +155,7 @@ fn segments_without_a_buffer_are_counted_each() {
     }
     (0..3).for_each(|_| to.post(1600, &Layout::chain(&[])));
     let delivered = carry(&mut from, &mut to, &[0, 1], VlanEdit::None);
-    // Of the second frame nobody has asked how many there would be.
+    // The segments of the second frame are not counted.
     assert_eq!((delivered.frames, delivered.no_buffer), (3, 3));
 }
 

@@ -13,8 +13,8 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 use pcap_file::pcapng::blocks::simple_packet::SimplePacketBlock;
 
 use super::guests::{Layout, Receiver, Sender, frame};
-use crate::pcap::{Pace, PcapError, Spec, open, resume};
-use crate::{BURST, Legacy, Opened, Receive, Transmit, VlanEdit};
+use crate::pcap::{Pace, PcapError, PcapSpec, open, resume};
+use crate::{BURST, OpenedDevice, PortHandover, Receive, Transmit, VlanEdit};
 
 /// A frame of a file: what was captured, of how many bytes, and when.
 type Recorded = (Vec<u8>, u32, Duration);
@@ -49,12 +49,12 @@ fn write_pcapng(path: &Path, frames: &[Recorded]) {
     }
 }
 
-fn spec(file: PathBuf) -> Spec {
-    Spec { file, sink: None, name: "web".into(), pace: Pace::Pps(1_000_000), repeat: 1 }
+fn spec(file: PathBuf) -> PcapSpec {
+    PcapSpec { file, sink: None, name: "web".into(), pace: Pace::Pps(1_000_000), repeat: 1 }
 }
 
 /// The next frames that are played, up to as many.
-fn play(opened: &mut Opened, count: usize) -> Vec<Vec<u8>> {
+fn play(opened: &mut OpenedDevice, count: usize) -> Vec<Vec<u8>> {
     let transmit = opened.pairs[0].transmit.as_mut();
     let begin = Instant::now();
     let mut frames = Vec::new();
@@ -73,8 +73,8 @@ fn play(opened: &mut Opened, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Whether a file is readable, before the time is over.
-fn wakes(opened: &Opened, within: Duration) -> bool {
+/// Returns `true` if a file becomes readable before the timeout.
+fn wakes(opened: &OpenedDevice, within: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let kick = opened.pairs[0].transmit.kick().unwrap();
     let mut fds = [PollFd::from_borrowed_fd(kick, PollFlags::IN)];
@@ -93,7 +93,7 @@ fn files_of_either_format_are_played_byte_for_byte() {
             "a.pcap" => write_pcap(&file, &frames, DataLink::ETHERNET),
             _ => write_pcapng(&file, &frames),
         }
-        let mut opened = open(&Spec { repeat: 2, ..spec(file) }).unwrap();
+        let mut opened = open(&PcapSpec { repeat: 2, ..spec(file) }).unwrap();
         assert!(opened.notes.is_empty());
         let wanted = frames.iter().chain(&frames).map(|(bytes, ..)| bytes);
         assert!(play(&mut opened, 400).iter().eq(wanted), "{name}");
@@ -107,7 +107,7 @@ fn nothing_comes_before_it_is_due_and_a_timer_wakes_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("slow.pcap");
     write_pcap(&file, &[recorded(1, 60, 0), recorded(2, 60, 20_000)], DataLink::ETHERNET);
-    let mut opened = open(&Spec { pace: Pace::Recorded, ..spec(file) }).unwrap();
+    let mut opened = open(&PcapSpec { pace: Pace::Recorded, ..spec(file) }).unwrap();
     let begin = Instant::now();
     assert_eq!(play(&mut opened, 1), [frame(1, 60)]);
     // However long this thread was kept from its CPU: it is due already, or the timer wakes.
@@ -124,7 +124,7 @@ fn a_file_is_played_for_ever_if_so_asked() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.pcap");
     write_pcap(&file, &[recorded(1, 60, 0), recorded(2, 90, 0)], DataLink::ETHERNET);
-    let mut opened = open(&Spec { repeat: 0, pace: Pace::Recorded, ..spec(file) }).unwrap();
+    let mut opened = open(&PcapSpec { repeat: 0, pace: Pace::Recorded, ..spec(file) }).unwrap();
     let frames = play(&mut opened, 1000);
     assert!(frames.chunks(2).all(|two| two == [frame(1, 60), frame(2, 90)]));
 }
@@ -135,8 +135,8 @@ fn what_comes_is_written_and_can_be_played_again() {
     let (file, sink) = (dir.path().join("in.pcap"), dir.path().join("out.pcapng"));
     let frames: Vec<_> = (0..100).map(|i| recorded(i, 60 + i, i as u64)).collect();
     write_pcap(&file, &frames, DataLink::ETHERNET);
-    let mut opened = open(&Spec { sink: Some(sink.clone()), ..spec(file) }).unwrap();
-    let Opened { pairs, .. } = &mut opened;
+    let mut opened = open(&PcapSpec { sink: Some(sink.clone()), ..spec(file) }).unwrap();
+    let OpenedDevice { pairs, .. } = &mut opened;
     let pair = &mut pairs[0];
     let begin = Instant::now();
     let mut delivered = 0;
@@ -160,7 +160,7 @@ fn a_guest_gets_what_is_played_and_without_a_sink_frames_are_only_counted() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.pcap");
     write_pcap(&file, &[recorded(1, 60, 0), recorded(2, 1514, 0)], DataLink::ETHERNET);
-    let mut opened = open(&Spec { pace: Pace::Recorded, ..spec(file) }).unwrap();
+    let mut opened = open(&PcapSpec { pace: Pace::Recorded, ..spec(file) }).unwrap();
     let pair = &mut opened.pairs[0];
     let mut to = Receiver::new(12, false);
     (0..2).for_each(|_| to.post(2048, &Layout::chain(&[])));
@@ -181,13 +181,13 @@ fn frames_that_are_not_whole_are_left_out_and_told() {
     let (bytes, _, time) = recorded(2, 100, 5);
     let frames = [recorded(1, 60, 0), (bytes, 1500, time), recorded(3, 66_000, 9)];
     write_pcap(&file, &frames, DataLink::ETHERNET);
-    let mut opened = open(&Spec { repeat: 2, ..spec(file) }).unwrap();
-    assert!(opened.notes[0].ends_with("2 frames are not whole and are left out"));
+    let mut opened = open(&PcapSpec { repeat: 2, ..spec(file) }).unwrap();
+    assert!(opened.notes[0].ends_with("skipped 2 truncated or oversize frames"));
     assert_eq!(play(&mut opened, 2), [frame(1, 60), frame(1, 60)]);
 }
 
 #[test]
-fn what_cannot_be_played_is_refused() {
+fn unplayable_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     write_pcap(&at("empty.pcap"), &[], DataLink::ETHERNET);
@@ -199,16 +199,16 @@ fn what_cannot_be_played_is_refused() {
     assert!(PcapReader::new(&whole[..]).is_ok());
     for (name, what) in [
         ("nothing.pcap", "cannot be read"),
-        ("empty.pcap", "no whole frame"),
-        ("raw.pcap", "not of Ethernet"),
-        ("text", "not a whole capture (after 0 frames)"),
-        ("short.pcap", "not a whole capture (after 2 frames)"),
+        ("empty.pcap", "no complete frame"),
+        ("raw.pcap", "not a capture of Ethernet"),
+        ("text", "truncated, or no capture (after 0 frames)"),
+        ("short.pcap", "truncated, or no capture (after 2 frames)"),
         (".", "not a regular file"),
     ] {
         let error = open(&spec(at(name))).unwrap_err();
         assert!(error.to_string().contains(what), "{name}: {error}");
     }
-    let error = open(&Spec { sink: Some(at("text")), ..spec(at("whole.pcap")) }).unwrap_err();
+    let error = open(&PcapSpec { sink: Some(at("text")), ..spec(at("whole.pcap")) }).unwrap_err();
     assert!(matches!(error, PcapError::Sink(_)), "{error}");
 }
 
@@ -218,7 +218,7 @@ fn another_process_plays_on_and_writes_on() {
     let (file, sink) = (dir.path().join("a.pcap"), dir.path().join("sink.pcapng"));
     let frames: Vec<_> = (0..BURST + 10).map(|i| recorded(i, 200, i as u64)).collect();
     write_pcap(&file, &frames, DataLink::ETHERNET);
-    let spec = Spec { sink: Some(sink.clone()), repeat: 2, ..spec(file) };
+    let spec = PcapSpec { sink: Some(sink.clone()), repeat: 2, ..spec(file) };
     let mut opened = open(&spec).unwrap();
     let bytes = |range: std::ops::Range<usize>| -> Vec<Vec<u8>> {
         frames[range].iter().map(|(bytes, ..)| bytes.clone()).collect()
@@ -226,10 +226,10 @@ fn another_process_plays_on_and_writes_on() {
     let mut played = play(&mut opened, 1);
     deliver(&mut opened, 3);
 
-    let Opened { mut pairs, tend, .. } = opened;
-    let remains = vec![pairs.remove(0).transmit.remains()];
-    let legacy = tend.unwrap().legacy(&remains).unwrap();
-    let mut opened = resume(&spec, legacy.clone()).unwrap();
+    let OpenedDevice { mut pairs, housekeeping, .. } = opened;
+    let handover_state = vec![pairs.remove(0).transmit.handover_state()];
+    let handover = housekeeping.unwrap().handover(&handover_state).unwrap();
+    let mut opened = resume(&spec, handover.clone()).unwrap();
     deliver(&mut opened, 2);
     played.extend(play(&mut opened, 2 * frames.len() - played.len()));
     assert_eq!(played, [bytes(0..frames.len()), bytes(0..frames.len())].concat());
@@ -241,12 +241,12 @@ fn another_process_plays_on_and_writes_on() {
         blocks += 1;
     }
     assert_eq!(blocks, 1 + 3 + 2, "one interface, and all frames");
-    let cut_off = Legacy { words: legacy.words[..24].to_vec(), ..legacy };
-    assert!(matches!(resume(&spec, cut_off), Err(PcapError::Incomplete(_))));
+    let cut_off = PortHandover { state: handover.state[..24].to_vec(), ..handover };
+    assert!(matches!(resume(&spec, cut_off), Err(PcapError::IncompleteHandover(_))));
 }
 
 /// Delivers so many frames.
-fn deliver(opened: &mut Opened, count: usize) {
+fn deliver(opened: &mut OpenedDevice, count: usize) {
     let mut from = Sender::new(12, 1514);
     for i in 0..count {
         from.send(&frame(i, 100), &Layout::chain(&[12, 100]));

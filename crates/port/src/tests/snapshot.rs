@@ -1,4 +1,4 @@
-//! What was classified is what is delivered: the first 16 bytes are read once.
+//! The first 16 bytes are read once: the receiver gets exactly the bytes that were classified.
 
 use proptest::prelude::*;
 
@@ -14,9 +14,9 @@ fn forged(len: usize, from_cuts: &[u32], to_cuts: &[u32], edit: VlanEdit) -> (Ve
     let at = from.send(&honest, &Layout::chain(from_cuts));
     to.post(HEADER_LEN + len as u32 + 4, &Layout::chain(to_cuts));
     from.ring.poll();
-    assert_eq!(from.ring.burst().heads[0][..len.min(16)], honest[..len.min(16)]);
+    assert_eq!(from.ring.burst().headers[0][..len.min(16)], honest[..len.min(16)]);
     from.write(at, &vec![0x66; len]);
-    assert_eq!(from.ring.burst().heads[0][..len.min(16)], honest[..len.min(16)]);
+    assert_eq!(from.ring.burst().headers[0][..len.min(16)], honest[..len.min(16)]);
     to.ring.deliver(&from.ring.burst(), &[0], edit);
     to.ring.publish();
     (honest, to.frames().remove(0).frame)
@@ -37,7 +37,7 @@ proptest! {
         prop_assert_eq!(seen.len(), len + tag);
         prop_assert_eq!(&seen[..12], &honest[..12], "both addresses");
         prop_assert_eq!(&seen[12 + tag..head + tag], &honest[12..head]);
-        // The rest was read late, and only then: nothing but what the guest wrote.
+        // The rest was read later, and holds only bytes of the guest.
         prop_assert!(seen[head + tag..].iter().all(|byte| *byte == 0x66));
     }
 }

@@ -7,36 +7,38 @@ use std::time::{Duration, Instant};
 
 use super::guests::{Layout, Sender, frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
-use crate::stream::{OUT_BYTES, Role, Spec, StreamError, open, resume};
-use crate::{Accepts, BURST, Delivered, Housekeeping, Legacy, Opened, Transmit, VlanEdit};
+use crate::stream::{OUT_BYTES, SocketRole, StreamError, StreamSpec, open, resume};
+use crate::{
+    Accepts, BURST, Delivered, Housekeeping, OpenedDevice, PortHandover, Transmit, VlanEdit,
+};
 
 /// A port on a socket of its own.
 struct Port {
-    opened: Opened,
+    opened: OpenedDevice,
     socket: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Port {
-    fn new(role: Role) -> Port {
+    fn new(role: SocketRole) -> Port {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("nic");
-        let opened = open(&Spec { socket: socket.clone(), role, mtu: 1500 }).unwrap();
+        let opened = open(&StreamSpec { socket: socket.clone(), role, mtu: 1500 }).unwrap();
         Port { opened, socket, _dir: dir }
     }
 
     /// One with a peer.
     fn connected() -> (Port, UnixStream) {
-        let mut port = Port::new(Role::Server);
+        let mut port = Port::new(SocketRole::Server);
         let peer = UnixStream::connect(&port.socket).unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        port.tend().tend(Instant::now());
-        assert!(port.tend().is_connected());
+        port.housekeeping().tick(Instant::now());
+        assert!(port.housekeeping().is_connected());
         (port, peer)
     }
 
-    fn tend(&mut self) -> &mut dyn Housekeeping {
-        self.opened.tend.as_deref_mut().unwrap()
+    fn housekeeping(&mut self) -> &mut dyn Housekeeping {
+        self.opened.housekeeping.as_deref_mut().unwrap()
     }
 
     fn transmit(&mut self) -> &mut dyn Transmit {
@@ -187,17 +189,17 @@ fn an_impossible_length_ends_the_connection_and_the_next_peer_is_served() {
     peer.write_all(&framed(&frame(1, 60))).unwrap();
     peer.write_all(&(69_633u32.to_be_bytes())).unwrap();
     peer.write_all(&frame(2, 60)).unwrap();
-    port.tend().tend(Instant::now());
+    port.housekeeping().tick(Instant::now());
     assert_eq!(port.poll().0, [frame(1, 60)], "what came before it counts");
     assert_eq!(port.poll().0.len(), 0);
-    assert!(!port.tend().is_connected());
+    assert!(!port.housekeeping().is_connected());
     assert!(next(&mut peer).is_none());
     assert!(!port.transmit().enable_notification(), "nothing more is expected from it");
     assert_eq!(port.send(&[frame(3, 60)]).no_buffer, 1, "nobody is there");
 
     waiting.write_all(&framed(&frame(4, 60))).unwrap();
-    port.tend().tend(Instant::now());
-    assert!(port.tend().is_connected());
+    port.housekeeping().tick(Instant::now());
+    assert!(port.housekeeping().is_connected());
     assert_eq!(port.poll().0, [frame(4, 60)]);
     assert_eq!(port.send(&[frame(5, 60)]).frames, 1);
     assert_eq!(next(&mut waiting), Some(frame(5, 60)));
@@ -218,14 +220,14 @@ fn lengths_that_are_no_frames_are_told() {
 
 #[test]
 fn a_client_finds_its_peer_whenever_that_comes() {
-    let mut port = Port::new(Role::Client);
-    assert!(!port.tend().is_connected());
+    let mut port = Port::new(SocketRole::Client);
+    assert!(!port.housekeeping().is_connected());
     let mut now = Instant::now();
     for turn in 0..3 {
         let listener = UnixListener::bind(&port.socket).unwrap();
         now += Duration::from_secs(1);
-        port.tend().tend(now);
-        assert!(port.tend().is_connected());
+        port.housekeeping().tick(now);
+        assert!(port.housekeeping().is_connected());
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(&framed(&frame(turn, 60))).unwrap();
         assert!(port.transmit().enable_notification(), "what came is noticed");
@@ -236,20 +238,20 @@ fn a_client_finds_its_peer_whenever_that_comes() {
         std::fs::remove_file(&port.socket).unwrap();
         assert!(port.transmit().enable_notification(), "its end is noticed");
         assert_eq!(port.poll().0.len(), 0);
-        assert!(!port.tend().is_connected());
+        assert!(!port.housekeeping().is_connected());
         now += Duration::from_secs(1);
-        port.tend().tend(now);
-        assert!(!port.tend().is_connected());
+        port.housekeeping().tick(now);
+        assert!(!port.housekeeping().is_connected());
     }
 }
 
 #[test]
 fn a_path_that_cannot_be_is_refused() {
     let socket = PathBuf::from("/nowhere/at/all");
-    let error = open(&Spec { socket, role: Role::Server, mtu: 1500 }).unwrap_err();
+    let error = open(&StreamSpec { socket, role: SocketRole::Server, mtu: 1500 }).unwrap_err();
     assert!(matches!(error, StreamError::Listen(_)), "{error}");
     let socket = PathBuf::from("/x".repeat(100));
-    let error = open(&Spec { socket, role: Role::Client, mtu: 1500 }).unwrap_err();
+    let error = open(&StreamSpec { socket, role: SocketRole::Client, mtu: 1500 }).unwrap_err();
     assert!(error.to_string().contains("at most 107"), "{error}");
 }
 
@@ -261,38 +263,38 @@ fn another_process_goes_on_in_the_middle_of_frames() {
     let cut = 704 + 300; // within the second
     peer.write_all(&bytes[..cut]).unwrap();
     assert_eq!(port.poll().0, frames[..1]);
-    // What the peer does not read waits, and not all of it fits into the socket.
+    // Bytes wait while the peer does not read, and the socket cannot hold them all.
     let many: Vec<Vec<u8>> = (0..BURST).map(|i| frame(i, 1514)).collect();
     let taken = (0..4).map(|_| port.send(&many).frames).sum::<u32>();
     assert!(taken > 100);
 
     let Port { opened, socket, _dir } = port;
-    let Opened { mut pairs, tend, .. } = opened;
-    let remains = vec![pairs.remove(0).transmit.remains()];
-    assert_eq!(remains[0], bytes[704..cut]);
-    let mut tend = tend.unwrap();
-    let legacy = tend.legacy(&remains).unwrap();
-    drop(tend);
+    let OpenedDevice { mut pairs, housekeeping, .. } = opened;
+    let handover_state = vec![pairs.remove(0).transmit.handover_state()];
+    assert_eq!(handover_state[0], bytes[704..cut]);
+    let mut housekeeping = housekeeping.unwrap();
+    let handover = housekeeping.handover(&handover_state).unwrap();
+    drop(housekeeping);
     assert!(socket.exists(), "it is the next one's");
-    let spec = Spec { socket: socket.clone(), role: Role::Server, mtu: 1500 };
+    let spec = StreamSpec { socket: socket.clone(), role: SocketRole::Server, mtu: 1500 };
     // The peer reads on, so that there is room; one that takes over and fails has sent nothing, and
     // removed nothing.
     let read = 50;
     (0..read).for_each(|i| assert_eq!(next(&mut peer).as_ref(), Some(&many[i])));
-    drop(resume(&spec, legacy.clone()).unwrap());
+    drop(resume(&spec, handover.clone()).unwrap());
     assert!(socket.exists());
-    let mut opened = resume(&spec, legacy.clone()).unwrap();
-    opened.tend.as_mut().unwrap().adopt();
+    let mut opened = resume(&spec, handover.clone()).unwrap();
+    opened.housekeeping.as_mut().unwrap().adopt();
     let mut port = Port { opened, socket, _dir };
-    assert!(port.tend().is_connected());
+    assert!(port.housekeeping().is_connected());
     peer.write_all(&bytes[cut..]).unwrap();
     assert_eq!(port.poll().0, frames[1..]);
     for number in read..taken as usize {
         port.poll(); // sends what waits
         assert_eq!(next(&mut peer).as_ref(), Some(&many[number % BURST]), "frame {number}");
     }
-    let cut_off = Legacy { words: legacy.words[..20].to_vec(), ..legacy };
-    assert!(matches!(resume(&spec, cut_off), Err(StreamError::Incomplete(_))));
+    let cut_off = PortHandover { state: handover.state[..20].to_vec(), ..handover };
+    assert!(matches!(resume(&spec, cut_off), Err(StreamError::IncompleteHandover(_))));
     let Port { opened, socket, _dir } = port;
     drop(opened);
     assert!(!socket.exists(), "what was adopted is removed");

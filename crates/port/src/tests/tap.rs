@@ -1,5 +1,5 @@
-//! Taps, without an interface: a Unix socket that keeps datagrams apart stands for the tap's file,
-//! and this test for the kernel behind it.
+//! Tests of taps without an interface: a Unix datagram-preserving socket stands for the tap's file,
+//! and the test for the kernel behind it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,16 +10,18 @@ use wire::ethernet::OVERHEAD_MAX;
 
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
-use crate::judge::Rules;
-use crate::{Accepts, BURST, BurstBuffers, Delivered, LinkHealth, Offload, Pair, VlanEdit, tap};
+use crate::validate::FrameRules;
+use crate::{
+    Accepts, BURST, BurstBuffers, Delivered, LinkHealth, Offload, QueuePair, VlanEdit, tap,
+};
 
 const HEADER: usize = 12;
 
-/// A tap, and the file's other end.
+/// A tap, and the other end of its file.
 struct Tap {
-    pair: Pair,
+    pair: QueuePair,
     kernel: OwnedFd,
-    condition: Arc<LinkHealth>,
+    health: Arc<LinkHealth>,
 }
 
 impl Tap {
@@ -27,10 +29,10 @@ impl Tap {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (queue, kernel) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let condition = Arc::new(LinkHealth::default());
-        let rules = Rules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: Accepts::all() };
-        let pair = tap::pair(Arc::new(queue), takes, rules, &condition).unwrap();
-        Tap { pair, kernel, condition }
+        let health = Arc::new(LinkHealth::default());
+        let rules = FrameRules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: Accepts::all() };
+        let pair = tap::pair(Arc::new(queue), takes, rules, &health).unwrap();
+        Tap { pair, kernel, health }
     }
 
     /// The kernel sends a frame.
@@ -39,7 +41,7 @@ impl Tap {
         assert_eq!(rustix::io::write(&self.kernel, &bytes), Ok(bytes.len()));
     }
 
-    /// What the kernel got.
+    /// Frames that the kernel received.
     fn received(&self) -> Vec<(Offload, Vec<u8>)> {
         let mut all = Vec::new();
         let mut room = vec![0; 70_000];
@@ -211,18 +213,18 @@ fn frames_that_are_none_are_told() {
 #[test]
 fn a_burst_has_a_limit_and_says_whether_there_is_more() {
     let mut tap = Tap::new(Accepts::all());
-    let mut area = BurstBuffers::default();
+    let mut buffers = BurstBuffers::default();
     let sent: Vec<_> = (0..BURST + 3).map(|i| frame(i, 60)).collect();
     sent.iter().for_each(|frame| tap.send(Offload::PLAIN, frame));
     assert!(tap.pair.transmit.enable_notification(), "frames are there already");
     let mut seen = Vec::new();
     for wanted in [BURST, 3] {
-        tap.pair.transmit.swap(&mut area);
+        tap.pair.transmit.swap(&mut buffers);
         let polled = tap.pair.transmit.poll();
         assert_eq!((polled.frames as usize, polled.backlog), (wanted, wanted == BURST));
-        seen.extend_from_slice(tap.pair.transmit.burst().heads);
+        seen.extend_from_slice(tap.pair.transmit.burst().headers);
         tap.pair.transmit.complete();
-        tap.pair.transmit.swap(&mut area);
+        tap.pair.transmit.swap(&mut buffers);
     }
     assert!(seen.iter().zip(&sent).all(|(head, frame)| head[..] == frame[..16]));
     assert!(!tap.pair.transmit.enable_notification());
@@ -249,8 +251,8 @@ fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
         from.rewind();
     }
     assert_eq!(tap.received().len(), taken);
-    assert_eq!(tap.condition.failure(), None, "it is full, not lost");
-    tap.condition.lose(Errno::BADFD);
+    assert_eq!(tap.health.failure(), None, "it is full, not lost");
+    tap.health.lose(Errno::BADFD);
     tap.send(Offload::PLAIN, &frame(1, 60));
     assert_eq!(tap.pair.transmit.poll().frames, 0);
     assert!(!tap.pair.transmit.enable_notification());

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::guests::{Layout, Sender, frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
-use crate::vxlan::{Spec, VxlanError, open, overhead, resume};
-use crate::{Accepts, BURST, Delivered, Legacy, Opened, Transmit, VlanEdit};
+use crate::vxlan::{VxlanError, VxlanSpec, open, overhead, resume};
+use crate::{Accepts, BURST, Delivered, OpenedDevice, PortHandover, Transmit, VlanEdit};
 
 fn ip(host: u8) -> IpAddr {
     Ipv4Addr::new(127, 83, 0, host).into()
@@ -17,16 +17,16 @@ fn free_port(host: u8) -> u16 {
     UdpSocket::bind((ip(host), 0)).unwrap().local_addr().unwrap().port()
 }
 
-fn spec(vni: u32, host: u8, port: u16, peers: &[u8]) -> Spec {
+fn spec(vni: u32, host: u8, port: u16, peers: &[u8]) -> VxlanSpec {
     let peers = peers.iter().map(|peer| ip(*peer)).collect();
-    Spec { vni, local: Some(ip(host)), port, peers, mtu: None }
+    VxlanSpec { vni, local: Some(ip(host)), port, peers, mtu: None }
 }
 
 /// A tunnel's end.
-struct End(Opened);
+struct End(OpenedDevice);
 
 impl End {
-    fn new(spec: &Spec) -> End {
+    fn new(spec: &VxlanSpec) -> End {
         End(open(spec).unwrap())
     }
 
@@ -226,9 +226,9 @@ fn datagrams_are_as_others_expect_them() {
 #[test]
 fn what_does_not_fit_is_counted_and_what_was_left_to_do_is_done() {
     let port = free_port(41);
-    let spec = Spec { mtu: Some(1600), ..spec(5, 41, port, &[42, 43]) };
+    let spec = VxlanSpec { mtu: Some(1600), ..spec(5, 41, port, &[42, 43]) };
     let mut end = End::new(&spec);
-    let mut peer = End::new(&Spec { mtu: None, ..self::spec(5, 42, port, &[41]) });
+    let mut peer = End::new(&VxlanSpec { mtu: None, ..self::spec(5, 42, port, &[41]) });
     assert_eq!(overhead(ip(42)), 50);
     // 1600 bytes of a packet less 36 of headers are a frame's.
     let sent = [60, 1565, 1564, 1565, 61].map(|len| between(1, 2, len, len));
@@ -250,7 +250,7 @@ fn what_does_not_fit_is_counted_and_what_was_left_to_do_is_done() {
     assert_eq!((delivered.frames, delivered.too_small), (0, 3));
     assert!(HEADERS + 1600 > 1564 && peer.poll().is_empty());
 
-    // What no datagram can hold is the kernel's to refuse.
+    // The kernel rejects frames that no datagram can hold.
     let mut wide = End::new(&self::spec(6, 41, port, &[42]));
     assert_eq!(wide.send(&[between(1, 2, 1, 65_520)]).too_small, 1);
 }
@@ -263,7 +263,7 @@ fn ipv6_carries_them_too() {
     };
     let port = socket.local_addr().unwrap().port();
     drop(socket);
-    let spec = Spec { vni: 9, local: Some(local), port, peers: vec![local], mtu: Some(1500) };
+    let spec = VxlanSpec { vni: 9, local: Some(local), port, peers: vec![local], mtu: Some(1500) };
     let mut end = End::new(&spec);
     assert_eq!(overhead(local), 70);
     let sent: Vec<_> = [60, 1444, 1445].map(|len| between(1, 2, len, len)).to_vec();
@@ -276,14 +276,17 @@ fn ipv6_carries_them_too() {
 fn what_cannot_be_is_refused() {
     let good = spec(1, 51, 4789, &[52]);
     for (bad, what) in [
-        (Spec { vni: 0, ..good.clone() }, "not a VNI"),
-        (Spec { vni: 1 << 24, ..good.clone() }, "not a VNI"),
-        (Spec { peers: vec![], ..good.clone() }, "no peer"),
-        (Spec { peers: vec![ip(1); 65], ..good.clone() }, "more than 64"),
-        (Spec { peers: vec![ip(1), Ipv6Addr::LOCALHOST.into()], ..good.clone() }, "both families"),
-        (Spec { mtu: Some(500), ..good.clone() }, "MTU"),
-        (Spec { port: 0, ..good.clone() }, "port 0"),
-        (Spec { local: Some(Ipv4Addr::new(203, 0, 113, 1).into()), ..good }, "this host's"),
+        (VxlanSpec { vni: 0, ..good.clone() }, "not a VNI"),
+        (VxlanSpec { vni: 1 << 24, ..good.clone() }, "not a VNI"),
+        (VxlanSpec { peers: vec![], ..good.clone() }, "no peer"),
+        (VxlanSpec { peers: vec![ip(1); 65], ..good.clone() }, "more than 64"),
+        (
+            VxlanSpec { peers: vec![ip(1), Ipv6Addr::LOCALHOST.into()], ..good.clone() },
+            "one family",
+        ),
+        (VxlanSpec { mtu: Some(500), ..good.clone() }, "MTU"),
+        (VxlanSpec { port: 0, ..good.clone() }, "port 0"),
+        (VxlanSpec { local: Some(Ipv4Addr::new(203, 0, 113, 1).into()), ..good }, "of this host"),
     ] {
         let error = open(&bad).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
@@ -306,7 +309,8 @@ fn another_process_has_its_frames_and_knows_its_addresses() {
     // And one that waits in the socket.
     far[1].send(&[between(0xff, 3, 2, 100)]);
 
-    let legacies = [end, other].map(|end| end.0.tend.unwrap().legacy(&[Vec::new()]).unwrap());
+    let legacies =
+        [end, other].map(|end| end.0.housekeeping.unwrap().handover(&[Vec::new()]).unwrap());
     let [first, second] = legacies;
     let mut end = End(resume(&near[0], first.clone()).unwrap());
     let mut other = End(resume(&near[1], second).unwrap());
@@ -315,6 +319,6 @@ fn another_process_has_its_frames_and_knows_its_addresses() {
     assert_eq!(end.send(&[between(2, 1, 3, 100)]).frames, 1);
     assert_eq!(far[0].poll().len(), 1, "where its address is");
     assert!(far[1].poll().is_empty(), "and nowhere else");
-    let cut_off = Legacy { words: first.words[..12].to_vec(), ..first };
-    assert!(matches!(resume(&near[0], cut_off), Err(VxlanError::Incomplete(_))));
+    let cut_off = PortHandover { state: first.state[..12].to_vec(), ..first };
+    assert!(matches!(resume(&near[0], cut_off), Err(VxlanError::IncompleteHandover(_))));
 }

@@ -1,4 +1,4 @@
-//! Frames from a wire of AF_XDP to a guest, and from a guest to it. The wire is in memory.
+//! Tests of AF_XDP: frames from the wire to a guest, and back. The wire is in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -11,7 +11,7 @@ use super::contents::edited;
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::virtio_net::HEADER_LEN;
-use crate::xdp::{Device, FromWire, ToWire};
+use crate::xdp::{FromWire, ToWire, XdpShared};
 use crate::{Accepts, BURST, Delivered, Receive, Transmit, VlanEdit};
 
 const RING: u32 = 256;
@@ -20,7 +20,7 @@ const MTU: u32 = 9000;
 /// A port with its wire.
 struct Bench {
     wire: Wire,
-    device: Arc<Device>,
+    device: Arc<XdpShared>,
     from_wire: FromWire,
     to_wire: ToWire,
 }
@@ -29,14 +29,14 @@ impl Bench {
     fn new(mtu: u32) -> Bench {
         let (wire, inbound, outbound) = wire(RING, 0);
         let frame_bytes_max = AtomicU32::new(mtu + OVERHEAD_MAX);
-        let device = Device { condition: Arc::default(), frame_bytes_max, redirect: None };
+        let device = XdpShared { health: Arc::default(), frame_bytes_max, redirect: None };
         let (device, unsent) = (Arc::new(device), Arc::new(AtomicBool::new(false)));
         let from_wire = FromWire::new(inbound, device.clone(), unsent.clone(), false);
         let to_wire = ToWire::new(outbound, device.clone(), unsent);
         Bench { wire, device, from_wire, to_wire }
     }
 
-    /// What a guest's burst comes to on the wire.
+    /// Sends a guest's burst; returns the frames on the wire.
     fn send(&mut self, from: &mut Sender, edit: VlanEdit) -> (Delivered, Vec<Vec<u8>>) {
         let frames = from.ring.poll().frames as u8;
         let indices: Vec<u8> = (0..frames).collect();
@@ -55,7 +55,7 @@ fn what_guests_send_is_on_the_wire() {
     let tag = [0x81, 0x00, 0x00, 0x07];
     for edit in [VlanEdit::None, VlanEdit::Push(tag), VlanEdit::Retag(tag), VlanEdit::Pop] {
         for layout in [Layout::chain(&[]), Layout::chain(&[HEADER_LEN + 5, 20])] {
-            for deep in [false, true] {
+            for snapshots in [false, true] {
                 let mut bench = Bench::new(MTU);
                 let mut from = Sender::new(HEADER_LEN, 9018);
                 let sizes = SIZES.into_iter().filter(|size| *size >= 18 || edit == VlanEdit::None);
@@ -64,14 +64,14 @@ fn what_guests_send_is_on_the_wire() {
                     from.send(frame, &layout);
                 }
                 let indices: Vec<u8> = (0..from.ring.poll().frames as u8).collect();
-                if deep {
+                if snapshots {
                     from.ring.snapshot_headers();
                 }
                 let delivered = bench.to_wire.deliver(&from.ring.burst(), &indices, edit);
                 assert_eq!(bench.wire.sent(), Vec::<Vec<u8>>::new(), "before it is published");
                 bench.to_wire.publish();
                 let want: Vec<_> = frames.iter().map(|frame| edited(frame, edit)).collect();
-                assert_eq!(bench.wire.sent(), want, "{edit:?} {layout:?} {deep}");
+                assert_eq!(bench.wire.sent(), want, "{edit:?} {layout:?} {snapshots}");
                 let bytes = want.iter().map(|frame| frame.len() as u64).sum();
                 let frames = want.len() as u32;
                 assert_eq!(delivered, Delivered { frames, bytes, ..Delivered::default() });
@@ -180,7 +180,7 @@ fn a_burst_leaves_a_backlog_and_arming_tells_of_it() {
 fn a_lost_device_is_silent() {
     let mut bench = Bench::new(1500);
     assert!(bench.wire.receive(&frame(1, 60)));
-    bench.device.condition.lose(Errno::NETDOWN);
+    bench.device.health.lose(Errno::NETDOWN);
     assert_eq!(bench.from_wire.poll(), crate::Polled::default());
     assert!(!bench.from_wire.enable_notification());
     let mut from = Sender::new(HEADER_LEN, 9018);

@@ -1,17 +1,17 @@
-//! Frames placed in a guest's receive buffers by the device, or by the kernel: the half that a lane
-//! polls.
+//! Direct placement: the device or the kernel places frames in a guest's receive buffers. This is
+//! the half that a lane polls.
 //!
 //! # Model
-//! The guest's memory is the memory of the queue's socket. A poll takes buffers that the guest made
-//! available off its receive ring and posts them, in order; and it finds frames in the oldest
-//! posted ones, writes the virtio-net header in front of each, and uses them. No byte of a frame is
-//! touched. What is posted and not used is still available by the ring's own account, so that a
-//! later owner of the ring loses nothing.
+//! The guest's memory is the UMEM of the queue's socket. A poll takes available buffers off the
+//! guest's receive ring and posts them to the socket, in order. It also finds frames in the oldest
+//! posted buffers, writes the virtio-net header in front of each, and marks the buffers as used. No
+//! byte of a frame is touched. A buffer that is posted and not used is still available in the ring,
+//! so a later owner of the ring loses nothing.
 //!
 //! # Limits
-//! Each buffer must be in one piece, large enough for the longest frame, and in the one region of
-//! memory that was chosen, not too near to its ends ([`Over`]). The first that is not ends the use
-//! of the queue: what is in front of it must be used first, and nobody else can.
+//! Each buffer must be contiguous, large enough for the longest frame, and inside the chosen memory
+//! region, with a margin to its ends ([`DirectError`]). The first other buffer ends the use of the
+//! queue: the buffers before it must be used first, and only this half can use them.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,46 +25,46 @@ use vhost_user::ForeignFd;
 use virtq::{BURST, DeviceQueue, Position};
 use xdp::{Handle, Placer, Unfit};
 
-use super::Device;
-use super::Place;
-use crate::Transmit;
-use crate::burst::{Burst, BurstBuffers, Offload, Placed, Polled};
-use crate::virtio_net::{Events, HEADER_LEN};
+use super::DirectQueue;
+use super::XdpShared;
+use crate::burst::{Burst, Offload, Placed, Polled};
+use crate::burst_buffers::BurstBuffers;
+use crate::half::Transmit;
+use crate::virtio_net::{HEADER_LEN, RingEvents};
 
-/// A header that leaves nothing to be done, for one buffer.
+/// A header without an offload, for one buffer.
 const ONE_BUFFER: [u8; HEADER_LEN as usize] = Offload::PLAIN.to_bytes();
 
-/// How often, and how long apart, it is looked for frames that were on their way when a queue was
-/// left to others.
-const LAST_LOOKS: u32 = 2;
-const LAST_LOOKS_APART: Duration = Duration::from_millis(1);
+/// Number of final polls for frames in flight when a queue is released, and the time between.
+const FINAL_POLLS: u32 = 2;
+const FINAL_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Whether frames are placed in a guest's buffers, as control sees it.
+/// Status of direct placement, as control sees it.
 #[derive(Debug, Default)]
-pub struct Direct(OnceLock<Over>);
+pub struct DirectStatus(OnceLock<DirectError>);
 
-/// Why no frames are placed in a guest's buffers any more, or cannot be at all.
+/// Reason for which direct placement ended, or is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Over {
-    /// Buffers of several descriptors.
-    #[error("the guest's receive buffers are in several pieces")]
+pub enum DirectError {
+    /// Buffers consist of several descriptors.
+    #[error("the guest's receive buffers consist of several descriptors")]
     Pieces,
-    /// Buffers that are too small.
-    #[error("the guest's receive buffers have {has} bytes, and need {need}")]
+    /// Buffers are too small.
+    #[error("the guest's receive buffers have {has} bytes; {need} are required")]
     TooSmall {
-        /// Bytes of one.
+        /// Bytes of a buffer.
         has: u32,
-        /// Bytes that each must have.
+        /// Bytes required.
         need: u32,
     },
-    /// Buffers in a region of memory that is not the largest.
-    #[error("the guest's receive buffers are in several regions of its memory")]
+    /// Buffers are outside the largest memory region.
+    #[error("a receive buffer of the guest is outside its largest memory region")]
     Elsewhere,
-    /// Buffers at the end of the region.
-    #[error("a receive buffer of the guest's is too near to an end of its memory")]
+    /// A buffer is too close to an end of the region.
+    #[error("a receive buffer of the guest is too close to an end of its memory")]
     AtEdge,
-    /// The device uses buffers in another order, or the guest changed the ring.
-    #[error("the device did not use the guest's receive buffers in order")]
+    /// The device used buffers out of order, or the guest changed the ring.
+    #[error("the device used the guest's receive buffers out of order")]
     Disorder,
     /// The guest broke the ring.
     #[error("the guest broke its receive ring")]
@@ -72,30 +72,29 @@ pub enum Over {
     /// The interface failed.
     #[error("the uplink's interface was lost")]
     Lost,
-    /// Only headers of 12 bytes are written.
-    #[error("the guest's driver is of a version before 1.0 of virtio")]
+    /// The guest uses the legacy header; only headers of 12 bytes are written.
+    #[error("the guest has a legacy virtio driver (before 1.0)")]
     Legacy,
-    /// Frames are longer than a chunk takes.
-    #[error("frames of {frame} bytes are longer than a chunk takes, {most}; set a smaller MTU")]
+    /// Frames are longer than a chunk.
+    #[error("frames of {frame} bytes exceed a chunk's {most}; set a smaller MTU")]
     TooLong {
         /// Bytes of the longest frame.
         frame: u32,
-        /// Bytes of the longest that can be placed.
+        /// Bytes of the longest frame that can be placed.
         most: u32,
     },
-    /// Sharing a memory takes the caller's time, and the kernel's memory, in proportion to its
-    /// size.
-    #[error("the guest's memory of {has} GiB is larger than the {most} GiB that can be shared")]
+    /// The memory is too large: sharing takes time and kernel memory in proportion to its size.
+    #[error("the guest's memory of {has} GiB exceeds the {most} GiB that can be shared")]
     TooLarge {
         /// GiB.
         has: u64,
         /// GiB.
         most: u64,
     },
-    /// The kernel pins all of the memory, which takes what the guest has not touched yet.
+    /// Too little free memory: the kernel pins all of the memory, including untouched pages.
     #[error(
-        "to share the guest's memory would take {need} MiB more, and {free} MiB are free; have its VMM \
-         allocate it at once (QEMU: prealloc=on)"
+        "sharing the guest's memory needs {need} MiB, and {free} MiB are free; preallocate it in the \
+         VMM (QEMU: prealloc=on)"
     )]
     Sparse {
         /// MiB.
@@ -103,48 +102,48 @@ pub enum Over {
         /// MiB.
         free: u64,
     },
-    /// No region of the memory can be shared.
+    /// No memory region can be shared.
     #[error("no region of the guest's memory begins with a page")]
     Memory,
 }
 
-impl Direct {
-    /// Why it is over, if it is.
-    pub fn over(&self) -> Option<Over> {
+impl DirectStatus {
+    /// Reason for which placement ended, if it did.
+    pub fn ended(&self) -> Option<DirectError> {
         self.0.get().copied()
     }
 
-    /// The first reason stays.
-    fn end(&self, why: Over) {
-        // Whoever comes second tells the same story.
+    /// Sets the reason; the first one stays.
+    fn end(&self, why: DirectError) {
+        // A second failure follows from the first.
         let _ = self.0.set(why);
     }
 }
 
 /// A guest's receive ring whose buffers a device fills.
 #[derive(Debug)]
-pub(crate) struct Placing {
+pub(crate) struct DirectRing {
     queue: DeviceQueue,
-    events: Events,
-    /// None once it was stopped.
+    events: RingEvents,
+    /// `None` after a stop.
     placer: Option<Placer>,
-    /// How the ring knows the buffers that are posted, in order.
+    /// Tickets of the posted buffers, in order: the ring's reference to each.
     tickets: VecDeque<Ticket>,
-    device: Arc<Device>,
-    /// The queue that fills it; none in tests.
-    place: Option<Place>,
-    direct: Arc<Direct>,
-    /// Readable when the socket is, or the guest kicked.
+    device: Arc<XdpShared>,
+    /// Queue of the interface; `None` in tests.
+    interface_queue: Option<DirectQueue>,
+    direct: Arc<DirectStatus>,
+    /// Readable when the socket is, or after a kick.
     either: OwnedFd,
 }
 
-impl Placing {
+impl DirectRing {
     pub(crate) fn new(
-        (queue, events): (DeviceQueue, Events),
+        (queue, events): (DeviceQueue, RingEvents),
         placer: Placer,
-        device: Arc<Device>,
-        place: Option<Place>,
-    ) -> Result<Placing, Errno> {
+        device: Arc<XdpShared>,
+        interface_queue: Option<DirectQueue>,
+    ) -> Result<DirectRing, Errno> {
         let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&either, placer.handle(), data, epoll::EventFlags::IN)?;
@@ -153,19 +152,19 @@ impl Placing {
         }
         let (placer, tickets) = (Some(placer), VecDeque::with_capacity(queue.size().into()));
         let direct = Arc::default();
-        Ok(Placing { queue, events, placer, tickets, device, place, direct, either })
+        Ok(DirectRing { queue, events, placer, tickets, device, interface_queue, direct, either })
     }
 
-    pub(crate) fn direct(&self) -> &Arc<Direct> {
+    pub(crate) fn direct(&self) -> &Arc<DirectStatus> {
         &self.direct
     }
 
-    /// The socket, until it is closed.
+    /// The socket, before it is closed.
     pub(super) fn socket(&self) -> Option<&Handle> {
         self.placer.as_ref().map(|placer| &**placer.handle())
     }
 
-    /// Posts what the guest has made available, as far as there is room.
+    /// Posts available buffers of the guest, as far as the socket has room.
     pub(crate) fn post(&mut self) {
         let Some(placer) = &mut self.placer else { return };
         while placer.room() > 0 {
@@ -176,8 +175,8 @@ impl Placing {
             let mut posted = 0;
             for buffer in &self.queue.buffers().0[..n.min(placer.room())] {
                 let fit = match buffer.rest_len {
-                    0 => placer.post(buffer.first).map_err(|unfit| over(unfit, buffer.len)),
-                    _ => Err(Over::Pieces),
+                    0 => placer.post(buffer.first).map_err(|unfit| ended(unfit, buffer.len)),
+                    _ => Err(DirectError::Pieces),
                 };
                 if let Err(why) = fit {
                     self.direct.end(why);
@@ -194,8 +193,8 @@ impl Placing {
         placer.submit();
     }
 
-    /// Uses the buffers in which frames are, a burst at most.
-    fn find(&mut self) -> Placed {
+    /// Marks buffers with frames as used, up to a burst.
+    fn collect_used(&mut self) -> Placed {
         let mut placed = Placed::default();
         let Some(placer) = &mut self.placer else { return placed };
         while placed.frames < BURST as u32 {
@@ -208,7 +207,7 @@ impl Placing {
                     placed.bytes += u64::from(len);
                 }
                 _ => {
-                    self.direct.end(Over::Disorder);
+                    self.direct.end(DirectError::Disorder);
                     break;
                 }
             }
@@ -221,63 +220,63 @@ impl Placing {
         placed
     }
 
-    /// Calls the kernel where it waits for that; also learns from it that the interface is gone.
+    /// Wakes the kernel if it needs that; detects a removed interface.
     #[inline]
     fn wake(&mut self) {
         let Some(placer) = &self.placer else { return };
         if placer.needs_wakeup()
             && let Err(errno) = placer.handle().wake_rx()
         {
-            self.device.condition.lose(errno);
+            self.device.health.lose(errno);
         }
     }
 
-    /// Whether it still works; if not, why.
+    /// Returns `true` if placement has ended; records a lost interface.
     fn is_over(&self) -> bool {
-        if self.device.condition.is_lost() {
-            self.direct.end(Over::Lost);
+        if self.device.health.is_lost() {
+            self.direct.end(DirectError::Lost);
         }
         self.direct.0.get().is_some()
     }
 
-    /// Leaves the queue's frames to the host, uses what is on its way, and gives the guest's memory
-    /// back: when this returns, nobody writes there any more on our behalf.
+    /// Leaves the queue's frames to the host, delivers those in flight, and releases the guest's
+    /// memory. After this returns, nothing writes there on our behalf.
     fn close(&mut self) {
         if self.placer.is_none() {
             return;
         }
-        if let Some(place) = &self.place {
-            place.leave(&self.device);
+        if let Some(interface_queue) = &self.interface_queue {
+            interface_queue.leave(&self.device);
         }
-        if self.direct.over() != Some(Over::Disorder) {
-            for _ in 0..LAST_LOOKS {
-                while self.find().frames > 0 {}
-                std::thread::sleep(LAST_LOOKS_APART);
+        if self.direct.ended() != Some(DirectError::Disorder) {
+            for _ in 0..FINAL_POLLS {
+                while self.collect_used().frames > 0 {}
+                std::thread::sleep(FINAL_POLL_INTERVAL);
             }
         }
         let zero_copy = self.placer.take().is_some_and(|placer| placer.handle().is_zero_copy());
-        if let Some(place) = self.place.as_ref().filter(|_| zero_copy) {
-            place.await_device();
+        if let Some(interface_queue) = self.interface_queue.as_ref().filter(|_| zero_copy) {
+            interface_queue.await_device();
         }
     }
 }
 
-/// Why a buffer of `has` bytes ends it.
-fn over(unfit: Unfit, has: u32) -> Over {
+/// Reason for which a buffer of `has` bytes ends placement.
+fn ended(unfit: Unfit, has: u32) -> DirectError {
     match unfit {
-        Unfit::Elsewhere => Over::Elsewhere,
-        Unfit::AtEdge => Over::AtEdge,
-        Unfit::TooSmall(need) => Over::TooSmall { has, need },
+        Unfit::Elsewhere => DirectError::Elsewhere,
+        Unfit::AtEdge => DirectError::AtEdge,
+        Unfit::TooSmall(need) => DirectError::TooSmall { has, need },
     }
 }
 
-impl Drop for Placing {
+impl Drop for DirectRing {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Transmit for Placing {
+impl Transmit for DirectRing {
     fn swap(&mut self, _: &mut BurstBuffers) {}
 
     fn touches_guest(&self) -> bool {
@@ -289,11 +288,11 @@ impl Transmit for Placing {
         if self.is_over() {
             return polled;
         }
-        let placed = self.find();
+        let placed = self.collect_used();
         self.post();
         self.wake();
         if let Some(fault) = self.queue.fault() {
-            self.direct.end(Over::Fault);
+            self.direct.end(DirectError::Fault);
             polled.fault = Some(fault);
         }
         let backlog = self.placer.as_mut().is_some_and(Placer::has_backlog);
@@ -303,15 +302,15 @@ impl Transmit for Placing {
     fn snapshot_headers(&mut self) {}
 
     fn burst(&self) -> Burst<'_> {
-        Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
+        Burst { headers: &[], snapshots: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
     }
 
     fn complete(&mut self) -> bool {
         false
     }
 
-    /// While buffers are posted, the first frame wakes the lane; with none posted there can be no
-    /// frame, and the guest must say when it has another.
+    /// While buffers are posted, the first frame wakes the lane. With none posted there can be no
+    /// frame, and the guest must kick when it adds a buffer.
     fn enable_notification(&mut self) -> bool {
         if self.is_over() {
             return false;

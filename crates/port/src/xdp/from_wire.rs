@@ -1,4 +1,4 @@
-//! Frames from the wire: the transmit half.
+//! Transmit half: frames from the wire.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,29 +9,30 @@ use rustix::io::Errno;
 use wire::virtio_net::Accepts;
 use xdp::{Groups, Inbound, Woken};
 
-use super::Device;
-use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Polled, snapshot_headers};
-use crate::judge::{FRAME_MIN_TAGGED, Rules};
-use crate::{Offload, Transmit};
+use super::XdpShared;
+use crate::burst::{BURST, Burst, DeepHead, HeaderBytes, Offload, Polled, snapshot_headers};
+use crate::burst_buffers::BurstBuffers;
+use crate::half::Transmit;
+use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 
-/// The receiving end of a socket, as a transmit half.
+/// Receiving end of a socket, as a transmit half.
 #[derive(Debug)]
 pub(crate) struct FromWire {
     inbound: Inbound,
-    device: Arc<Device>,
-    /// Set by the other half when the kernel has to be called again to send what is queued.
+    device: Arc<XdpShared>,
+    /// Set by the receive half when the kernel must be called again to send queued frames.
     unsent: Arc<AtomicBool>,
     groups: Option<GroupFrames>,
-    /// Whether the device is polled by our calls.
+    /// Set if our calls poll the device.
     busy_poll: bool,
     malformed: u64,
-    heads: Box<[Head; BURST]>,
+    headers: Box<[HeaderBytes; BURST]>,
     /// Lent by the lane.
-    deep: Vec<DeepHead>,
-    is_deep: bool,
+    snapshots: Vec<DeepHead>,
+    has_snapshots: bool,
 }
 
-/// Copies of frames to groups, which the host gets as well.
+/// Copies of multicast frames, which the host also gets.
 #[derive(Debug)]
 struct GroupFrames {
     groups: Groups,
@@ -42,7 +43,7 @@ struct GroupFrames {
 impl FromWire {
     pub(crate) fn new(
         inbound: Inbound,
-        device: Arc<Device>,
+        device: Arc<XdpShared>,
         unsent: Arc<AtomicBool>,
         busy_poll: bool,
     ) -> FromWire {
@@ -53,13 +54,13 @@ impl FromWire {
             groups: None,
             busy_poll,
             malformed: 0,
-            heads: Box::new([[0; 16]; BURST]),
-            deep: Vec::new(),
-            is_deep: false,
+            headers: Box::new([[0; 16]; BURST]),
+            snapshots: Vec::new(),
+            has_snapshots: false,
         }
     }
 
-    /// Also takes the copies of frames to groups.
+    /// Also takes copies of multicast frames.
     pub(super) fn with_groups(mut self, groups: Groups) -> Result<FromWire, Errno> {
         let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(0);
@@ -69,7 +70,7 @@ impl FromWire {
         Ok(self)
     }
 
-    /// Takes frames off the ring, and copies behind them; says how many.
+    /// Takes frames off the ring, and multicast copies behind them; returns their number.
     #[inline]
     fn stage(&mut self) -> usize {
         let n = self.inbound.stage();
@@ -93,11 +94,11 @@ impl FromWire {
         copies || self.inbound.has_backlog()
     }
 
-    /// Calls the kernel where it waits for that, and only then.
+    /// Wakes the kernel only if it needs that.
     #[inline]
     fn wake(&mut self, idle: bool) {
         if idle && self.busy_poll || self.inbound.needs_wakeup() {
-            self.heed(self.inbound.handle().wake_rx());
+            self.check_woken(self.inbound.handle().wake_rx());
         }
         if self.unsent.load(Ordering::Relaxed) {
             self.send();
@@ -106,100 +107,100 @@ impl FromWire {
 
     #[cold]
     fn send(&mut self) {
-        // Taken before the call: what the other half queues meanwhile sets it again.
+        // Cleared before the call: frames queued meanwhile set it again.
         self.unsent.store(false, Ordering::Relaxed);
-        if self.heed(self.inbound.handle().wake_tx()) == Some(Woken::Again) {
+        if self.check_woken(self.inbound.handle().wake_tx()) == Some(Woken::Again) {
             self.unsent.store(true, Ordering::Relaxed);
         }
     }
 
-    fn heed(&self, woken: Result<Woken, Errno>) -> Option<Woken> {
-        woken.map_err(|errno| self.device.condition.lose(errno)).ok()
+    fn check_woken(&self, woken: Result<Woken, Errno>) -> Option<Woken> {
+        woken.map_err(|errno| self.device.health.lose(errno)).ok()
     }
 
-    /// Judges the frames one by one. What is longer than the interface sends is not of a wire: a
-    /// virtual interface handed it over with its segments and its checksum left to be made.
+    /// Validates the frames one by one. A frame longer than the interface's MTU is not from a wire:
+    /// a virtual interface passed it on unsegmented and without a checksum.
     #[cold]
-    fn judge(&mut self, polled: &mut Polled, frame_bytes_max: u32) {
-        let rules = Rules { frame_bytes_max, leaves: Accepts::empty() };
+    fn validate(&mut self, polled: &mut Polled, frame_bytes_max: u32) {
+        let rules = FrameRules { frame_bytes_max, leaves: Accepts::empty() };
         let (frames, _) = self.inbound.buffers();
-        for (i, (frame, head)) in frames.iter().zip(self.heads.iter()).enumerate() {
-            let judged = rules.judge((head, frame.len), Offload::PLAIN, polled);
-            self.malformed |= u64::from(judged.is_none()) << i;
+        for (i, (frame, header)) in frames.iter().zip(self.headers.iter()).enumerate() {
+            let valid = rules.validate((header, frame.len), Offload::PLAIN, polled);
+            self.malformed |= u64::from(valid.is_none()) << i;
         }
     }
 }
 
 impl Transmit for FromWire {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        std::mem::swap(&mut self.heads, &mut area.heads);
-        std::mem::swap(&mut self.deep, &mut area.deep);
-        self.is_deep = false;
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        std::mem::swap(&mut self.headers, &mut buffers.headers);
+        std::mem::swap(&mut self.snapshots, &mut buffers.snapshots);
+        self.has_snapshots = false;
     }
 
     fn poll(&mut self) -> Polled {
         self.malformed = 0;
-        self.is_deep = false;
-        if self.device.condition.is_lost() {
+        self.has_snapshots = false;
+        if self.device.health.is_lost() {
             return Polled::default();
         }
         let n = self.stage();
         self.wake(n == 0);
         let mut polled = Polled { frames: n as u32, ..Polled::default() };
         if n == 0 {
-            self.inbound.give_back(); // of what was broken
+            self.inbound.give_back(); // returns malformed descriptors
             return polled;
         }
         let (frames, arena) = self.inbound.buffers();
         let mut odd = false;
         let mut longest = 0;
-        for (frame, head) in frames.iter().zip(self.heads.iter_mut()) {
+        for (frame, header) in frames.iter().zip(self.headers.iter_mut()) {
             polled.bytes += u64::from(frame.len);
             longest = longest.max(frame.len);
             if frame.first.len() >= FRAME_MIN_TAGGED {
-                *head = frame.first.read_head();
+                *header = frame.first.read_head();
             } else {
-                *head = [0; 16];
-                frame.read_bytes(arena, 0, head);
+                *header = [0; 16];
+                frame.read_bytes(arena, 0, header);
                 odd = true;
             }
         }
         let frame_bytes_max = self.device.frame_bytes_max.load(Ordering::Relaxed);
         if odd || longest > frame_bytes_max {
-            self.judge(&mut polled, frame_bytes_max);
+            self.validate(&mut polled, frame_bytes_max);
         }
         polled.backlog = self.has_backlog();
         polled
     }
 
     fn snapshot_headers(&mut self) {
-        if self.is_deep {
+        if self.has_snapshots {
             return;
         }
         let (frames, arena) = self.inbound.buffers();
-        snapshot_headers(&mut self.deep, &self.heads[..], frames, arena);
-        self.is_deep = true;
+        snapshot_headers(&mut self.snapshots, &self.headers[..], frames, arena);
+        self.has_snapshots = true;
     }
 
     fn burst(&self) -> Burst<'_> {
         let (frames, arena) = self.inbound.buffers();
-        let heads = &self.heads[..frames.len()];
-        let deep = if self.is_deep { &self.deep[..frames.len()] } else { &[] };
-        Burst { heads, deep, frames, arena, offloads: &[], malformed: self.malformed }
+        let headers = &self.headers[..frames.len()];
+        let snapshots = if self.has_snapshots { &self.snapshots[..frames.len()] } else { &[] };
+        Burst { headers, snapshots, frames, arena, offloads: &[], malformed: self.malformed }
     }
 
     fn complete(&mut self) -> bool {
         self.inbound.give_back();
         let wakes = self.inbound.needs_wakeup();
         if wakes {
-            self.heed(self.inbound.handle().wake_rx());
+            self.check_woken(self.inbound.handle().wake_rx());
         }
         wakes
     }
 
-    /// The socket is always ready to say that a frame came.
+    /// The socket always signals new frames.
     fn enable_notification(&mut self) -> bool {
-        if self.device.condition.is_lost() {
+        if self.device.health.is_lost() {
             return false;
         }
         self.wake(true);

@@ -1,4 +1,4 @@
-//! The queues of an interface behind those of its port, each for one guest's frames.
+//! Queues of an interface behind those of its port, each for one guest's frames.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -11,138 +11,139 @@ use xdp::{
     ZeroCopy,
 };
 
-use super::direct::{Direct, Over, Placing};
+use super::direct::{DirectError, DirectRing, DirectStatus};
 use super::from_wire::FromWire;
-use super::{Device, Spec, XdpError, bind, kernel};
-use crate::Transmit;
-use crate::virtio_net::{Events, HEADER_LEN};
+use super::{XdpPortError, XdpShared, XdpSpec, bind, kernel};
+use crate::half::Transmit;
+use crate::virtio_net::{HEADER_LEN, RingEvents};
 
 /// Bytes of a chunk around a guest's buffer.
 const CHUNK: u32 = 2048;
-/// Bytes of a region that is shared with the kernel at most: it takes a second, and a sixteenth of
-/// it once more.
+/// Maximum bytes of a region shared with the kernel: 16 GiB take a second, and a sixteenth more
+/// memory.
 const MEMORY_MAX: u64 = 16 << 30;
-/// Bytes of a memory that nobody uses.
+/// Bytes of an idle UMEM.
 const IDLE_MEMORY: u64 = 64 << 10;
 
-/// Queues of an interface whose port is open. Once it is lost they are, too.
+/// Queues of an interface whose port is open. They are lost with the port.
 #[derive(Clone, Debug)]
-pub struct Queues {
-    /// Not held: the halves alone keep the program on the interface.
-    device: Weak<Device>,
+pub struct GuestQueues {
+    /// Weak: only the halves keep the program on the interface.
+    device: Weak<XdpShared>,
     interface: Interface,
-    spec: Spec,
+    spec: XdpSpec,
     first: u32,
 }
 
-/// Whose frames are placed, and where.
+/// Frames to place, and the ring that receives them.
 #[derive(Debug)]
 pub struct DirectSpec {
-    /// The guest's receive ring, which has no other owner.
+    /// The guest's receive ring, which must have no other owner.
     pub queue: DeviceQueue,
-    /// Its events.
-    pub events: Events,
-    /// Bytes of the device's header.
+    /// Event descriptors of the ring.
+    pub events: RingEvents,
+    /// Bytes of the virtio-net header.
     pub header: u32,
-    /// The memory that it is in.
+    /// Guest memory that holds the ring.
     pub memory: Arc<GuestMemory>,
-    /// Only untagged frames for this address are placed; the host gets the others.
+    /// MAC address: only untagged frames for it are placed; the host gets all others.
     pub mac: [u8; 6],
-    /// The longest frame that is placed, bytes.
+    /// Longest frame placed, bytes.
     pub frame_bytes_max: u32,
 }
 
-/// A queue of an interface, as who places frames needs it.
+/// A queue of an interface, used for direct placement.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct DirectQueue {
     interface: Interface,
     netns: Option<String>,
     queue: u32,
 }
 
-impl Place {
+impl DirectQueue {
     /// Leaves the queue's frames to the host.
-    pub(super) fn leave(&self, device: &Device) {
+    pub(super) fn leave(&self, device: &XdpShared) {
         let Some(redirect) = device.redirect() else { return };
-        // Fails only where the program is gone.
+        // Fails only if the program was removed.
         let _ = redirect.remove(self.queue);
         let _ = redirect.steer(self.queue, None);
     }
 
-    /// Waits until the device has let go of a memory: the kernel takes that from it only after the
-    /// socket was closed, and before the queue can be had again.
+    /// Waits until the device no longer uses a memory. The kernel revokes it only after the socket
+    /// was closed, and before the queue can be bound again.
     pub(super) fn await_device(&self) {
-        let idle = || -> Result<Socket, XdpError> {
+        let idle = || -> Result<Socket, XdpPortError> {
             let memory = memory(&self.interface, IDLE_MEMORY)?;
             let chunks = Chunks { size: CHUNK, headroom: 0, unaligned: false };
             let spec = socket_spec(self.queue, 64, ZeroCopy::Never);
             Ok(Socket::bind(&self.interface, Umem::new(memory, chunks)?, &spec)?)
         };
-        // Fails where the interface is gone, which then writes nowhere.
+        // Fails if the interface was removed, and then nothing writes.
         let _ = netns::within(self.netns.as_deref(), idle);
     }
 }
 
-impl Queues {
+impl GuestQueues {
     pub(super) fn new(
-        device: &Arc<Device>,
+        device: &Arc<XdpShared>,
         interface: Interface,
-        spec: &Spec,
+        spec: &XdpSpec,
         first: u32,
-    ) -> Queues {
-        Queues { device: Arc::downgrade(device), interface, spec: spec.clone(), first }
+    ) -> GuestQueues {
+        GuestQueues { device: Arc::downgrade(device), interface, spec: spec.clone(), first }
     }
 
-    /// Whether these are the same queues of the same port.
-    pub fn is(&self, other: &Queues) -> bool {
+    /// Returns `true` if both are the same queues of the same port.
+    pub fn is(&self, other: &GuestQueues) -> bool {
         self.device.ptr_eq(&other.device)
     }
 
-    /// Whether their port is open.
+    /// Returns `true` if their port is open.
     pub fn are_open(&self) -> bool {
         self.device().is_ok()
     }
 
-    /// How many there are.
+    /// Number of queues.
     pub fn count(&self) -> u32 {
         self.interface.rx_queues - self.first
     }
 
-    /// The number that the interface has for the queue `index` of these.
+    /// Number of queue `index` on the interface.
     pub fn number(&self, index: u32) -> u32 {
         self.first + index
     }
 
-    /// The interface's name.
+    /// Name of the interface.
     pub fn interface(&self) -> &str {
         &self.interface.name
     }
 
-    /// Has frames of queue `index` placed in a guest's buffers, for as long as the half lives. To
-    /// be polled by a lane; where it is plugged in does not matter.
+    /// Places frames of queue `index` in a guest's buffers for as long as the half lives. A lane
+    /// must poll the half, attached to any port.
     ///
-    /// The kernel pins all of the largest region of the guest's memory for it.
+    /// The kernel pins the largest region of the guest's memory for it.
     ///
     /// # Errors
-    /// [`XdpError`]; nothing was placed or used, and the ring may have another owner.
+    /// [`XdpPortError`]; nothing was placed or used, and the ring may get another owner.
     pub fn place(
         &self,
         index: u32,
         spec: DirectSpec,
-    ) -> Result<(Box<dyn Transmit>, Arc<Direct>), XdpError> {
+    ) -> Result<(Box<dyn Transmit>, Arc<DirectStatus>), XdpPortError> {
         let device = self.device()?;
         let (header, frame) = (spec.header, spec.frame_bytes_max);
         if header != HEADER_LEN {
-            return Err(Over::Legacy.into());
+            return Err(DirectError::Legacy.into());
         }
         let most = CHUNK - KERNEL_HEADROOM;
         if frame > most {
-            return Err(Over::TooLong { frame, most }.into());
+            return Err(DirectError::TooLong { frame, most }.into());
         }
         let chunks = Chunks { size: CHUNK, headroom: 0, unaligned: true };
         let regions = spec.memory.regions().iter();
-        let largest = regions.max_by_key(|region| region.mapping.size()).ok_or(Over::Memory)?;
-        let umem = Umem::new(largest.mapping.clone(), chunks).map_err(|_| Over::Memory)?;
+        let largest =
+            regions.max_by_key(|region| region.mapping.size()).ok_or(DirectError::Memory)?;
+        let umem = Umem::new(largest.mapping.clone(), chunks).map_err(|_| DirectError::Memory)?;
         spare(&largest.mapping)?;
         let queue = self.number(index);
         let ring = u32::from(spec.queue.size()).next_power_of_two();
@@ -150,13 +151,18 @@ impl Queues {
         let socket = self.within(|| Ok(Socket::bind(&self.interface, umem, &socket_spec)?))?;
         let placer = Placer::new(socket, header, frame);
         let (interface, netns) = (self.interface.clone(), self.spec.netns.clone());
-        let place = Place { interface, netns, queue };
-        let placing = Placing::new((spec.queue, spec.events), placer, device.clone(), Some(place));
+        let interface_queue = DirectQueue { interface, netns, queue };
+        let placing = DirectRing::new(
+            (spec.queue, spec.events),
+            placer,
+            device.clone(),
+            Some(interface_queue),
+        );
         let mut placing =
             placing.map_err(|source| kernel(self.interface(), "watching a socket", source))?;
         placing.post();
-        if let Some(over) = placing.direct().over() {
-            return Err(over.into());
+        if let Some(ended) = placing.direct().ended() {
+            return Err(ended.into());
         }
         if let (Some(redirect), Some(socket)) = (device.redirect(), placing.socket()) {
             redirect.steer(queue, Some(Steered { mac: spec.mac, longest: frame }))?;
@@ -166,21 +172,21 @@ impl Queues {
         Ok((Box::new(placing), direct))
     }
 
-    /// Has the interface's driver bring frames for `mac` by queue `index`, for as long as the
-    /// result lives. Where the driver cannot, somebody else has to.
+    /// Steers frames for `mac` to queue `index` by a flow rule of the driver, for as long as the
+    /// result lives. If the driver cannot, the operator must steer them.
     ///
     /// # Errors
-    /// [`XdpError`]: the driver does not.
-    pub fn steer(&self, index: u32, mac: [u8; 6]) -> Result<FlowRule, XdpError> {
+    /// [`XdpPortError`]: the driver has no such rules.
+    pub fn steer(&self, index: u32, mac: [u8; 6]) -> Result<FlowRule, XdpPortError> {
         let queue = self.number(index);
         self.within(|| Ok(FlowRule::add(&self.interface, mac, queue)?))
     }
 
-    /// The frames of queue `index` as one more transmit half of the interface's port.
+    /// Receives the frames of queue `index` by one more transmit half of the interface's port.
     ///
     /// # Errors
-    /// [`XdpError`].
-    pub fn take(&self, index: u32) -> Result<Box<dyn Transmit>, XdpError> {
+    /// [`XdpPortError`].
+    pub fn take(&self, index: u32) -> Result<Box<dyn Transmit>, XdpPortError> {
         let device = self.device()?;
         let queue = self.number(index);
         let socket = self.within(|| bind(&self.interface, &self.spec, queue))?;
@@ -193,26 +199,26 @@ impl Queues {
         Ok(Box::new(half))
     }
 
-    fn device(&self) -> Result<Arc<Device>, XdpError> {
-        let device = self.device.upgrade().filter(|device| !device.condition.is_lost());
-        device.ok_or(XdpError::Over(Over::Lost))
+    fn device(&self) -> Result<Arc<XdpShared>, XdpPortError> {
+        let device = self.device.upgrade().filter(|device| !device.health.is_lost());
+        device.ok_or(XdpPortError::DirectError(DirectError::Lost))
     }
 
     fn within<T: Send>(
         &self,
-        work: impl FnOnce() -> Result<T, XdpError> + Send,
-    ) -> Result<T, XdpError> {
+        work: impl FnOnce() -> Result<T, XdpPortError> + Send,
+    ) -> Result<T, XdpPortError> {
         netns::within(self.spec.netns.as_deref(), work)?
     }
 }
 
-/// Refuses a memory that cannot be pinned without hurting others: a front-end may hand over one
-/// that is much larger than what there is. Besides, the kernel keeps some 120 bytes for each chunk.
-fn spare(memory: &Mapping) -> Result<(), Over> {
+/// Rejects a memory that is too large to pin: a front-end may share far more than there is. The
+/// kernel also allocates some 120 bytes for each chunk.
+fn spare(memory: &Mapping) -> Result<(), DirectError> {
     const MIB: u64 = 1 << 20;
     let size = memory.size() as u64;
     if size > MEMORY_MAX {
-        return Err(Over::TooLarge { has: size >> 30, most: MEMORY_MAX >> 30 });
+        return Err(DirectError::TooLarge { has: size >> 30, most: MEMORY_MAX >> 30 });
     }
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -220,13 +226,14 @@ fn spare(memory: &Mapping) -> Result<(), Over> {
     let free = free.unwrap_or(0) * 1024;
     let need = size - memory.resident().unwrap_or(0).min(size) + size / 16;
     match need > free / 2 {
-        true => Err(Over::Sparse { need: need / MIB, free: free / MIB }),
+        true => Err(DirectError::Sparse { need: need / MIB, free: free / MIB }),
         false => Ok(()),
     }
 }
 
-/// With zero-copy a device writes whatever comes by the queue to the guest's memory, before the
-/// program can tell whose it is: only who says so vouches for what is steered there.
+/// Zero-copy mode for a guest's queue. A zero-copy device writes every frame of the queue to the
+/// guest's memory, before the program can check its address. So only an explicit `require` vouches
+/// for the steering.
 fn zero_copy(uplink: ZeroCopy) -> ZeroCopy {
     match uplink {
         ZeroCopy::Require => ZeroCopy::Require,
@@ -238,12 +245,12 @@ fn socket_spec(queue: u32, ring: u32, zero_copy: ZeroCopy) -> SocketSpec {
     SocketSpec { queue, ring, zero_copy, fragments: false, busy_poll: None }
 }
 
-fn memory(interface: &Interface, bytes: u64) -> Result<Arc<Mapping>, XdpError> {
+fn memory(interface: &Interface, bytes: u64) -> Result<Arc<Mapping>, XdpPortError> {
     let memory = SharedFile::create("shunt-xdp", bytes, Pages::Ordinary)
         .and_then(|file| Mapping::new(file.fd(), bytes, 0));
     let memory = memory.map_err(|source| {
         let interface = interface.name.clone();
-        XdpError::Memory { interface, source }
+        XdpPortError::Memory { interface, source }
     })?;
     Ok(Arc::new(memory))
 }

@@ -1,4 +1,4 @@
-//! What is refused, and what is said; the halves are tested in `crate::tests`, the rest end to end.
+//! Tests of refusals and notes. The halves are tested in `crate::tests`, the rest end to end.
 
 use super::*;
 
@@ -15,24 +15,24 @@ fn interface() -> Interface {
     }
 }
 
-fn spec(interface: &str) -> Spec {
+fn spec(interface: &str) -> XdpSpec {
     let (netns, queue_pairs, filter) = (None, None, None);
     let zero_copy = ZeroCopy::Auto;
-    Spec { interface: interface.into(), netns, queue_pairs, filter, zero_copy, busy_poll_us: 0 }
+    XdpSpec { interface: interface.into(), netns, queue_pairs, filter, zero_copy, busy_poll_us: 0 }
 }
 
 #[test]
 fn what_is_not_there_is_refused_before_anything_is_done() {
-    let text = |spec: &Spec| open(spec).unwrap_err().to_string();
+    let text = |spec: &XdpSpec| open(spec).unwrap_err().to_string();
     assert_eq!(
         text(&spec("no-such-if")),
         "no interface \"no-such-if\" in this network namespace; `ip link` lists those there are"
     );
-    let many = Spec { queue_pairs: Some(9), ..spec("lo") };
+    let many = XdpSpec { queue_pairs: Some(9), ..spec("lo") };
     assert!(text(&many).starts_with("lo has no receive queue 8, it has 1; ask for fewer"));
-    let none = Spec { queue_pairs: Some(0), ..spec("lo") };
-    assert_eq!(text(&none), "lo: 0 queue pairs are not possible; ask for 1 or more");
-    let away = Spec { netns: Some("/nowhere/at/all".into()), ..spec("lo") };
+    let none = XdpSpec { queue_pairs: Some(0), ..spec("lo") };
+    assert_eq!(text(&none), "lo: queue_pairs 0 is not allowed; set 1 or more");
+    let away = XdpSpec { netns: Some("/nowhere/at/all".into()), ..spec("lo") };
     assert!(text(&away).contains("/nowhere/at/all: cannot be opened"));
 }
 
@@ -51,7 +51,7 @@ fn notes_say_how_frames_come_and_what_does_not() {
 
 #[test]
 fn a_filter_tells_that_it_was_changed() {
-    let filter = Filter::new(Vec::new());
+    let filter = AddressFilter::new(Vec::new());
     let before = filter.changes();
     let address = Address { mac: [2, 0, 0, 0, 0, 9], vlan: 7 };
     filter.set(vec![address]);

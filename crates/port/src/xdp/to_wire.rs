@@ -1,4 +1,4 @@
-//! Frames to the wire: the receive half.
+//! Receive half: frames to the wire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,41 +6,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wire::segment::Segment;
 use xdp::{Flushed, NoRoom, Outbound};
 
-use super::Device;
-use crate::burst::{Burst, BurstBuffers, Front, VlanEdit};
-use crate::deliver::Writer;
-use crate::plain::Scratch;
-use crate::{Delivered, Receive};
+use super::XdpShared;
+use crate::burst::{Burst, Delivered, HeaderEdit, VlanEdit};
+use crate::burst_buffers::BurstBuffers;
+use crate::deliver::SliceWriter;
+use crate::half::Receive;
+use crate::software_offload::OffloadScratch;
 
-/// The sending end of a socket, as a receive half.
+/// Sending end of a socket, as a receive half.
 #[derive(Debug)]
 pub(crate) struct ToWire {
     outbound: Outbound,
-    device: Arc<Device>,
-    /// Set when the kernel must be called again; the other half does that.
+    device: Arc<XdpShared>,
+    /// Set when the kernel must be called again; the transmit half does that.
     unsent: Arc<AtomicBool>,
-    scratch: Scratch,
+    scratch: OffloadScratch,
 }
 
 impl ToWire {
-    pub(crate) fn new(outbound: Outbound, device: Arc<Device>, unsent: Arc<AtomicBool>) -> ToWire {
-        ToWire { outbound, device, unsent, scratch: Scratch::default() }
+    pub(crate) fn new(
+        outbound: Outbound,
+        device: Arc<XdpShared>,
+        unsent: Arc<AtomicBool>,
+    ) -> ToWire {
+        ToWire { outbound, device, unsent, scratch: OffloadScratch::default() }
     }
 
     /// Copies and queues the leading frames of `indices` that are the usual case: one slice,
     /// unchanged, into one chunk. Returns their number and bytes.
     #[inline]
-    fn in_one_piece(&mut self, burst: &Burst<'_>, indices: &[u8], longest: u32) -> (usize, u64) {
+    fn copy_simple(&mut self, burst: &Burst<'_>, indices: &[u8], longest: u32) -> (usize, u64) {
         let mut bytes = 0;
         for (done, index) in indices.iter().enumerate() {
             let frame = usize::from(*index);
-            let (source, head) = (&burst.frames[frame], &burst.heads[frame]);
+            let (source, header) = (&burst.frames[frame], &burst.headers[frame]);
             let len = source.len;
             let fits = (source.first.len() == len) & (16..=longest).contains(&len);
             let room = if fits { self.outbound.claim(len) } else { return (done, bytes) };
             match room.map(|mut room| room.next()) {
                 Ok(Some(target)) if target.len() == len => {
-                    target.write(0, *head);
+                    target.write(0, *header);
                     target.skip(16).copy_from(source.first.skip(16), len - 16);
                 }
                 _ => return (done, bytes),
@@ -51,8 +56,8 @@ impl ToWire {
         (indices.len(), bytes)
     }
 
-    /// Every other frame.
-    fn in_pieces(
+    /// Copies and queues any other frame.
+    fn copy_any(
         &mut self,
         burst: &Burst<'_>,
         frame: usize,
@@ -63,12 +68,12 @@ impl ToWire {
             return self.plain(burst, frame, edit, longest);
         }
         let len = burst.frames[frame].len;
-        let front = Front::new(edit, &burst.heads[frame], len);
-        let content = Content::Burst { burst, frame, front };
-        send(&mut self.outbound, front.len_of(len), longest, &content)
+        let edited = HeaderEdit::new(edit, &burst.headers[frame], len);
+        let content = TxContent::Burst { burst, frame, edited };
+        send(&mut self.outbound, edited.len_of(len), longest, &content)
     }
 
-    /// The frames that one comes to, of which something is left to be done.
+    /// Completes the offload of a frame in software and queues the result.
     #[cold]
     fn plain(
         &mut self,
@@ -80,30 +85,30 @@ impl ToWire {
         let outbound = &mut self.outbound;
         self.scratch.deliver(burst, frame, edit, |segment| {
             let len = segment.frame_len() as u32;
-            send(outbound, len, longest, &Content::Segment(segment))
+            send(outbound, len, longest, &TxContent::Segment(segment))
         })
     }
 }
 
-/// What is written to a frame's room.
-enum Content<'a> {
-    /// A frame of the burst, its front edited.
-    Burst { burst: &'a Burst<'a>, frame: usize, front: Front },
-    /// A frame of our own making.
+/// Source of a frame to queue.
+enum TxContent<'a> {
+    /// A frame of the burst, with its edited header.
+    Burst { burst: &'a Burst<'a>, frame: usize, edited: HeaderEdit },
+    /// A segment made in software.
     Segment(&'a Segment<'a>),
 }
 
 /// Copies and queues a frame of `len` bytes.
-fn send(outbound: &mut Outbound, len: u32, longest: u32, content: &Content<'_>) -> Delivered {
+fn send(outbound: &mut Outbound, len: u32, longest: u32, content: &TxContent<'_>) -> Delivered {
     if len > longest {
         return Delivered { too_small: 1, ..Delivered::default() };
     }
     match outbound.claim(len) {
         Ok(room) => {
-            let mut writer = Writer::new(room);
+            let mut writer = SliceWriter::new(room);
             match content {
-                Content::Burst { burst, frame, front } => writer.frame(burst, *frame, *front),
-                Content::Segment(segment) => {
+                TxContent::Burst { burst, frame, edited } => writer.frame(burst, *frame, *edited),
+                TxContent::Segment(segment) => {
                     writer.write(segment.head);
                     writer.write(segment.payload);
                 }
@@ -117,8 +122,8 @@ fn send(outbound: &mut Outbound, len: u32, longest: u32, content: &Content<'_>) 
 }
 
 impl Receive for ToWire {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut area.scratch);
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
     }
 
     fn prefetch(&self, frames: usize) {
@@ -127,23 +132,24 @@ impl Receive for ToWire {
 
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
-        if self.device.condition.is_lost() {
+        if self.device.health.is_lost() {
             delivered.no_buffer = indices.len() as u32;
             return delivered;
         }
         let longest = self.device.frame_bytes_max.load(Ordering::Relaxed);
-        // What was snapshot further must not be read again.
-        let simple = edit == VlanEdit::None && burst.deep.is_empty() && burst.offloads.is_empty();
+        // Bytes of a longer snapshot must not be read again.
+        let simple =
+            edit == VlanEdit::None && burst.snapshots.is_empty() && burst.offloads.is_empty();
         let mut left = indices;
         while !left.is_empty() {
             if simple {
-                let (frames, bytes) = self.in_one_piece(burst, left, longest);
+                let (frames, bytes) = self.copy_simple(burst, left, longest);
                 delivered.frames += frames as u32;
                 delivered.bytes += bytes;
                 left = &left[frames..];
             }
             let [index, rest @ ..] = left else { break };
-            let more = self.in_pieces(burst, usize::from(*index), edit, longest);
+            let more = self.copy_any(burst, usize::from(*index), edit, longest);
             delivered.add(more);
             if more.no_buffer > 0 {
                 delivered.no_buffer += rest.len() as u32;
@@ -163,7 +169,7 @@ impl Receive for ToWire {
                 true
             }
             Err(errno) => {
-                self.device.condition.lose(errno);
+                self.device.health.lose(errno);
                 true
             }
         }

@@ -1,4 +1,4 @@
-//! The interface under the sockets, watched from outside the lanes.
+//! Watch on the interface of the sockets, outside the lanes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,59 +8,59 @@ use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
 use xdp::{Handle, Interface, Interfaces};
 
-use super::{Device, Filter};
-use crate::Housekeeping;
+use super::{AddressFilter, XdpShared};
+use crate::opened::Housekeeping;
 
-/// How often the interface is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of checks of the interface.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Tells what lanes do not see: a device that is gone though no frame asks for it, another MTU,
-/// other queues. Also hands the filter's changes to the program.
+/// Detects changes that lanes do not see: a removed interface without traffic, a new MTU, other
+/// queues. Also passes changes of the filter to the program.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct InterfaceWatch {
     interfaces: Interfaces,
-    /// As it was when it was opened.
+    /// State of the interface when it was opened.
     interface: Interface,
-    /// Not held: the halves alone keep the program on the interface.
-    device: Weak<Device>,
-    sockets: Vec<Watched>,
-    filter: Option<Arc<Filter>>,
-    /// The filter's changes that are in effect.
+    /// Weak: only the halves keep the program on the interface.
+    device: Weak<XdpShared>,
+    sockets: Vec<WatchedSocket>,
+    filter: Option<Arc<AddressFilter>>,
+    /// Generation of the filter that is in effect.
     changes: u32,
-    looked: Option<Instant>,
+    checked: Option<Instant>,
 }
 
-/// A pair's socket, and whether the kernel must be called again to send what is queued.
+/// Socket of a pair, and its flag for unsent frames.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedSocket {
     pub(super) socket: Weak<Handle>,
     pub(super) unsent: Arc<AtomicBool>,
 }
 
-impl Watch {
+impl InterfaceWatch {
     pub(super) fn new(
         interfaces: Interfaces,
         interface: Interface,
-        device: &Arc<Device>,
-        sockets: Vec<Watched>,
-        filter: Option<Arc<Filter>>,
+        device: &Arc<XdpShared>,
+        sockets: Vec<WatchedSocket>,
+        filter: Option<Arc<AddressFilter>>,
         changes: u32,
-    ) -> Watch {
+    ) -> InterfaceWatch {
         let device = Arc::downgrade(device);
-        Watch { interfaces, interface, device, sockets, filter, changes, looked: None }
+        InterfaceWatch { interfaces, interface, device, sockets, filter, changes, checked: None }
     }
 
-    /// Asks each socket: one whose interface is gone or off says so. What another lane could not
-    /// send while the pair's own sleeps is sent here.
-    fn ask(&self, device: &Device) {
-        for Watched { socket, unsent } in &self.sockets {
+    /// Calls the kernel for each socket, which fails if the interface is removed or down. Also
+    /// sends frames that another lane queued while the pair's own lane sleeps.
+    fn call_sockets(&self, device: &XdpShared) {
+        for WatchedSocket { socket, unsent } in &self.sockets {
             let Some(socket) = socket.upgrade() else { continue };
-            let asked = match unsent.load(Ordering::Relaxed) {
+            let called = match unsent.load(Ordering::Relaxed) {
                 true => socket.wake_tx(),
                 false => socket.wake_rx(),
             };
-            if let Err(errno) = asked {
-                device.condition.lose(errno);
+            if let Err(errno) = called {
+                device.health.lose(errno);
             }
         }
     }
@@ -69,34 +69,34 @@ impl Watch {
         self.sockets.iter().filter_map(|watched| watched.socket.upgrade())
     }
 
-    /// Looks whether the interface is what it was.
-    fn look(&self, device: &Device) {
+    /// Compares the interface with its state at opening.
+    fn check_interface(&self, device: &XdpShared) {
         let now = match self.interfaces.find(&self.interface.name) {
             Ok(now) => now,
-            Err(xdp::XdpError::NoInterface(_)) => return device.condition.lose(Errno::NODEV),
-            Err(_) => return, // the kernel does not tell just now
+            Err(xdp::XdpError::NoInterface(_)) => return device.health.lose(Errno::NODEV),
+            Err(_) => return, // state unknown for now
         };
         let longest = now.mtu + OVERHEAD_MAX;
         let too_long =
             |socket: Arc<Handle>| !socket.has_fragments() && longest > socket.umem().room();
         if now.index != self.interface.index {
-            device.condition.lose(Errno::NODEV);
+            device.health.lose(Errno::NODEV);
         } else if !now.up {
-            device.condition.lose(Errno::NETDOWN);
+            device.health.lose(Errno::NETDOWN);
         } else if now.rx_queues != self.interface.rx_queues {
-            device.condition.lose(Errno::NXIO);
+            device.health.lose(Errno::NXIO);
         } else if self.sockets().any(too_long) {
-            device.condition.lose(Errno::MSGSIZE);
+            device.health.lose(Errno::MSGSIZE);
         }
         device.frame_bytes_max.store(longest, Ordering::Relaxed);
     }
 
-    /// Hands the filter's addresses to the program if they were changed.
-    fn update(&mut self, device: &Device) {
+    /// Passes changed addresses of the filter to the program.
+    fn update(&mut self, device: &XdpShared) {
         let Some(filter) = &self.filter else { return };
         let changes = filter.changes();
         if changes != self.changes {
-            // What fails is tried again: too many addresses, until there are fewer.
+            // Retried on failure: too many addresses, until there are fewer.
             if device.set_filter(&filter.addresses()) {
                 self.changes = changes;
             }
@@ -104,21 +104,20 @@ impl Watch {
     }
 }
 
-impl Housekeeping for Watch {
-    fn tend(&mut self, now: Instant) {
-        let Some(device) = self.device.upgrade().filter(|device| !device.condition.is_lost())
-        else {
+impl Housekeeping for InterfaceWatch {
+    fn tick(&mut self, now: Instant) {
+        let Some(device) = self.device.upgrade().filter(|device| !device.health.is_lost()) else {
             return;
         };
-        self.ask(&device);
+        self.call_sockets(&device);
         self.update(&device);
-        if self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK) {
-            self.looked = Some(now);
-            self.look(&device);
+        if self.checked.is_none_or(|checked| now.duration_since(checked) >= CHECK_INTERVAL) {
+            self.checked = Some(now);
+            self.check_interface(&device);
         }
     }
 
     fn is_connected(&self) -> bool {
-        self.device.upgrade().is_some_and(|device| !device.condition.is_lost())
+        self.device.upgrade().is_some_and(|device| !device.health.is_lost())
     }
 }

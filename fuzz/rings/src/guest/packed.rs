@@ -1,4 +1,4 @@
-//! What a driver, honest or not, writes to a packed ring.
+//! Driver of a packed ring, honest or hostile.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::input::Input;
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// Where an honest driver is. Places are counts of descriptors, in all laps.
+/// Position of an honest driver, in descriptors over all laps.
 #[derive(Debug)]
 pub(super) struct Packed {
     size: u32,
@@ -38,7 +38,7 @@ impl Packed {
         if self.is_odd_lap(count) { USED } else { AVAIL }
     }
 
-    /// Where a device begins.
+    /// Start position of a device.
     pub(super) fn base(&self) -> Position {
         let wrap = if self.is_odd_lap(self.start) { 0 } else { 0x8000 };
         let half = self.start % self.size | wrap;

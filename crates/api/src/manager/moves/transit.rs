@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use model::state::MovePhase;
-use port::kept::FRAMES_MAX;
+use port::parked::FRAMES_MAX;
 
 use super::super::Manager;
 use super::given_up::EndFailure;

@@ -18,7 +18,7 @@ const USER: u64 = 0x7000_0000_0000;
 /// which may be elsewhere than where memory has it.
 const ELSEWHERE: u64 = 0x20_0000;
 const RING_BYTES: u64 = 32 << 10;
-/// Where the ring begins: so that a page ends behind the first entries of a split ring's used ring.
+/// Address of the ring: a page ends behind the first entries of a split ring's used ring.
 const RING_SHIFT: u64 = 1920;
 /// Room of a buffer, which never begins or ends with a page, and how many there are.
 const ROOM: u64 = 3001;
@@ -26,7 +26,7 @@ const ROOMS: u64 = 48;
 /// Bytes at the front of a buffer's room for a table of descriptors.
 const TABLE: u64 = 16 * 8;
 
-/// What is logged.
+/// Logged accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Logs {
     Nothing,
@@ -37,7 +37,7 @@ pub(super) enum Logs {
     AllUnsaid,
 }
 
-/// How one buffer is laid out.
+/// Layout of one buffer.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// Bytes of each piece but the last.
@@ -51,7 +51,7 @@ pub(super) struct Side {
     features: Features,
     bits: SharedFile,
     log: Arc<DirtyLog>,
-    /// What its owners leave to their successors.
+    /// Records of buffers in flight, for the next owner.
     inflight: Inflight,
     pub(super) logs: Logs,
     free: Vec<u64>,
@@ -220,7 +220,7 @@ impl Side {
     }
 }
 
-/// What should have been logged and was not.
+/// Accesses missing from the log.
 pub(super) fn unlogged(changed: &BTreeSet<u64>, logged: &BTreeSet<u64>, logs: Logs) -> Vec<u64> {
     let is_ring = |page: &u64| page * LOG_PAGE < BUFFERS_AT;
     let missing = changed.difference(logged).copied();

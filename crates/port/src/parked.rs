@@ -1,23 +1,23 @@
-//! Frames kept for a guest that stands still while it is moved to another host.
+//! Frames parked for a guest that is paused while it migrates to another host.
 //!
 //! # Model
-//! A [`Kept`] is a list of frames in memory of our own. While no ring of the guest runs, its
-//! [`half`](Kept::half) takes what is delivered to it; when one does, the ring is put
-//! [`behind`](Kept::behind) the list: what is kept is handed on first, as far as the guest has
-//! buffers, and what is new waits its turn, so that order is kept. Frames that were kept on another
-//! host come [first](Kept::put_first).
+//! [`ParkedFrames`] is a list of frames in memory of our own. While no ring of the guest runs, its
+//! [parking half](ParkedFrames::parking_half) takes the delivered frames. When a ring runs, the
+//! ring is put [behind](ParkedFrames::draining_half) the list: parked frames are delivered first,
+//! as far as the guest has buffers, and new frames queue up. So the order is kept. Frames parked on
+//! the source host come [first](ParkedFrames::put_first).
 //!
-//! Whoever has the time hands on ([`Receive::hand_on`]). A lane does so only in passing, two bursts
-//! a delivery, and not at all for a guest that had no buffers the last time somebody looked: then
-//! it only keeps what comes.
+//! [`Receive::drain_parked`] delivers parked frames off the hot path. A lane drains at most two
+//! bursts with each delivery. It drains none while the guest had no buffers at the last attempt:
+//! then it only parks new frames.
 //!
-//! A frame that is kept is whole: nothing is left to do on it, whatever its receiver takes. It is
-//! counted when it is handed on, not when it is kept.
+//! A parked frame is complete: its checksum and segmentation are done, whatever its receiver
+//! accepts. It is counted when it is delivered, not when it is parked.
 //!
 //! # Limits
-//! [`FRAMES_MAX`] frames of [`BYTES_MAX`] bytes together; what is beyond is dropped as for want of
-//! a buffer. Frames are handed on from [`ARENA`] bytes, which are there before a lane meets them.
-//! Nothing here is on the way of a frame but for guests that are being moved.
+//! [`FRAMES_MAX`] frames of [`BYTES_MAX`] bytes together; further frames are dropped as for want of
+//! a buffer. Frames are delivered from an arena of [`ARENA`] bytes, allocated before a lane needs
+//! it. Only frames of migrating guests pass here.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,41 +27,42 @@ use guestmem::{Buffer, Pages, SharedFile};
 use vhost_user::ForeignFd;
 use virtq::Position;
 
-use crate::burst::{BURST, Burst, BurstBuffers, Front, Head, VlanEdit};
-use crate::plain::{Scratch, append};
-use crate::{Delivered, Receive};
+use crate::burst::{BURST, Burst, Delivered, HeaderBytes, HeaderEdit, VlanEdit};
+use crate::burst_buffers::BurstBuffers;
+use crate::half::Receive;
+use crate::software_offload::{OffloadScratch, append};
 
-/// The most frames that are kept.
+/// Maximum number of parked frames.
 pub const FRAMES_MAX: usize = 8192;
-/// The most bytes that are kept.
+/// Maximum bytes of parked frames.
 pub const BYTES_MAX: usize = 8 << 20;
-/// Bytes that are handed on at once; no frame has more.
+/// Bytes of the arena for one delivery; no frame is longer.
 const ARENA: usize = 128 << 10;
-/// Bursts that a lane hands on with each delivery.
-const IN_PASSING: usize = 2;
+/// Bursts that a lane drains with each delivery.
+const DRAIN_BURSTS_MAX: usize = 2;
 
-/// Frames that wait for a guest. Clones are the same list.
+/// Frames parked for a guest. Clones share one list.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(Arc<Shared>);
+pub struct ParkedFrames(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     list: Mutex<List>,
-    /// Whether there is something in the list: a hint that saves its lock.
+    /// Set while the list is not empty: a hint that saves its lock.
     waiting: AtomicBool,
-    /// Whether the guest had no buffer the last time.
+    /// Set if the guest had no buffer at the last attempt.
     full: AtomicBool,
     lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// From another host, and older than all others.
+    /// Frames from the source host, older than all others.
     first: VecDeque<Vec<u8>>,
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// What they are handed on from.
-    arena: Option<Arena>,
+    /// Memory from which frames are delivered.
+    arena: Option<FrameArena>,
 }
 
 impl List {
@@ -80,33 +81,33 @@ impl List {
     }
 }
 
-impl Kept {
+impl ParkedFrames {
     fn list(&self) -> MutexGuard<'_, List> {
         self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many frames wait.
+    /// Number of parked frames.
     pub fn frames(&self) -> usize {
         self.list().len()
     }
 
-    /// Whether any does, without its lock.
+    /// Returns `true` if frames are parked; takes no lock.
     pub fn is_waiting(&self) -> bool {
         self.0.waiting.load(Ordering::Acquire)
     }
 
-    /// How many there was no room for.
+    /// Number of frames lost for want of room.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
     }
 
-    /// That number, which begins anew.
+    /// Takes the number of lost frames and resets it.
     pub fn take_lost(&self) -> u64 {
         self.0.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Takes all of them, the oldest first, and says how many of these, the first ones, came from
-    /// another host.
+    /// Takes all frames, oldest first, and the number of leading frames that came from the source
+    /// host.
     pub fn take(&self) -> (Vec<Vec<u8>>, usize) {
         let mut list = self.list();
         self.0.waiting.store(false, Ordering::Release);
@@ -114,7 +115,7 @@ impl Kept {
         (std::iter::from_fn(|| list.pop()).collect(), first)
     }
 
-    /// Adds frames that are older than all that came here, behind those added so before.
+    /// Adds frames from the source host: older than all others, behind those added before.
     pub fn put_first(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
         let mut list = self.list();
         for frame in frames {
@@ -122,24 +123,24 @@ impl Kept {
         }
     }
 
-    /// What receives while no ring of the guest runs.
-    pub fn half(&self) -> Box<dyn Receive> {
-        Box::new(Half { kept: self.clone(), scratch: Scratch::default() })
+    /// Receive half for the time while no ring of the guest runs.
+    pub fn parking_half(&self) -> Box<dyn Receive> {
+        Box::new(ParkingReceive { parked: self.clone(), scratch: OffloadScratch::default() })
     }
 
-    /// The guest's ring, with what is kept before everything else.
-    pub fn behind(&self, ring: Box<dyn Receive>) -> Box<dyn Receive> {
+    /// Puts `ring` behind the parked frames, which are delivered first.
+    pub fn draining_half(&self, ring: Box<dyn Receive>) -> Box<dyn Receive> {
         self.prepare();
         self.0.full.store(false, Ordering::Relaxed);
-        Box::new(Behind { kept: self.clone(), scratch: Scratch::default(), ring })
+        Box::new(DrainingReceive { parked: self.clone(), scratch: OffloadScratch::default(), ring })
     }
 
-    /// Keeps one frame; false if there is no room.
-    fn keep(&self, frame: Vec<u8>) -> bool {
+    /// Parks one frame; returns `false` if there is no room.
+    fn park(&self, frame: Vec<u8>) -> bool {
         self.add(&mut self.list(), frame, |list| &mut list.frames)
     }
 
-    /// Adds a frame to one of the queues of the list; false if there is no room.
+    /// Adds a frame to one of the list's queues; returns `false` if there is no room.
     fn add(
         &self,
         list: &mut List,
@@ -157,28 +158,28 @@ impl Kept {
         has_room
     }
 
-    /// Keeps the chosen frames of a burst, made whole.
-    fn keep_all(
+    /// Parks the chosen frames of a burst, with checksums and segmentation done.
+    fn park_all(
         &self,
         burst: &Burst<'_>,
         indices: &[u8],
         edit: VlanEdit,
-        scratch: &mut Scratch,
+        scratch: &mut OffloadScratch,
     ) -> Delivered {
-        let kept = |is: bool| Delivered { no_buffer: u32::from(!is), ..Delivered::default() };
+        let parked = |is: bool| Delivered { no_buffer: u32::from(!is), ..Delivered::default() };
         let mut delivered = Delivered::default();
         for index in indices {
             let frame = usize::from(*index);
             if burst.offload(frame).is_plain() {
-                let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
+                let edited = HeaderEdit::new(edit, &burst.headers[frame], burst.frames[frame].len);
                 let mut bytes = Vec::new();
-                append(burst, frame, &front, &mut bytes);
-                delivered.add(kept(self.keep(bytes)));
+                append(burst, frame, &edited, &mut bytes);
+                delivered.add(parked(self.park(bytes)));
             } else {
                 let more = scratch.deliver(burst, frame, edit, |segment| {
-                    let room = self.keep([segment.head, segment.payload].concat());
-                    // It goes on for as long as frames are delivered; this is taken back below.
-                    Delivered { frames: u32::from(room), ..kept(room) }
+                    let room = self.park([segment.head, segment.payload].concat());
+                    // The scratch continues only while frames count as delivered; taken back below.
+                    Delivered { frames: u32::from(room), ..parked(room) }
                 });
                 delivered.add(Delivered { frames: 0, ..more });
             }
@@ -186,17 +187,16 @@ impl Kept {
         delivered
     }
 
-    /// Sees that there is memory to hand frames on from; not on the way of a frame.
+    /// Allocates the arena, off the hot path.
     fn prepare(&self) {
         let mut list = self.list();
         if list.arena.is_none() {
-            list.arena = Arena::new();
+            list.arena = FrameArena::new();
         }
     }
 
-    /// Hands on to a ring what it has room for, a burst at the most; of one that had none the last
-    /// time a single frame, to see.
-    fn hand_on(&self, ring: &mut dyn Receive) -> Delivered {
+    /// Delivers up to a burst to a ring. After a failed attempt it tries a single frame.
+    fn drain_parked(&self, ring: &mut dyn Receive) -> Delivered {
         let mut list = self.list();
         let List { first, frames, arena, .. } = &*list;
         let Some(arena) = arena else { return Delivered::default() };
@@ -212,30 +212,29 @@ impl Kept {
         (0..done).for_each(|_| drop(list.pop()));
         self.0.full.store(delivered.no_buffer > 0, Ordering::Relaxed);
         self.0.waiting.store(list.len() > 0, Ordering::Release);
-        // What found no buffer waits on.
+        // Frames without a buffer stay parked.
         Delivered { no_buffer: 0, ..delivered }
     }
 
-    /// Whether the guest had no buffer the last time.
+    /// Returns `true` if the guest had no buffer at the last attempt.
     fn is_full(&self) -> bool {
         self.0.full.load(Ordering::Relaxed)
     }
 }
 
-/// Memory of ours that frames are handed on from.
+/// Memory of our own from which frames are delivered.
 #[derive(Debug)]
-pub struct Arena(SharedFile);
+pub struct FrameArena(SharedFile);
 
-impl Arena {
-    /// An arena of which all pages are there; `None` if the kernel has no memory left.
-    pub fn new() -> Option<Arena> {
+impl FrameArena {
+    /// Allocates an arena and all of its pages; `None` if the kernel has no memory left.
+    pub fn new() -> Option<FrameArena> {
         let file = SharedFile::create("shunt-kept", ARENA as u64, Pages::Ordinary).ok()?;
         file.mapping().slice(0, ARENA)?.write_bytes(&vec![0; ARENA]);
-        Some(Arena(file))
+        Some(FrameArena(file))
     }
 
-    /// Delivers the first of these frames to a ring, a burst at the most; says of how many it said
-    /// what became of them.
+    /// Delivers the leading frames, up to a burst, to a ring; returns their number and result.
     pub fn deliver(&self, ring: &mut dyn Receive, frames: &[Vec<u8>]) -> (usize, Delivered) {
         let mut bytes = 0;
         let fits = |frame: &&Vec<u8>| {
@@ -248,24 +247,24 @@ impl Arena {
     }
 }
 
-/// Delivers frames of our own; `None` if they do not fit.
+/// Delivers frames of our own; `None` if they do not fit into the arena.
 fn deliver(ring: &mut dyn Receive, arena: &SharedFile, frames: &[&Vec<u8>]) -> Option<Delivered> {
-    let mut heads: Vec<Head> = Vec::new();
+    let mut headers: Vec<HeaderBytes> = Vec::new();
     let mut buffers = Vec::new();
     let mut at = 0;
     for (id, frame) in frames.iter().enumerate() {
         let slice = arena.mapping().slice(at, frame.len())?;
         slice.write_bytes(frame);
-        let mut head = [0; 16];
-        let known = frame.len().min(head.len());
-        head[..known].copy_from_slice(&frame[..known]);
-        heads.push(head);
+        let mut header = [0; 16];
+        let known = frame.len().min(header.len());
+        header[..known].copy_from_slice(&frame[..known]);
+        headers.push(header);
         buffers.push(Buffer::single(slice, id as u16));
         at += frame.len() as u64;
     }
     let burst = Burst {
-        heads: &heads,
-        deep: &[],
+        headers: &headers,
+        snapshots: &[],
         frames: &buffers,
         arena: &[],
         offloads: &[],
@@ -275,19 +274,19 @@ fn deliver(ring: &mut dyn Receive, arena: &SharedFile, frames: &[&Vec<u8>]) -> O
     Some(ring.deliver(&burst, &indices, VlanEdit::None))
 }
 
-/// What receives while no ring runs.
-struct Half {
-    kept: Kept,
-    scratch: Scratch,
+/// Receive half while no ring runs.
+struct ParkingReceive {
+    parked: ParkedFrames,
+    scratch: OffloadScratch,
 }
 
-impl Receive for Half {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut area.scratch);
+impl Receive for ParkingReceive {
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
     }
 
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
-        self.kept.keep_all(burst, indices, edit, &mut self.scratch)
+        self.parked.park_all(burst, indices, edit, &mut self.scratch)
     }
 
     fn publish(&mut self) -> bool {
@@ -295,16 +294,16 @@ impl Receive for Half {
     }
 }
 
-/// A ring before which frames wait, or did.
-struct Behind {
-    kept: Kept,
-    scratch: Scratch,
+/// Ring behind parked frames.
+struct DrainingReceive {
+    parked: ParkedFrames,
+    scratch: OffloadScratch,
     ring: Box<dyn Receive>,
 }
 
-impl Receive for Behind {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        self.ring.swap(area);
+impl Receive for DrainingReceive {
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        self.ring.swap(buffers);
     }
 
     fn touches_guest(&self) -> bool {
@@ -320,22 +319,22 @@ impl Receive for Behind {
     }
 
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
-        if !self.kept.is_waiting() {
+        if !self.parked.is_waiting() {
             return self.ring.deliver(burst, indices, edit);
         }
         let mut delivered = Delivered::default();
-        for _ in 0..IN_PASSING {
-            if self.kept.is_full() || !self.kept.is_waiting() {
+        for _ in 0..DRAIN_BURSTS_MAX {
+            if self.parked.is_full() || !self.parked.is_waiting() {
                 break;
             }
-            let more = self.kept.hand_on(&mut *self.ring);
+            let more = self.parked.drain_parked(&mut *self.ring);
             delivered.add(more);
             if more.fault.is_some() {
                 return Delivered { fault: more.fault, ..delivered };
             }
         }
-        let more = match self.kept.is_waiting() {
-            true => self.kept.keep_all(burst, indices, edit, &mut self.scratch),
+        let more = match self.parked.is_waiting() {
+            true => self.parked.park_all(burst, indices, edit, &mut self.scratch),
             false => self.ring.deliver(burst, indices, edit),
         };
         delivered.add(more);
@@ -343,12 +342,12 @@ impl Receive for Behind {
         delivered
     }
 
-    fn hand_on(&mut self) -> Delivered {
-        if !self.kept.is_waiting() {
+    fn drain_parked(&mut self) -> Delivered {
+        if !self.parked.is_waiting() {
             return Delivered::default();
         }
-        self.kept.prepare();
-        self.kept.hand_on(&mut *self.ring)
+        self.parked.prepare();
+        self.parked.drain_parked(&mut *self.ring)
     }
 
     fn publish(&mut self) -> bool {

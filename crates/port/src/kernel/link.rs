@@ -1,4 +1,4 @@
-//! An interface under a port, watched from outside the lanes.
+//! Watch on a port's interface, outside the lanes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -8,18 +8,18 @@ use host::interface::{InterfaceError, Interfaces};
 use host::tun;
 use rustix::io::Errno;
 
-use crate::{Housekeeping, LinkHealth};
+use crate::opened::{Housekeeping, LinkHealth};
 
-/// Tells when the interface is gone, even if no frame asks for it, and whether it is up.
+/// Detects removal of the interface without traffic, and tracks its carrier.
 #[derive(Debug)]
 pub(crate) struct Link {
     interfaces: Interfaces,
     name: String,
-    /// The kernel's number for it: one of the same name that was made since is another.
+    /// Index of the interface: a new interface of the same name is another one.
     index: u32,
     is_running: bool,
-    condition: Arc<LinkHealth>,
-    /// A queue of it, if it is a tap: whoever has one says whether there is a carrier.
+    health: Arc<LinkHealth>,
+    /// A queue of a tap, through which its carrier is set.
     queue: Weak<OwnedFd>,
 }
 
@@ -28,40 +28,40 @@ impl Link {
     pub(crate) fn new(
         interfaces: Interfaces,
         name: &str,
-        condition: Arc<LinkHealth>,
+        health: Arc<LinkHealth>,
     ) -> Result<Link, InterfaceError> {
         let state = interfaces.state(name)?;
         let (index, is_running) = (state.index, state.is_running);
         let queue = Weak::new();
-        Ok(Link { interfaces, name: name.to_owned(), index, is_running, condition, queue })
+        Ok(Link { interfaces, name: name.to_owned(), index, is_running, health, queue })
     }
 
-    /// Of a tap, with a queue of it.
+    /// Adds a queue of a tap, to set its carrier.
     pub(crate) fn with_queue(self, queue: &Arc<OwnedFd>) -> Link {
         Link { queue: Arc::downgrade(queue), ..self }
     }
 }
 
 impl Housekeeping for Link {
-    fn tend(&mut self, _: Instant) {
+    fn tick(&mut self, _: Instant) {
         self.is_running = match self.interfaces.state(&self.name) {
             Ok(state) if state.index == self.index => state.is_running,
             Ok(_) | Err(InterfaceError::Missing { .. }) => {
-                self.condition.lose(Errno::NODEV);
+                self.health.lose(Errno::NODEV);
                 false
             }
-            Err(_) => self.is_running, // the kernel does not tell just now
+            Err(_) => self.is_running, // state unknown for now
         };
     }
 
     fn set_carrier(&mut self, up: bool) {
         if let Some(queue) = self.queue.upgrade() {
-            // A kernel before 5.0 has no way to; its taps show a carrier always.
+            // Kernels before 5.0 cannot; a tap has its carrier always on there.
             let _ = tun::set_carrier(queue.as_fd(), up);
         }
     }
 
     fn is_connected(&self) -> bool {
-        self.is_running && !self.condition.is_lost()
+        self.is_running && !self.health.is_lost()
     }
 }

@@ -1,4 +1,4 @@
-//! The receive half: what a lane does for a capture.
+//! Receive half of a capture: the lane's side.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,69 +7,70 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use wire::segment::Segment;
 
-use super::Shared;
-use super::ring::{Producer, Record, Room};
-use crate::burst::{Burst, BurstBuffers, Front, VlanEdit};
-use crate::deliver::Writer;
-use crate::plain::Scratch;
-use crate::{Delivered, Receive};
+use super::CaptureState;
+use super::ring::{Producer, Record, RingSlices};
+use crate::burst::{Burst, Delivered, HeaderEdit, VlanEdit};
+use crate::burst_buffers::BurstBuffers;
+use crate::deliver::SliceWriter;
+use crate::half::Receive;
+use crate::software_offload::OffloadScratch;
 
-/// The receive half.
+/// Receive half of a capture.
 #[derive(Debug)]
-pub(super) struct Half {
-    input: Input,
-    scratch: Scratch,
-    shared: Arc<Shared>,
+pub(super) struct CaptureReceive {
+    input: RingInput,
+    scratch: OffloadScratch,
+    shared: Arc<CaptureState>,
     writer: Thread,
 }
 
-/// The lane's end of the ring.
+/// End of the lane in the ring.
 #[derive(Debug)]
-struct Input {
+struct RingInput {
     producer: Producer,
     snap_len: u32,
-    /// Frames for which there was no room since the last for which there was.
+    /// Frames dropped since the last record.
     missed: u64,
 }
 
-impl Input {
-    /// Takes a frame of `len` bytes, which are written behind its record.
+impl RingInput {
+    /// Writes the record of a frame of `len` bytes, and then the frame with `write`.
     fn take<'a>(
         &'a mut self,
         len: u32,
         time_ns: u64,
-        write: impl FnOnce(&mut Writer<'a, Room<'a>>),
+        write: impl FnOnce(&mut SliceWriter<'a, RingSlices<'a>>),
     ) -> Delivered {
         let captured = len.min(self.snap_len);
         let Some(room) = self.producer.claim(Record::LEN + captured) else {
             return Delivered { no_buffer: 1, ..Delivered::default() };
         };
         let record = Record { time_ns, captured, len, missed: std::mem::take(&mut self.missed) };
-        let mut writer = Writer::new(room);
+        let mut writer = SliceWriter::new(room);
         writer.write(&record.to_bytes());
         write(&mut writer);
         Delivered { frames: 1, bytes: u64::from(len), ..Delivered::default() }
     }
 }
 
-impl Half {
+impl CaptureReceive {
     pub(super) fn new(
         producer: Producer,
         snap_len: u32,
-        shared: Arc<Shared>,
+        shared: Arc<CaptureState>,
         writer: Thread,
-    ) -> Half {
-        let input = Input { producer, snap_len, missed: 0 };
-        Half { input, scratch: Scratch::default(), shared, writer }
+    ) -> CaptureReceive {
+        let input = RingInput { producer, snap_len, missed: 0 };
+        CaptureReceive { input, scratch: OffloadScratch::default(), shared, writer }
     }
 
-    /// Copies a frame, or those that it comes to when nothing is left to do on it.
+    /// Copies a frame, or the frames that its software offload makes.
     fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit, time_ns: u64) -> Delivered {
-        let Half { input, scratch, .. } = self;
+        let CaptureReceive { input, scratch, .. } = self;
         if burst.offload(frame).is_plain() {
-            let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
-            let len = front.len_of(burst.frames[frame].len);
-            return input.take(len, time_ns, |writer| writer.frame(burst, frame, front));
+            let edited = HeaderEdit::new(edit, &burst.headers[frame], burst.frames[frame].len);
+            let len = edited.len_of(burst.frames[frame].len);
+            return input.take(len, time_ns, |writer| writer.frame(burst, frame, edited));
         }
         scratch.deliver(burst, frame, edit, |Segment { head, payload, .. }| {
             let len = (head.len() + payload.len()) as u32;
@@ -81,9 +82,9 @@ impl Half {
     }
 }
 
-impl Receive for Half {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut area.scratch);
+impl Receive for CaptureReceive {
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
     }
 
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
@@ -101,21 +102,21 @@ impl Receive for Half {
         delivered
     }
 
-    /// Nobody is notified: the writer looks by itself, so that the lane need not call the kernel.
+    /// No notification: the writer polls, so the lane makes no system call.
     fn publish(&mut self) -> bool {
         self.input.producer.publish();
         false
     }
 }
 
-impl Drop for Half {
+impl Drop for CaptureReceive {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         self.writer.unpark();
     }
 }
 
-/// Since the epoch; 0 if the clock is before it.
+/// Time since the epoch; 0 if the clock is before it.
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -1,36 +1,37 @@
-//! Frames for the peer.
+//! Receive half: frames for the peer.
 
 use std::sync::Arc;
 
 use wire::segment::Segment;
 
-use super::line::{Line, Out};
-use crate::burst::{Burst, BurstBuffers, Front, VlanEdit};
-use crate::plain::{Scratch, append};
-use crate::{Delivered, Receive};
+use super::connection::{SendBuffer, StreamConnection};
+use crate::burst::{Burst, Delivered, HeaderEdit, VlanEdit};
+use crate::burst_buffers::BurstBuffers;
+use crate::half::Receive;
+use crate::software_offload::{OffloadScratch, append};
 
-/// The receive half.
+/// Receive half of a stream-socket port.
 #[derive(Debug)]
 pub(super) struct ToStream {
-    line: Arc<Line>,
-    scratch: Scratch,
+    stream: Arc<StreamConnection>,
+    scratch: OffloadScratch,
 }
 
 impl ToStream {
-    pub(super) fn new(line: Arc<Line>) -> ToStream {
-        ToStream { line, scratch: Scratch::default() }
+    pub(super) fn new(stream: Arc<StreamConnection>) -> ToStream {
+        ToStream { stream, scratch: OffloadScratch::default() }
     }
 }
 
-/// Takes a frame on which nothing is left to do.
-fn push(out: &mut Out, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
-    let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
-    let len = front.len_of(burst.frames[frame].len);
-    counted(out.push(len, |bytes| append(burst, frame, &front, bytes)), len)
+/// Appends a frame without an offload.
+fn push(out: &mut SendBuffer, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
+    let edited = HeaderEdit::new(edit, &burst.headers[frame], burst.frames[frame].len);
+    let len = edited.len_of(burst.frames[frame].len);
+    counted(out.push(len, |bytes| append(burst, frame, &edited, bytes)), len)
 }
 
-/// Takes a frame of our own making.
-fn push_plain(out: &mut Out, segment: &Segment<'_>) -> Delivered {
+/// Appends a segment made in software.
+fn push_plain(out: &mut SendBuffer, segment: &Segment<'_>) -> Delivered {
     let len = (segment.head.len() + segment.payload.len()) as u32;
     let write = |bytes: &mut Vec<u8>| {
         bytes.extend_from_slice(segment.head);
@@ -47,13 +48,13 @@ fn counted(taken: bool, len: u32) -> Delivered {
 }
 
 impl Receive for ToStream {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut area.scratch);
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
     }
 
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
-        let mut out = self.line.out();
+        let mut out = self.stream.out();
         if !out.is_connected() {
             delivered.no_buffer = indices.len() as u32;
             return delivered;
@@ -71,10 +72,10 @@ impl Receive for ToStream {
         delivered
     }
 
-    /// Nobody is notified: the kernel wakes the peer.
+    /// No notification: the kernel wakes the peer.
     fn publish(&mut self) -> bool {
-        let mut out = self.line.out();
-        self.line.flush(&mut out);
+        let mut out = self.stream.out();
+        self.stream.flush(&mut out);
         false
     }
 }

@@ -1,94 +1,51 @@
-//! The halves of a port whose far end is a file of the kernel's: an interface, a socket.
+//! Halves of a port backed by a file descriptor of the kernel: an interface, a socket.
 //!
 //! # Model
-//! What differs between kinds is where frames come from ([`Source`]) and where they go ([`Sink`]);
-//! the rest is here. An [`KernelRx`] receives into memory of its own ([`RxBuffer`]), and lends
-//! frames from there as a ring lends those of its guest. An [`KernelTx`] copies nothing: the kernel
-//! takes each frame from where the sender has it, in pieces ([`Outgoing`]).
+//! A kind of port implements receiving ([`RxSource`]) and sending ([`TxSink`]); the rest is here.
+//! [`KernelRx`] receives into memory of its own ([`RxBuffer`]) and lends frames from there, as a
+//! ring lends those of its guest. [`KernelTx`] copies nothing: the kernel takes each frame in
+//! pieces from its sender's memory ([`TxFrame`]).
 //!
-//! A failure of the device is told to its [`LinkHealth`]; from then on both halves are silent.
+//! A failure of the device is recorded in its [`LinkHealth`]; from then on both halves are silent.
 
 mod link;
-mod outgoing;
 mod rx_buffer;
+mod tx;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use wire::segment::Segment;
-use wire::virtio_net::Accepts;
 
-use crate::burst::{BURST, Burst, BurstBuffers, Polled, VlanEdit};
-use crate::plain::Scratch;
-use crate::{Delivered, LinkHealth, Offload, Receive, Transmit};
+use crate::burst::{BURST, Burst, Delivered, Offload, Polled, VlanEdit};
+use crate::burst_buffers::BurstBuffers;
+use crate::half::{Receive, Transmit};
+use crate::opened::LinkHealth;
+use crate::software_offload::OffloadScratch;
 
 pub(crate) use link::Link;
-pub(crate) use outgoing::{Batch, Outgoing, PREFIX_MAX};
 pub(crate) use rx_buffer::RxBuffer;
+pub(crate) use tx::{PREFIX_MAX, TxBatch, TxFrame, TxRefusal, TxSink};
 
-/// Where frames come from.
-pub(crate) trait Source: Send {
-    /// Takes up to a burst of frames; says whether more may wait.
+/// A source of received frames.
+pub(crate) trait RxSource: Send {
+    /// Takes up to a burst of frames; returns `true` if more may wait.
     ///
     /// # Errors
-    /// The device failed for good. The frames that were taken before it did count.
+    /// The device failed permanently. Frames taken before that count.
     fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno>;
 
-    /// Asks for the kick; says whether a frame is there already.
+    /// Enables kicks; returns `true` if a frame is already there.
     fn enable_notification(&mut self) -> bool;
 
-    /// Becomes readable when a frame comes.
+    /// Descriptor that becomes readable when a frame arrives.
     fn kick(&self) -> BorrowedFd<'_>;
 
-    /// What was received and not taken, as [`Transmit::remains`].
-    fn remains(&self, _intake: &RxBuffer) -> Vec<u8> {
+    /// State for a process that takes over, as [`Transmit::handover_state`].
+    fn handover_state(&self, _rx_buffer: &RxBuffer) -> Vec<u8> {
         Vec::new()
     }
-}
-
-/// Where frames go.
-pub(crate) trait Sink: Send {
-    /// Bytes that stand in front of each frame, up to [`PREFIX_MAX`].
-    const PREFIX: usize;
-
-    /// What may be left to do on a frame.
-    fn takes(&self) -> Accepts;
-
-    /// What stands in front of a frame of `len` bytes; the last [`PREFIX`](Self::PREFIX) bytes
-    /// count.
-    fn prefix(&self, offload: Offload, len: u32) -> [u8; PREFIX_MAX];
-
-    /// Sends frames in their order; says how many were taken, and why not the next.
-    fn send(&mut self, frames: &[Outgoing<'_>]) -> (usize, Option<Refusal>);
-
-    /// As [`Receive::makes_copies`].
-    fn makes_copies(&self) -> bool {
-        false
-    }
-
-    /// As [`Receive::allow_copies`].
-    fn allow_copies(&mut self, _copies: u32) {}
-
-    /// Takes the number of copies since the last call, and their bytes.
-    fn take_copies(&mut self) -> (u32, u64) {
-        (0, 0)
-    }
-}
-
-/// Why a frame was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// There is no room now.
-    NoRoom,
-    /// This frame can never be sent, others may.
-    Frame,
-    /// This frame cannot be sent now, others may.
-    Unreachable,
-    /// The sender's limit allows no more copies of this frame; others may be sent.
-    Copies,
-    /// The device failed for good.
-    Lost(Errno),
 }
 
 /// A transmit half.
@@ -96,33 +53,33 @@ pub(crate) enum Refusal {
 pub(crate) struct KernelRx<S> {
     source: S,
     rx_buffer: RxBuffer,
-    condition: Arc<LinkHealth>,
+    health: Arc<LinkHealth>,
 }
 
-impl<S: Source> KernelRx<S> {
-    pub(crate) fn new(source: S, rx_buffer: RxBuffer, condition: Arc<LinkHealth>) -> Self {
-        KernelRx { source, rx_buffer, condition }
+impl<S: RxSource> KernelRx<S> {
+    pub(crate) fn new(source: S, rx_buffer: RxBuffer, health: Arc<LinkHealth>) -> Self {
+        KernelRx { source, rx_buffer, health }
     }
 }
 
-impl<S: Source> Transmit for KernelRx<S> {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        self.rx_buffer.swap(area);
+impl<S: RxSource> Transmit for KernelRx<S> {
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        self.rx_buffer.swap(buffers);
     }
 
     fn poll(&mut self) -> Polled {
         self.rx_buffer.clear();
-        if self.condition.is_lost() {
+        if self.health.is_lost() {
             return Polled::default();
         }
         let backlog = match self.source.take(&mut self.rx_buffer) {
             Ok(backlog) => backlog,
             Err(errno) => {
-                self.condition.lose(errno);
+                self.health.lose(errno);
                 false
             }
         };
-        Polled { backlog, ..self.rx_buffer.judge() }
+        Polled { backlog, ..self.rx_buffer.validate() }
     }
 
     fn snapshot_headers(&mut self) {
@@ -139,15 +96,15 @@ impl<S: Source> Transmit for KernelRx<S> {
     }
 
     fn enable_notification(&mut self) -> bool {
-        !self.condition.is_lost() && self.source.enable_notification()
+        !self.health.is_lost() && self.source.enable_notification()
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         Some(self.source.kick())
     }
 
-    fn remains(&self) -> Vec<u8> {
-        self.source.remains(&self.rx_buffer)
+    fn handover_state(&self) -> Vec<u8> {
+        self.source.handover_state(&self.rx_buffer)
     }
 }
 
@@ -155,18 +112,18 @@ impl<S: Source> Transmit for KernelRx<S> {
 #[derive(Debug)]
 pub(crate) struct KernelTx<S> {
     sink: S,
-    scratch: Scratch,
-    condition: Arc<LinkHealth>,
-    /// Whether there is no room for any more frames of this burst.
+    scratch: OffloadScratch,
+    health: Arc<LinkHealth>,
+    /// Set if no more frames of this burst can be sent.
     is_full: bool,
 }
 
-impl<S: Sink> KernelTx<S> {
-    pub(crate) fn new(sink: S, condition: Arc<LinkHealth>) -> Self {
-        KernelTx { sink, scratch: Scratch::default(), condition, is_full: false }
+impl<S: TxSink> KernelTx<S> {
+    pub(crate) fn new(sink: S, health: Arc<LinkHealth>) -> Self {
+        KernelTx { sink, scratch: OffloadScratch::default(), health, is_full: false }
     }
 
-    /// Whether a frame can go as it is.
+    /// Returns `true` if a frame can be sent without a copy.
     #[inline]
     fn goes_directly(&self, burst: &Burst<'_>, frame: usize) -> bool {
         let offload = burst.offload(frame);
@@ -174,13 +131,12 @@ impl<S: Sink> KernelTx<S> {
             || offload.fits(self.sink.takes())
                 && offload.moved_by(4).is_some()
                 && offload.moved_by(-4).is_some();
-        fits && usize::from(burst.frames[frame].rest_len) <= outgoing::SLICES_MAX
+        fits && usize::from(burst.frames[frame].rest_len) <= tx::SLICES_MAX
     }
 
-    /// Sends frames that go directly, a batch at most; says of how many it said what became of
-    /// them.
+    /// Sends up to a batch of frames without a copy; returns the number handled, and the result.
     fn send(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> (usize, Delivered) {
-        let batch = Batch::new::<S>(&self.sink, burst, indices, edit);
+        let batch = TxBatch::new::<S>(&self.sink, burst, indices, edit);
         let mut delivered = Delivered::default();
         let frames = batch.frames(burst);
         let (taken, refusal) = self.sink.send(frames.as_slice());
@@ -190,32 +146,32 @@ impl<S: Sink> KernelTx<S> {
         (taken + usize::from(refused), delivered)
     }
 
-    /// Counts the frame that was not taken, if one was not.
-    fn account(&mut self, refusal: Option<Refusal>, delivered: &mut Delivered) -> bool {
+    /// Counts a refused frame, if there is one.
+    fn account(&mut self, refusal: Option<TxRefusal>, delivered: &mut Delivered) -> bool {
         let Some(refusal) = refusal else {
             return false;
         };
         match refusal {
-            Refusal::Frame => delivered.too_small += 1,
-            Refusal::Copies => delivered.over_limit += 1,
+            TxRefusal::Frame => delivered.too_small += 1,
+            TxRefusal::Copies => delivered.over_limit += 1,
             _ => delivered.no_buffer += 1,
         }
-        self.is_full = matches!(refusal, Refusal::NoRoom | Refusal::Lost(_));
-        if let Refusal::Lost(errno) = refusal {
-            self.condition.lose(errno);
+        self.is_full = matches!(refusal, TxRefusal::NoRoom | TxRefusal::Lost(_));
+        if let TxRefusal::Lost(errno) = refusal {
+            self.health.lose(errno);
         }
         true
     }
 
-    /// Sends the frames that one comes to when nothing may be left to do on it.
+    /// Sends a frame whose offload must be completed in software.
     #[cold]
     fn send_plain(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
         let mut scratch = std::mem::take(&mut self.scratch);
         let delivered = scratch.deliver(burst, frame, edit, |Segment { head, payload, .. }| {
             let len = (head.len() + payload.len()) as u32;
             let prefix = self.sink.prefix(Offload::PLAIN, len);
-            let front = &prefix[PREFIX_MAX - S::PREFIX..];
-            let (taken, refusal) = self.sink.send(&[Outgoing::plain(front, head, payload)]);
+            let prefix = &prefix[PREFIX_MAX - S::PREFIX..];
+            let (taken, refusal) = self.sink.send(&[TxFrame::plain(prefix, head, payload)]);
             let bytes = u64::from(len) * taken as u64;
             let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
             self.account(refusal, &mut sent);
@@ -226,14 +182,14 @@ impl<S: Sink> KernelTx<S> {
     }
 }
 
-impl<S: Sink> Receive for KernelTx<S> {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut area.scratch);
+impl<S: TxSink> Receive for KernelTx<S> {
+    fn swap(&mut self, buffers: &mut BurstBuffers) {
+        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
     }
 
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
-        if self.condition.is_lost() {
+        if self.health.is_lost() {
             delivered.no_buffer = indices.len() as u32;
             return delivered;
         }
@@ -242,7 +198,7 @@ impl<S: Sink> Receive for KernelTx<S> {
         while let [index, rest @ ..] = left {
             let direct = left
                 .iter()
-                .take(outgoing::BATCH)
+                .take(tx::BATCH)
                 .take_while(|index| self.goes_directly(burst, usize::from(**index)))
                 .count();
             let more = match direct {
@@ -279,12 +235,12 @@ impl<S: Sink> Receive for KernelTx<S> {
     }
 }
 
-/// Whether a file can be read from now.
+/// Returns `true` if a file is readable now.
 pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    // Who cannot tell is looked at once more.
+    // On an error the source is polled once more.
     poll(&mut fds, Some(&now)).map_or(true, |ready| ready > 0)
 }
 

@@ -1,23 +1,22 @@
-//! Frames without anything left to do, made of one that has.
+//! Offloads in software: checksums and segmentation for receivers that do not accept them.
 //!
-//! Where a receiver does not make checksums, or takes no segments in one piece, what the sender
-//! left to be done is done here: the frame is copied into memory of the lane's, where no guest can
-//! change it under the sums, and then cut and summed by [`wire::segment`].
+//! The frame is copied into memory of the lane, where no guest can change it during the checksum.
+//! Then [`wire::segment`] cuts it and fills in the checksums.
 
 use wire::checksum;
 use wire::segment::{Segment, Segments};
 use wire::virtio_net::GSO_NONE;
 
-use crate::burst::{Burst, DeepHead, Front, VlanEdit};
-use crate::{Delivered, Offload};
+use crate::burst::{Burst, DeepHead, Delivered, HeaderEdit, Offload, VlanEdit};
 
-/// The lane's memory for it; empty until it is needed.
+/// Scratch memory of the lane; empty until it is needed.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch(Vec<u8>);
+pub(crate) struct OffloadScratch(Vec<u8>);
 
-impl Scratch {
-    /// Hands the plain frames that a frame comes to, `edit` made, to `send` one by one, until one
-    /// is refused: what is behind that meets the same, and is counted so. Says what became of all.
+impl OffloadScratch {
+    /// Edits a frame, completes its offload, and passes the resulting frames to `send` one by one.
+    /// After the first refusal the remaining frames are counted with the same reason. Returns the
+    /// sum.
     #[cold]
     pub(crate) fn deliver(
         &mut self,
@@ -33,7 +32,7 @@ impl Scratch {
             more.frames > 0
         });
         match done {
-            None => delivered.too_small += 1, // what is said to be left does not fit the frame
+            None => delivered.too_small += 1, // the requested offload does not fit the frame
             Some(behind) if delivered.over_limit > 0 => delivered.over_limit += behind as u32,
             Some(behind) if delivered.too_small > 0 => delivered.too_small += behind as u32,
             Some(behind) => delivered.no_buffer += behind as u32,
@@ -41,8 +40,8 @@ impl Scratch {
         delivered
     }
 
-    /// Calls `each` with the plain frames until it says no; how many are behind that one, or `None`
-    /// if nothing can be made of the frame.
+    /// Calls `each` with the resulting frames until it returns `false`. Returns the number of
+    /// remaining frames, or `None` if the offload cannot be completed.
     fn cut(
         &mut self,
         burst: &Burst<'_>,
@@ -65,26 +64,26 @@ impl Scratch {
         Some(segments.len())
     }
 
-    /// Copies the edited frame here; what is left to do on it then.
+    /// Copies the edited frame here; returns its offload.
     fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Option<Offload> {
-        let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
+        let edited = HeaderEdit::new(edit, &burst.headers[frame], burst.frames[frame].len);
         self.0.clear();
-        append(burst, frame, &front, &mut self.0);
-        front.offload(burst.offload(frame))
+        append(burst, frame, &edited, &mut self.0);
+        edited.offload(burst.offload(frame))
     }
 }
 
-/// Copies a frame of the burst behind `bytes`: its edited front, what else was snapshot, and the
-/// rest as it is now.
-pub(crate) fn append(burst: &Burst<'_>, frame: usize, front: &Front, bytes: &mut Vec<u8>) {
+/// Appends a frame of the burst to `bytes`: edited header, rest of the snapshot, and the remaining
+/// bytes as they are now.
+pub(crate) fn append(burst: &Burst<'_>, frame: usize, edited: &HeaderEdit, bytes: &mut Vec<u8>) {
     let source = &burst.frames[frame];
     let begin = bytes.len();
-    bytes.extend_from_slice(&front.bytes[..front.len as usize]);
-    let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
+    bytes.extend_from_slice(&edited.bytes[..edited.len as usize]);
+    let snapshot = burst.snapshots.get(frame).map_or(&[][..], DeepHead::bytes);
     let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
-    let behind = snapshot.get(front.replaces as usize..).unwrap_or(&[]);
+    let behind = snapshot.get(edited.replaces as usize..).unwrap_or(&[]);
     bytes.extend_from_slice(behind);
     let known = bytes.len();
-    bytes.resize(begin + front.len_of(source.len) as usize, 0);
-    source.read_bytes(burst.arena, front.replaces + behind.len() as u32, &mut bytes[known..]);
+    bytes.resize(begin + edited.len_of(source.len) as usize, 0);
+    source.read_bytes(burst.arena, edited.replaces + behind.len() as u32, &mut bytes[known..]);
 }

@@ -1,12 +1,13 @@
-//! The connection that there is, and frames from it.
+//! The current connection of a stream-socket port, and frames from it.
 //!
-//! Model: control puts a connection in; a half that finds it at its end takes it out. Each gets the
-//! next number, and a half whose number is another takes up the new one. Halves and control share
-//! an epoll, which becomes readable when the peer sends, or can be sent what waited for it.
+//! Model: control sets a connection, and the half that finds its end removes it. Each connection
+//! has a number; a half with an older number switches to the new connection. Halves and control
+//! share an epoll instance, which becomes readable when the peer sends, or accepts more.
 //!
-//! Descriptors may wait in a connection, and closing them may wait for the peer: so no lane closes
-//! one. Each connection stays open until control finds that no half has it ([`Line::let_go`]). A
-//! peer that sends descriptors is cut off, and they are left to control.
+//! Descriptors may be queued in a connection, and closing them may block on the peer: so no lane
+//! closes a connection. Each stays open until control finds that no half uses it
+//! ([`StreamConnection::close_unused`]). A peer that sends descriptors is disconnected, and control
+//! closes them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,58 +19,57 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use vhost_user::{Closer, ForeignFd, Load};
 
-use crate::Offload;
-use crate::burst::BURST;
-use crate::device::{RxBuffer, Source, is_readable};
+use crate::burst::{BURST, Offload};
+use crate::kernel::{RxBuffer, RxSource, is_readable};
 
-/// Bytes that wait for a peer that does not read, frames with their lengths.
+/// Maximum bytes that wait for a peer that does not read, frames with their lengths.
 pub const OUT_BYTES: usize = 512 << 10;
-/// Bytes in front of a frame.
+/// Bytes of the length before a frame.
 pub(super) const PREFIX: u32 = 4;
 /// Longest frame that QEMU sends (`NET_BUFSIZE`).
 const FRAME_MAX: u32 = 4096 + 65536;
-/// Where frames are received: several of the longest.
+/// Bytes of the receive buffer: several of the longest frames.
 pub(super) const IN_BYTES: u64 = 512 << 10;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A port's connection.
+/// Connection of a port.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct StreamConnection {
     epoll: OwnedFd,
-    /// Of the connection that there is or was last; 0: there was none yet.
+    /// Number of the current or last connection; 0: there was none yet.
     number: AtomicU64,
     connection: Mutex<Option<Arc<ForeignFd>>>,
-    out: Mutex<Out>,
-    /// Whether something waits in `out` until the peer reads.
+    out: Mutex<SendBuffer>,
+    /// Set while bytes wait in `out` for the peer to read.
     waits: AtomicBool,
-    /// Connections that are or were in, until no half has them; lanes do not touch this.
+    /// Current and former connections that a half may still use; lanes do not touch this.
     held: Mutex<Vec<Arc<ForeignFd>>>,
-    /// Descriptors that came, until control finds them.
+    /// Received descriptors, for control to close.
     strays: Mutex<Vec<ForeignFd>>,
     closer: Closer,
 }
 
-/// What is to be sent.
+/// Bytes to send.
 #[derive(Debug, Default)]
-pub(super) struct Out {
+pub(super) struct SendBuffer {
     number: u64,
     connection: Option<Arc<ForeignFd>>,
     /// Frames with their lengths.
     bytes: Vec<u8>,
-    /// How much of that was sent.
+    /// Number of these bytes already sent.
     sent: usize,
 }
 
-impl Line {
-    pub(super) fn new() -> Result<Line, Errno> {
-        Ok(Line {
+impl StreamConnection {
+    pub(super) fn new() -> Result<StreamConnection, Errno> {
+        Ok(StreamConnection {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             number: AtomicU64::new(0),
             connection: Mutex::new(None),
-            out: Mutex::new(Out::default()),
+            out: Mutex::new(SendBuffer::default()),
             waits: AtomicBool::new(false),
             held: Mutex::default(),
             strays: Mutex::default(),
@@ -85,46 +85,46 @@ impl Line {
         self.connection().is_some()
     }
 
-    /// Closes, in the closer's thread, what no half has any more; for control.
-    pub(super) fn let_go(&self) {
+    /// Closes connections that no half uses, in the closer's thread; for control.
+    pub(super) fn close_unused(&self) {
         drop(std::mem::take(&mut *lock(&self.strays)));
         if !self.is_connected() {
-            lock(&self.out).connection = None; // no frame may come that would have a lane do so
+            lock(&self.out).connection = None; // without frames a lane would never drop it
         }
         lock(&self.held).retain(|peer| Arc::strong_count(peer) > 1);
     }
 
-    /// Whether a peer may come: not while what former ones sent is not closed.
+    /// Returns `true` if a peer may connect: the descriptors of former peers are closed.
     pub(super) fn may_connect(&self) -> bool {
         self.closer.load() == Load::Light
     }
 
-    /// Puts in a connection; for control.
+    /// Sets a new connection; for control.
     pub(super) fn connect(&self, peer: impl Into<OwnedFd>) {
         let mut connection = self.connection();
         let peer = Arc::new(ForeignFd::new(peer, &self.closer));
         lock(&self.held).push(peer.clone());
         if epoll::add(&self.epoll, &peer, EventData::new_u64(0), EventFlags::IN).is_err() {
-            return; // no memory: it is closed, and the peer may try again
+            return; // no memory: closed, and the peer may retry
         }
         *connection = Some(peer);
         self.number.fetch_add(1, Ordering::Release);
     }
 
-    /// The connection, if there is one.
+    /// Current connection, if there is one.
     pub(super) fn peer(&self) -> Option<Arc<ForeignFd>> {
         self.connection().clone()
     }
 
-    /// What the peer did not take yet.
+    /// Bytes that the peer has not taken yet.
     pub(super) fn unsent(&self) -> Vec<u8> {
         let out = self.out();
         out.bytes[out.sent..].to_vec()
     }
 
-    /// Has what another process had not sent yet wait until a lane looks: that process may still
-    /// have to send it itself.
-    pub(super) fn go_on(&self, unsent: &[u8]) {
+    /// Restores unsent bytes of the previous process. They wait until a lane polls, because that
+    /// process may still have to send them itself.
+    pub(super) fn restore_unsent(&self, unsent: &[u8]) {
         let mut out = self.out();
         out.bytes.extend_from_slice(unsent);
         if let Some(peer) = out.connection.clone().filter(|_| !unsent.is_empty()) {
@@ -132,48 +132,48 @@ impl Line {
         }
     }
 
-    /// Notes whether something waits for the peer, which then is looked at when it has read.
+    /// Sets whether bytes wait; then the epoll instance also reports when the peer accepts more.
     fn set_waits(&self, peer: &ForeignFd, waits: bool) {
         if self.waits.swap(waits, Ordering::Relaxed) != waits {
             let flags = if waits { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-            // A connection that has ended is not there any more.
+            // An ended connection is no longer registered.
             let _ = epoll::modify(&self.epoll, peer, EventData::new_u64(0), flags);
         }
     }
 
-    /// The connection, and its number.
+    /// Current connection and its number.
     fn current(&self) -> (u64, Option<Arc<ForeignFd>>) {
         let connection = self.connection();
         (self.number.load(Ordering::Relaxed), connection.clone())
     }
 
-    /// Takes out the connection of this number, if there is none since.
+    /// Ends the connection with this number, if it is the current one.
     pub(super) fn end(&self, number: u64) {
         let mut connection = self.connection();
         if self.number.load(Ordering::Relaxed) != number {
             return;
         }
         if let Some(peer) = connection.take() {
-            // The other half may hold it for a while yet; the peer is to know now.
+            // Tells the peer now: the other half may hold the connection for a while.
             let _ = epoll::delete(&self.epoll, &peer);
             let _ = rustix::net::shutdown(&peer, Shutdown::Both);
         }
     }
 
-    /// What is to be sent, on the connection that there is.
-    pub(super) fn out(&self) -> MutexGuard<'_, Out> {
+    /// Send buffer of the current connection.
+    pub(super) fn out(&self) -> MutexGuard<'_, SendBuffer> {
         let mut out = lock(&self.out);
         if out.number != self.number.load(Ordering::Acquire) {
             (out.number, out.connection) = self.current();
             out.bytes.clear();
             out.sent = 0;
-            self.waits.store(false, Ordering::Relaxed); // a new connection is not waited for
+            self.waits.store(false, Ordering::Relaxed); // nothing waits on a new connection
         }
         out
     }
 
-    /// Sends what the socket takes of what waits.
-    pub(super) fn flush(&self, out: &mut Out) {
+    /// Sends as many waiting bytes as the socket accepts.
+    pub(super) fn flush(&self, out: &mut SendBuffer) {
         let Some(peer) = out.connection.clone() else {
             return;
         };
@@ -201,7 +201,7 @@ impl Line {
         self.set_waits(&peer, waits);
     }
 
-    /// Sends what waited, unless somebody is at it.
+    /// Sends waiting bytes, unless the receive half is sending.
     fn flush_waiting(&self) {
         match self.out.try_lock() {
             Ok(mut out) => self.flush(&mut out),
@@ -211,13 +211,12 @@ impl Line {
     }
 }
 
-impl Out {
+impl SendBuffer {
     pub(super) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// Takes a frame of `len` bytes, which `write` puts behind the others; says whether there was
-    /// room.
+    /// Appends a frame of `len` bytes with `write`; returns `false` if there is no room.
     pub(super) fn push(&mut self, len: u32, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         let need = (PREFIX + len) as usize;
         if self.bytes.len() - self.sent + need > OUT_BYTES {
@@ -236,25 +235,29 @@ impl Out {
 /// Frames from the peer.
 #[derive(Debug)]
 pub(super) struct FromStream {
-    line: Arc<Line>,
+    stream: Arc<StreamConnection>,
     number: u64,
     connection: Option<Arc<ForeignFd>>,
-    /// Where the next frame's length begins in the memory, and where what was received ends.
+    /// Offset of the next frame's length, and end of the received bytes.
     at: u64,
     end: u64,
-    /// Whether a frame is there that was not taken.
+    /// Set if a complete frame is left.
     more: bool,
 }
 
 impl FromStream {
-    /// With bytes that were received before, and of which no frame was taken.
-    pub(super) fn within(line: Arc<Line>, rx_buffer: &RxBuffer, received: &[u8]) -> FromStream {
-        let (number, connection) = line.current();
+    /// Begins with bytes received by the previous process.
+    pub(super) fn within(
+        stream: Arc<StreamConnection>,
+        rx_buffer: &RxBuffer,
+        received: &[u8],
+    ) -> FromStream {
+        let (number, connection) = stream.current();
         let end = rx_buffer.room(0, received.len() as u32).write_bytes(received).into();
-        FromStream { line, number, connection, at: 0, end, more: end > 0 }
+        FromStream { stream, number, connection, at: 0, end, more: end > 0 }
     }
 
-    /// The length of the next frame, if it is there as a whole; an error if there is no such frame.
+    /// Length of the next frame, if it is complete; an error if the length is impossible.
     fn next(&self, rx_buffer: &RxBuffer) -> Result<Option<u32>, Errno> {
         if self.end - self.at < u64::from(PREFIX) {
             return Ok(None);
@@ -267,7 +270,7 @@ impl FromStream {
         }
     }
 
-    /// Takes the frames that are there as a whole; says whether there are more.
+    /// Takes complete frames; returns `true` if more are left.
     fn parse(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         while let Some(len) = self.next(rx_buffer)? {
             if rx_buffer.len() == BURST {
@@ -279,13 +282,13 @@ impl FromStream {
         Ok(false)
     }
 
-    /// Receives what there is behind what was.
+    /// Receives more bytes behind the previous ones.
     fn fill(&mut self, rx_buffer: &RxBuffer) -> Result<bool, Errno> {
         let Some(peer) = &self.connection else {
             return Ok(false);
         };
         let rest = (self.end - self.at) as u32;
-        // Less than the longest frame is left of what was received, for that was not whole.
+        // At most a partial frame is left, shorter than the longest one.
         if rest == 0 || IN_BYTES - self.end < u64::from(PREFIX + FRAME_MAX) {
             rx_buffer.room(0, rest).copy_from(rx_buffer.room(self.at, rest), rest);
             (self.at, self.end) = (0, u64::from(rest));
@@ -293,8 +296,8 @@ impl FromStream {
         let room = rx_buffer.room(self.end, (IN_BYTES - self.end) as u32);
         match io::receive(peer.as_fd(), room) {
             Ok(came) if came.is_cut || !came.fds.is_empty() => {
-                let fds = came.fds.into_iter().map(|fd| ForeignFd::new(fd, &self.line.closer));
-                lock(&self.line.strays).extend(fds);
+                let fds = came.fds.into_iter().map(|fd| ForeignFd::new(fd, &self.stream.closer));
+                lock(&self.stream.strays).extend(fds);
                 Err(Errno::PROTO)
             }
             Ok(came) if came.bytes == 0 => Err(Errno::PIPE),
@@ -316,17 +319,17 @@ impl FromStream {
     }
 }
 
-impl Source for FromStream {
+impl RxSource for FromStream {
     fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
-        if self.number != self.line.number.load(Ordering::Acquire) {
-            (self.number, self.connection) = self.line.current();
+        if self.number != self.stream.number.load(Ordering::Acquire) {
+            (self.number, self.connection) = self.stream.current();
             (self.at, self.end) = (0, 0);
         }
-        if self.line.waits.load(Ordering::Relaxed) {
-            self.line.flush_waiting();
+        if self.stream.waits.load(Ordering::Relaxed) {
+            self.stream.flush_waiting();
         }
         self.more = self.frames(rx_buffer).unwrap_or_else(|_| {
-            self.line.end(self.number);
+            self.stream.end(self.number);
             self.connection = None;
             (self.at, self.end) = (0, 0);
             false
@@ -335,16 +338,16 @@ impl Source for FromStream {
     }
 
     fn enable_notification(&mut self) -> bool {
-        self.more || is_readable(self.line.epoll.as_fd())
+        self.more || is_readable(self.stream.epoll.as_fd())
     }
 
     fn kick(&self) -> BorrowedFd<'_> {
-        self.line.epoll.as_fd()
+        self.stream.epoll.as_fd()
     }
 
-    fn remains(&self, rx_buffer: &RxBuffer) -> Vec<u8> {
-        if self.number != self.line.number.load(Ordering::Acquire) {
-            return Vec::new(); // of a connection that is no more
+    fn handover_state(&self, rx_buffer: &RxBuffer) -> Vec<u8> {
+        if self.number != self.stream.number.load(Ordering::Acquire) {
+            return Vec::new(); // of a former connection
         }
         let mut bytes = vec![0; (self.end - self.at) as usize];
         rx_buffer.room(self.at, bytes.len() as u32).read_bytes(&mut bytes);

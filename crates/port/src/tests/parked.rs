@@ -1,13 +1,13 @@
-//! What frames that wait cost whoever delivers to a guest that does not take them.
+//! Cost of parked frames for a lane that delivers to a guest without buffers.
 
 use std::sync::{Arc, Mutex};
 
 use guestmem::{Buffer, Pages, SharedFile};
 
-use crate::kept::{FRAMES_MAX, Kept};
+use crate::parked::{FRAMES_MAX, ParkedFrames};
 use crate::{Burst, BurstBuffers, Delivered, Receive, VlanEdit};
 
-/// A ring with so many buffers, and how many frames it was asked to take each time.
+/// A ring with a number of buffers, and the frames offered to it at each call.
 #[derive(Clone, Default)]
 struct Ring(Arc<Mutex<(usize, Vec<usize>)>>);
 
@@ -16,7 +16,7 @@ impl Ring {
         self.0.lock().unwrap().0 += buffers;
     }
 
-    /// How many frames it was asked to take, each time since this was asked.
+    /// Takes the number of frames offered at each call.
     fn asked(&self) -> Vec<usize> {
         std::mem::take(&mut self.0.lock().unwrap().1)
     }
@@ -44,8 +44,8 @@ fn deliver(ring: &mut dyn Receive) -> Delivered {
     let file = SharedFile::create("frame", 60, Pages::Ordinary).unwrap();
     let frames = [Buffer::single(file.mapping().slice(0, 60).unwrap(), 0)];
     let burst = Burst {
-        heads: &[[0; 16]],
-        deep: &[],
+        headers: &[[0; 16]],
+        snapshots: &[],
         frames: &frames,
         arena: &[],
         offloads: &[],
@@ -54,43 +54,43 @@ fn deliver(ring: &mut dyn Receive) -> Delivered {
     ring.deliver(&burst, &[0], VlanEdit::None)
 }
 
-fn waiting(frames: usize, bytes: usize) -> (Kept, Ring, Box<dyn Receive>) {
-    let (kept, ring) = (Kept::default(), Ring::default());
-    kept.put_first(vec![vec![0; bytes]; frames]);
-    let behind = kept.behind(Box::new(ring.clone()));
-    (kept, ring, behind)
+fn waiting(frames: usize, bytes: usize) -> (ParkedFrames, Ring, Box<dyn Receive>) {
+    let (parked, ring) = (ParkedFrames::default(), Ring::default());
+    parked.put_first(vec![vec![0; bytes]; frames]);
+    let draining_half = parked.draining_half(Box::new(ring.clone()));
+    (parked, ring, draining_half)
 }
 
 #[test]
 fn a_guest_without_buffers_is_asked_once_and_then_left_to_who_has_the_time() {
-    let (kept, ring, mut behind) = waiting(100, 60);
+    let (parked, ring, mut draining_half) = waiting(100, 60);
     for _ in 0..50 {
-        assert_eq!(deliver(&mut *behind), Delivered::default(), "it waits with the others");
+        assert_eq!(deliver(&mut *draining_half), Delivered::default(), "it waits with the others");
     }
     assert_eq!(ring.asked(), [64], "by all of them together");
-    assert_eq!(kept.frames(), 150);
-    // A single frame shows whether it has.
-    assert_eq!(behind.hand_on().frames, 0);
+    assert_eq!(parked.frames(), 150);
+    // A single frame shows if it has buffers.
+    assert_eq!(draining_half.drain_parked().frames, 0);
     assert_eq!(ring.asked(), [1]);
     ring.post(1000);
-    assert_eq!([behind.hand_on().frames, behind.hand_on().frames], [1, 64]);
-    assert_eq!(deliver(&mut *behind).frames, 85 + 1);
-    assert_eq!((ring.asked(), kept.is_waiting()), (vec![1, 64, 64, 21, 1], false));
-    assert_eq!(behind.hand_on(), Delivered::default());
-    assert_eq!(deliver(&mut *behind).frames, 1);
+    assert_eq!([draining_half.drain_parked().frames, draining_half.drain_parked().frames], [1, 64]);
+    assert_eq!(deliver(&mut *draining_half).frames, 85 + 1);
+    assert_eq!((ring.asked(), parked.is_waiting()), (vec![1, 64, 64, 21, 1], false));
+    assert_eq!(draining_half.drain_parked(), Delivered::default());
+    assert_eq!(deliver(&mut *draining_half).frames, 1);
 }
 
 #[test]
 fn a_lane_hands_on_little_at_a_time_and_never_more_than_fits() {
-    let (kept, ring, mut behind) = waiting(FRAMES_MAX - 1, 60);
+    let (parked, ring, mut draining_half) = waiting(FRAMES_MAX - 1, 60);
     ring.post(FRAMES_MAX);
-    assert_eq!(deliver(&mut *behind).frames, 128);
+    assert_eq!(deliver(&mut *draining_half).frames, 128);
     assert_eq!(ring.asked(), [64, 64]);
-    assert_eq!(kept.frames(), FRAMES_MAX - 128);
+    assert_eq!(parked.frames(), FRAMES_MAX - 128);
 
-    let (kept, ring, mut behind) = waiting(5, 60_000);
+    let (parked, ring, mut draining_half) = waiting(5, 60_000);
     ring.post(10);
-    assert_eq!(behind.hand_on().frames, 2);
-    kept.put_first([vec![0; 200_000]]);
-    assert_eq!((kept.lost(), ring.asked()), (1, vec![2]));
+    assert_eq!(draining_half.drain_parked().frames, 2);
+    parked.put_first([vec![0; 200_000]]);
+    assert_eq!((parked.lost(), ring.asked()), (1, vec![2]));
 }

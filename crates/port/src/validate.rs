@@ -1,0 +1,60 @@
+//! Validation of frames: their length, and the offloads requested for them.
+
+use wire::ethernet::OVERHEAD_MAX;
+use wire::virtio_net::Accepts;
+
+use crate::burst::{Offload, Polled};
+
+/// Shortest frame, bytes: two addresses and a type. Shorter ones are runts.
+const FRAME_MIN: u32 = 14;
+/// Shortest tagged frame, bytes: a type follows the tag.
+pub(crate) const FRAME_MIN_TAGGED: u32 = 18;
+/// Longest frame to be segmented, bytes: an IP packet of 65535 bytes, two addresses, two tags and a
+/// type.
+pub(crate) const FRAME_MAX: u32 = 65535 + OVERHEAD_MAX;
+/// Limits of frames from a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameRules {
+    /// Longest frame, or segment of one, bytes.
+    pub(crate) frame_bytes_max: u32,
+    /// Offloads that may be requested.
+    pub(crate) leaves: Accepts,
+}
+
+impl FrameRules {
+    /// Validates a frame of `len` bytes that begins with `header` and requests `offload`. Returns
+    /// the offload to pass on, or `None` if the frame must be dropped, and counts the reason.
+    /// `header` has 16 bytes; for a frame with an offload it covers all of the frame's headers.
+    pub(crate) fn validate(
+        &self,
+        (header, len): (&[u8], u32),
+        offload: Offload,
+        polled: &mut Polled,
+    ) -> Option<Offload> {
+        if len < FRAME_MIN || len < FRAME_MIN_TAGGED && is_tagged(header) {
+            polled.runts += 1;
+            return None;
+        }
+        let Ok(offload) = offload.judge(header, len as usize, self.leaves) else {
+            polled.bad_offload += 1;
+            return None;
+        };
+        let (longest, on_wire) = match u32::from(offload.gso_size.get()) {
+            0 => (self.frame_bytes_max, len),
+            size => (FRAME_MAX, u32::from(offload.hdr_len.get()) + size),
+        };
+        if len > longest || on_wire > self.frame_bytes_max {
+            polled.oversize += 1;
+            return None;
+        }
+        let (_, more) = offload.segments(len);
+        polled.surplus_bytes += u64::from(more);
+        Some(offload)
+    }
+}
+
+fn is_tagged(header: &[u8]) -> bool {
+    header
+        .get(12..14)
+        .is_some_and(|tpid| wire::vlan::is_tpid(u16::from_be_bytes([tpid[0], tpid[1]])))
+}
