@@ -66,7 +66,9 @@ fn undecided(pairs: &[Compared], paths: &[PathKind]) -> String {
     } else if open.iter().all(|pair| pair.is_bound) {
         "the generator was the limit".to_owned()
     } else {
-        "measured too seldom to tell (8 pairs at one distance are needed; more --rounds)".to_owned()
+        let seen: Vec<String> = open.iter().filter_map(|pair| pair.seen()).collect();
+        let seen = if seen.is_empty() { "no pair".to_owned() } else { list(&seen) };
+        format!("{seen}: too few for a test ({PAIRS_MIN} pairs are needed; raise --rounds)")
     }
 }
 
@@ -111,6 +113,8 @@ struct Slots {
     places: Vec<(u32, u32, f64)>,
     /// Nanoseconds per frame of both, and the distance of the CPUs.
     pairs: Vec<PairedSlots>,
+    /// One path's frames over the other's, by pair; those between whose slots the CPUs moved too.
+    ratios: Vec<f64>,
     /// Pairs left out because the generator was the limit of one.
     open: usize,
     /// Pairs left out because one lost frames in a closed loop.
@@ -119,7 +123,13 @@ struct Slots {
 
 impl Slots {
     fn new(view: &TrafficView<'_>, one: PathKind, other: PathKind) -> Slots {
-        let mut slots = Slots { places: Vec::new(), pairs: Vec::new(), open: 0, lost: 0 };
+        let mut slots = Slots {
+            places: Vec::new(),
+            pairs: Vec::new(),
+            ratios: Vec::new(),
+            open: 0,
+            lost: 0,
+        };
         for frame_bytes in view.frames() {
             for vms in view.vms() {
                 let mut ratios = Vec::new();
@@ -132,6 +142,7 @@ impl Slots {
                     } else if one.mpps > 0.0 && other.mpps > 0.0 {
                         let (a, b) = (slot(one), slot(other));
                         slots.pairs.push(PairedSlots { a, b });
+                        slots.ratios.push(one.mpps / other.mpps);
                         if Band::of_both(a.round_trip_cycles, b.round_trip_cycles).is_some() {
                             ratios.push(one.mpps / other.mpps);
                         }
@@ -160,6 +171,8 @@ struct Compared {
     is_bound: bool,
     /// `None` with too few pairs.
     found: Option<Comparison>,
+    /// `one`'s frames over `other`'s, by pair; those between whose slots the CPUs moved too.
+    ratios: Vec<f64>,
     /// Frame bytes, guests, and the median of `one`'s frames over `other`'s.
     places: Vec<(u32, u32, f64)>,
 }
@@ -185,7 +198,7 @@ impl Win {
 
 impl Compared {
     fn new(view: &TrafficView<'_>, one: PathKind, other: PathKind) -> Compared {
-        let Slots { places, pairs, open, lost } = Slots::new(view, one, other);
+        let Slots { places, pairs, ratios, open, lost } = Slots::new(view, one, other);
         let grouped = Grouped::new(&pairs, PAIRS_MIN);
         let strata = grouped.strata();
         let n: usize = strata.iter().map(|pairs| pairs.len()).sum();
@@ -202,7 +215,19 @@ impl Compared {
         remarks.extend(counted.map(|(n, why)| format!("{n} more {why}")));
         let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
         let is_bound = open > 0 && n + grouped.moved == 0;
-        Compared { one, other, remarks: remarks.join(", "), is_bound, found, places }
+        Compared { one, other, remarks: remarks.join(", "), is_bound, found, ratios, places }
+    }
+
+    /// Median ratio of the pairs, which were not tested: `vf carried 40 times virtio's frames in 5
+    /// pairs`; `None` without pairs.
+    fn seen(&self) -> Option<String> {
+        let ratio = median(&self.ratios)?;
+        let (more, less, ratio) = match ratio {
+            ratio if ratio < 1.0 => (self.other, self.one, 1.0 / ratio),
+            ratio => (self.one, self.other, ratio),
+        };
+        let pairs = count(self.ratios.len(), "pair");
+        Some(format!("{more} carried {} times {less}'s frames in {pairs}", three(ratio)))
     }
 
     fn win(&self) -> Option<Win> {
