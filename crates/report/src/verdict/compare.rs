@@ -123,13 +123,8 @@ struct Slots {
 
 impl Slots {
     fn new(view: &TrafficView<'_>, one: PathKind, other: PathKind) -> Slots {
-        let mut slots = Slots {
-            places: Vec::new(),
-            pairs: Vec::new(),
-            ratios: Vec::new(),
-            open: 0,
-            lost: 0,
-        };
+        let mut slots =
+            Slots { places: Vec::new(), pairs: Vec::new(), ratios: Vec::new(), open: 0, lost: 0 };
         for frame_bytes in view.frames() {
             for vms in view.vms() {
                 let mut ratios = Vec::new();
