@@ -166,7 +166,7 @@ fn of_problems(problems: &Problems) -> ErrorBody {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = serde_json::to_vec(&self.body()).expect("a trouble is JSON");
+        let body = serde_json::to_vec(&self.body()).expect("an error body is JSON");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();

@@ -13,7 +13,7 @@ const REPEAT: Duration = Duration::from_secs(60);
 /// Logs a limited number of lines, and reports how many were dropped.
 #[derive(Debug, Default)]
 pub struct LogLimiter {
-    ration: Option<TokenBucket>,
+    bucket: Option<TokenBucket>,
     held: u64,
 }
 
@@ -41,8 +41,8 @@ impl LogLimiter {
 
     /// Suffix for the line, with the number of dropped ones; `None` drops the line.
     fn lets_through(&mut self, now: Instant) -> Option<String> {
-        let ration = self.ration.get_or_insert_with(|| TokenBucket::new(LINES.0, LINES.1, now));
-        if !ration.admits(now) {
+        let bucket = self.bucket.get_or_insert_with(|| TokenBucket::new(LINES.0, LINES.1, now));
+        if !bucket.admits(now) {
             self.held += 1;
             return None;
         }
@@ -84,18 +84,19 @@ mod tests {
 
     #[test]
     fn twenty_lines_at_once_and_one_a_second() {
-        let mut quiet = LogLimiter::default();
+        let mut limiter = LogLimiter::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let through = |quiet: &mut LogLimiter, ms| {
-            let lines: Vec<String> = (0..100).filter_map(|_| quiet.lets_through(at(ms))).collect();
+        let through = |limiter: &mut LogLimiter, ms| {
+            let lines: Vec<String> =
+                (0..100).filter_map(|_| limiter.lets_through(at(ms))).collect();
             (lines.len(), lines.last().cloned().unwrap_or_default())
         };
-        assert_eq!(through(&mut quiet, 0), (20, String::new()));
-        assert_eq!(through(&mut quiet, 999), (0, String::new()));
+        assert_eq!(through(&mut limiter, 0), (20, String::new()));
+        assert_eq!(through(&mut limiter, 999), (0, String::new()));
         let told = " (180 earlier lines were dropped)".to_owned();
-        assert_eq!(through(&mut quiet, 1001), (1, told));
-        assert_eq!(through(&mut quiet, 60_000).0, 20);
+        assert_eq!(through(&mut limiter, 1001), (1, told));
+        assert_eq!(through(&mut limiter, 60_000).0, 20);
     }
 
     #[test]

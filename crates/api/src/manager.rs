@@ -414,10 +414,10 @@ fn holders(state: &State, actual: &Actual) -> BTreeMap<String, String> {
         let own = nic.vfs.iter().map(|vf| (vf_name(&nic.name, vf.index), String::new()));
         holders.extend(own);
     }
-    let wished: BTreeMap<&str, &Adapter> =
+    let wanted: BTreeMap<&str, &Adapter> =
         state.adapters.iter().map(|adapter| (&*adapter.name, adapter)).collect();
     for adapter in &actual.adapters {
-        let nic = wished.get(&*adapter.name).and_then(|wished| state.nic_of(wished));
+        let nic = wanted.get(&*adapter.name).and_then(|wanted| state.nic_of(wanted));
         if let (Some(nic), Some(vf)) = (nic, adapter.vf) {
             holders.insert(vf_name(&nic.name, vf), adapter.name.clone());
         }

@@ -131,7 +131,7 @@ fn id(operation: &Operation) -> String {
 
 fn answers(operation: &Operation) -> Value {
     let json_of = |text: &str, schema: &Value| json!({"description": text, "content": {"application/json": {"schema": schema}}});
-    let trouble = json!({"$ref": "#/components/schemas/ErrorBody"});
+    let error = json!({"$ref": "#/components/schemas/ErrorBody"});
     let outcome = json!({"$ref": "#/components/schemas/ApplyOutcome"});
     let mut answers = Map::new();
     let dry = operation.parameters.iter().any(|parameter| parameter.name == "dry_run");
@@ -150,35 +150,34 @@ fn answers(operation: &Operation) -> Value {
         let schema = operation.answer.clone().unwrap_or_default();
         answers.insert("201".into(), json_of("Created.", &schema));
     }
-    let mut faults = vec![
+    let mut errors = vec![
         ("400", "The request is malformed."),
         ("401", "The token is missing or wrong."),
         ("421", "Another process has taken over: try again."),
         ("500", "The state could not be stored."),
     ];
     if operation.resource.is_some() {
-        faults.push(("404", "No such object."));
+        errors.push(("404", "No such object."));
     }
     if operation.path == "/v1/upgrade" {
-        faults.push((
+        errors.push((
             "403",
             "Not available over TCP; only root and the daemon's user may name another program.",
         ));
     }
     if operation.path == "/v1/stats" {
-        faults.push(("503", "The counters cannot be read."));
+        errors.push(("503", "The counters cannot be read."));
     }
     if operation.body.is_some() {
-        faults.push(("408", "The body took too long."));
-        faults.push(("413", "The body is too large."));
-        faults.push(("415", "The body is not JSON."));
+        errors.push(("408", "The body took too long."));
+        errors.push(("413", "The body is too large."));
+        errors.push(("415", "The body is not JSON."));
     }
     if operation.changes() {
-        faults.push(("409", "No transition to this state."));
-        faults.push(("412", "The state has changed meanwhile."));
-        faults.push(("422", "A value is wrong."));
+        errors.push(("409", "No transition to this state."));
+        errors.push(("412", "The state has changed meanwhile."));
+        errors.push(("422", "A value is wrong."));
     }
-    answers
-        .extend(faults.into_iter().map(|(status, text)| (status.into(), json_of(text, &trouble))));
+    answers.extend(errors.into_iter().map(|(status, text)| (status.into(), json_of(text, &error))));
     Value::Object(answers)
 }

@@ -383,7 +383,7 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
             &["x.toml:3:13: nic[0].total_vfs: 256", "0 to 255"][..],
         ),
         ("nic = = 3", &["x.toml:1:7: "]),
-        ("\n\n[[nic]\n", &["x.toml:3:7: the header of a table"]),
+        ("\n\n[[nic]\n", &["x.toml:3:7: the header of a list entry"]),
         ("{\"nic\": }", &["is not JSON"]),
         ("{\"nic\": [],\n \"nic\": []}", &["has nic twice, the second time at line 2", "keep one"]),
         ("version = 2", &["version: 2 is newer than this program"]),

@@ -69,7 +69,7 @@ impl ChannelService {
         let wanted = Arc::<Mutex<Vec<Channel>>>::default();
         let changes = Changes::new(Instant::now());
         let served = Vec::new();
-        let server = Server { wanted: wanted.clone(), woken, served, changes, answer };
+        let server = ServiceThread { wanted: wanted.clone(), woken, served, changes, answer };
         let thread = std::thread::Builder::new().name("guests".into()).spawn(|| server.run());
         let thread = thread.context("the guests' thread cannot be started")?;
         Ok(ChannelService { wanted, wake: Some(wake), thread: Some(thread) })
@@ -93,7 +93,7 @@ impl Drop for ChannelService {
     }
 }
 
-struct Server {
+struct ServiceThread {
     wanted: Arc<Mutex<Vec<Channel>>>,
     woken: UnixStream,
     /// Ordered by last change.
@@ -136,7 +136,7 @@ struct ServedChannel {
     closer: Closer,
 }
 
-impl Server {
+impl ServiceThread {
     fn run(mut self) {
         loop {
             let now = Instant::now();

@@ -40,7 +40,7 @@ pub(super) struct Guests {
     /// Time of the last query of the data plane for a guest.
     looked: Option<Instant>,
     /// Limit of log lines of all guests.
-    quiet: LogLimiter,
+    log: LogLimiter,
 }
 
 /// An open channel. Drop removes its socket file at once; the thread may still hold the socket.
@@ -246,7 +246,7 @@ impl Manager {
         let now = now.map_err(|PlaneError(problems)| GuestError::of(&problems))?;
         if let Err(error) = self.store.keep_guests(&next) {
             let line = format!("a guest's settings could not be stored: {error}");
-            self.guests.quiet.error(&line);
+            self.guests.log.error(&line);
             if let Err(refused) = self.plane.reconcile(&to, &from) {
                 self.broken = Some(format!("a guest's settings could not be undone: {refused}"));
             }

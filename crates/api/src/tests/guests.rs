@@ -103,7 +103,7 @@ fn descriptors_by_a_channel_or_to_the_api_end_the_connection_and_hold_up_nobody(
             rustix::net::sendmsg(&stream, &bytes, &mut control, SendFlags::empty()).unwrap();
             // It waits if the daemon has closed its own already.
             let closing = std::thread::spawn(|| drop(slow));
-            assert_eq!((&stream).read(&mut [0; 8]).unwrap_or(0), 0, "it is hung up on");
+            assert_eq!((&stream).read(&mut [0; 8]).unwrap_or(0), 0, "the connection is closed");
             // Both threads serve others meanwhile.
             assert!(Guest::connect(&site).vf(0).is_object());
             site.get("/v1/events");

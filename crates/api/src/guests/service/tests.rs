@@ -9,8 +9,8 @@ const GUESTS: usize = 6;
 /// Number of responses to each guest.
 type Answered = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// A desk with this many guests, each at its channel, and what each was answered.
-fn service(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
+/// A service thread with this many guests, each with a channel, and the responses to each.
+fn service(now: Instant) -> (ServiceThread, Vec<UnixStream>, Answered) {
     let dir = tempfile::tempdir().unwrap();
     let answered = Answered::default();
     let counted = answered.clone();
@@ -29,7 +29,7 @@ fn service(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
     let served = served.collect();
     let (_, woken) = UnixStream::pair().unwrap();
     let changes = Changes::new(now);
-    let server = Server { wanted: Arc::default(), woken, served, changes, answer };
+    let server = ServiceThread { wanted: Arc::default(), woken, served, changes, answer };
     (server, guests, answered)
 }
 
@@ -41,7 +41,7 @@ fn what_all_guests_change_is_rationed_and_each_has_its_turn() {
     const EACH: usize = 20;
     let request = b"{\"v\":1,\"id\":5,\"op\":\"reset\",\"vf\":0}\n";
     guests.iter_mut().for_each(|guest| guest.write_all(&request.repeat(EACH)).unwrap());
-    let after = |server: &mut Server, s: u64| {
+    let after = |server: &mut ServiceThread, s: u64| {
         (0..2 * GUESTS * EACH).for_each(|_| server.turn(start + Duration::from_secs(s)));
         answered.lock().unwrap().values().copied().collect::<Vec<u32>>()
     };

@@ -32,7 +32,7 @@ fn who_is_given_up_goes_back_to_where_its_guest_is() {
     eventually("its rings say so", || site.adapter_in_force("web")["path"] == "vf");
     assert_eq!(site.get("/v1/state"), before);
 
-    // It has come, and the mover is gone.
+    // It has come, and the migrating client is gone.
     site.moves("new", arrival("new", 9, 1));
     site.moves("new", step("take-over"));
     site.set_connected("new", true);
@@ -47,7 +47,7 @@ fn count(site: &Site, text: &str) -> usize {
     texts.filter(|event| event["text"].as_str().unwrap().contains(text)).count()
 }
 
-/// A mover says four times a minute that it lives: no change of the state, no event, no other
+/// A client renews a migration four times a minute: no change of the state, no event, no other
 /// generation.
 #[test]
 fn a_sign_of_life_changes_nothing() {
@@ -98,7 +98,7 @@ fn who_has_arrived_or_left_stays_so_without_what_was_held_for_it() {
         let status = site.get(&format!("/v1/adapters/{name}/move"));
         assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(true)));
         assert_eq!(site.adapter_in_force(&rival)["vf"], vf);
-        // The mover was only slow.
+        // The client was only slow.
         site.moves(name, step("renew"));
         let status = site.get(&format!("/v1/adapters/{name}/move"));
         assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(false)));
