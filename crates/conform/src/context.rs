@@ -62,18 +62,18 @@ impl<'s> TestContext<'s> {
     pub(super) fn must(&mut self, change: &ManagerRequest) -> Result<()> {
         match self.subject.change(change)? {
             Ok(()) => Ok(()),
-            Err(rejection) => bail!("{} was refused: {}", in_words(change), rejection.text()),
+            Err(rejection) => bail!("{} was rejected: {}", in_words(change), rejection.text()),
         }
     }
 
     /// Requests a change that must fail with one of these words in the error.
-    pub(super) fn refuses(&mut self, change: &ManagerRequest, words: &[&str]) -> Result<Rejection> {
+    pub(super) fn rejects(&mut self, change: &ManagerRequest, words: &[&str]) -> Result<Rejection> {
         match self.subject.change(change)? {
             Ok(()) => bail!("{} was accepted", in_words(change)),
             Err(rejection) => {
                 let (text, change) = (rejection.text(), in_words(change));
                 let fits = words.iter().any(|word| text.contains(word));
-                ensure!(fits, "{change} was refused, but for another reason: {text}");
+                ensure!(fits, "{change} was rejected for another reason: {text}");
                 Ok(rejection)
             }
         }
@@ -144,9 +144,7 @@ impl<'s> TestContext<'s> {
         }
         let (tag, got, meant) = (sent.tag_text(), describe(&arrived), describe(&expected));
         let (src, dst) = addresses(sent);
-        bail!(
-            "a frame from {from} ({tag}, {src} to {dst}) arrived {got}, and was to arrive {meant}"
-        )
+        bail!("a frame from {from} ({tag}, {src} to {dst}) arrived {got}, expected {meant}")
     }
 
     /// Checks that a frame from one station arrives unchanged at the other and at no third.
@@ -202,7 +200,7 @@ impl<'s> TestContext<'s> {
     pub(super) fn is_on(&mut self, name: &str, path: PathInForce) -> Result<()> {
         let adapter = self.adapter(name)?;
         let (is, why) = (adapter.path, adapter.reason);
-        ensure!(is == path, "adapter {name} is on path {is} and not on {path} ({why})");
+        ensure!(is == path, "adapter {name} is on path {is}, not on {path} ({why})");
         Ok(())
     }
 
@@ -257,7 +255,7 @@ fn in_words(change: &ManagerRequest) -> String {
         ManagerRequest::Switchdev(on) => {
             format!("mode {}", if *on { "switchdev" } else { "legacy" })
         }
-        ManagerRequest::Reapply => "the same state once more".to_owned(),
+        ManagerRequest::Reapply => "the same state again".to_owned(),
     }
 }
 

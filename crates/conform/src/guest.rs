@@ -94,9 +94,9 @@ impl TestGuest {
     /// # Errors
     /// No connection, or missing features.
     pub(super) fn accept(&mut self, listener: &Listener) -> Result<()> {
-        let frontend =
-            Frontend::accept(listener, CONNECT_TIMEOUT).context("nobody attached to the guest")?;
-        self.start(frontend).context("cannot attach to who connected")
+        let frontend = Frontend::accept(listener, CONNECT_TIMEOUT)
+            .context("no device connected to the guest")?;
+        self.start(frontend).context("cannot negotiate with the connected device")
     }
 
     fn start(&mut self, mut frontend: Frontend) -> Result<()> {
@@ -112,7 +112,7 @@ impl TestGuest {
             | ProtocolFeatures::CONFIG
             | ProtocolFeatures::STATUS;
         let agreed = frontend.negotiate(wanted | status, protocol)?.features;
-        ensure!(agreed & wanted == wanted, "it lacks VERSION_1, MRG_RXBUF or EVENT_IDX");
+        ensure!(agreed & wanted == wanted, "the device lacks VERSION_1, MRG_RXBUF or EVENT_IDX");
         let size = self.file.mapping().size() as u64;
         let fd = self.file.fd();
         let region = Region { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd };
@@ -176,7 +176,7 @@ impl TestGuest {
         let bytes = [&[0; HEADER as usize], frame].concat();
         let len = bytes.len() as u32;
         ensure!(len <= BUFFER, "a frame of {} bytes does not fit into a buffer", frame.len());
-        let addr = self.free.pop().context("more frames under way than the ring holds")?;
+        let addr = self.free.pop().context("more frames in flight than the ring holds")?;
         let place = self.memory.slice(addr, len).context("a buffer outside the memory")?;
         place.write_bytes(&bytes);
         let id = self.tx.post(Segment { addr, len, writable: false });

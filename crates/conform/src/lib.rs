@@ -71,7 +71,7 @@ fn outcome(test: &Test, subject: &mut dyn Subject) -> (TestResult, String) {
         return (TestResult::NotApplicable, why);
     }
     let Some(run) = test.test else {
-        let why = "no NIC could be tested for it when this program was made";
+        let why = "no NIC can be tested for it yet";
         return (TestResult::NotApplicable, why.to_owned());
     };
     match run(&mut TestContext::new(subject)) {

@@ -62,7 +62,7 @@ impl SuiteReport {
         let mut table = Table::new();
         let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
         table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(WIDTH).set_header(["test", "result", "thread and what was seen"]);
+        table.set_width(WIDTH).set_header(["test", "result", "thread and observation"]);
         for test in &self.tests {
             let seen = format!("{}\n{}", test.thread, test.detail);
             table.add_row([&*test.name, test.result.word(), &*printable(&seen)]);
@@ -95,7 +95,7 @@ mod tests {
             result,
             detail: detail.into(),
         };
-        let long = "a frame from x arrived at y and was to arrive at z ".repeat(9);
+        let long = "a frame from x arrived at y, expected at z ".repeat(9);
         SuiteReport {
             tests: vec![
                 test("one-thing", TestResult::Pass, "seen"),
@@ -122,7 +122,7 @@ mod tests {
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(usize::from(WIDTH)), "{text}");
         assert!(text.ends_with("1 pass, 1 fail, 1 n/a\n"), "{text}");
-        for word in ["one-thing", "#12345", "was to arrive"] {
+        for word in ["one-thing", "#12345", "expected at z"] {
             assert!(text.contains(word), "no {word} in {text}");
         }
         assert!(!text.contains('\u{1b}'), "a control character reached the terminal");

@@ -21,17 +21,17 @@ pub struct FrameMix(Vec<(f64, f64)>);
 pub enum FrameMixError {
     /// Neither a number nor a mix.
     #[error(
-        "{0:?} is no frame size: give bytes with FCS (64 to 9018), `imix`, or sizes with shares as 64:7,1518:1"
+        "{0:?} is not a frame size; expected bytes with FCS (64 to 9018), `imix`, or sizes with shares, e.g. 64:7,1518:1"
     )]
     Form(String),
     /// Size out of range.
-    #[error("frames of {0} bytes: 64 to 9018 are possible, FCS counted")]
+    #[error("frames of {0} bytes: allowed are 64 to 9018, FCS included")]
     Size(u32),
     /// Invalid shares.
     #[error("the shares in {0:?} must be above 0 and at most 1000000")]
     Share(String),
     /// Too many sizes.
-    #[error("{0} sizes in a mix: at most {KINDS_MAX} are possible")]
+    #[error("{0} sizes in a mix exceed max {KINDS_MAX}")]
     Many(usize),
 }
 
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn what_is_no_mix_is_said() {
         for (text, said) in [
-            ("", "no frame size"),
-            ("large", "no frame size"),
+            ("", "not a frame size"),
+            ("large", "not a frame size"),
             ("0", "frames of 0 bytes"),
             ("63", "64 to 9018"),
             ("64:0", "above 0"),

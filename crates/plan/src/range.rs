@@ -11,7 +11,7 @@ pub(crate) const MPPS: RangeInclusive<f64> = 1e-9..=1e5;
 
 /// Value out of range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{of} has {field} = {value}: {allowed} are possible")]
+#[error("{of}: {field} = {value}: allowed are {allowed}")]
 pub struct ValueError {
     /// Object with the value, e.g. `host "rack"`.
     pub of: String,

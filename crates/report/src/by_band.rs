@@ -71,7 +71,7 @@ pub fn text(points: &[Point]) -> String {
         return String::new();
     }
     let mut text =
-        "Cycles a delivered frame by round trip between the CPUs: median (slots)\n".to_owned();
+        "Cycles per delivered frame by round trip between the CPUs: median (slots)\n".to_owned();
     text += &format!(
         "{:<29}{:>12}{:>12}{:>12}{:>12}\n",
         "", "under 120", "120-300", "300-600", "over 600"

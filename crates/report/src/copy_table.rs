@@ -7,7 +7,7 @@ use super::format::{percent, three};
 use super::transfer::Spread;
 
 const LEGEND: &str = "\
-guests: how many copied at once; s: common start to end of the copy; user,
+guests: number of simultaneous copies; s: common start to end of the copy; user,
 system: cores of the guest's program; CPU s/GiB: its CPU seconds for each GiB it
 received; server, daemon: cores in user space + in the kernel; busy: share of
 the lane's cycles that moved frames; cyc/KiB: these cycles for each KiB that

@@ -54,7 +54,7 @@ fn guests(together: &FileCopy) -> Option<String> {
     Some(format!(
         "Guests' CPU with {} copies at once: {} s for each GiB on path vf, {} s on path synthetic; \
          they differ by {}, {known}. hyperv-2012 found {} between its guests: this run {agrees} \
-         (the paper prints no number; up to {} is taken as that).",
+         (the paper gives no number; up to {} counts as that).",
         together.guests.len(),
         ranged(&vf),
         ranged(&synthetic),
@@ -82,7 +82,8 @@ fn host(vf: &FileCopy, synthetic: &FileCopy) -> [String; 2] {
     let part = match overlap(&vf, &synthetic) {
         true => "The rounds of both paths overlap, so the switch's part is not resolved.".into(),
         false if ratio < 1.0 => {
-            "The path with the switch took less, so its part is not resolved.".to_owned()
+            "The path with the switch used fewer cycles, so the switch's part is not resolved."
+                .to_owned()
         }
         false => format!(
             "The difference, {} cycles or {} of the path synthetic, is the switch's part.",
@@ -92,9 +93,9 @@ fn host(vf: &FileCopy, synthetic: &FileCopy) -> [String; 2] {
     };
     let measured = format!(
         "Host work for one guest alone: {} busy cycles of the lane for each KiB on path vf, {} on \
-         path synthetic, {ratio:.2} times as many. {part} NIC and switch share the lane; nothing \
-         finer is measured. They run in user space, which took {} and {} of the daemon's CPU time; \
-         the rest was the kernel's.",
+         path synthetic, {ratio:.2} times as many. {part} NIC and switch share the lane; they \
+         are not measured separately. They run in user space, with {} and {} of the daemon's CPU \
+         time; the rest was the kernel's.",
         ranged(&vf),
         ranged(&synthetic),
         user[0],
@@ -104,9 +105,9 @@ fn host(vf: &FileCopy, synthetic: &FileCopy) -> [String; 2] {
     let [least, most] = paper.host_ratio();
     let agrees = if (least..=most).contains(&ratio) { "agrees" } else { "does not agree" };
     let compared = format!(
-        "hyperv-2012 found CPU of the host's NDIS and VMBus of the order of {} with SR-IOV and {} \
-         without (from a figure; no table was published), {least:.0} to {most:.0} times as much: \
-         this run {agrees}.",
+        "hyperv-2012 found CPU of the host's NDIS and VMBus of the order of {} with SR-IOV and \
+         {} without (read from a plot), {least:.0} to {most:.0} times as much: this run \
+         {agrees}.",
         paper.host_vf, paper.host_synthetic,
     );
     [measured, compared]
@@ -167,9 +168,11 @@ mod tests {
         assert!(near.contains("1.10 times as many. The difference, 30.0 cycles or 9 %"), "{near}");
         assert!(near.contains("of the order of 1e2 with SR-IOV and 1e3..1e4 without"), "{near}");
         assert!(near.contains("10 to 100 times as much: this run does not agree"), "{near}");
-        assert!(near.contains("user space, which took 40 % and 40 % of"), "{near}");
+        assert!(near.contains("user space, with 40 % and 40 % of"), "{near}");
         assert!(said(300.0, 303.0).contains("overlap, so the switch's part is not resolved"));
-        assert!(said(330.0, 300.0).contains("took less, so its part is not resolved"));
+        assert!(
+            said(330.0, 300.0).contains("used fewer cycles, so the switch's part is not resolved")
+        );
         assert!(said(30.0, 900.0).contains("this run agrees"));
     }
 

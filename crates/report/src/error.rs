@@ -10,7 +10,7 @@ use super::transfer::TransferError;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The folder could not be created.
-    #[error("cannot make the folder {dir}; choose a place that you may write to")]
+    #[error("cannot create the folder {dir}; choose a writable location")]
     Folder {
         /// The folder.
         dir: PathBuf,
@@ -18,7 +18,7 @@ pub enum ReportError {
         source: io::Error,
     },
     /// A file could not be written.
-    #[error("cannot write {file}; choose a place that you may write to and that has room")]
+    #[error("cannot write {file}; choose a writable location with free space")]
     File {
         /// The file.
         file: PathBuf,
@@ -26,7 +26,7 @@ pub enum ReportError {
         source: io::Error,
     },
     /// A file could not be read.
-    #[error("cannot read {file}; give the folder of a run, as `shunt lab history` names it")]
+    #[error("cannot read {file}; give the folder of a run, as listed by `shunt lab history`")]
     Read {
         /// The file.
         file: PathBuf,
@@ -34,10 +34,10 @@ pub enum ReportError {
         source: io::Error,
     },
     /// Results of a newer program version.
-    #[error("results of schema {0}; this program reads up to {SCHEMA}: take a newer one")]
+    #[error("results have schema {0}, newer than {SCHEMA}; update this program")]
     Schema(u32),
     /// Invalid JSON, or results that JSON cannot represent.
-    #[error("these are not results of the lab in JSON; give a results.json as the lab wrote it")]
+    #[error("invalid results; expected a results.json of the lab")]
     Json(#[source] serde_json::Error),
     /// Invalid number in a point.
     #[error(transparent)]

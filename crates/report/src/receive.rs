@@ -96,14 +96,16 @@ impl Receive {
     pub fn sentence(&self) -> String {
         let [least, median, most] = self.cycles_ratio;
         let mut text = format!(
-            "{} B: without a queue for each of {} guests a frame takes the lane {median:.2} times the \
-             cycles ({least:.2} to {most:.2})",
+            "{} B: without a queue for each of {} guests a frame costs the lane {median:.2} \
+             times the cycles ({least:.2} to {most:.2})",
             self.frame_bytes, self.guests
         );
         let [_, more, _] = self.throughput_ratio;
         text += &match self.generator_bound {
-            true => "; the generator was the limit, so throughput says nothing".to_owned(),
-            false => format!("; with them throughput is {more:.2} times"),
+            true => {
+                "; the generator was the bottleneck, so throughput cannot be compared".to_owned()
+            }
+            false => format!("; with queues throughput is {more:.2} times as high"),
         };
         if let Some(published) = self.published {
             let PublishedThroughput { without_gbps, with_gbps } = published;
@@ -122,7 +124,7 @@ pub fn text(receives: &[Receive]) -> String {
     }
     let mut text = format!(
         "{:>6} {:>6} {:<10} {:>7} {:>7} {:>13} {:>15} {:>6}\n",
-        "frame", "guests", "path", "Mpps", "Gbit/s", "cycles/frame", "least..most", "lost"
+        "frame", "guests", "path", "Mpps", "Gbit/s", "cycles/frame", "min..max", "lost"
     );
     for receive in receives {
         for (path, side) in receive.sides() {

@@ -149,8 +149,8 @@ pub const OTHERS_MUCH: f64 = 0.05;
 /// Invalid number in a point: a bug of the program.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error(
-    "{pattern} {path}, frame_bytes {frame_bytes}, vms {vms}: {field} is {value}, which no measurement can give; \
-         please report it"
+    "{pattern} {path}, frame_bytes {frame_bytes}, vms {vms}: {field} is {value}, an impossible \
+         measurement; please report this bug"
 )]
 pub struct PointError {
     /// The point's pattern.

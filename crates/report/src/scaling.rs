@@ -59,8 +59,8 @@ fn left_out(results: &Results) -> Option<String> {
     let n = results.points.iter().filter(|point| !is_result(point)).count();
     (is_published(results) && n > 0).then(|| {
         format!(
-            "Left out here: {n} of {} points, in which frames were lost, others used the CPUs, the \
-             CPUs moved, or the generator was the limit.",
+            "Left out: {n} of {} points, in which frames were lost, other processes used the \
+             CPUs, the CPUs moved, or the generator was the bottleneck.",
             results.points.len()
         )
     })
@@ -96,11 +96,11 @@ pub(super) fn ends(view: &TrafficView<'_>) -> Vec<u32> {
 fn alike(ours: f64, theirs: f64) -> &'static str {
     let apart = (ours / theirs).max(theirs / ours);
     if apart <= EQUAL_FACTOR {
-        "alike"
+        "similar"
     } else if (ours < 1.0) != (theirs < 1.0) {
-        "the other way round"
+        "opposite"
     } else {
-        "not alike"
+        "different"
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
         let text = growth(&view.kind, 64, curve);
         let begins = "North/south, 64 B, vf: from 1 to 4 guests 2.00 times the frames here, ";
         assert!(text.starts_with(begins), "{text}");
-        let expected = if 2.0 / theirs > EQUAL_FACTOR { ": not alike." } else { ": alike." };
+        let expected = if 2.0 / theirs > EQUAL_FACTOR { ": different." } else { ": similar." };
         assert!(text.ends_with(expected), "{text}, published {theirs}");
     }
 
@@ -211,7 +211,7 @@ mod tests {
         };
         let start = "East/west, 1518 B, 4 guests: vhost carries 2.00 times vf's frames here, ";
         assert!(of(1.0, 2.0).starts_with(start), "{}", of(1.0, 2.0));
-        assert!(of(2.0, 1.0).ends_with(": the other way round."), "{}", of(2.0, 1.0));
+        assert!(of(2.0, 1.0).ends_with(": opposite."), "{}", of(2.0, 1.0));
     }
 
     #[test]
@@ -225,9 +225,9 @@ mod tests {
         results.experiment = Some(experiment);
         let said = sentences(&results);
         assert!(said[0].contains("from 1 to 4 guests 2.00 times the frames here"), "{said:#?}");
-        assert!(said[1].starts_with("Left out here: 1 of 4 points"), "{said:#?}");
+        assert!(said[1].starts_with("Left out: 1 of 4 points"), "{said:#?}");
         results.points.iter_mut().for_each(|point| point.lost_frames = 1);
-        assert!(sentences(&results)[0].starts_with("Left out here: 4 of 4 points"));
+        assert!(sentences(&results)[0].starts_with("Left out: 4 of 4 points"));
     }
 
     #[test]

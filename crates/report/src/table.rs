@@ -19,9 +19,9 @@ Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
 cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
 of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
 on virtio the kernel is the switch. Of a point measured several times the row
-is the median by Mpps, of two the lower, of slots that nothing disturbed";
+is the median by Mpps (of two, the lower) of the undisturbed slots";
 const LEGEND_BOUND: &str = "
-> lower bound: the generator was the limit, so the switch was not measured out";
+> lower bound: the generator was the bottleneck, not the switch";
 
 /// Every pattern's table under its heading; empty without points.
 pub fn all(points: &[Point]) -> String {

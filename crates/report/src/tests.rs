@@ -104,8 +104,8 @@ fn table_of_one_path() {
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
     of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
     on virtio the kernel is the switch. Of a point measured several times the row
-    is the median by Mpps, of two the lower, of slots that nothing disturbed
-    > lower bound: the generator was the limit, so the switch was not measured out
+    is the median by Mpps (of two, the lower) of the undisturbed slots
+    > lower bound: the generator was the bottleneck, not the switch
     ");
 }
 
@@ -153,7 +153,7 @@ fn table_of_three_paths() {
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
     of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
     on virtio the kernel is the switch. Of a point measured several times the row
-    is the median by Mpps, of two the lower, of slots that nothing disturbed
+    is the median by Mpps (of two, the lower) of the undisturbed slots
     ");
 }
 
@@ -235,10 +235,10 @@ proptest! {
 fn impossible_numbers_are_refused() {
     let mut run = results(one_path());
     run.points[3].cpu.guests_user_cores = f64::NAN;
-    insta::assert_snapshot!(json::results(&run).unwrap_err(), @"north-south vf, frame_bytes 256, vms 1: cpu.guests_user_cores is NaN, which no measurement can give; please report it");
+    insta::assert_snapshot!(json::results(&run).unwrap_err(), @"north-south vf, frame_bytes 256, vms 1: cpu.guests_user_cores is NaN, an impossible measurement; please report this bug");
     run.points[3].cpu.guests_user_cores = 0.0;
     run.points[3].seconds = 0.0;
-    insta::assert_snapshot!(write(std::path::Path::new("/nowhere"), &run).unwrap_err(), @"north-south vf, frame_bytes 256, vms 1: seconds is 0, which no measurement can give; please report it");
+    insta::assert_snapshot!(write(std::path::Path::new("/nowhere"), &run).unwrap_err(), @"north-south vf, frame_bytes 256, vms 1: seconds is 0, an impossible measurement; please report this bug");
     assert!(json::read("{}").is_err());
 }
 
@@ -366,7 +366,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     let file = home.path().join("file");
     fs::write(&file, "").unwrap();
     let error = write(&file.join("run"), &results(Vec::new())).unwrap_err().to_string();
-    assert!(error.starts_with("cannot make the folder") && error.contains("file/run"), "{error}");
+    assert!(error.starts_with("cannot create the folder") && error.contains("file/run"), "{error}");
 }
 
 #[test]
@@ -435,5 +435,5 @@ fn results_of_a_later_program_are_refused() {
     let text = json::results(&results(one_path())).unwrap();
     let later = text.replacen("\"schema\": 2", "\"schema\": 3", 1);
     let error = json::read(&later).unwrap_err().to_string();
-    assert!(error.starts_with("results of schema 3; this program reads up to 2"), "{error}");
+    assert!(error.starts_with("results have schema 3, newer than 2"), "{error}");
 }

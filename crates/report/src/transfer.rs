@@ -112,7 +112,7 @@ pub struct Transfer {
 
 /// Invalid number in a transfer or a file copy: a bug of the program.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{what}: {field} is {value}, which no measurement can give; please report it")]
+#[error("{what}: {field} is {value}, an impossible measurement; please report this bug")]
 pub struct TransferError {
     /// The measurement.
     pub what: String,

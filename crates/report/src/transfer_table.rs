@@ -8,12 +8,12 @@ use super::transfer::Transfer;
 const LEGEND: &str = "\
 streams, traffic: sockets, bytes of a write or datagram, and socket buffers if
 set; Gbps: payload read by the receiver, the median of the rounds;
-loopback: what the two programs do with nothing between them; ends, carrier:
-cores of the guest and the other end, and of what carries their frames (the
-daemon, or the relays of virtio); paper: what it published, on another machine;
-limit: who kept it slow";
+loopback: the two programs over the loopback interface; ends, carrier:
+cores of the guest and the other end, and of the carrier of their frames (the
+daemon, or the relays of virtio); paper: published, on another machine;
+limit: bottleneck";
 const LEGEND_BOUND: &str = "
-> lower bound: the programs were the limit, so the path was not measured out";
+> lower bound: the programs were the bottleneck, not the path";
 
 /// Transfers of one experiment and pattern.
 pub(super) struct Group<'a> {

@@ -694,9 +694,9 @@ fn mistakes_in_experiments_are_told() {
     for (args, words) in [
         (&["nothing"][..], "is no experiment and no command; experiments are quick, nfv"),
         (&["vmdq", "--path", "vf"], "vmdq has no setting paths"),
-        (&["nfv", "--guests", "9"], "guests 9: 1 to 8 are possible"),
-        (&["ntttcp", "--seconds", "0"], "0.1 to 3600 are possible"),
-        (&["nfv", "--frame", "1519"], "64 to 1518 are possible"),
+        (&["nfv", "--guests", "9"], "guests 9: allowed are 1 to 8"),
+        (&["ntttcp", "--seconds", "0"], "allowed are 0.1 to 3600"),
+        (&["nfv", "--frame", "1519"], "allowed are 64 to 1518"),
         (&["nfv", "--colour"], "unexpected argument"),
         (&["--rounds", "0"], "rounds 0: 1 to 100"),
     ] {

@@ -77,7 +77,7 @@ fn one_point_names_its_limit_and_its_terms() {
     let (code, said, _) = plan(&args);
     assert_eq!(code, Some(0));
     assert!(
-        said.contains("held by guest-port") && said.lines().all(|line| line.chars().count() <= 80)
+        said.contains("bottleneck guest-port") && said.lines().all(|line| line.chars().count() <= 80)
     );
 }
 
@@ -116,7 +116,7 @@ fn a_run_of_the_lab_becomes_a_host() {
     let no_run = file(dir.path(), "results.json", "{}");
     let (code, _, error) = plan(&["validate", "--from", &no_run]);
     assert_eq!(code, Some(2));
-    assert!(error.contains("results.json: these are not results of the lab"), "{error}");
+    assert!(error.contains("results.json: invalid results"), "{error}");
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn what_cannot_be_gets_one_clear_message() {
     let dir = tempfile::tempdir().unwrap();
     let cycle = CHAIN.replace("\"firewall\", \"cache\"]", "\"firewall\", \"cache\", \"firewall\"]");
     let bad = [
-        ("cycle.toml", cycle.as_str(), "comes to \"firewall\" twice"),
+        ("cycle.toml", cycle.as_str(), "passes \"firewall\" twice"),
         ("zero.toml", &CHAIN.replace("imix", "0"), "frames of 0 bytes"),
         ("none.toml", "", "no [[service]]"),
-        ("many.toml", &CHAIN.replace("guests = 2", "guests = 70\npath = \"vf\""), "take 140 VFs"),
+        ("many.toml", &CHAIN.replace("guests = 2", "guests = 70\npath = \"vf\""), "need 140 VFs"),
     ];
     for (name, text, expected) in bad {
         let path = file(dir.path(), name, text);
@@ -177,14 +177,14 @@ fn what_cannot_be_gets_one_clear_message() {
     }
     let chain = file(dir.path(), "chain.toml", CHAIN);
     for (args, expected) in [
-        (&["--nic", "3c509"][..], "no NIC profile \"3c509\": 82598"),
+        (&["--nic", "3c509"][..], "unknown NIC profile \"3c509\"; expected one of 82598"),
         (&["--cores", "0"], "--cores 0"),
         (&["--what-if", "colour=1..3"], "cores, guest-cores"),
         (&["--what-if", "cores=many"], "\"many\": expected numbers"),
         (&["--what-if", "cores=0"], "0: 0.001 to 1024 are possible"),
         (&["--what-if", "cores=9..1"], "such as 1..8"),
         (&["--what-if", "lanes=3"], "1, 2, 4, 8 or 16 lanes"),
-        (&["--what-if", "nic=xl710,3c509"], "no NIC profile \"3c509\""),
+        (&["--what-if", "nic=xl710,3c509"], "unknown NIC profile \"3c509\""),
     ] {
         let (code, _, error) = plan(&[&["--workload", &chain], args].concat());
         assert_eq!(code, Some(2), "{error}");

@@ -21,7 +21,7 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "vfs-of-two-kinds-of-guests-talk",
         thread: "kubevirt/kubevirt#13674",
-        promise: "Two guests on VFs of one PF reach each other, whether the manager chose the VF or the operator.",
+        promise: "Two guests on VFs of one PF reach each other, with VFs chosen by the manager or by the operator.",
         needs: &[],
         test: Some(two_kinds),
     },
@@ -35,21 +35,21 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "added-macs-behind-pf-are-reached",
         thread: "yujincheng08/mlx4_br#1",
-        promise: "Addresses that the operator adds to an adapter of the switch are reached without any flooding.",
+        promise: "Addresses that the operator adds to an adapter on the switch are reached without flooding.",
         needs: &[Capability::Switch, Capability::FurtherMacs],
         test: Some(bridge_added),
     },
     Test {
         name: "promiscuous-vf-hears-unknown-macs",
         thread: "DPDK/grout PR#653",
-        promise: "A trusted promiscuous VF that bridges gets what other VFs send to stations behind it.",
+        promise: "A trusted promiscuous VF that bridges receives frames of other VFs for stations behind it.",
         needs: &[],
         test: Some(bridge_on_vf),
     },
     Test {
         name: "switch-clients-reach-vf-peers",
         thread: "SoftEtherVPN/SoftEtherVPN#464",
-        promise: "With IOV on, everybody on a switch reaches everybody, on whichever path, and the wire.",
+        promise: "With IOV on, all adapters of a switch reach each other and the wire, on any path.",
         needs: &[Capability::Switch, Capability::Queues],
         test: Some(switch_clients),
     },
@@ -129,7 +129,7 @@ fn bridge_learned(t: &mut TestContext<'_>) -> Result<String> {
     let frame = t.frame(W, behind);
     arrives_once(t, WIRE, &frame, "b")?;
     t.reaches(("c", C), ("b", behind))?;
-    Ok("a station behind b was reached from a VF, the switch and the wire".to_owned())
+    Ok("a VF, the switch and the wire reached a station behind b".to_owned())
 }
 
 fn bridge_added(t: &mut TestContext<'_>) -> Result<String> {
@@ -142,7 +142,7 @@ fn bridge_added(t: &mut TestContext<'_>) -> Result<String> {
     t.talk(("a", A), ("b", behind))?;
     t.talk(("c", C), ("b", behind))?;
     t.reaches((WIRE, W), ("b", behind))?;
-    Ok("reached at once and nowhere else, without a frame from it before".to_owned())
+    Ok("reached at once and nowhere else, before it had sent a frame".to_owned())
 }
 
 fn bridge_on_vf(t: &mut TestContext<'_>) -> Result<String> {

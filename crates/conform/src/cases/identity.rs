@@ -17,35 +17,35 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "vf-numbers-last",
         thread: "systemd/systemd#25545",
-        promise: "A VF keeps its number and its user, whatever comes and goes around it.",
+        promise: "A VF keeps its number and its user while other VFs come and go.",
         needs: &[Capability::Restart],
         test: Some(numbers_last),
     },
     Test {
         name: "vfs-are-named-after-their-nic",
         thread: "systemd/systemd#32836",
-        promise: "The name of a VF is its NIC's and its number, for every VF.",
+        promise: "Every VF's name is the NIC's name and the VF's number.",
         needs: &[],
         test: Some(named_after_nic),
     },
     Test {
         name: "pf-need-not-be-up-first",
         thread: "systemd/systemd#40739",
-        promise: "VFs can be enabled and set before there is anything at the uplink or the PF.",
+        promise: "VFs can be enabled and configured before the uplink or the PF is up.",
         needs: &[],
         test: Some(pf_not_up),
     },
     Test {
         name: "no-two-guests-read-one-mac",
         thread: "systemd/systemd#14744",
-        promise: "Every guest reads an address of its own, the same after a restart.",
+        promise: "Every guest reads a unique address, the same after a restart.",
         needs: &[Capability::Restart],
         test: Some(own_mac),
     },
     Test {
         name: "mac-is-there-before-up",
         thread: "canonical/lxd PR#8431",
-        promise: "A VF that a guest gets has its address before the guest starts it; one without is refused.",
+        promise: "A VF has its address before the guest starts; an adapter without an address is rejected.",
         needs: &[],
         test: Some(mac_before_up),
     },
@@ -59,14 +59,14 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "properties-on-every-adapter",
         thread: "MicrosoftDocs/windowsserverdocs#4302",
-        promise: "Every adapter says its path, why it is that, and why it is not another; all have counters.",
+        promise: "Every adapter reports its path, the reason, why it has no VF, and counters.",
         needs: &[Capability::Switch, Capability::Queues],
         test: Some(properties),
     },
     Test {
         name: "no-hardware-needed",
         thread: "kubevirt/kubevirt PR#16717, PR#16975, PR#18278",
-        promise: "All of this can be tested without hardware, and no device of the machine is used for it.",
+        promise: "All of this can be tested without hardware or any device of the machine.",
         needs: &[Capability::Virtual],
         test: Some(no_hardware),
     },
@@ -84,7 +84,7 @@ fn numbers_last(t: &mut TestContext<'_>) -> Result<String> {
     let check = |t: &mut TestContext<'_>, after: &str| -> Result<()> {
         let (vf, adapter) = (t.vf(number)?, t.adapter("c")?.vf);
         let same = adapter == Some(number) && vf.adapter.as_deref() == Some("c");
-        ensure!(same, "{after} c has VF {adapter:?}, and had {number}");
+        ensure!(same, "{after} c has VF {adapter:?} instead of {number}");
         ensure!(vf.mac == Some(C.to_string()), "{after} VF {number} has the address {:?}", vf.mac);
         Ok(())
     };
@@ -94,7 +94,7 @@ fn numbers_last(t: &mut TestContext<'_>) -> Result<String> {
     check(t, "when another guest had come")?;
     t.restart(ManagerStop::Killed, &["b", "c", "d", WIRE])?;
     check(t, "after a restart")?;
-    ensure!(t.token(number)? == token, "VF {number} had another owner in between");
+    ensure!(t.token(number)? == token, "VF {number} had another owner in the meantime");
     t.talk(("b", B), ("c", C))?;
     Ok(format!("VF {number} stayed VF {number}, with its user and address"))
 }
@@ -106,7 +106,7 @@ fn named_after_nic(t: &mut TestContext<'_>) -> Result<String> {
     let in_force = t.subject.in_force()?;
     let names: Vec<&String> = in_force.owners.keys().collect();
     let meant: Vec<String> = [0, 1, 3].iter().map(|index| format!("{nic}/vf{index}")).collect();
-    ensure!(names.iter().copied().eq(meant.iter()), "VFs are called {names:?}, not {meant:?}");
+    ensure!(names.iter().copied().eq(meant.iter()), "VF names are {names:?}, not {meant:?}");
     let indices: Vec<u16> =
         in_force.actual.nics.iter().flat_map(|nic| nic.vfs.iter().map(|vf| vf.index)).collect();
     ensure!(indices == [0, 1, 2, 3], "the VFs' numbers are {indices:?}");
@@ -123,7 +123,7 @@ fn pf_not_up(t: &mut TestContext<'_>) -> Result<String> {
     t.subject.attach("a")?;
     t.subject.attach("b")?;
     t.talk(("a", A), ("b", B))?;
-    Ok("VFs were set before they were enabled, on a NIC without an uplink".to_owned())
+    Ok("VFs were configured before they were enabled, on a NIC without an uplink".to_owned())
 }
 
 fn own_mac(t: &mut TestContext<'_>) -> Result<String> {
@@ -150,14 +150,14 @@ fn mac_before_up(t: &mut TestContext<'_>) -> Result<String> {
     if let ManagerRequest::Add { settings, .. } = &mut bare {
         *settings = json!({});
     }
-    let said = t.refuses(&bare, &["mac"])?;
+    let said = t.rejects(&bare, &["mac"])?;
     t.must(&added("a", AdapterLocation::Vf(0), A, json!({})))?;
     let vf = t.vf(0)?;
-    ensure!(vf.mac == Some(A.to_string()), "before its guest is there VF 0 has {:?}", vf.mac);
+    ensure!(vf.mac == Some(A.to_string()), "before its guest attached VF 0 has {:?}", vf.mac);
     t.subject.attach("a")?;
     let read = t.subject.view("a")?.mac;
     ensure!(read == A, "the guest reads {read} before it starts");
-    Ok(format!("without an address an adapter is refused ({})", said.text()))
+    Ok(format!("an adapter without an address is rejected ({})", said.text()))
 }
 
 fn counters(t: &mut TestContext<'_>) -> Result<String> {
@@ -174,13 +174,13 @@ fn counters(t: &mut TestContext<'_>) -> Result<String> {
     };
     let (a, b) = (of("a")?, of("b")?);
     let sent = (a.tx_frames, b.rx_frames);
-    ensure!(sent == (101, 100), "a sent 101 frames and b got 100; counted are {sent:?}");
+    ensure!(sent == (101, 100), "a sent 101 frames and b received 100; the counters are {sent:?}");
     let meant = bytes as u64;
-    ensure!(b.rx_bytes == meant, "b got {meant} bytes; counted are {}", b.rx_bytes);
+    ensure!(b.rx_bytes == meant, "b received {meant} bytes; the counter is {}", b.rx_bytes);
     let drops: u64 = a.drops.values().sum();
-    ensure!(drops == 1, "one frame of a was dropped; counted are {drops}");
+    ensure!(drops == 1, "one frame of a was dropped; the counter is {drops}");
     let attached = t.subject.is_attached("a") && t.subject.is_attached("b");
-    ensure!(attached, "a guest's attachment broke off");
+    ensure!(attached, "a guest was detached");
     Ok("101 frames sent, 100 received, 1 dropped were counted".to_owned())
 }
 
@@ -212,12 +212,12 @@ fn properties(t: &mut TestContext<'_>) -> Result<String> {
             is.reason,
             is.vf_reason
         );
-        ensure!(is.connected, "adapter {name} is said to have no guest");
+        ensure!(is.connected, "adapter {name} is reported without a guest");
         ensure!(counters.iter().any(|(port, _)| port == name), "adapter {name} has no counters");
     }
     t.talk(("a", A), ("b", B))?;
     t.reaches((WIRE, W), ("a", A))?;
-    Ok("4 adapters on 3 paths, each with its reasons and counters".to_owned())
+    Ok("4 adapters on 3 paths, each with reasons and counters".to_owned())
 }
 
 fn no_hardware(t: &mut TestContext<'_>) -> Result<String> {
@@ -225,5 +225,5 @@ fn no_hardware(t: &mut TestContext<'_>) -> Result<String> {
     t.talk(("a", A), ("b", B))?;
     let devices = t.subject.devices()?;
     ensure!(devices.is_empty(), "these devices are in use: {}", devices.join(", "));
-    Ok("frames went between guests, and no device was open".to_owned())
+    Ok("guests exchanged frames without any open device".to_owned())
 }

@@ -15,70 +15,70 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "num-vfs-changes-through-zero",
         thread: "openshift/sriov-network-operator#131",
-        promise: "num_vfs from one number to another is refused with what is allowed, and through 0 it works at once.",
+        promise: "Changing num_vfs directly is rejected with the allowed values; through 0 it takes effect at once.",
         needs: &[],
         test: Some(through_zero),
     },
     Test {
         name: "total-vfs-needs-no-reboot",
         thread: "openshift/sriov-network-operator#48",
-        promise: "Another number of total VFs takes a new NIC, and no reboot or restart.",
+        promise: "Changing the total number of VFs needs a new NIC, but no reboot or restart.",
         needs: &[Capability::Create],
         test: Some(total_vfs),
     },
     Test {
         name: "all-vfs-or-a-reason",
         thread: "k8snetworkplumbingwg/sriov-network-operator#672",
-        promise: "Every VF that the NIC has can be enabled, or a stable code says what the machine lacks.",
+        promise: "Every VF of the NIC can be enabled, or a stable reason code names the missing resource.",
         needs: &[],
         test: Some(all_vfs),
     },
     Test {
         name: "settings-need-no-restart",
         thread: "k8snetworkplumbingwg/sriov-network-operator#322, #225; openshift/sriov-network-operator#29",
-        promise: "Settings change under a running guest: nothing is drained, restarted or attached anew.",
+        promise: "Settings change while the guest runs, without draining, restarting or reattaching it.",
         needs: &[],
         test: Some(no_restart),
     },
     Test {
         name: "max-tx-rate-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni PR#107",
-        promise: "A maximum transmit rate holds frames back.",
+        promise: "A maximum transmit rate is enforced.",
         needs: &[],
         test: Some(max_enforced),
     },
     Test {
         name: "min-tx-rate-alone-keeps-max",
         thread: "k8snetworkplumbingwg/sriov-cni PR#107",
-        promise: "A minimum that is set alone leaves the maximum in force.",
+        promise: "Setting only the minimum keeps the maximum.",
         needs: &[Capability::MinRate],
         test: Some(min_keeps_max),
     },
     Test {
         name: "max-tx-rate-alone-keeps-min",
         thread: "k8snetworkplumbingwg/sriov-cni PR#107",
-        promise: "A maximum that is set alone leaves the minimum in force.",
+        promise: "Setting only the maximum keeps the minimum.",
         needs: &[Capability::MinRate],
         test: Some(max_keeps_min),
     },
     Test {
         name: "min-above-max-refused",
         thread: "k8snetworkplumbingwg/sriov-cni (min_tx_rate <= max_tx_rate unchecked)",
-        promise: "A minimum above the maximum is refused, whichever of the two is set.",
+        promise: "A minimum above the maximum is rejected, whichever of the two is set.",
         needs: &[Capability::MinRate],
         test: Some(min_above_max),
     },
     Test {
         name: "unsupported-options-refused",
         thread: "k8snetworkplumbingwg/sriov-cni PR#107",
-        promise: "What a card's driver cannot do is refused with its errno, and not ignored.",
+        promise: "Settings that a card's driver does not support are rejected with its errno, not ignored.",
         needs: &[Capability::Profiles],
         test: Some(unsupported),
     },
     Test {
         name: "out-of-range-refused",
         thread: "k8snetworkplumbingwg/sriov-cni (settings not validated)",
-        promise: "A number out of range is refused naming field, value and what is allowed, and changes nothing.",
+        promise: "A number out of range is rejected with field, value and allowed range, and changes nothing.",
         needs: &[],
         test: Some(out_of_range),
     },
@@ -101,19 +101,22 @@ pub(super) fn is_held_to_10_mbit(t: &mut TestContext<'_>) -> Result<bool> {
 
 fn through_zero(t: &mut TestContext<'_>) -> Result<String> {
     t.begin(&NicSetup::vfs(4))?;
-    let said = t.refuses(&ManagerRequest::NumVfs(2), &["num_vfs"])?;
-    ensure!(!said.allowed.is_empty(), "it is not said what is allowed: {}", said.text());
-    t.refuses(&ManagerRequest::NumVfs(5), &["num_vfs"])?;
+    let said = t.rejects(&ManagerRequest::NumVfs(2), &["num_vfs"])?;
+    ensure!(!said.allowed.is_empty(), "the allowed values are missing: {}", said.text());
+    t.rejects(&ManagerRequest::NumVfs(5), &["num_vfs"])?;
     t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
     t.must(&ManagerRequest::NumVfs(0))?;
     let reason = t.adapter("a")?.reason;
-    ensure!(reason == Reason::VfDisabled, "an adapter whose VF is off says {reason}");
+    ensure!(
+        reason == Reason::VfDisabled,
+        "the reason of an adapter with a disabled VF is {reason}"
+    );
     let frame = t.frame(A, B);
     t.is_dropped("a", &frame)?;
     t.must(&ManagerRequest::NumVfs(2))?;
     t.guest_on("b", AdapterLocation::Vf(1), B, json!({}))?;
     t.talk(("a", A), ("b", B))?;
-    Ok(format!("4 to 2 was refused ({}), 4 to 0 to 2 was done", said.error))
+    Ok(format!("4 to 2 was rejected ({}), 4 to 0 to 2 accepted", said.error))
 }
 
 fn total_vfs(t: &mut TestContext<'_>) -> Result<String> {
@@ -123,7 +126,7 @@ fn total_vfs(t: &mut TestContext<'_>) -> Result<String> {
         t.guest_on("b", AdapterLocation::Vf(count - 1), B, json!({}))?;
         t.talk(("a", A), ("b", B))?;
     }
-    Ok("NICs of 2 and of 64 VFs carried frames at once".to_owned())
+    Ok("NICs of 2 and of 64 VFs carried frames immediately".to_owned())
 }
 
 fn all_vfs(t: &mut TestContext<'_>) -> Result<String> {
@@ -133,10 +136,10 @@ fn all_vfs(t: &mut TestContext<'_>) -> Result<String> {
     let nic = nics.into_iter().find(|one| one.name == nic);
     let nic = nic.ok_or_else(|| anyhow::anyhow!("the NIC is not in force"))?;
     if nic.support != Reason::Supported {
-        return Ok(format!("there are none, and the reason has a code: {}", nic.support));
+        return Ok(format!("no VFs, with a reason code: {}", nic.support));
     }
     let (enabled, total) = (nic.vfs.len(), usize::from(nic.total_vfs));
-    ensure!(enabled == total, "{enabled} of {total} VFs are enabled, without a reason");
+    ensure!(enabled == total, "{enabled} of {total} VFs are enabled, without a reason code");
     let last = nic.total_vfs - 1;
     t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
     t.guest_on("b", AdapterLocation::Vf(last), B, json!({}))?;
@@ -158,7 +161,7 @@ fn no_restart(t: &mut TestContext<'_>) -> Result<String> {
     for settings in &changes {
         t.set_vf(0, settings.clone())?;
         let attached = t.subject.is_attached("a") && t.subject.is_attached("b");
-        ensure!(attached, "{settings} broke a guest's attachment off");
+        ensure!(attached, "{settings} detached a guest");
     }
     t.talk(("a", A), ("b", B))?;
     Ok(format!("{} changes under two guests, who stayed attached", changes.len()))
@@ -169,8 +172,8 @@ fn max_enforced(t: &mut TestContext<'_>) -> Result<String> {
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
     ensure!(is_held_to_10_mbit(t)?, "250 frames of 1514 B took less than {LEAST_AT_10_MBIT:?}");
     t.set_vf(0, json!({"max_tx_mbps": null}))?;
-    ensure!(!is_held_to_10_mbit(t)?, "the limit was taken away, and holds");
-    Ok("frames were held to 10 Mbit/s, and not once the limit was gone".to_owned())
+    ensure!(!is_held_to_10_mbit(t)?, "the limit was removed but still applies");
+    Ok("frames were limited to 10 Mbit/s, until the limit was removed".to_owned())
 }
 
 /// Configured rates of VF 0, as (min, max).
@@ -185,9 +188,9 @@ fn min_keeps_max(t: &mut TestContext<'_>) -> Result<String> {
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
     t.set_vf(0, json!({"min_tx_mbps": 5}))?;
     let rates = rates(t)?;
-    ensure!(rates == (5, 10), "min and max are {rates:?} and not (5, 10)");
-    ensure!(is_held_to_10_mbit(t)?, "the maximum is shown and not enforced");
-    Ok("a minimum of 5 left the maximum of 10 Mbit/s, as frames showed".to_owned())
+    ensure!(rates == (5, 10), "min and max are {rates:?}, not (5, 10)");
+    ensure!(is_held_to_10_mbit(t)?, "the maximum is reported but not enforced");
+    Ok("setting min 5 kept max 10 Mbit/s, as traffic showed".to_owned())
 }
 
 fn max_keeps_min(t: &mut TestContext<'_>) -> Result<String> {
@@ -195,29 +198,29 @@ fn max_keeps_min(t: &mut TestContext<'_>) -> Result<String> {
     t.set_vf(0, json!({"min_tx_mbps": 5}))?;
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
     let both = rates(t)?;
-    ensure!(both == (5, 10), "min and max are {both:?} and not (5, 10)");
-    ensure!(is_held_to_10_mbit(t)?, "the maximum is shown and not enforced");
+    ensure!(both == (5, 10), "min and max are {both:?}, not (5, 10)");
+    ensure!(is_held_to_10_mbit(t)?, "the maximum is reported but not enforced");
     t.set_vf(0, json!({"max_tx_mbps": null}))?;
     let both = rates(t)?;
-    ensure!(both == (5, 0), "min and max are {both:?} and not (5, 0)");
-    Ok("a maximum of 10 left the minimum of 5 Mbit/s, and so did none".to_owned())
+    ensure!(both == (5, 0), "min and max are {both:?}, not (5, 0)");
+    Ok("setting or removing max 10 kept min 5 Mbit/s".to_owned())
 }
 
 fn min_above_max(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     t.set_vf(0, json!({"max_tx_mbps": 10}))?;
     let over = ManagerRequest::Vf { index: 0, settings: json!({"min_tx_mbps": 11}) };
-    let said = t.refuses(&over, &["min_tx_mbps"])?;
+    let said = t.rejects(&over, &["min_tx_mbps"])?;
     t.set_vf(0, json!({"min_tx_mbps": 10}))?;
     let under = ManagerRequest::Vf { index: 0, settings: json!({"max_tx_mbps": 9}) };
-    t.refuses(&under, &["min_tx_mbps", "max_tx_mbps"])?;
+    t.rejects(&under, &["min_tx_mbps", "max_tx_mbps"])?;
     let rates = rates(t)?;
-    ensure!(rates == (10, 10), "after two refusals min and max are {rates:?}");
+    ensure!(rates == (10, 10), "after two rejected changes min and max are {rates:?}");
     Ok(said.text())
 }
 
 /// Card, setting that its driver rejects, and errno.
-fn refusals() -> [(&'static str, Value, &'static str); 8] {
+fn rejections() -> [(&'static str, Value, &'static str); 8] {
     let service = || json!({"vlan": {"id": 7, "proto": "802.1ad"}});
     [
         ("82576", json!({"link_state": "disable"}), "EOPNOTSUPP"),
@@ -232,20 +235,20 @@ fn refusals() -> [(&'static str, Value, &'static str); 8] {
 }
 
 fn unsupported(t: &mut TestContext<'_>) -> Result<String> {
-    let refusals = refusals();
-    for (profile, settings, errno) in refusals.clone() {
+    let rejections = rejections();
+    for (profile, settings, errno) in rejections.clone() {
         t.begin(&NicSetup { profile, ..NicSetup::vfs(4) })?;
         t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
         let change = ManagerRequest::Vf { index: 0, settings: settings.clone() };
-        let said = t.refuses(&change, &[errno])?;
+        let said = t.rejects(&change, &[errno])?;
         ensure!(!said.field.is_empty(), "{profile:?} names no field: {}", said.text());
         let left = t.vf_settings(0)?;
-        ensure!(left.is_null(), "{profile:?} refused {settings}, and has {left}");
+        ensure!(left.is_null(), "{profile:?} rejected {settings}, but now has {left}");
         // The settings of an adapter have the same limits.
         let change = added("c", AdapterLocation::Vf(1), mac(0xc), settings);
-        t.refuses(&change, &[errno])?;
+        t.rejects(&change, &[errno])?;
     }
-    Ok(format!("{} settings of 4 cards were refused with their errno", refusals.len()))
+    Ok(format!("{} settings of 4 cards were rejected with their errno", rejections.len()))
 }
 
 fn out_of_range(t: &mut TestContext<'_>) -> Result<String> {
@@ -266,18 +269,18 @@ fn out_of_range(t: &mut TestContext<'_>) -> Result<String> {
     ];
     for (field, settings) in &wrong {
         let change = ManagerRequest::Vf { index: 0, settings: settings.clone() };
-        let said = t.refuses(&change, &[field])?;
+        let said = t.rejects(&change, &[field])?;
         let whole =
             said.field.contains(field) && !said.value.is_empty() && !said.allowed.is_empty();
-        ensure!(whole, "{settings}: field, value or what is allowed is missing: {}", said.text());
+        ensure!(whole, "{settings}: field, value or allowed values are missing: {}", said.text());
     }
-    t.refuses(&ManagerRequest::NumVfs(300), &["num_vfs"])?;
-    t.refuses(
+    t.rejects(&ManagerRequest::NumVfs(300), &["num_vfs"])?;
+    t.rejects(
         &ManagerRequest::Vf { index: 200, settings: json!({"trust": true}) },
         &["VF", "index"],
     )?;
     let after = t.subject.document()?;
-    ensure!(after == before, "a refused change was made in part");
+    ensure!(after == before, "a rejected change was applied in part");
     t.talk(("a", A), ("b", B))?;
-    Ok(format!("{} values were refused, and nothing changed", wrong.len() + 2))
+    Ok(format!("{} values were rejected without effect", wrong.len() + 2))
 }

@@ -13,14 +13,14 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "wrong-spoof-check-word-refused",
         thread: "k8snetworkplumbingwg/sriov-cni (spoofchk, trust not validated)",
-        promise: "A word that is neither on nor off is refused, and not taken for off.",
+        promise: "A value other than on or off is rejected, not read as off.",
         needs: &[],
         test: Some(wrong_word),
     },
     Test {
         name: "mac-spoof-check-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni (spoofchk)",
-        promise: "With the check on, frames from other addresses go nowhere; with it off they pass.",
+        promise: "With the check on, frames from other addresses are dropped; with it off they pass.",
         needs: &[],
         test: Some(mac_spoof),
     },
@@ -34,42 +34,42 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "promiscuous-needs-trust",
         thread: "k8snetworkplumbingwg/sriov-cni PR#272",
-        promise: "Promiscuous without trust is refused; with trust it is obeyed, and it ends with it.",
+        promise: "Promiscuous mode requires trust: rejected without, in effect with it, and off when trust ends.",
         needs: &[],
         test: Some(promiscuous),
     },
     Test {
         name: "all-multicast-not-ignored",
         thread: "k8snetworkplumbingwg/sriov-cni PR#272",
-        promise: "Multicast reaches an untrusted VF, and a mode that the manager does not have is refused.",
+        promise: "Multicast reaches an untrusted VF, and an unsupported mode is rejected.",
         needs: &[],
         test: Some(all_multicast),
     },
     Test {
         name: "further-macs-need-no-trust",
         thread: "nvandamme/systemd-networkd-i40e#1",
-        promise: "Addresses that the operator adds to a VF work without trust, and stop when they are taken away.",
+        promise: "Addresses that the operator adds to a VF work without trust, until they are removed.",
         needs: &[Capability::FurtherMacs],
         test: Some(further_macs),
     },
     Test {
         name: "link-state-disable-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni (link_state)",
-        promise: "A VF whose link is disabled sends and receives nothing, and its guest sees that.",
+        promise: "A VF with a disabled link sends and receives nothing, and its guest sees the link down.",
         needs: &[],
         test: Some(link_disable),
     },
     Test {
         name: "link-state-enable-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni (link_state)",
-        promise: "VFs whose link is enabled reach each other, whatever the uplink does.",
+        promise: "VFs with an enabled link reach each other, with the uplink up or down.",
         needs: &[],
         test: Some(link_enable),
     },
     Test {
         name: "link-state-auto-follows-the-uplink",
         thread: "k8snetworkplumbingwg/sriov-cni (link_state)",
-        promise: "A VF with auto has a link while the uplink has one, and loses it with the uplink's.",
+        promise: "The link of a VF in mode auto follows the uplink's.",
         needs: &[Capability::UplinkLink],
         test: None,
     },
@@ -81,7 +81,7 @@ fn wrong_word(t: &mut TestContext<'_>) -> Result<String> {
     for word in [json!("yes"), json!("on"), json!(""), json!(1)] {
         for field in ["spoof_check", "trust"] {
             let settings = json!({field: word});
-            said = t.refuses(&ManagerRequest::Vf { index: 0, settings }, &[field])?.text();
+            said = t.rejects(&ManagerRequest::Vf { index: 0, settings }, &[field])?.text();
         }
     }
     let spoofed = t.frame(mac(0x66), B);
@@ -121,8 +121,8 @@ fn vlan_spoof(t: &mut TestContext<'_>) -> Result<String> {
     let counters = t.subject.counters()?;
     let of_a = counters.iter().find(|(name, _)| name == "a");
     let drops: u64 = of_a.map_or(0, |(_, port)| port.drops.values().sum());
-    ensure!(drops == 4, "4 frames of a were dropped, and {drops} are counted");
-    Ok("4 frames with tags of the guest's own were dropped and counted".to_owned())
+    ensure!(drops == 4, "4 frames of a were dropped; the counter is {drops}");
+    Ok("4 frames tagged by the guest were dropped and counted".to_owned())
 }
 
 fn promiscuous(t: &mut TestContext<'_>) -> Result<String> {
@@ -131,12 +131,12 @@ fn promiscuous(t: &mut TestContext<'_>) -> Result<String> {
     let frame = t.frame(W, nobody);
     t.is_dropped(WIRE, &frame)?;
     let bare = ManagerRequest::Vf { index: 0, settings: json!({"promiscuous": true}) };
-    let said = t.refuses(&bare, &["trust"])?;
+    let said = t.rejects(&bare, &["trust"])?;
     t.set_vf(0, json!({"promiscuous": true, "trust": true}))?;
     let frame = t.frame(W, nobody);
     t.expect(WIRE, &frame, &[("a", &frame)])?;
     let distrust = ManagerRequest::Vf { index: 0, settings: json!({"trust": false}) };
-    t.refuses(&distrust, &["trust"])?;
+    t.rejects(&distrust, &["trust"])?;
     t.set_vf(0, json!({"promiscuous": false, "trust": false}))?;
     let frame = t.frame(W, nobody);
     t.is_dropped(WIRE, &frame)?;
@@ -153,8 +153,8 @@ fn all_multicast(t: &mut TestContext<'_>) -> Result<String> {
     let frame = t.frame(W, group);
     t.expect(WIRE, &frame, &[("a", &frame), ("b", &frame)])?;
     Ok(match said {
-        Ok(()) => "a group's frames arrived, and all_multicast was accepted".to_owned(),
-        Err(rejection) => format!("a group's frames arrived; {}", rejection.text()),
+        Ok(()) => "multicast frames arrived, and all_multicast was accepted".to_owned(),
+        Err(rejection) => format!("multicast frames arrived; {}", rejection.text()),
     })
 }
 
@@ -174,22 +174,22 @@ fn further_macs(t: &mut TestContext<'_>) -> Result<String> {
     t.is_dropped("a", &frame)?;
     let frame = t.frame(W, further[0]);
     t.is_dropped(WIRE, &frame)?;
-    Ok(format!("{} further addresses worked on an untrusted VF", further.len()))
+    Ok(format!("{} additional addresses worked on an untrusted VF", further.len()))
 }
 
 fn link_disable(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    ensure!(t.subject.view("a")?.link_up, "a VF with auto has no link, and the uplink has one");
+    ensure!(t.subject.view("a")?.link_up, "a VF in mode auto has no link although the uplink has");
     t.set_vf(0, json!({"link_state": "disable"}))?;
-    ensure!(!t.subject.view("a")?.link_up, "the guest sees a link, and it is disabled");
+    ensure!(!t.subject.view("a")?.link_up, "the guest sees a link although it is disabled");
     for (station, from, to) in [("a", A, B), ("a", A, W), ("b", B, A), (WIRE, W, A)] {
         let frame = t.frame(from, to);
         t.is_dropped(station, &frame)?;
     }
     t.set_vf(0, json!({"link_state": "auto"}))?;
-    ensure!(t.subject.view("a")?.link_up, "the guest sees no link, and it is auto again");
+    ensure!(t.subject.view("a")?.link_up, "the guest sees no link although it is auto again");
     t.talk(("a", A), ("b", B))?;
-    Ok("nothing passed either way, and the guest saw the link go and return".to_owned())
+    Ok("no frame passed, and the guest saw the link go down and up".to_owned())
 }
 
 fn link_enable(t: &mut TestContext<'_>) -> Result<String> {
@@ -198,6 +198,6 @@ fn link_enable(t: &mut TestContext<'_>) -> Result<String> {
         t.guest_on(name, AdapterLocation::Vf(index), address, json!({"link_state": "enable"}))?;
     }
     t.talk(("a", A), ("b", B))?;
-    ensure!(t.subject.view("a")?.link_up, "the guest sees no link, and it is enabled");
+    ensure!(t.subject.view("a")?.link_up, "the guest sees no link although it is enabled");
     Ok("two VFs reached each other on a NIC without an uplink".to_owned())
 }

@@ -15,70 +15,70 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "late-release-spares-new-owner",
         thread: "k8snetworkplumbingwg/sriov-cni#219",
-        promise: "A release by a VF's old owner is refused once the VF has a new one, whose settings stay in force.",
+        promise: "A release by a VF's old owner is rejected once the VF has a new one, whose settings are kept.",
         needs: &[],
         test: Some(late_release),
     },
     Test {
         name: "late-release-after-restart",
         thread: "k8snetworkplumbingwg/sriov-cni#219",
-        promise: "The same after the manager was killed: proofs of ownership outlive it, and none is given twice.",
+        promise: "The same after the manager was killed: ownership tokens persist, and none is reused.",
         needs: &[Capability::Restart],
         test: Some(late_release_after_restart),
     },
     Test {
         name: "no-two-vfs-with-one-mac",
         thread: "k8snetworkplumbingwg/sriov-network-device-plugin#685",
-        promise: "An address that another VF has in the same VLAN is refused, and its frames reach one guest.",
+        promise: "An address of another VF in the same VLAN is rejected, and its frames reach one guest.",
         needs: &[],
         test: Some(one_mac),
     },
     Test {
         name: "no-vf-leaks",
         thread: "k8snetworkplumbingwg/sriov-network-device-plugin#685",
-        promise: "VFs return to the pool as adapters come and go, however often, and none has two users.",
+        promise: "VFs return to the pool when adapters are removed, any number of times; none has two users.",
         needs: &[],
         test: Some(no_leak),
     },
     Test {
         name: "mac-unique-after-restart",
         thread: "k8snetworkplumbingwg/sriov-cni#125",
-        promise: "A guest that comes back with its address on another VF leaves none of it on the old one.",
+        promise: "A guest that returns on another VF leaves no address on the old one.",
         needs: &[Capability::Restart],
         test: Some(mac_after_restart),
     },
     Test {
         name: "defaults-after-release",
         thread: "k8snetworkplumbingwg/sriov-cni#214",
-        promise: "A VF that is released has every setting back at its default, as frames show.",
+        promise: "Releasing a VF resets every setting to its default, as traffic shows.",
         needs: &[],
         test: Some(defaults),
     },
     Test {
         name: "old-mac-gone-after-release",
         thread: "k8snetworkplumbingwg/sriov-cni PR#221, PR#417",
-        promise: "An address that a guest gave itself is of no use to who gets its VF next.",
+        promise: "An address set by a guest does not carry over to the VF's next user.",
         needs: &[],
         test: Some(old_mac),
     },
     Test {
         name: "vf-returned-after-its-user-died",
         thread: "k8snetworkplumbingwg/sriov-cni#349",
-        promise: "A guest that was killed keeps nobody from releasing its VF, and the next one gets it.",
+        promise: "The VF of a killed guest can be released and given to the next guest.",
         needs: &[],
         test: Some(user_died),
     },
     Test {
         name: "unclean-teardown-resets-the-vf",
         thread: "k8snetworkplumbingwg/sriov-cni (DEL with an empty Netns)",
-        promise: "A release after guest and manager were killed resets the VF as any other.",
+        promise: "A release after guest and manager were killed resets the VF completely.",
         needs: &[Capability::Restart],
         test: Some(unclean_teardown),
     },
     Test {
         name: "vlan-gone-after-release",
         thread: "k8snetworkplumbingwg/sriov-network-device-plugin#97",
-        promise: "The VLAN of a VF's last user is not the next one's.",
+        promise: "The VLAN of a VF's last user does not carry over to the next.",
         needs: &[],
         test: Some(vlan_gone),
     },
@@ -99,14 +99,14 @@ fn new_owner_is_unharmed(t: &mut TestContext<'_>) -> Result<()> {
     t.expect("a", &frame, &[(WIRE, &frame.tagged(10))])?;
     let vf = t.vf(0)?;
     ensure!(vf.adapter.as_deref() == Some("a"), "VF 0 is {:?}'s", vf.adapter);
-    ensure!(vf.vlan == Some(10), "VF 0 has VLAN {:?} and not 10", vf.vlan);
+    ensure!(vf.vlan == Some(10), "VF 0 has VLAN {:?}, not 10", vf.vlan);
     Ok(())
 }
 
 fn late_release(t: &mut TestContext<'_>) -> Result<String> {
     let old = recreate_adapter(t)?;
-    t.refuses(&removed("a", Some(old)), &["owner", "token"])?;
-    t.refuses(
+    t.rejects(&removed("a", Some(old)), &["owner", "token"])?;
+    t.rejects(
         &ManagerRequest::ReleaseVf { index: 0, owner: Some(old) },
         &["owner", "there is no"],
     )?;
@@ -114,7 +114,7 @@ fn late_release(t: &mut TestContext<'_>) -> Result<String> {
     let new = t.token(0)?;
     ensure!(new != old, "the new owner has the old one's token {old}");
     t.must(&removed("a", Some(new)))?;
-    Ok(format!("token {old} was refused, {new} accepted"))
+    Ok(format!("token {old} was rejected, {new} accepted"))
 }
 
 fn late_release_after_restart(t: &mut TestContext<'_>) -> Result<String> {
@@ -122,25 +122,25 @@ fn late_release_after_restart(t: &mut TestContext<'_>) -> Result<String> {
     let new = t.token(0)?;
     t.restart(ManagerStop::Killed, &["a", "b", WIRE])?;
     let kept = t.token(0)?;
-    ensure!(kept == new, "the owner's token was {new} and is {kept} after the restart");
-    t.refuses(&removed("a", Some(old)), &["owner", "token"])?;
+    ensure!(kept == new, "the owner's token changed from {new} to {kept} in the restart");
+    t.rejects(&removed("a", Some(old)), &["owner", "token"])?;
     new_owner_is_unharmed(t)?;
     t.remove("a")?;
     t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
     let next = t.token(0)?;
-    ensure!(next != old && next != new, "token {next} was given twice");
-    Ok(format!("token {old} was refused after kill -9"))
+    ensure!(next != old && next != new, "token {next} was reused");
+    Ok(format!("token {old} was rejected after kill -9"))
 }
 
 fn one_mac(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    let said = t.refuses(&added("c", AdapterLocation::Vf(2), B, json!({})), &["address", "mac"])?;
-    ensure!(!said.field.is_empty(), "the rejection names no field: {}", said.text());
+    let said = t.rejects(&added("c", AdapterLocation::Vf(2), B, json!({})), &["address", "mac"])?;
+    ensure!(!said.field.is_empty(), "the error names no field: {}", said.text());
     let settings = json!({"mac": B.to_string()});
-    t.refuses(&ManagerRequest::Vf { index: 2, settings: settings.clone() }, &["address", "mac"])?;
-    t.refuses(&ManagerRequest::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
+    t.rejects(&ManagerRequest::Vf { index: 2, settings: settings.clone() }, &["address", "mac"])?;
+    t.rejects(&ManagerRequest::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
     let settings = json!({"macs": [B.to_string()]});
-    t.refuses(&ManagerRequest::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
+    t.rejects(&ManagerRequest::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
     t.talk(("a", A), ("b", B))?;
     t.reaches((WIRE, W), ("b", B))?;
     // In another VLAN it is another address.
@@ -148,7 +148,7 @@ fn one_mac(t: &mut TestContext<'_>) -> Result<String> {
     t.reaches((WIRE, W), ("b", B))?;
     let frame = t.frame(W, B);
     t.expect(WIRE, &frame.tagged(30), &[("c", &frame)])?;
-    Ok(format!("refused naming {}", said.field))
+    Ok(format!("rejected, naming {}", said.field))
 }
 
 fn no_leak(t: &mut TestContext<'_>) -> Result<String> {
@@ -166,9 +166,9 @@ fn no_leak(t: &mut TestContext<'_>) -> Result<String> {
         t.must(&removed("a", None))?;
         t.remove("b")?;
         let owners = t.subject.in_force()?.owners.len();
-        ensure!(owners == 0, "{owners} VFs have owners and there is no adapter, round {round}");
+        ensure!(owners == 0, "{owners} VFs have owners without any adapter, round {round}");
     }
-    Ok("20 adapters had 2 VFs one after another".to_owned())
+    Ok("20 adapters used 2 VFs in turn".to_owned())
 }
 
 fn mac_after_restart(t: &mut TestContext<'_>) -> Result<String> {
@@ -188,7 +188,7 @@ fn mac_after_restart(t: &mut TestContext<'_>) -> Result<String> {
             t.restart(ManagerStop::Killed, &["again", "b", WIRE])?;
         }
     }
-    Ok("one VF had the address, before and after kill -9".to_owned())
+    Ok("only one VF had the address, before and after kill -9".to_owned())
 }
 
 /// Every setting of a VF with a value other than its default.
@@ -208,17 +208,17 @@ fn defaults(t: &mut TestContext<'_>) -> Result<String> {
     let frame = t.frame(A, B);
     t.is_dropped("a", &frame)?; // the link is down: the settings are in force
     let vf = t.vf(0)?;
-    ensure!(vf.vlan == Some(40), "VF 0 has VLAN {:?} and was given 40", vf.vlan);
+    ensure!(vf.vlan == Some(40), "VF 0 has VLAN {:?}, not 40", vf.vlan);
     t.must(&ManagerRequest::ReleaseVf { index: 0, owner: None })?;
     let left = t.vf_settings(0)?;
-    ensure!(left.is_null(), "settings are left after the release: {left}");
+    ensure!(left.is_null(), "settings remain after the release: {left}");
     t.talk(("a", A), ("b", B))?; // link, VLAN
     let spoofed = t.frame(mac(0x66), B);
     t.is_dropped("a", &spoofed)?;
     let vf = t.vf(0)?;
     ensure!(vf.vlan.is_none(), "VF 0 still has VLAN {:?}", vf.vlan);
-    ensure!(!super::limits::is_held_to_10_mbit(t)?, "the old limit of 10 Mbit/s holds");
-    Ok("VLAN, spoof check, link state and rate were as new".to_owned())
+    ensure!(!super::limits::is_held_to_10_mbit(t)?, "the old limit of 10 Mbit/s still applies");
+    Ok("VLAN, spoof check, link state and rate were at their defaults".to_owned())
 }
 
 fn old_mac(t: &mut TestContext<'_>) -> Result<String> {
@@ -236,7 +236,7 @@ fn old_mac(t: &mut TestContext<'_>) -> Result<String> {
     let view = t.subject.view("c")?;
     ensure!(view.mac == mac(0xc), "the new guest reads the address {}", view.mac);
     t.talk(("c", mac(0xc)), ("b", B))?;
-    Ok("the next guest neither sent from it nor received for it".to_owned())
+    Ok("the next guest could neither send nor receive with it".to_owned())
 }
 
 fn user_died(t: &mut TestContext<'_>) -> Result<String> {
@@ -251,7 +251,7 @@ fn user_died(t: &mut TestContext<'_>) -> Result<String> {
     t.subject.leave("c", GuestStop::Killed)?;
     t.subject.attach("c")?;
     t.talk(("c", mac(0xc)), ("b", B))?;
-    Ok("VF 0 went from a killed guest to the next".to_owned())
+    Ok("VF 0 passed from a killed guest to the next".to_owned())
 }
 
 fn unclean_teardown(t: &mut TestContext<'_>) -> Result<String> {
@@ -265,7 +265,7 @@ fn unclean_teardown(t: &mut TestContext<'_>) -> Result<String> {
     t.talk(("c", mac(0xc)), ("b", B))?;
     let spoofed = t.frame(mac(0x66), B);
     t.is_dropped("c", &spoofed)?;
-    Ok("VLAN and spoof check were as new after kill -9 of both".to_owned())
+    Ok("VLAN and spoof check were at their defaults after kill -9 of both".to_owned())
 }
 
 fn vlan_gone(t: &mut TestContext<'_>) -> Result<String> {
@@ -280,5 +280,5 @@ fn vlan_gone(t: &mut TestContext<'_>) -> Result<String> {
     t.is_dropped(WIRE, &frame.tagged(30))?;
     let vf = t.vf(0)?;
     ensure!(vf.vlan.is_none(), "VF 0 still has VLAN {:?}", vf.vlan);
-    Ok("frames were tagged 30 for the first guest, untagged for the next".to_owned())
+    Ok("frames were tagged 30 with the first guest, untagged with the next".to_owned())
 }

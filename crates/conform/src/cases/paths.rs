@@ -14,49 +14,49 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "nobody-loses-a-vf-without-cause",
         thread: "LIS/lis-next#556",
-        promise: "Changes that do not concern an adapter, or change nothing, leave it on its VF.",
+        promise: "Unrelated or empty changes leave an adapter on its VF.",
         needs: &[Capability::Switch],
         test: Some(no_cause),
     },
     Test {
         name: "path-flapping-is-bounded",
         thread: "MicrosoftDocs/azure-docs#100444",
-        promise: "An adapter that follows its traffic changes its path a bounded number of times an hour.",
+        promise: "An adapter that follows its traffic changes its path at most a fixed number of times an hour.",
         needs: &[Capability::FollowTraffic],
         test: None,
     },
     Test {
         name: "no-frame-lost-on-a-path-change",
         thread: "MicrosoftDocs/azure-docs#90280",
-        promise: "Around a change of path every frame arrives once and in its order, both ways.",
+        promise: "During a path change no frame is lost, duplicated or reordered, in either direction.",
         needs: &[Capability::Switch, Capability::Queues],
         test: Some(path_changes),
     },
     Test {
         name: "first-frame-of-a-flow-arrives",
         thread: "aregm/nff-go#688",
-        promise: "The first frame to an adapter on a new path arrives, though nobody on it has sent one.",
+        promise: "The first frame to an adapter on a new path arrives, before the adapter has sent one.",
         needs: &[Capability::Switch, Capability::Queues],
         test: Some(first_frame),
     },
     Test {
         name: "broadcasts-arrive-once-on-each-path",
         thread: "MicrosoftDocs/azure-docs#106457, #50056",
-        promise: "Broadcasts, as ARP's, reach an adapter exactly once, whichever path it is on.",
+        promise: "Broadcasts such as ARP reach an adapter exactly once, on any path.",
         needs: &[Capability::Switch, Capability::Queues],
         test: Some(broadcasts),
     },
     Test {
         name: "vf-back-after-migration",
         thread: "kubevirt/kubevirt#17222, PR#4741, PR#6581",
-        promise: "A guest that was migrated has a VF again if one is free, and is told if not.",
+        promise: "A migrated guest gets a VF if one is free; otherwise the reason is reported.",
         needs: &[Capability::Migration],
         test: None,
     },
     Test {
         name: "vf-state-migrates",
         thread: "strongtz/i915-sriov-dkms#405",
-        promise: "What a VF holds moves with its guest, or the migration is refused before it begins.",
+        promise: "A VF's state migrates with its guest, or the migration is rejected before it starts.",
         needs: &[Capability::Migration],
         test: None,
     },
@@ -82,11 +82,11 @@ fn no_cause(t: &mut TestContext<'_>) -> Result<String> {
         t.remove("0")?;
     }
     let vfs = (t.adapter("a")?.vf, t.adapter("b")?.vf);
-    ensure!(vfs == (vf_a, vf_b), "the VFs were {vf_a:?} and {vf_b:?} and are {vfs:?}");
+    ensure!(vfs == (vf_a, vf_b), "the VFs changed from {vf_a:?} and {vf_b:?} to {vfs:?}");
     let tokens = (t.token(0)?, t.token(1)?);
-    ensure!(tokens == (token_a, token_b), "a VF changed hands in between");
+    ensure!(tokens == (token_a, token_b), "a VF had another owner in the meantime");
     t.talk(("a", A), ("b", B))?;
-    Ok("30 changes moved nobody".to_owned())
+    Ok("30 changes moved no adapter".to_owned())
 }
 
 fn path_changes(t: &mut TestContext<'_>) -> Result<String> {
@@ -111,7 +111,7 @@ fn path_changes(t: &mut TestContext<'_>) -> Result<String> {
             count += 1;
         }
     }
-    Ok(format!("{count} changes, with 60 frames around each"))
+    Ok(format!("{count} path changes, with 60 frames during each"))
 }
 
 /// Checks that every flow arrived complete, without duplicates and in order.
@@ -124,11 +124,11 @@ fn check_flows(t: &mut TestContext<'_>, sent: &[(&str, Vec<TestFrame>)]) -> Resu
         let came = arrived.get(to).into_iter().flatten();
         let of_flow = came.filter(|frame| frame.bytes.get(6..12) == Some(&source.0));
         let came: Vec<u64> = of_flow.map(TestFrame::sequence).collect();
-        ensure!(came == meant, "of frames {meant:?} from {from}, {came:?} arrived at {to}");
+        ensure!(came == meant, "of frames {meant:?} from {from}, {to} received {came:?}");
     }
     let all: usize = arrived.values().map(Vec::len).sum();
     let meant: usize = sent.iter().map(|(_, frames)| frames.len()).sum();
-    ensure!(all == meant, "{meant} frames were sent and {all} arrived in all");
+    ensure!(all == meant, "{meant} frames were sent, but {all} arrived in total");
     Ok(())
 }
 
@@ -142,7 +142,7 @@ fn first_frame(t: &mut TestContext<'_>) -> Result<String> {
         t.reaches(("c", C), ("a", A))?;
         t.reaches((WIRE, W), ("a", A))?;
     }
-    Ok("from the switch, a queue's owner and the wire, on each path".to_owned())
+    Ok("from the switch, a VMQ adapter and the wire, on each path".to_owned())
 }
 
 fn broadcasts(t: &mut TestContext<'_>) -> Result<String> {
@@ -155,5 +155,5 @@ fn broadcasts(t: &mut TestContext<'_>) -> Result<String> {
         broadcast_reaches(t, ("c", C), &["a", "b", WIRE])?;
         broadcast_reaches(t, (WIRE, W), &["a", "b", "c"])?;
     }
-    Ok("4 senders on each of 3 paths: everybody heard each once".to_owned())
+    Ok("4 senders on each of 3 paths: every station received each broadcast once".to_owned())
 }

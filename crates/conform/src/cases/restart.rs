@@ -17,63 +17,63 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "guests-return-after-the-manager",
         thread: "k8snetworkplumbingwg/sriov-cni#178",
-        promise: "Guests that come back after a restart find their VFs as they were, and lose no frame that they posted.",
+        promise: "Guests that reattach after a restart find their VFs unchanged and lose no posted frame.",
         needs: &[Capability::Restart],
         test: Some(guests_after),
     },
     Test {
         name: "guests-return-before-the-manager",
         thread: "kubernetes/kubernetes#125579",
-        promise: "Guests that are up before the manager are served once it comes, in whatever order.",
+        promise: "Guests that start before the manager are served once it runs, in any order.",
         needs: &[Capability::Restart, Capability::GuestFirst],
         test: Some(guests_before),
     },
     Test {
         name: "iommu-group-changes-do-not-matter",
         thread: "k8snetworkplumbingwg/sriov-network-device-plugin#451",
-        promise: "A VF is found after a reboot though its IOMMU group has another number.",
+        promise: "A VF is found after a reboot even if its IOMMU group has another number.",
         needs: &[Capability::IommuGroups],
         test: None,
     },
     Test {
         name: "capacity-right-after-restart",
         thread: "k8snetworkplumbingwg/sriov-network-device-plugin#565",
-        promise: "The first answer after a restart has the VFs, users and owners of the last one before it.",
+        promise: "The first status after a restart shows the VFs, users and owners from before.",
         needs: &[Capability::Restart],
         test: Some(capacity),
     },
     Test {
         name: "no-false-shortage-after-restart",
         thread: "k8snetworkplumbingwg/sriov-network-operator#1028",
-        promise: "A VF that was free before a restart is given out after it, and one that was taken is not.",
+        promise: "After a restart, free VFs are allocated and used ones are not.",
         needs: &[Capability::Restart],
         test: Some(no_shortage),
     },
     Test {
         name: "no-stale-ports-after-restart",
         thread: "ovn-kubernetes/ovn-kubernetes#1933",
-        promise: "After a restart there are ports for the adapters that there are, and for no others.",
+        promise: "After a restart there are ports for existing adapters only.",
         needs: &[Capability::Restart, Capability::Switch],
         test: Some(no_stale_ports),
     },
     Test {
         name: "switchdev-back-to-legacy",
         thread: "k8snetworkplumbingwg/sriov-network-operator#40",
-        promise: "A NIC goes from switchdev mode back to legacy mode.",
+        promise: "A NIC can return from switchdev mode to legacy mode.",
         needs: &[Capability::Switchdev],
         test: Some(switchdev::back_to_legacy),
     },
     Test {
         name: "switchdev-with-vfs-present",
         thread: "k8snetworkplumbingwg/sriov-network-operator#1015",
-        promise: "Switchdev mode works whether VFs exist already or not, or is refused.",
+        promise: "Switchdev mode works with and without existing VFs, or is rejected.",
         needs: &[Capability::Switchdev],
         test: Some(switchdev::vfs_present),
     },
     Test {
         name: "representor-names-last",
         thread: "k8snetworkplumbingwg/sriov-network-operator PR#29, PR#1048",
-        promise: "A representor has the name of its VF, before and after a reboot.",
+        promise: "A representor's name follows from its VF, before and after a reboot.",
         needs: &[Capability::Switchdev],
         test: Some(switchdev::names_last),
     },
@@ -99,11 +99,11 @@ fn guests_after(t: &mut TestContext<'_>) -> Result<String> {
         let (meant, came) = (number(&frames), arrived.get("b").map(number).unwrap_or_default());
         let places: Vec<&String> = arrived.keys().collect();
         let whole = meant == came && places == ["b"];
-        ensure!(whole, "of {meant:?}, posted meanwhile, {came:?} arrived; at {places:?} ({how:?})");
+        ensure!(whole, "of {meant:?}, posted meanwhile, {came:?} arrived, at {places:?} ({how:?})");
         t.talk(("a", A), ("b", B))?;
         count += frames.len();
     }
-    Ok(format!("{count} frames posted while there was no manager arrived"))
+    Ok(format!("{count} frames posted while the manager was down arrived"))
 }
 
 fn guests_before(t: &mut TestContext<'_>) -> Result<String> {
@@ -122,7 +122,7 @@ fn guests_before(t: &mut TestContext<'_>) -> Result<String> {
         t.talk(("a", A), ("b", B))?;
         t.talk(("a", A), (WIRE, W))?;
     }
-    Ok("the manager found its guests waiting, twice".to_owned())
+    Ok("the manager connected to waiting guests, twice".to_owned())
 }
 
 /// State to compare after a restart: all except attachments, since guests return one by one.
@@ -149,15 +149,15 @@ fn capacity(t: &mut TestContext<'_>) -> Result<String> {
         t.restart(how, &[])?;
         let after = without_guests(t.subject.in_force()?);
         let (was, is) = (&before.owners, &after.owners);
-        ensure!(was == is, "the owners were {was:?} and are {is:?} ({how:?})");
+        ensure!(was == is, "the owners changed from {was:?} to {is:?} ({how:?})");
         let (was, is) = (lines(&before), lines(&after));
-        ensure!(was.len() == is.len(), "{} VFs and adapters became {}", was.len(), is.len());
+        ensure!(was.len() == is.len(), "{} VFs and adapters changed to {}", was.len(), is.len());
         if let Some((was, is)) = was.iter().zip(&is).find(|(was, is)| was != is) {
-            bail!("{was} became {is} ({how:?})");
+            bail!("{was} changed to {is} ({how:?})");
         }
-        ensure!(before.generation <= after.generation, "the generation went back");
+        ensure!(before.generation <= after.generation, "the generation decreased");
     }
-    Ok("4 VFs, 3 owners and 2 users were the same after each restart".to_owned())
+    Ok("4 VFs, 3 owners and 2 users were unchanged after each restart".to_owned())
 }
 
 fn no_shortage(t: &mut TestContext<'_>) -> Result<String> {
@@ -169,14 +169,14 @@ fn no_shortage(t: &mut TestContext<'_>) -> Result<String> {
     t.guest_on("b", AdapterLocation::Pool, B, json!({}))?;
     t.is_on("b", PathInForce::Vf)?;
     let (a, b) = (t.adapter("a")?.vf, t.adapter("b")?.vf);
-    ensure!(a == held, "the guest that was away had VF {held:?} and has {a:?}");
+    ensure!(a == held, "the absent guest had VF {held:?} and now has {a:?}");
     ensure!(a != b, "both adapters have VF {a:?}");
     t.guest_on("c", AdapterLocation::Pool, mac(0xc), json!({"iov_weight": 10}))?;
     let reason = t.adapter("c")?.reason;
-    ensure!(reason == model::state::Reason::NoFreeVf, "with no VF left the reason is {reason}");
+    ensure!(reason == model::state::Reason::NoFreeVf, "without free VFs the reason is {reason}");
     ["a", WIRE].iter().try_for_each(|station| t.subject.attach(station))?;
     t.talk(("a", A), ("b", B))?;
-    Ok("the free VF was given, the taken one was not".to_owned())
+    Ok("the free VF was allocated, the used one was not".to_owned())
 }
 
 fn no_stale_ports(t: &mut TestContext<'_>) -> Result<String> {
@@ -188,11 +188,14 @@ fn no_stale_ports(t: &mut TestContext<'_>) -> Result<String> {
     t.restart(ManagerStop::Killed, &["a", "b", WIRE])?;
     let mut names: Vec<String> = t.subject.counters()?.into_iter().map(|(name, _)| name).collect();
     names.sort();
-    ensure!(names == ["a", "b", WIRE], "after the restart there are the ports {names:?}");
+    ensure!(names == ["a", "b", WIRE], "the ports after the restart are {names:?}");
     let frame = t.frame(A, mac(0xc));
     let arrived = t.send("a", &[frame])?;
     let places: Vec<&String> = arrived.keys().collect();
-    ensure!(!arrived.contains_key("gone"), "a removed adapter got a frame, of {places:?}");
+    ensure!(
+        !arrived.contains_key("gone"),
+        "a removed adapter received a frame; receivers: {places:?}"
+    );
     t.talk(("a", A), ("b", B))?;
-    Ok("ports a, b and the wire's, as before".to_owned())
+    Ok("ports of a, b and the wire, as before".to_owned())
 }

@@ -33,7 +33,7 @@ fn bring_up(t: &mut TestContext<'_>, representors: &[&str]) -> Result<()> {
         if representors.iter().all(|name| up.iter().any(|up| up == name)) {
             return Ok(());
         }
-        ensure!(Instant::now() < patience, "of {representors:?} only {up:?} are up");
+        ensure!(Instant::now() < patience, "only {up:?} of {representors:?} are up");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -56,11 +56,11 @@ pub(super) fn back_to_legacy(t: &mut TestContext<'_>) -> Result<String> {
         bring_up(t, &["pf0vf0", "pf0vf1"])?;
         pipes(t)?;
         t.must(&ManagerRequest::Switchdev(false))?;
-        ensure!(names(t)?.is_empty(), "in legacy mode there are the representors {:?}", names(t)?);
+        ensure!(names(t)?.is_empty(), "representors in legacy mode: {:?}", names(t)?);
     }
     t.talk(("a", A), ("b", B))?;
     t.talk(("a", A), (WIRE, W))?;
-    Ok("twice there and back, under guests that stayed attached".to_owned())
+    Ok("switchdev and back twice, while guests stayed attached".to_owned())
 }
 
 pub(super) fn vfs_present(t: &mut TestContext<'_>) -> Result<String> {
@@ -71,15 +71,15 @@ pub(super) fn vfs_present(t: &mut TestContext<'_>) -> Result<String> {
     t.begin(&NicSetup { num_vfs: 0, ..NicSetup::vfs(4) })?;
     t.must(&ManagerRequest::Switchdev(true))?;
     let none = names(t)?;
-    ensure!(none.len() == 1, "without VFs there are the representors {none:?}");
+    ensure!(none.len() == 1, "representors without VFs: {none:?}");
     t.must(&ManagerRequest::NumVfs(4))?;
     let all = names(t)?;
-    ensure!(all.len() == 5, "with 4 VFs there are the representors {all:?}");
+    ensure!(all.len() == 5, "representors with 4 VFs: {all:?}");
     t.guest_on("a", AdapterLocation::Vf(0), A, json!({}))?;
     t.guest_on("b", AdapterLocation::Vf(1), B, json!({}))?;
     bring_up(t, &["pf0vf0", "pf0vf1"])?;
     pipes(t)?;
-    Ok("with 4 VFs and with none, which had representors once they came".to_owned())
+    Ok("with 4 VFs, and with VFs added later".to_owned())
 }
 
 pub(super) fn names_last(t: &mut TestContext<'_>) -> Result<String> {
@@ -89,14 +89,14 @@ pub(super) fn names_last(t: &mut TestContext<'_>) -> Result<String> {
     for (of, name) in &before {
         let number = of.strip_prefix("vf");
         let expected = number.map_or("p0".to_owned(), |number| format!("pf0vf{number}"));
-        ensure!(*name == expected, "the representor of {of} is called {name}");
+        ensure!(*name == expected, "the representor of {of} has the name {name}");
     }
     for how in [ManagerStop::Graceful, ManagerStop::Killed] {
         t.restart(how, &["a", "b"])?;
         let after = names(t)?;
-        ensure!(before == after, "representors were {before:?} and are {after:?} ({how:?})");
+        ensure!(before == after, "representors changed from {before:?} to {after:?} ({how:?})");
         bring_up(t, &["pf0vf0", "pf0vf1"])?;
         pipes(t)?;
     }
-    Ok(format!("{} representors had their names after each restart", before.len()))
+    Ok(format!("{} representors kept their names after each restart", before.len()))
 }

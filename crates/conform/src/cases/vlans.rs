@@ -12,35 +12,35 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "access-vlan-per-vf",
         thread: "OpenNebula/one#7679",
-        promise: "A VF with a VLAN sends and receives untagged, is tagged on the wire, and hears no other VLAN.",
+        promise: "A VF with a VLAN sends and receives untagged, is tagged on the wire, and receives no other VLAN.",
         needs: &[],
         test: Some(access),
     },
     Test {
         name: "trunk-per-vf",
         thread: "k8snetworkplumbingwg/sriov-cni#291",
-        promise: "A VF can tag several VLANs for itself, and no others.",
+        promise: "A trunk VF tags frames itself, for the allowed VLANs only.",
         needs: &[Capability::Trunk],
         test: Some(trunk),
     },
     Test {
         name: "vlan-zero-keeps-the-trunk",
         thread: "k8snetworkplumbingwg/sriov-cni PR#166",
-        promise: "No VLAN means untagged: it leaves a trunk as it is, and takes an access VLAN away.",
+        promise: "No VLAN means untagged: it removes an access VLAN and keeps a trunk.",
         needs: &[Capability::Trunk],
         test: Some(vlan_zero),
     },
     Test {
         name: "vlan-qos-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni PR#129",
-        promise: "The priority of a VF's VLAN is in the tags on the wire.",
+        promise: "Tags on the wire have the priority of the VF's VLAN.",
         needs: &[],
         test: Some(qos),
     },
     Test {
         name: "vlan-proto-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni (vlanProto)",
-        promise: "An 802.1ad VLAN puts a service tag on, and the guest's own tag beneath it is left alone.",
+        promise: "An 802.1ad VLAN adds a service tag and keeps the guest's own tag below it.",
         needs: &[Capability::ServiceTag],
         test: Some(service_tag),
     },
@@ -64,7 +64,7 @@ fn access(t: &mut TestContext<'_>) -> Result<String> {
     t.expect("a", &frame, &[(WIRE, &frame.tagged(20))])?;
     let everybody = t.frame(A, wire::Mac::BROADCAST);
     t.expect("a", &everybody, &[("b", &everybody), (WIRE, &everybody.tagged(20))])?;
-    Ok("VLANs 20 and 21 were kept apart, on the wire too".to_owned())
+    Ok("VLANs 20 and 21 were isolated, on the wire too".to_owned())
 }
 
 fn trunk(t: &mut TestContext<'_>) -> Result<String> {
@@ -96,13 +96,13 @@ fn vlan_zero(t: &mut TestContext<'_>) -> Result<String> {
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame.tagged(5))])?;
     let zero = ManagerRequest::Vf { index: 0, settings: json!({"vlan": {"id": 0}}) };
-    let said = t.refuses(&zero, &["vlan"])?;
+    let said = t.rejects(&zero, &["vlan"])?;
     t.set_vf(0, json!({"vlan": null}))?;
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame)])?;
     let frame = t.frame(A, W).tagged(10);
     t.expect("a", &frame, &[(WIRE, &frame)])?;
-    Ok(format!("without a VLAN the trunk stayed; a VLAN 0 is refused ({})", said.allowed))
+    Ok(format!("without a VLAN the trunk remained; VLAN 0 is rejected ({})", said.allowed))
 }
 
 fn qos(t: &mut TestContext<'_>) -> Result<String> {
@@ -113,7 +113,7 @@ fn qos(t: &mut TestContext<'_>) -> Result<String> {
     t.set_adapter("a", json!({"vlan": {"qos": 0}}))?;
     let frame = t.frame(A, W);
     t.expect("a", &frame, &[(WIRE, &frame.tagged(20))])?;
-    Ok("priority 5, then 0, was in the tag".to_owned())
+    Ok("the tag had priority 5, then 0".to_owned())
 }
 
 fn service_tag(t: &mut TestContext<'_>) -> Result<String> {
@@ -123,5 +123,5 @@ fn service_tag(t: &mut TestContext<'_>) -> Result<String> {
     t.expect("a", &frame, &[(WIRE, &frame.service_tagged(20))])?;
     let frame = t.frame(W, A);
     t.expect(WIRE, &frame.service_tagged(20), &[("a", &frame)])?;
-    Ok("a service tag was put on and taken off".to_owned())
+    Ok("a service tag was added and removed".to_owned())
 }

@@ -97,10 +97,7 @@ impl SoftDaemon {
             if Instant::now() > patience {
                 child.kill()?;
                 child.wait()?;
-                bail!(
-                    "the daemon did not end within {} s of being asked to",
-                    STOP_TIMEOUT.as_secs()
-                );
+                bail!("the daemon did not exit within {} s", STOP_TIMEOUT.as_secs());
             }
             std::thread::sleep(Duration::from_millis(1));
         }

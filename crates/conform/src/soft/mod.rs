@@ -155,13 +155,11 @@ impl Subject for SoftNic {
 
     fn lacks(&self, what: Capability) -> Option<String> {
         let why = match what {
-            Capability::UplinkLink => "its uplink is a socket, and counts as up",
-            Capability::FollowTraffic => {
-                "bounded are the changes of an hour, which is longer than the suite takes"
-            }
-            Capability::IommuGroups => "its VFs are no PCI functions, so they are in no group",
+            Capability::UplinkLink => "its uplink is a socket, which is always up",
+            Capability::FollowTraffic => "the limit applies to an hour, longer than the suite runs",
+            Capability::IommuGroups => "its VFs are not PCI functions and have no IOMMU group",
             Capability::Migration => {
-                "it needs two daemons and a VMM; the end-to-end suites show it"
+                "it needs two daemons and a VMM; the end-to-end tests cover it"
             }
             _ => return None,
         };
@@ -185,7 +183,7 @@ impl Subject for SoftNic {
         let switches = setup.switch.map(|iov| json!({"name": SWITCH, "nic": NIC, "iov": iov}));
         let state = json!({"version": 1, "nic": [nic], "switch": Vec::from_iter(switches)});
         if let Err(rejection) = self.ask(Method::PUT, "/v1/state", Some(&state))? {
-            bail!("the NIC was refused: {}", rejection.text());
+            bail!("the NIC was rejected: {}", rejection.text());
         }
         if setup.uplink { self.attach(WIRE) } else { Ok(()) }
     }
@@ -227,7 +225,7 @@ impl Subject for SoftNic {
     }
 
     fn in_force(&mut self) -> Result<InForce> {
-        serde_json::from_value(self.get("/v1/actual")?).context("an answer of another form")
+        serde_json::from_value(self.get("/v1/actual")?).context("unexpected form of the answer")
     }
 
     fn nic(&self) -> String {
@@ -287,7 +285,7 @@ impl Subject for SoftNic {
             // A detached guest has posted frames for later.
             while station.guest.is_attached() && station.guest.in_flight() > 0 {
                 if Instant::now() > patience {
-                    bail!("frames that {name} sent are still under way after 10 s");
+                    bail!("frames that {name} sent are still in flight after 10 s");
                 }
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -304,7 +302,7 @@ impl Subject for SoftNic {
     }
 
     fn devices(&mut self) -> Result<Vec<String>> {
-        let pid = self.daemon()?.pid().context("the daemon does not run")?;
+        let pid = self.daemon()?.pid().context("the daemon is not running")?;
         let mut devices = Vec::new();
         for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
             // A descriptor closed meanwhile is no device.

@@ -47,7 +47,7 @@ impl IdleSpec {
             return Err(format!("--guests {}: 2 to 255 are possible", self.guests));
         }
         if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
-            return Err(format!("--seconds {}: 0.1 to 3600 are possible", self.seconds));
+            return Err(format!("--seconds {}: allowed are 0.1 to 3600", self.seconds));
         }
         if !(1..=1_000_000).contains(&self.frames) {
             return Err(format!("--frames {}: 1 to 1000000 are possible", self.frames));

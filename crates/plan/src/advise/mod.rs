@@ -91,7 +91,7 @@ pub struct Alternative {
 pub enum AdviceError {
     /// Adapters fixed to path `vf` need more VFs than the NIC has.
     #[error(
-        "adapters with path = \"vf\" take {wanted} VFs: {nic} has {vfs}; take `path` away from some, or give another NIC"
+        "adapters with path = \"vf\" need {wanted} VFs: {nic} has {vfs}; remove some `path`, or choose another NIC"
     )]
     Functions {
         /// VFs needed.
@@ -103,7 +103,7 @@ pub enum AdviceError {
     },
     /// Guests need more cores than the host has.
     #[error(
-        "its guests take {wanted} cores: the host has {cores} for guests; give services fewer `cores`, or another host"
+        "guests need {wanted} cores: the host has {cores} for guests; reduce `cores`, or choose another host"
     )]
     Cores {
         /// Cores needed.

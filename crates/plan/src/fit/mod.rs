@@ -82,7 +82,9 @@ pub struct Fit {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FitError {
     /// Fewer points than parameters.
-    #[error("{points} points for {parameters} parameters: at least as many points are needed")]
+    #[error(
+        "{points} points are too few to fit {parameters} parameters; measure at least {parameters}"
+    )]
     Few {
         /// Number of points.
         points: usize,
@@ -90,13 +92,13 @@ pub enum FitError {
         parameters: usize,
     },
     /// A point is no valid scenario.
-    #[error("a measured point cannot be")]
+    #[error("invalid measured point")]
     Scenario(#[from] ScenarioError),
     /// The machine lacks a figure.
-    #[error("the machine has no {0:?}")]
+    #[error("the machine has no figure {0:?}")]
     Parameter(Parameter),
     /// A point has a rate or cycles of 0 or less.
-    #[error("point {0} has a rate or cycles that are not above 0")]
+    #[error("point {0}: rate and cycles allowed is above 0")]
     Rate(usize),
 }
 
@@ -148,7 +150,7 @@ pub fn fit(
         let value = figures.first().ok_or(FitError::Parameter(*parameter))?.value;
         let interval = spread[at].map(|width| (value * (-width).exp(), value * width.exp()));
         for (figure, (low, high)) in figures.into_iter().zip(interval.into_iter().cycle()) {
-            figure.source = format!("{source}; with 95 % {low:.4} to {high:.4}");
+            figure.source = format!("{source}; 95 % interval {low:.4} to {high:.4}");
         }
         estimates.push(Estimate { parameter: *parameter, value, interval });
     }

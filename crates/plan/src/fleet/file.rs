@@ -45,12 +45,10 @@ pub enum FleetError {
     #[error("{0}")]
     Form(String),
     /// No host, or no chain.
-    #[error("it has no [[{0}]]: a fleet has hosts, and chains to be placed on them")]
+    #[error("no [[{0}]]; a fleet needs at least one host and one chain")]
     Empty(&'static str),
     /// Too many kinds.
-    #[error(
-        "it has {count} [[{what}]]: at most {KINDS_MAX} are possible; give those that are alike a count"
-    )]
+    #[error("{count} [[{what}]] exceed max {KINDS_MAX}; merge equal ones with `count`")]
     Many {
         /// `host` or `chain`.
         what: &'static str,
@@ -58,7 +56,7 @@ pub enum FleetError {
         count: usize,
     },
     /// Too many hosts or guests in total.
-    #[error("it has {count} {what}: at most {max} are possible; plan for parts of it")]
+    #[error("{count} {what} exceed max {max}; plan parts of the fleet separately")]
     Large {
         /// `hosts` or `guests`.
         what: &'static str,
@@ -68,10 +66,10 @@ pub enum FleetError {
         max: u64,
     },
     /// Invalid name.
-    #[error("one of the {0} is called {1:?}: 1 to 32 letters, digits and hyphens are possible")]
+    #[error("name {1:?} in {0}: use 1 to 32 letters, digits and hyphens")]
     Name(&'static str, String),
     /// Duplicate name.
-    #[error("two {0} are called {1:?}: give those that are alike a count")]
+    #[error("two {0} have the name {1:?}; rename one, or merge equal ones with `count`")]
     Twice(&'static str, String),
     /// Value out of range.
     #[error(transparent)]
@@ -93,7 +91,7 @@ pub enum FleetError {
         why: ProfileError,
     },
     /// A chain that fits no host.
-    #[error("chain {name:?} fits no host, even alone: on the best one it takes {:.0} % of {limit}", taken * 100.0)]
+    #[error("chain {name:?} fits no host, even alone: it needs {:.0} % of {limit} on the best one", taken * 100.0)]
     Chain {
         /// Name of the chain.
         name: String,

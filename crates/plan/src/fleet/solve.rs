@@ -69,10 +69,8 @@ fn solve(mut problem: Problem) -> Result<Solution, FleetError> {
     match problem.solve() {
         Ok(SolveOutcome::Solution(solution)) => Ok(solution),
         Ok(SolveOutcome::Interrupted(_)) => {
-            let text = format!(
-                "it took more than {} s; give kinds that are alike a count",
-                TIME_LIMIT.as_secs()
-            );
+            let text =
+                format!("timeout after {} s; merge equal kinds with `count`", TIME_LIMIT.as_secs());
             Err(FleetError::Solver(text))
         }
         Err(error) => Err(FleetError::Solver(error.to_string())),

@@ -122,18 +122,18 @@ fn a_large_fleet_comes_near_its_bound() {
 fn each_fault_is_said_with_its_place() {
     assert!(Fleet::parse(GOOD).is_ok());
     let faults = [
-        ("xl710", "xl711", "host \"a\": there is no NIC profile \"xl711\""),
-        ("nfv-2017", "nfv", "there is no host profile"),
-        ("services = 2", "services = 0", "services = 0: 1 to 64"),
-        ("name = \"c\"", "name = \"c d\"", "one of the chains is called \"c d\""),
+        ("xl710", "xl711", "host \"a\": unknown NIC profile \"xl711\""),
+        ("nfv-2017", "nfv", "unknown host profile"),
+        ("services = 2", "services = 0", "services = 0: allowed are 1 to 64"),
+        ("name = \"c\"", "name = \"c d\"", "name \"c d\" in chains"),
         ("mpps = 0.1", "mpps = -1.0", "mpps = -1"),
-        ("count = 1\nservices", "count = 0\nservices", "chain \"c\" has count = 0"),
+        ("count = 1\nservices", "count = 0\nservices", "chain \"c\": count = 0"),
         ("\"64\"", "\"12\"", "chain \"c\": frames of 12 bytes"),
         ("name = \"c\"", "nom = \"c\"", "unknown field `nom`"),
         (
             "count = 1\nservices = 2",
             "count = 100000\nservices = 64",
-            "6400000 guests: at most 1000000",
+            "6400000 guests exceed max 1000000",
         ),
     ];
     for (from, to, said) in faults {

@@ -59,7 +59,7 @@ impl Machine {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Neither a known profile nor a file.
-    #[error("there is no {kind} profile {name:?}: {known}, or the path of a file of that form")]
+    #[error("unknown {kind} profile {name:?}; expected one of {known}, or the path of a profile")]
     Unknown {
         /// "NIC" or "host".
         kind: &'static str,
@@ -77,7 +77,7 @@ pub enum ProfileError {
         text: String,
     },
     /// Value out of range.
-    #[error("profile {name}: {field} is {value}, and must be {allowed}")]
+    #[error("profile {name}: {field} = {value}: allowed is {allowed}")]
     Value {
         /// Name of the profile.
         name: String,
@@ -185,7 +185,7 @@ fn check_figures<'a>(
         Some((field, figure)) => Err(InvalidField {
             field: field.to_owned(),
             value: figure.value.to_string(),
-            allowed: "above 0, and at most 1e12",
+            allowed: "above 0 and at most 1e12",
         }),
     }
 }
@@ -212,7 +212,10 @@ mod tests {
     #[test]
     fn what_is_no_profile_is_said() {
         let error = Nic::named("3c509").unwrap_err().to_string();
-        assert!(error.contains("no NIC profile \"3c509\": 82598, cx6"), "{error}");
+        assert!(
+            error.contains("unknown NIC profile \"3c509\"; expected one of 82598, cx6"),
+            "{error}"
+        );
         let bad = |from: &str, to: &str| {
             let (_, file) = cards().find(|(name, _)| *name == "xl710").unwrap();
             let text = file.replacen(from, to, 1);
@@ -224,9 +227,9 @@ mod tests {
         };
         assert!(
             bad("generation = 3", "generation = 9")
-                .contains("link.generation is 9, and must be 1 to 5")
+                .contains("link.generation = 9: allowed is 1 to 5")
         );
-        assert!(bad("value = 40.0", "value = -1.0").contains("must be above 0"));
+        assert!(bad("value = 40.0", "value = -1.0").contains("allowed is above 0"));
         assert!(bad("lanes = 8", "lanes = 8\nlames = 8").contains("lames"));
     }
 }

@@ -47,10 +47,10 @@ pub struct Scenario {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
     /// Number of guests out of range.
-    #[error("{0} guests: 1 to 4096 are possible, and east/west takes at least 2")]
+    #[error("{0} guests: allowed are 1 to 4096, and at least 2 for east/west")]
     Guests(u32),
     /// Cores out of range.
-    #[error("{0} cores for each guest: 0.001 to 1024 are possible")]
+    #[error("{0} cores for each guest: allowed are 0.001 to 1024")]
     Cores(f64),
     /// More guests than VFs.
     #[error("{guests} guests on path vf: {nic} has {vfs} VFs")]

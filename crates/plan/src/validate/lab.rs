@@ -36,11 +36,11 @@ const BEGIN_CYCLES: f64 = 180.0;
 const BEGIN_ROUND_TRIPS: f64 = 1.28;
 
 const OUT_OF_CACHE: &str =
-    "the buffers of many guests together leave the core's cache, and copies get slower";
+    "the buffers of many guests exceed the core's cache, which slows copies down";
 const FULLER: &str =
-    "guests that are slower than the lane let frames gather: bursts are fuller than the model's";
+    "guests slower than the lane let frames queue up: bursts are longer than the model's";
 
-const ONE_RUN: &str = "one run each: such points differ by as much from run to run";
+const ONE_RUN: &str = "single runs: the difference is within the variation from run to run";
 
 const HYPOTHESES: [Hypothesis; 14] = [
     hypothesis(Pattern::EastWest, PathKind::Vf, 1518, Off::TooFast, OUT_OF_CACHE),

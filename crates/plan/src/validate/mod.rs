@@ -125,23 +125,21 @@ pub struct Validation {
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
     /// Number of guests out of range.
-    #[error(
-        "--fit-guests {0}: the points are of 1 to {1} guests, and the fit takes those of at least 2"
-    )]
+    #[error("--fit-guests {0}: allowed are 2 to {1}")]
     Guests(u32, u32),
     /// Invalid frame sizes of a point.
     #[error("a point of the results: {0}")]
     Frames(FrameMixError),
     /// Lab results without a valid clock rate.
     #[error(
-        "machine.tsc_mhz of the results is missing, or not within 100 and 20000: cycles are counted by it"
+        "machine.tsc_mhz of the results is missing or outside 100 to 20000; cycles cannot be converted"
     )]
     Clock,
     /// Lab results without points.
     #[error("the results have no points: run shunt lab")]
     NoPoints,
     /// Invalid profiles of the paper's machine.
-    #[error("the paper's machine cannot be read")]
+    #[error("cannot read the profiles of the paper's machine")]
     Profile(#[from] ProfileError),
     /// Failed fit.
     #[error("the fit failed")]

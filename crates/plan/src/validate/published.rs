@@ -33,8 +33,8 @@ const START: [(Parameter, f64); 11] = [
     (Parameter::WireQueueGbps, 35.0),
 ];
 
-const NEIGHBOURS: &str = "one run each: the paper's neighbours with one guest more are faster again, so a thread shared its core";
-const RINGS: &str = "rates fall with each guest beyond what beginning with its ring costs: the rings of many leave the core's cache";
+const NEIGHBOURS: &str = "single run: the paper's rates with one guest more or less are higher, so a thread shared its core";
+const RINGS: &str = "rates fall with each guest by more than the cost of another ring: many rings exceed the core's cache";
 
 const HYPOTHESES: [Hypothesis; 9] = [
     hypothesis(
@@ -42,42 +42,42 @@ const HYPOTHESES: [Hypothesis; 9] = [
         PathKind::Vf,
         64,
         Off::TooFast,
-        "a write of 60 bytes fills no cache line: the host reads before it writes, and longer frames pass faster",
+        "a write of 60 bytes is a partial cache line: the host reads before it writes, which longer frames avoid",
     ),
     hypothesis(
         Pattern::EastWest,
         PathKind::Vf,
         128,
         Off::TooSlow,
-        "no loss against the card's 39 million frames a second; the fit is held down by the slower 64 B points",
+        "at the card's maximum of 39 million frames a second; the slower 64 B points pull the fit down",
     ),
     hypothesis(
         Pattern::EastWest,
         PathKind::Vf,
         256,
         Off::TooFast,
-        "the share of PCIe that is fitted to all sizes is too large here: more descriptors a second than at 512 B",
+        "the fitted share of PCIe is too large for this size: it has more descriptors a second than 512 B",
     ),
     hypothesis(
         Pattern::EastWest,
         PathKind::Vf,
         512,
         Off::TooFast,
-        "two requests of 256 bytes for each frame: fewer reads are in flight than the link has room for",
+        "two requests of 256 bytes for each frame: too few reads in flight to fill the link",
     ),
     hypothesis(
         Pattern::NorthSouth,
         PathKind::Vf,
         128,
         Off::TooSlow,
-        "the share of PCIe that is fitted to frames between functions is too small for those of the wire",
+        "the share of PCIe, fitted to traffic between functions, is too small for traffic with the wire",
     ),
     hypothesis(
         Pattern::EastWest,
         PathKind::Vhost,
         1518,
         Off::TooFast,
-        "the buffers of many guests together leave the cache, and copies get slower: 423 ns a hop with 2 guests, 451 with 8",
+        "the buffers of many guests exceed the cache, which slows copies down: 423 ns a hop with 2 guests, 451 with 8",
     ),
     hypothesis(Pattern::NorthSouth, PathKind::Vhost, 64, Off::TooFast, RINGS),
     hypothesis(Pattern::NorthSouth, PathKind::Vhost, 128, Off::TooFast, RINGS),

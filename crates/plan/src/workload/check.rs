@@ -21,10 +21,10 @@ pub enum WorkloadError {
     #[error("{0}")]
     Form(String),
     /// No service, or no flow.
-    #[error("it has no [[{0}]]: a workload has services, and flows through them")]
+    #[error("no [[{0}]]; a workload needs at least one service and one flow")]
     Empty(&'static str),
     /// Too many entries.
-    #[error("it has {count} of {what}: at most {max} are possible")]
+    #[error("{count} {what} exceed max {max}")]
     Many {
         /// Kind of entry.
         what: String,
@@ -34,12 +34,10 @@ pub enum WorkloadError {
         max: usize,
     },
     /// Duplicate name.
-    #[error("two {0} are called {1:?}: names are unique")]
+    #[error("two {0} have the name {1:?}; rename one")]
     Twice(&'static str, String),
     /// Invalid name.
-    #[error(
-        "a {0} is called {1:?}: 1 to 32 letters, digits and hyphens are possible, but not \"wire\""
-    )]
+    #[error("{0} name {1:?}: use 1 to 32 letters, digits and hyphens, but not \"wire\"")]
     Name(&'static str, String),
     /// Value out of range.
     #[error(transparent)]
@@ -54,16 +52,16 @@ pub enum WorkloadError {
     },
     /// Missing frame sizes.
     #[error(
-        "flow {0:?} has no frames, and neither has the workload: give frames = \"imix\" or a size"
+        "flow {0:?} has no frame sizes; set `frames` for it or for the workload, e.g. frames = \"imix\""
     )]
     Sizes(String),
     /// Flow without a service, or with one end only.
     #[error(
-        "flow {0:?} goes through {1}: it begins and ends at a service or the wire, and at least one of its ends is a service"
+        "flow {0:?} has through = {1}; expected two or more of services and the wire, with at least one service"
     )]
     Short(String, String),
     /// Unknown service.
-    #[error("flow {flow:?} goes through {service:?}, which is no service: there are {known}")]
+    #[error("flow {flow:?}: unknown service {service:?}; expected one of {known}")]
     Unknown {
         /// Name of the flow.
         flow: String,
@@ -73,14 +71,10 @@ pub enum WorkloadError {
         known: String,
     },
     /// Wire in the middle of a flow.
-    #[error(
-        "flow {0:?} has the wire between services: what leaves the host and comes back is two flows"
-    )]
+    #[error("flow {0:?} has the wire between services; split it into two flows")]
     Wire(String),
     /// Service that occurs twice in a flow.
-    #[error(
-        "flow {flow:?} comes to {service:?} twice: a chain has no cycles; what comes back is another flow"
-    )]
+    #[error("flow {flow:?} passes {service:?} twice; make return traffic another flow")]
     Cycle {
         /// Name of the flow.
         flow: String,
@@ -88,7 +82,7 @@ pub enum WorkloadError {
         service: String,
     },
     /// Rates for some flows only.
-    #[error("flow {0:?} has no mpps, and others have: give it to all, or to none")]
+    #[error("flow {0:?} has no mpps, but others have; set it for all flows or for none")]
     Rates(String),
 }
 
@@ -220,7 +214,7 @@ fn flow(
 /// Services of a flow, as indices; `None` is the wire.
 fn places(entry: &FlowEntry, workload: &Workload) -> Result<Vec<Option<usize>>, WorkloadError> {
     let FlowEntry { name, through, .. } = entry;
-    few(&format!("places of flow {name:?}"), through.len(), SERVICES_MAX)?;
+    few(&format!("services in flow {name:?}"), through.len(), SERVICES_MAX)?;
     let is_wire = |place: &String| place == WIRE;
     if through.len() < 2 || through.iter().all(is_wire) {
         return Err(WorkloadError::Short(name.clone(), format!("{through:?}")));

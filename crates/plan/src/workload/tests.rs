@@ -40,35 +40,35 @@ fn frames_come_in_by_the_first_adapter_and_leave_by_the_last() {
 #[test]
 fn each_fault_is_said_with_its_place() {
     let faults = [
-        ("guests = 2", "guests = 0", "service \"firewall\" has guests = 0: 1 to 4096"),
+        ("guests = 2", "guests = 0", "service \"firewall\": guests = 0: allowed are 1 to 4096"),
         ("guests = 2", "guest = 2", "unknown field `guest`"),
         ("guests = 2", "cores = 0.0", "cores = 0"),
         ("guests = 2", "cycles = nan", "cycles = NaN"),
-        ("name = \"cache\"", "name = \"firewall\"", "two services are called \"firewall\""),
+        ("name = \"cache\"", "name = \"firewall\"", "two services have the name \"firewall\""),
         (
             "name = \"cache\"",
             "name = \"firewall-inside\"",
-            "two adapters are called \"firewall-inside\"",
+            "two adapters have the name \"firewall-inside\"",
         ),
-        ("name = \"cache\"", "name = \"wire\"", "a service is called \"wire\""),
-        ("\"vhost\"", "\"fast\"", "path = \"fast\": \"vf\", \"vhost\""),
+        ("name = \"cache\"", "name = \"wire\"", "service name \"wire\""),
+        ("\"vhost\"", "\"fast\"", "path = \"fast\": allowed are \"vf\", \"vhost\""),
         ("frames = \"64\"", "frames = \"0\"", "flow \"inner\": frames of 0 bytes"),
-        ("frames = \"imix\"", "", "flow \"web\" has no frames"),
-        ("mpps = 1.5", "mpps = 0", "flow \"web\" has mpps = 0"),
-        ("mpps = 1.5", "", "flow \"web\" has no mpps, and others have"),
+        ("frames = \"imix\"", "", "flow \"web\" has no frame sizes"),
+        ("mpps = 1.5", "mpps = 0", "flow \"web\": mpps = 0"),
+        ("mpps = 1.5", "", "flow \"web\" has no mpps, but others have"),
         (
             "\"cache\", \"wire\"",
             "\"cache\", \"firewall\"",
-            "comes to \"firewall\" twice: a chain has no cycles",
+            "passes \"firewall\" twice; make return traffic another flow",
         ),
         ("\"firewall\", \"cache\"", "\"wire\", \"cache\"", "has the wire between services"),
         (
             "\"firewall\", \"cache\"",
             "\"firewall\", \"nat\"",
-            "\"nat\", which is no service: there are firewall, cache",
+            "unknown service \"nat\"; expected one of firewall, cache",
         ),
-        ("[\"cache\", \"firewall\"]", "[\"cache\"]", "flow \"inner\" goes through [\"cache\"]"),
-        ("[\"cache\", \"firewall\"]", "[\"wire\", \"wire\"]", "at least one of its ends"),
+        ("[\"cache\", \"firewall\"]", "[\"cache\"]", "flow \"inner\" has through = [\"cache\"]"),
+        ("[\"cache\", \"firewall\"]", "[\"wire\", \"wire\"]", "with at least one service"),
     ];
     for (from, to, said) in faults {
         let text = TWO.replacen(from, to, 1);

@@ -38,7 +38,7 @@ impl Sweep for ForwardSweep {
         check_numbers("guests", &self.guests, [1, 8])?;
         check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
         if self.patterns == [Pattern::EastWest] && self.guests == [1] {
-            return Err("guests 1: east-west is a chain of two guests or more".into());
+            return Err("guests 1: east-west needs at least 2 guests".into());
         }
         check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
     }

@@ -171,7 +171,7 @@ impl Experiment {
     fn checked(self) -> Result<Experiment, String> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if self.name.is_empty() || !self.name.chars().all(allowed) {
-            return Err(format!("name {:?}: letters, digits and - are possible", self.name));
+            return Err(format!("name {:?}: use letters, digits and hyphens", self.name));
         }
         let mut found = 0;
         for (kind, sweep) in self.sweeps() {
@@ -179,7 +179,7 @@ impl Experiment {
             found += 1;
         }
         match found {
-            0 => Err(format!("nothing to measure: give a table of {}", SWEEPS.join(", "))),
+            0 => Err(format!("no measurements; add a table of {}", SWEEPS.join(", "))),
             _ => Ok(self),
         }
     }
@@ -210,10 +210,10 @@ fn sweeps(whole: &mut Table) -> impl Iterator<Item = &mut Table> {
 /// Checks that a list is not empty and has no duplicates.
 fn check_list<T: PartialEq + Display>(key: &str, list: &[T]) -> Result<(), String> {
     if list.is_empty() {
-        return Err(format!("{key}: at least one is needed"));
+        return Err(format!("{key}: the list is empty; give at least one value"));
     }
     let twice = (1..list.len()).find(|at| list[..*at].contains(&list[*at]));
-    twice.map_or(Ok(()), |at| Err(format!("{key} {}: given twice", list[at])))
+    twice.map_or(Ok(()), |at| Err(format!("{key} {}: duplicate value", list[at])))
 }
 
 /// Checks the list, and the range of every number.
@@ -224,7 +224,7 @@ fn check_numbers<T: PartialOrd + Display>(
 ) -> Result<(), String> {
     check_list(key, list)?;
     match list.iter().find(|value| !(**value >= least && **value <= most)) {
-        Some(value) => Err(format!("{key} {value}: {least} to {most} are possible")),
+        Some(value) => Err(format!("{key} {value}: allowed are {least} to {most}")),
         None => Ok(()),
     }
 }

@@ -106,7 +106,7 @@ fn a_path_that_the_machine_lacks_is_left_out() {
 fn mistakes_are_told_with_their_place() {
     let told = |text: &str| Experiment::parse(text, &[]).unwrap_err();
     let head = "name = \"mine\"\ntitle = \"t\"\nquestion = \"q\"\n";
-    assert!(told(head).starts_with("nothing to measure"), "{}", told(head));
+    assert!(told(head).starts_with("no measurements"), "{}", told(head));
     assert!(told(&format!("{head}colour = 1\n")).contains("colour"));
     let forward = |settings: &str| {
         format!(
@@ -115,13 +115,13 @@ fn mistakes_are_told_with_their_place() {
         )
     };
     let error = told(&forward("guests = [2, 9]\nframe_bytes = [64]\n"));
-    assert_eq!(error, "[[forward]] guests 9: 1 to 8 are possible");
+    assert_eq!(error, "[[forward]] guests 9: allowed are 1 to 8");
     let error = told(&forward("guests = [1]\nframe_bytes = [64]\n"));
-    assert!(error.contains("a chain of two guests"), "{error}");
+    assert!(error.contains("at least 2 guests"), "{error}");
     let error = told(&forward("guests = [2, 4, 2]\nframe_bytes = [64]\n"));
-    assert_eq!(error, "[[forward]] guests 2: given twice");
+    assert_eq!(error, "[[forward]] guests 2: duplicate value");
     let error = told(&forward("guests = [2]\nframe_bytes = []\n"));
-    assert_eq!(error, "[[forward]] frame_bytes: at least one is needed");
+    assert_eq!(error, "[[forward]] frame_bytes: the list is empty; give at least one value");
     let error = told(&forward("guests = [2]\nframe_bytes = [\"big\"]\n"));
     assert!(error.contains("line 13"), "{error}");
     let wrong = forward("guests = [2]\nframe_bytes = [\"big\"]\n");
@@ -132,5 +132,5 @@ fn mistakes_are_told_with_their_place() {
     let error = told(&format!("{head}{receive}"));
     assert_eq!(error, "[[receive]] published NaN: it must be finite and above 0");
     let error = told(&head.replace("mine", "my own"));
-    assert_eq!(error, "name \"my own\": letters, digits and - are possible");
+    assert_eq!(error, "name \"my own\": use letters, digits and hyphens");
 }

@@ -30,7 +30,7 @@ fn section(copies: &[FileCopy]) -> String {
          <p class=\"sub\">Every guest copies the same file over TCP from a \
          server beyond the uplink, medians of the rounds.</p>\n\
          <div class=\"charts\">\n{charts}</div>\n\
-         <h3>Guests</h3>\n{}<h3>What they share</h3>\n{}</section>\n",
+         <h3>Guests</h3>\n{}<h3>Shared layers</h3>\n{}</section>\n",
         html(&guest_columns(), &rows.iter().collect::<Vec<_>>()),
         html(&HOST_COLUMNS, &copies.iter().collect::<Vec<_>>()),
     )

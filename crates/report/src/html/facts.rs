@@ -13,56 +13,58 @@ use super::tables;
 const MEANINGS: [(&str, &str); 6] = [
     (
         "Mpps, Gbps",
-        "Million frames and gigabits a second that the guests send, summed over them. A frame's size includes its \
-         4-byte FCS, as papers count it; Gbps do not.",
+        "Million frames and gigabits per second that the guests send, summed over guests. Frame \
+         sizes include the 4-byte FCS, as papers count it; Gbps do not.",
     ),
     (
         "Cycles per frame",
-        "Time-stamp cycles of the switch's lanes in polls that found frames, divided by delivered \
-         frames. Idle polls do not count; what other processes took of the CPU in between does.",
+        "Time-stamp cycles of the switch's lanes in polls that found frames, divided by \
+         delivered frames. Idle polls do not count; CPU time taken by other processes during a \
+         poll does.",
     ),
     (
         "CPU",
-        "Cores in use, from the time the kernel accounts to each layer. Busy is the share of a polling thread's cycles that \
-         moved frames.",
+        "Cores in use, from the kernel's CPU accounting of each layer. Busy is the share of a \
+         polling thread's cycles that moved frames.",
     ),
     (
         "Self-test",
-        "What the generator did with a sink that takes every frame at once, just before the \
-         point. A point may exceed it by what the CPUs' speed and distance changed since; from 90 % \
-         of it the generator is called the limit.",
+        "Rate of the generator into an instant sink, just before the point. A point may exceed \
+         it if the CPUs' speed or distance changed since. From 90 % of it the generator counts \
+         as the bottleneck.",
     ),
     (
         "Limited by",
-        "Who kept the point from going faster. Where that is the generator, rates are lower bounds (>) and say nothing more \
-         about the switch.",
+        "Bottleneck of the point. If it is the generator, rates are lower bounds (>) for the \
+         switch.",
     ),
-    ("Lost frames", "Frames sent in the measured time that never came back."),
+    ("Lost frames", "Frames sent in the measured time that did not return."),
 ];
 
 /// Definitions for socket traffic.
 const TRANSFERS: [(&str, &str); 4] = [
     (
         "Sockets",
-        "Real kernels' TCP/IP: each guest is a network namespace with an eth0, MTU 1500, checksums and segmentation \
-         offloaded, whose frames the path carries. Gbps are payload that the receiving program read between warm-up and \
-         cool-down; median of the rounds.",
+        "TCP/IP of Linux: each guest is a network namespace with an eth0, MTU 1500, checksum and \
+         segmentation offload; the path carries its frames. Gbps are payload read by the \
+         receiving program between warm-up and cool-down, median of the rounds.",
     ),
     (
         "Limit",
-        "What the same two programs do over the loopback of one kernel, with nothing between them, in this run; in bulk with \
-         one of them on the carrier's CPU. A path that comes within 10 % of it was not measured out: its figure is a lower \
-         bound (>).",
+        "Result of the same two programs over one kernel's loopback in this run; for bulk \
+         traffic with one of them on the carrier's CPU. For a path within 10 % of it, the \
+         programs are the bottleneck and the result is a lower bound (>).",
     ),
     (
         "CPU of sockets",
-        "The ends are the programs and what their kernels do for them. A guest's kernel receives in the context of what \
-         writes to its tap, so that part is accounted to the carrier: the daemon, or on the path virtio the relays that \
-         copy between a guest's tap and the bridge as a VMM does.",
+        "The ends are the programs with their kernel time. A guest's kernel receives in the \
+         context of the writer to its tap, so that part counts for the carrier. The carrier is \
+         the daemon, or on the path virtio the relays that copy between a guest's tap and the \
+         bridge, as a VMM does.",
     ),
     (
         "Soft interrupts",
-        "Of the whole machine, from /proc/stat, and contained in the others where the kernel does not tell them apart.",
+        "Of the whole machine, from /proc/stat; also part of the other values if the kernel does not account for them separately.",
     ),
 ];
 
@@ -70,22 +72,20 @@ const TRANSFERS: [(&str, &str); 4] = [
 const COPIES: [(&str, &str); 3] = [
     (
         "File copies",
-        "Real kernels' TCP/IP: the server and each guest are a network namespace with an eth0, MTU \
-         1500, checksums and segmentation offloaded. One daemon has all taps: the uplink is the \
-         server's. All copies start at once; each guest checks length and checksum of what it \
-         received.",
+        "TCP/IP of Linux: the server and each guest are a network namespace with an eth0, MTU \
+         1500, checksum and segmentation offload. One daemon serves all taps; the uplink is the \
+         server's. All copies start at once; each guest checks length and checksum.",
     ),
     (
         "CPU by layer",
-        "Guest and server are a program and what its kernel does in its context. The daemon is NIC \
-         and switch; a pinned lane polls, so what counts is its busy cycles. A guest's kernel \
-         receives in the context of what writes to its tap, so that part is the daemon's, in the \
-         kernel.",
+        "Guest and server are a program with its kernel time. The daemon is NIC and switch; a \
+         pinned lane polls, so only its busy cycles count. A guest's kernel receives in the \
+         context of the writer to its tap: the daemon, in the kernel.",
     ),
     (
         "Work of the lane",
-        "Its busy time-stamp cycles divided by KiB that guests received, system calls included. \
-         The difference of both paths, one guest alone, is the switch's part.",
+        "Busy time-stamp cycles of the lane for each KiB that guests received, including system \
+         calls. The difference of both paths, for a single guest, is the switch's part.",
     ),
 ];
 
@@ -101,10 +101,10 @@ pub(super) fn measured(results: &Results) -> String {
         .collect();
     let generator: String =
         TrafficView::each(&results.points).iter().map(tables::generator).collect();
-    let heading = "<h3>The generator: what it could do, did, and got back</h3>\n";
+    let heading = "<h3>Generator: capability, offered load, returned frames</h3>\n";
     let heading = if generator.is_empty() { "" } else { heading };
     format!(
-        "<section>\n<h2>How it was measured</h2>\n<pre><code>{}</code></pre>\n<dl>\n{meanings}{}</dl>\n\
+        "<section>\n<h2>Method</h2>\n<pre><code>{}</code></pre>\n<dl>\n{meanings}{}</dl>\n\
          {heading}{generator}</section>\n",
         escape(&results.command),
         pinning(results),

@@ -62,7 +62,7 @@ fn verdicts(results: &Results) -> String {
         return String::new();
     }
     if sentences.is_empty() {
-        return "<p class=\"verdict\">Nothing was measured.</p>\n".to_owned();
+        return "<p class=\"verdict\">No measurements.</p>\n".to_owned();
     }
     let item = |(kind, sentence): &(TrafficKind, String)| {
         let anchor = kind.id();
@@ -123,10 +123,11 @@ fn bands(points: &[Point]) -> String {
     };
     let rows: String = places.iter().map(row).collect();
     format!(
-        "<section class=\"pattern\">\n<h2>By distance of the CPUs</h2>\n<p class=\"sub\">Median \
-         cycles a delivered frame, by the round trip of a cache line between the CPUs of switch and \
-         guests; in brackets how many slots. Bands with fewer than {} have no median.</p>\n\
-         <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\" class=\"words\">ConfigBands</th>{heads}\
+        "<section class=\"pattern\">\n<h2>By CPU distance</h2>\n<p class=\"sub\">Median \
+         cycles per delivered frame, by the round trip of a cache line between the CPUs of \
+         switch and guests; the number of slots in brackets. Bands with fewer than {} slots have \
+         no median.</p>\n\
+         <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\" class=\"words\">Configuration</th>{heads}\
          </tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n",
         by_band::SLOTS_MIN
     )
@@ -157,8 +158,8 @@ fn receives(receives: &[Receive]) -> String {
         "<section class=\"pattern\">\n<h2>Receiving</h2>\n{sentences}<div class=\"wide\"><table>\n\
          <thead><tr><th scope=\"col\">Frame</th><th scope=\"col\">Guests</th>\
          <th scope=\"col\" class=\"words\">Path</th>\
-         <th scope=\"col\">Mpps</th><th scope=\"col\">Cycles a frame</th>\
-         <th scope=\"col\">Least to most</th><th scope=\"col\">Lost</th></tr></thead>\n\
+         <th scope=\"col\">Mpps</th><th scope=\"col\">Cycles per frame</th>\
+         <th scope=\"col\">Min to max</th><th scope=\"col\">Lost</th></tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
     )
 }
@@ -166,9 +167,9 @@ fn receives(receives: &[Receive]) -> String {
 /// Section of one pattern: best values, plots, tables.
 fn pattern(view: &TrafficView<'_>) -> String {
     let about = match view.kind.pattern {
-        Pattern::NorthSouth => "From the external machine into a guest, and from there back to it.",
+        Pattern::NorthSouth => "From the external machine to a guest and back.",
         Pattern::EastWest => {
-            "From guest to guest along a chain inside one server; a frame counts once for every guest that sends it."
+            "From guest to guest in a chain within one server; a frame counts once for each guest that sends it."
         }
     };
     format!(

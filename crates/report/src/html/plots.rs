@@ -38,7 +38,7 @@ const QUANTITIES: [Quantity; 3] = [
         is_rate: true,
     },
     Quantity {
-        title: "Cost of a frame in the switch",
+        title: "Switch cycles per frame",
         unit: "cycles",
         of: "busy cycles per frame",
         value: |point| point.switch_cycles_per_frame,
@@ -67,8 +67,8 @@ pub(super) fn all(view: &TrafficView<'_>) -> String {
         format!("{rows}<div class=\"charts\">\n{}</div>\n", figure(&cpu(view)))
     };
     let bound = view.points.iter().any(|point| point.is_lower_bound());
-    let caption = "<p class=\"sub\">Hollow marks under an arrow are lower bounds: there the generator was the limit, \
-                   not the switch.</p>\n";
+    let caption = "<p class=\"sub\">Hollow marks under an arrow are lower bounds: the generator \
+                   was the bottleneck, not the switch.</p>\n";
     if bound { figures + caption } else { figures }
 }
 
@@ -153,7 +153,7 @@ fn cpu(view: &TrafficView<'_>) -> String {
     };
     let chart = BarChart {
         title: "CPU by layer",
-        subtitle: "cores in use, pale in the kernel; a polling thread takes one, busy or not",
+        subtitle: "cores in use, pale in the kernel; a polling thread always uses one",
         unit: "cores",
         width: if one_path { WIDE } else { 2.0 * WIDE },
         layers: &LAYERS,

@@ -28,10 +28,10 @@ pub(super) fn section(results: &Results) -> String {
     let paper = experiment.and_then(|it| it.paper.as_deref()).unwrap_or("The paper");
     let why = match why.as_str() {
         "" => String::new(),
-        why => format!("<h3>Why they may differ</h3>\n<ul>\n{why}</ul>\n"),
+        why => format!("<h3>Reasons for differences</h3>\n<ul>\n{why}</ul>\n"),
     };
     format!(
-        "<section class=\"notes\">\n<h2>Beside {}</h2>\n<div class=\"charts\">\n{charts}</div>\n\
+        "<section class=\"notes\">\n<h2>Compared with {}</h2>\n<div class=\"charts\">\n{charts}</div>\n\
          <ul>\n{items}</ul>\n{why}</section>\n",
         escape(paper)
     )

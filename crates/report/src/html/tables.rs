@@ -47,7 +47,7 @@ const RESULTS: [PointColumn; 10] = [
 const GENERATOR: [PointColumn; 11] = [
     words("Load", |p| p.load.to_string()),
     number("Self-test Mpps", |p| three(p.generator_limit_mpps)),
-    number("CPUs apart, cycles", |p| match p.round_trip_cycles {
+    number("CPU distance, cycles", |p| match p.round_trip_cycles {
         Some(0.0) => "moved".to_owned(),
         cycles => whole(cycles),
     }),
@@ -66,8 +66,8 @@ pub(super) fn results(view: &TrafficView<'_>) -> String {
     let known = view.points.iter().any(|point| paper(point).is_some());
     let source = if known {
         "<p class=\"sub\">nfv-2017: published by Intel (335625-001) for the same pattern, frame size and number of VMs, on \
-         two Xeon E5-2699 v4 and an XL710 40 GbE NIC; our vf stands beside its sriov. Another machine and real hardware: \
-         a mark, not a yardstick.</p>\n"
+         two Xeon E5-2699 v4 and an XL710 40 GbE NIC; our vf is compared with its sriov. A different machine and real \
+         hardware: for orientation only.</p>\n"
     } else {
         ""
     };

@@ -74,7 +74,7 @@ fn round_trips(transfers: &[&Transfer]) -> Option<String> {
         };
         Some([("p50", trip.p50_us), ("p99", trip.p99_us), ("p99.9", trip.p999_us)].map(row))
     });
-    let subtitle = "from a request to its answer, one at a time";
+    let subtitle = "from a request to its response, one at a time";
     chart("Round trip", subtitle, "us", &ONE_LAYER, rows.flatten().collect())
 }
 
@@ -91,7 +91,7 @@ fn cpu(transfers: &[&Transfer]) -> Option<String> {
         ];
         BarRow { label: transfer.path.to_string(), group: transfer.what(), parts }
     };
-    let subtitle = "cores in use, pale in the kernel; a polling lane takes one, busy or not";
+    let subtitle = "cores in use, pale in the kernel; a polling lane always uses one";
     chart("CPU by layer", subtitle, "cores", &LAYERS, transfers.iter().map(row).collect())
 }
 
@@ -114,7 +114,7 @@ const BULK: [TransferColumn; 4] = [
     ("Traffic", true, Transfer::what),
     ("Path", true, |t| t.path.to_string()),
     ("Gbps", false, rate),
-    ("Least to most", false, |t| {
+    ("Min to max", false, |t| {
         t.gbps.map_or(String::new(), |[least, _, most]| format!("{}-{}", three(least), three(most)))
     }),
 ];
@@ -137,7 +137,7 @@ const REQUESTS: [TransferColumn; 11] = [
     ("p50 us", false, |t| trip(t, |trip| trip.p50_us)),
     ("p99 us", false, |t| trip(t, |trip| trip.p99_us)),
     ("p99.9 us", false, |t| trip(t, |trip| trip.p999_us)),
-    ("Requests a second", false, |t| whole(t.round_trip.map(|trip| trip.per_s))),
+    ("Requests per second", false, |t| whole(t.round_trip.map(|trip| trip.per_s))),
     ("Loopback p50 us", false, |t| three(t.limit)),
     ("Ends, cores", false, |t| three(t.cpu.ends_cores())),
     ("Carrier, cores", false, carrier),

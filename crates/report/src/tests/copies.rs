@@ -49,7 +49,7 @@ fn copies_of_two_sizes_are_told_apart() {
     }
     let text = copy_table::all(&run.copies);
     assert!(text.contains("64 MiB, the guests") && text.contains("512 MiB, the guests"), "{text}");
-    assert_eq!(text.matches("guests: how many copied").count(), 1, "one legend");
+    assert_eq!(text.matches("guests: number of simultaneous copies").count(), 1, "one legend");
 }
 
 /// Every spread of a file copy in JSON has its CSV columns.
