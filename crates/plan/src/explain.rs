@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_drawing_of_nobody() {
+    fn a_chain_without_guests_is_rejected() {
         let machine = testbed().unwrap();
         let frames = FrameMix::of(64).unwrap();
         assert!(draw(&machine, 0, &frames).is_err());

@@ -3,7 +3,7 @@
 //!
 //! Layers: a guest is its program and its kernel; the daemon's lane is NIC and switch in one
 //! thread; the rest is kernel. A guest's kernel receives in the context of the writer to its tap.
-//! That part counts as the daemon's system time and the lane's busy cycles, on both paths.
+//! This part counts as the daemon's system time and the lane's busy cycles, on both paths.
 //!
 //! Limits: as for transfers, every number is finite and not negative ([`FileCopy::check`]).
 

@@ -77,7 +77,8 @@ fn one_point_names_its_limit_and_its_terms() {
     let (code, said, _) = plan(&args);
     assert_eq!(code, Some(0));
     assert!(
-        said.contains("bottleneck guest-port") && said.lines().all(|line| line.chars().count() <= 80)
+        said.contains("bottleneck guest-port")
+            && said.lines().all(|line| line.chars().count() <= 80)
     );
 }
 

@@ -268,7 +268,7 @@ mod tests {
     /// A burst splits by the traffic of guests, not by their number. Traffic between guests does
     /// not split.
     #[test]
-    fn guests_that_hardly_receive_anything_slow_nobody_down() {
+    fn guests_with_little_traffic_do_not_slow_others_down() {
         let chain = "frames = \"64\"\n[[service]]\nname = \"a\"\npath = \"vhost\"\n\
                      [[service]]\nname = \"b\"\npath = \"vhost\"\n\
                      [[flow]]\nname = \"f\"\nthrough = [\"wire\", \"a\", \"b\"]\nmpps = 2.0\n";
