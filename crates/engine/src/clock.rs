@@ -12,13 +12,13 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The process's; the first call takes as long as [`tsc::hz`] says.
+    /// The clock of this process. The first call takes as long as [`tsc::hz`].
     pub(crate) fn get() -> Clock {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         *CLOCK.get_or_init(|| Clock { start: tsc::now(), ns_per_cycle: 1e9 / tsc::hz() })
     }
 
-    /// The time at a value of the counter, in ns; 0 for one before the start.
+    /// Time at a counter value, ns; 0 before the start.
     #[inline]
     pub(crate) fn at(self, cycles: u64) -> u64 {
         (cycles.saturating_sub(self.start) as f64 * self.ns_per_cycle) as u64

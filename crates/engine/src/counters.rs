@@ -37,15 +37,15 @@ use rustix::io::{Errno, retry_on_intr};
 /// First word of a counter file: "SHUNTCTR".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTCTR");
 
-/// The most bytes of text.
+/// Maximum length of the text, bytes.
 pub const TEXT_MAX: usize = 1 << 20;
-/// The most blocks at a time.
+/// Maximum number of blocks.
 pub const BLOCKS_MAX: usize = 1 << 14;
 
-/// Bytes of the file that are allocated together.
+/// Granularity of allocation in the file, bytes.
 pub const STEP: u64 = 64 << 10;
 
-/// Parts of the file, as they are allocated.
+/// Indices of the parts of the file in `allocated`.
 const TEXT: usize = 0;
 const BLOCKS: usize = 1;
 
@@ -56,7 +56,7 @@ const VERSION: usize = 2;
 /// Attempts of a reader while the text is being changed, one a millisecond.
 const TRIES: usize = 100;
 
-/// Why a counter file could not be made or read.
+/// Errors of a counter file.
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
     /// The file could not be opened or made.
@@ -146,7 +146,7 @@ impl CounterBlock {
 /// Layout of one kind of block: its kind, and the names of its counters.
 pub type Schema = (&'static str, Vec<String>);
 
-/// A counter file as its only writer has it. Its memory stays for the process's life.
+/// A counter file and its only writer. The mapping stays for the life of the process.
 pub struct Counters {
     /// Path for error messages.
     shown: String,
@@ -205,8 +205,8 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Adds a block of zeros. Blanks in a label become `_`. Blocks of one kind and label are to be
-    /// added one after the other.
+    /// Adds a block of zeros. White space in a label becomes `_`. Add blocks of one kind and label
+    /// one after the other.
     ///
     /// # Errors
     /// There are too many, or the file system is full.
@@ -351,7 +351,7 @@ fn open_file(path: Option<&Path>) -> std::io::Result<File> {
 #[derive(Debug)]
 pub struct Reader {
     words: ReadOnlyWords,
-    /// The text's version of which `blocks` speaks.
+    /// Version of the text that `blocks` was parsed from.
     version: u64,
     blocks: Vec<ReaderBlock>,
 }
@@ -375,11 +375,11 @@ impl ReaderBlock {
 /// Counters of one block by name, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSnapshot {
-    /// Schema's name.
+    /// Kind of the block.
     pub kind: String,
-    /// The block's name.
+    /// Label of the block.
     pub label: String,
-    /// Words by name.
+    /// Counters by name.
     pub values: BTreeMap<String, u64>,
 }
 
@@ -403,7 +403,7 @@ impl Reader {
             let (version, blocks) =
                 anew.as_ref().map_or((self.version, &self.blocks), |(v, blocks)| (*v, blocks));
             let snapshots = self.read_blocks(blocks);
-            // A block may have gone to another owner meanwhile.
+            // A block may have been reused for another port meanwhile.
             fence(Ordering::Acquire);
             if self.words.get(VERSION) == Some(version) {
                 return snapshots;
@@ -443,8 +443,8 @@ fn read_text(words: &ReadOnlyWords) -> Option<(u64, Vec<ReaderBlock>)> {
         let version = words.get(VERSION)?;
         fence(Ordering::Acquire);
         let end = (TEXT_AT as u64).checked_add(words.get(TEXT_LEN)?)?;
-        // Words follow the text, so its last byte is in a whole one. Asked before `bytes`
-        // allocates as much as a broken file says.
+        // Counters follow the text, so its last byte is in a whole one. Checked before `bytes`
+        // allocates the length from a possibly broken file.
         words.get((end / 8) as usize)?;
         let text = words.bytes(TEXT_AT as u64, end)?;
         fence(Ordering::Acquire);

@@ -23,7 +23,7 @@ pub(crate) fn combine(first: VlanEdit, then: VlanEdit) -> Option<VlanEdit> {
 mod tests {
     use super::*;
 
-    /// A frame after a change.
+    /// A frame after an edit.
     fn made(edit: VlanEdit, frame: &[u8]) -> Vec<u8> {
         let (macs, rest) = frame.split_at(12);
         match edit {

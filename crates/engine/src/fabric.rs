@@ -42,16 +42,16 @@ pub struct Fabric {
     pause: Arc<TxPause>,
 }
 
-/// The kind and the label of the block of counters of the daemon as a whole.
+/// Kind and label of the daemon's own block of counters.
 const OWN: &str = "daemon";
 /// Counters of this block.
 const OWN_WORDS: [&str; 1] = ["log_lines_dropped"];
 
 impl Fabric {
-    /// Makes counters (in the file `counters`, or in memory), and starts the lanes.
+    /// Creates the counters, in the file `counters` or in memory, and starts the lanes.
     ///
     /// # Errors
-    /// The file cannot be made, or a lane not be started or pinned.
+    /// The file cannot be made, or a lane cannot be started or pinned.
     pub fn start(lanes: &[LaneSpec], counters: Option<&Path>) -> Result<Fabric, StartError> {
         let mut fabric = Fabric::prepare(lanes, counters)?;
         fabric.go();
@@ -97,7 +97,7 @@ impl Fabric {
         self.lanes.iter().chain(&self.quarantine_lane)
     }
 
-    /// News of the quarantine, at most so many; the rest waits for the next call.
+    /// Returns up to `most` events of the quarantine; the rest waits for the next call.
     pub fn take_quarantine_news(&self, most: usize) -> Vec<QuarantineNews> {
         self.quarantine.take_news(most)
     }
@@ -152,7 +152,8 @@ impl Fabric {
     ) -> Result<Arc<Port>, StartError> {
         let port = self.make_port(nic, label, pairs)?;
         for pair in 0..pairs {
-            // The least busy, the first of equals: so a fresh daemon deals them out in turn.
+            // The lane with the fewest rings, the first of equals: a fresh daemon assigns them in
+            // turn.
             let lane = self.lanes.iter().min_by_key(|lane| lane.queue_list.len());
             if let Some(lane) = lane {
                 port.set_lane(pair, lane.wake.clone());
@@ -249,8 +250,8 @@ impl Fabric {
         }
     }
 
-    /// Ends the lanes, each after the burst in its hands: no frame is on its way any more, and
-    /// those not yet taken stay posted. For good.
+    /// Stops the lanes for good, each after its current burst. No frame is in flight then; the
+    /// others stay posted.
     pub fn stop_lanes(&mut self) {
         self.lanes.clear();
         self.quarantine_lane = None;

@@ -62,7 +62,7 @@ pub(crate) fn forward(
         }
         return polled;
     }
-    // Looked at after the ring: a frame that was posted after a change is carried by it.
+    // Loaded after the ring was read: a frame posted after a change is forwarded by it.
     let snapshot = nic.snapshot();
     let source = BurstSource { snapshot: &snapshot, port, pair: *pair, standing, stages };
     polled.surplus_bytes += match source.snapshot.place(source.port) {
@@ -147,7 +147,7 @@ fn from_function(
     charges.bytes()
 }
 
-/// A burst that enters the switch; returns the same.
+/// Forwards a burst that enters the switch; returns the same.
 fn from_switch(
     source: BurstSource<'_>,
     (id, polled): (bridge::PortId, Polled),
@@ -179,7 +179,7 @@ fn from_switch(
     charges.bytes()
 }
 
-/// A burst of a function of a NIC in switchdev mode; returns the same.
+/// Forwards a burst of a function of a NIC in switchdev mode; returns the same.
 fn from_piped(
     source: BurstSource<'_>,
     id: bridge::PortId,

@@ -13,7 +13,7 @@ pub(crate) struct Groups {
     firsts: [(u16, u8); BURST],
     /// Number of frames for each receiver.
     sizes: [u8; BURST],
-    /// By frame: which of those receivers gets it.
+    /// Index of the receiver of each frame.
     group_of: [u8; BURST],
     len: usize,
     at: usize,
@@ -66,7 +66,7 @@ impl Groups {
         self.next[frame] = frame as u8;
     }
 
-    /// The receivers, and how many frames there are for each.
+    /// Receivers, and the number of frames for each.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = (u16, usize)> {
         self.firsts[..self.len]
             .iter()

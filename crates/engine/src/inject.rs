@@ -66,7 +66,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
             let (heads, deep) = (burst.headers, [wire::DeepHead::of_frame(frame)]);
             snapshot.table.sort(id, heads, &deep, &mut scratch.fates);
             let mut fates = scratch.fates.as_slice().to_vec();
-            // No check of the source, as everywhere here.
+            // The source is not checked.
             let spoofed = bridge::nic::Fate::Drop(bridge::DropReason::SpoofedMac);
             fates
                 .iter_mut()

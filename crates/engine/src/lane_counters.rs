@@ -18,7 +18,7 @@ pub(crate) const POLL_GAP_NS_MAX: usize = 10;
 pub(crate) const SAMPLED_BURSTS: usize = 11;
 pub(crate) const SAMPLED_FRAMES: usize = 12;
 pub(crate) const SAMPLING_CYCLES: usize = 13;
-/// Bursts that were to be measured and took too long.
+/// Sampled bursts that took too long.
 pub(crate) const SAMPLED_INTERRUPTED: usize = 14;
 pub(crate) const BURST_LOG2: usize = 16;
 pub(crate) const BURST_BUCKETS: usize = 8;
@@ -28,7 +28,7 @@ pub(crate) const ROUND_BUCKETS: usize = 32;
 pub(crate) const STAGES: usize = ROUND_LOG2 + ROUND_BUCKETS;
 pub(crate) const END: usize = STAGES + Stage::ALL.len();
 
-/// Words that are no sums.
+/// Gauges: not added up.
 pub(crate) const GAUGES: &[&str] = &["thread_id", "tsc_hz", "poll_gap_ns_max", "-"];
 
 /// Names of a lane's counters, in order.

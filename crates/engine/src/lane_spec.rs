@@ -16,7 +16,7 @@ pub struct IdlePolicy {
 /// Settings of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
-    /// The CPU it is pinned to, if it is.
+    /// CPU that it is pinned to, if any.
     pub cpu: Option<usize>,
     /// Idle policy.
     pub idle: IdlePolicy,

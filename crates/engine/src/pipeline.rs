@@ -59,7 +59,7 @@ pub(crate) struct SwitchEgress<'a> {
     pub(crate) receive: &'a mut BurstBuffers,
 }
 
-/// A burst on its egress.
+/// A burst in the pipeline.
 #[derive(Clone, Copy)]
 pub(crate) struct Pipeline<'a> {
     source: BurstSource<'a>,

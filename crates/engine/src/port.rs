@@ -16,7 +16,7 @@ use crate::stage_clock::StageClock;
 use crate::traffic::PortTraffic;
 use crate::wake::Wake;
 
-/// A half of a queue pair: where a ring is, while there is one.
+/// Slot for one half of a queue pair, with its ring while one is attached.
 struct RingSlot<T: ?Sized> {
     /// Hint that saves the lock of an empty slot.
     attached: AtomicBool,
@@ -47,7 +47,7 @@ impl<T: ?Sized> RingSlot<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<AttachedRing<T>>> {
-        // A panic under the lock is a bug; the ring is then as good or bad as without it.
+        // A panic under the lock is a bug, but leaves the ring usable.
         self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -90,18 +90,18 @@ impl AttachedRing<dyn Receive> {
     }
 }
 
-/// A receive ring, with the frames that wait for its guest before it, if any can.
-fn behind(kept: Option<ParkedFrames>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
-    match kept {
-        Some(kept) => kept.draining_half(ring),
+/// A receive ring, behind the parked frames of its guest, if frames may be parked.
+fn behind(parked: Option<ParkedFrames>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
+    match parked {
+        Some(parked) => parked.draining_half(ring),
         None => ring,
     }
 }
 
 /// The pair whose receive ring has frames parked: without rings, frames go to the first.
-const KEEPING: usize = 0;
-/// Bursts that are handed on to a guest at a time.
-const HAND_ON_MAX: usize = parked::FRAMES_MAX / port::BURST;
+const PARKING_PAIR: usize = 0;
+/// Maximum number of bursts delivered from parked frames at a time.
+const PARKED_BURSTS_MAX: usize = parked::FRAMES_MAX / port::BURST;
 
 /// In place of the number of receiving pairs: frames take the [detour](Port::take_off_lanes).
 const DETOURED: usize = usize::MAX;
@@ -110,7 +110,7 @@ const DETOURED: usize = usize::MAX;
 struct Pair {
     transmit: RingSlot<dyn Transmit>,
     receive: RingSlot<dyn Receive>,
-    /// Counters: each pair has its own, for two lanes may have two pairs of a port in hand.
+    /// Each pair has its own counters: two lanes may forward for two pairs of a port at a time.
     block: CounterBlock,
     /// The lane that polls the transmit half, once lanes run.
     wake: OnceLock<Arc<Wake>>,
@@ -122,7 +122,7 @@ struct Pair {
 pub struct Port {
     /// Name in the counters.
     pub label: String,
-    /// No other port of its NIC has it at the same time.
+    /// Index among the ports of its NIC; reused after removal.
     pub(crate) number: usize,
     pairs: Vec<Pair>,
     receiving: AtomicUsize,
@@ -131,8 +131,8 @@ pub struct Port {
     /// Transmit rings that start are paused.
     tx_paused: AtomicBool,
     /// Frames parked while the guest's first receive ring does not run.
-    kept: Mutex<Option<ParkedFrames>>,
-    /// Names the port in [`host::standing`]; no two of a process have the same.
+    parked: Mutex<Option<ParkedFrames>>,
+    /// Id in [`host::standing`]; unique in the process.
     pub(crate) id: u32,
     /// The port touches a guest's memory.
     foreign: AtomicBool,
@@ -143,7 +143,7 @@ pub struct Port {
     waiting: ParkedFrames,
 }
 
-/// The next port's [`Port::id`]; 0 is none.
+/// Next [`Port::id`]; 0 is none.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
 impl fmt::Debug for Port {
@@ -153,7 +153,7 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    /// Queue pairs that it may have.
+    /// Number of queue pairs.
     pub fn pairs(&self) -> usize {
         self.pairs.len()
     }
@@ -175,7 +175,7 @@ impl Port {
             receiving,
             gone,
             tx_paused: AtomicBool::new(false),
-            kept: Mutex::default(),
+            parked: Mutex::default(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             foreign: AtomicBool::new(false),
             quarantined: AtomicBool::new(false),
@@ -194,7 +194,7 @@ impl Port {
     /// snapshot counts under the locks that are taken here.
     pub(crate) fn retire(&self) {
         self.gone.store(true, Ordering::Relaxed);
-        self.keep(None);
+        self.park_frames(None);
         self.detach_all();
         self.close_detour();
     }
@@ -259,7 +259,7 @@ impl Port {
         }
     }
 
-    /// Takes a transmit ring out: no lane touches it when this returns.
+    /// Detaches a transmit ring: no lane touches it when this returns.
     pub fn detach_transmit(&self, pair: usize) -> Option<Box<dyn Transmit>> {
         let place = &self.pairs[pair];
         let hide = || {
@@ -288,9 +288,9 @@ impl Port {
         }
     }
 
-    /// Pauses transmit rings that start from now on: frames stay where the guest posted them. For
-    /// a guest that may not be here yet and has no location: its frames would be dropped. Rings
-    /// that run already go on.
+    /// Pauses transmit rings that start from now on: frames stay in the ring. For a guest that may
+    /// not have arrived and has no location: its frames would be dropped. Rings that run already
+    /// continue.
     pub fn pause_tx(&self) {
         self.tx_paused.store(true, Ordering::Release);
     }
@@ -319,7 +319,7 @@ impl Port {
         if ring.touches_guest() {
             self.foreign.store(true, Ordering::Relaxed);
         }
-        let ring = behind(self.kept_of(pair), ring);
+        let ring = behind(self.parked_of(pair), ring);
         self.lead_to_detour();
         let place = &self.pairs[pair].receive;
         *place.lock() = Some(AttachedRing::receiving(ring));
@@ -328,9 +328,9 @@ impl Port {
         self.recount_receiving();
     }
 
-    /// Takes a receive ring out: no lane touches it when this returns.
+    /// Detaches a receive ring: no lane touches it when this returns.
     pub fn detach_receive(&self, pair: usize) -> Option<Box<dyn Receive>> {
-        let keeper = self.kept_of(pair).map(|kept| kept.parking_half());
+        let keeper = self.parked_of(pair).map(|parked| parked.parking_half());
         let place = &self.pairs[pair].receive;
         let mut half = place.lock();
         if !place.attached.swap(false, Ordering::AcqRel) {
@@ -345,49 +345,50 @@ impl Port {
     }
 
     /// Parked frames of a pair, if frames are parked there.
-    fn kept_of(&self, pair: usize) -> Option<ParkedFrames> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.clone().filter(|_| pair == KEEPING)
+    fn parked_of(&self, pair: usize) -> Option<ParkedFrames> {
+        let parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.clone().filter(|_| pair == PARKING_PAIR)
     }
 
     /// Parks frames while the guest's first receive ring does not run. With `None` they are dropped
     /// as usual, and parked frames with them.
-    pub fn keep(&self, kept: Option<ParkedFrames>) {
-        let mut now = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let former = std::mem::replace(&mut *now, kept.clone());
+    pub fn park_frames(&self, parked: Option<ParkedFrames>) {
+        let mut now = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::replace(&mut *now, parked.clone());
         drop(now);
-        let Some(pair) = self.pairs.get(KEEPING) else { return };
+        let Some(pair) = self.pairs.get(PARKING_PAIR) else { return };
         let mut half = pair.receive.lock();
-        // A ring that stays behind an empty list is a ring like others.
+        // A ring behind an empty list works like any other.
         drop(former.map(|former| former.take()));
         if !pair.receive.attached.load(Ordering::Acquire) {
-            let half_of = |kept: ParkedFrames| AttachedRing::receiving(kept.parking_half());
-            *half = kept.map(half_of);
+            let half_of = |parked: ParkedFrames| AttachedRing::receiving(parked.parking_half());
+            *half = parked.map(half_of);
         }
     }
 
     /// Delivers parked frames as far as the guest has buffers; returns `true` if some still wait
     /// for a guest that runs.
-    pub fn hand_on_kept(&self) -> bool {
-        let Some(kept) = self.kept_of(KEEPING) else { return false };
+    pub fn deliver_parked(&self) -> bool {
+        let Some(parked) = self.parked_of(PARKING_PAIR) else { return false };
         let mut buffers = BurstBuffers::default();
-        // A burst each time the ring is in hand: a lane that has frames for it waits no longer.
-        for _ in 0..HAND_ON_MAX {
-            if !kept.is_waiting() {
+        // One burst per lock, so that a lane with frames for the ring waits no longer than for
+        // another lane.
+        for _ in 0..PARKED_BURSTS_MAX {
+            if !parked.is_waiting() {
                 return false;
             }
-            match self.hand_on(&mut buffers) {
+            match self.deliver_parked_burst(&mut buffers) {
                 None => return false,
                 Some(0) => break,
                 Some(_) => {}
             }
         }
-        kept.is_waiting()
+        parked.is_waiting()
     }
 
-    /// Hands a burst on; how many frames it took, or `None` if there is no ring that could.
-    fn hand_on(&self, buffers: &mut BurstBuffers) -> Option<u32> {
-        let pair = &self.pairs[KEEPING];
+    /// Delivers a burst of parked frames; returns their number, or `None` without a working ring.
+    fn deliver_parked_burst(&self, buffers: &mut BurstBuffers) -> Option<u32> {
+        let pair = &self.pairs[PARKING_PAIR];
         let mut half = pair.receive.lock();
         let is_ring = pair.receive.attached.load(Ordering::Acquire);
         let attached = half.as_mut().filter(|_| is_ring)?;
@@ -409,12 +410,12 @@ impl Port {
         let place = &self.pairs[pair];
         let mut half = place.transmit.lock();
         let Some(attached) = half.as_mut() else { return Ok(false) };
-        // The kick is the same, and watched already.
+        // The kick is the same, and is watched already.
         let ring = renew(&mut *attached.ring)?;
         let former = std::mem::replace(attached, AttachedRing::sending(ring));
         drop(half);
         drop(former); // outside the lock: this may unmap a memory
-        // The lane may sleep, and the new ring has not asked for a kick.
+        // The lane may sleep, and the new ring has notifications disabled.
         if let Some(wake) = place.wake.get() {
             wake.wake();
         }
@@ -430,28 +431,28 @@ impl Port {
         pair: usize,
         renew: impl FnOnce(&mut dyn Receive) -> Result<Box<dyn Receive>, E>,
     ) -> Result<bool, E> {
-        let kept = self.kept_of(pair);
+        let parked = self.parked_of(pair);
         let place = &self.pairs[pair].receive;
         let mut half = place.lock();
         // Parked frames are no ring.
         let is_ring = place.attached.load(Ordering::Acquire);
         let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
         let ring = renew(&mut *attached.ring)?;
-        let ring = behind(kept, ring);
+        let ring = behind(parked, ring);
         let former = std::mem::replace(attached, AttachedRing::receiving(ring));
         drop(half);
         drop(former);
         Ok(true)
     }
 
-    /// Replaces the descriptor that interrupts the guest for its transmit ring.
+    /// Replaces the call eventfd of the transmit ring.
     pub fn set_transmit_call(&self, pair: usize, call: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
             attached.ring.set_call(call);
         }
     }
 
-    /// Replaces the descriptor that interrupts the guest for its receive ring.
+    /// Replaces the call eventfd of the receive ring.
     pub fn set_receive_call(&self, pair: usize, call: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
             attached.ring.set_call(call);
@@ -510,8 +511,8 @@ impl Port {
         self.pairs[pair].transmit.lock()
     }
 
-    /// The receive ring for frames of the source's queue pair `pair`, and its counters: a flow
-    /// keeps to one ring.
+    /// Receive ring for frames of the source's queue pair `pair`, and its counters: a flow stays on
+    /// one ring.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -526,12 +527,12 @@ impl Port {
         (pair.receive.lock(), &pair.block)
     }
 
-    /// The counters' blocks.
+    /// Blocks of counters.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = CounterBlock> + '_ {
         self.pairs.iter().map(|pair| pair.block)
     }
 
-    /// The counters of a pair; the transmit half's are written under its lock only.
+    /// Counters of a pair. Those of the transmit half are written under its lock only.
     #[inline]
     pub(crate) fn block(&self, pair: usize) -> &CounterBlock {
         &self.pairs[pair].block

@@ -26,7 +26,7 @@ use crate::wake::Wake;
 
 /// Quiet time after which a port returns, the first time.
 const QUIET_MIN: Duration = Duration::from_secs(1);
-/// The most that this grows to.
+/// Maximum quiet time.
 const QUIET_MAX: Duration = Duration::from_secs(60);
 /// Time after the last stall that resets the quiet time.
 const FORGET: Duration = Duration::from_secs(600);
@@ -47,7 +47,7 @@ pub enum QuarantineNews {
         /// Quiet time after which it returns.
         quiet: Duration,
     },
-    /// The burst ended that a port was taken off for.
+    /// End of the burst that a port was taken off for.
     Stood {
         /// The lane.
         lane: String,
@@ -66,12 +66,11 @@ pub enum QuarantineNews {
 struct Record {
     nic: Arc<SoftNic>,
     port: Arc<Port>,
-    /// Times that it was taken off, as far as they count.
+    /// Number of quarantines that count for the quiet time.
     level: u32,
     /// Time of its last stall.
     last: Option<Instant>,
-    /// The port with which it may have done so, the last time that two came into question; 0 for
-    /// none.
+    /// The other port of the last stall with two possible ports; 0 for none.
     partner: u32,
     /// Time of its return, while it is off the lanes.
     until: Option<Instant>,
@@ -103,7 +102,7 @@ impl Record {
 struct List {
     /// By [`Port::id`].
     records: BTreeMap<u32, Record>,
-    /// Stalls that last, by lane: the ports that they were charged to.
+    /// Current stalls by lane: the ports charged.
     open: BTreeMap<String, Vec<u32>>,
     news: VecDeque<QuarantineNews>,
 }
@@ -115,13 +114,13 @@ impl List {
         }
     }
 
-    /// Ports that a stall is charged to, and whether their times grow.
+    /// Ports that a stall is charged to, each with `true` if its quiet time grows.
     fn charges(&mut self, stall: Stall, in_quarantine: bool) -> Vec<(u32, bool)> {
         let records = &self.records;
         let known = |id: &u32| records.get(id).is_some_and(|record| record.port.touches_guest());
         let (source, target) = (stall.source.filter(known), stall.target.filter(known));
         match (source, target) {
-            // There, the source is not touched any more once the target is.
+            // The quarantine lane does not touch the source once it touches the target.
             (_, Some(target)) if in_quarantine => vec![(target, true)],
             (Some(source), Some(target)) if source != target => {
                 let several = [(source, target), (target, source)].map(|(id, partner)| {
@@ -151,7 +150,7 @@ impl Quarantine {
         Quarantine { wake, queue_list, list: Mutex::default() }
     }
 
-    /// No lock of a ring is taken under this one but by the quarantine lane.
+    /// Only the quarantine lane takes a ring's lock under this one.
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,7 +168,7 @@ impl Quarantine {
         self.queue_list.remove(port);
     }
 
-    /// At most so many, the oldest first; the rest waits.
+    /// Up to `most` events, the oldest first; the rest waits.
     pub(crate) fn take_news(&self, most: usize) -> Vec<QuarantineNews> {
         let news = &mut self.list().news;
         news.drain(..most.min(news.len())).collect()

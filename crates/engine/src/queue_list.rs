@@ -17,7 +17,7 @@ pub(crate) struct TxRing {
 }
 
 impl TxRing {
-    /// Does something with the transmit half, if one is attached.
+    /// Calls `act` with the transmit half, if one is attached.
     pub(crate) fn with(&self, act: impl FnOnce(&mut AttachedRing<dyn Transmit>)) {
         if let Some(mut half) = self.port.transmit(self.pair)
             && let Some(attached) = half.as_mut()
@@ -64,7 +64,7 @@ impl QueueList {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The rings, if there was a change since `version`, which is brought up to date.
+    /// The rings, if they changed since `version`, which is updated.
     pub(crate) fn changed(&self, version: &mut u64) -> Option<Vec<TxRing>> {
         let now = self.version.load(Ordering::Acquire);
         if now == *version {

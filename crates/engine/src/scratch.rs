@@ -9,10 +9,10 @@ use crate::groups::Groups;
 use crate::snapshot::{AclHits, SwitchSnapshot};
 use crate::view::{BurstView, ViewBuffer};
 
-/// A lane counts in the shared counters of rules after so many bursts at the latest.
+/// Bursts after which a lane adds its counts to the shared counters of rules, at the latest.
 const FLUSH_AFTER: u32 = 256;
 
-/// Room for a burst in the NIC.
+/// Scratch memory of the NIC stage.
 #[derive(Debug)]
 pub(crate) struct NicScratch {
     pub(crate) verdicts: bridge::Verdicts,
@@ -39,7 +39,7 @@ impl NicScratch {
     }
 }
 
-/// Room for a burst in the switch.
+/// Scratch memory of the switch stage.
 #[derive(Debug)]
 pub(crate) struct SwitchScratch {
     pub(crate) verdicts: bridge::switch::SwitchVerdicts,

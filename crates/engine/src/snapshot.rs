@@ -19,7 +19,7 @@ use bridge::nic::{Budget, Share};
 
 use crate::port::Port;
 
-/// The next snapshot's number; 0 is none's.
+/// Number of the next snapshot; 0 is none.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Location of a port.
@@ -31,11 +31,11 @@ pub enum PortLocation {
     Switch(PortId),
     /// In a NIC in switchdev mode: the uplink, the PF or a VF, at the far end of its pipe.
     Piped(PortId),
-    /// At the near end of that function's pipe, which is the host's.
+    /// At the near end of that function's pipe, as the host's representor.
     Representor(PortId),
 }
 
-/// A port and where it is plugged in.
+/// A port and its location.
 #[derive(Clone, Debug)]
 pub struct Plug {
     /// The port.
@@ -69,12 +69,11 @@ pub struct SnapshotSpec {
     pub switch: Option<SwitchSpec>,
     /// Every port that sends or receives.
     pub plugs: Vec<Plug>,
-    /// Ports that only send, as if they were the one that is plugged in there.
+    /// Ports that only send, on behalf of the port at that location.
     pub senders: Vec<(PortId, Arc<Port>)>,
-    /// Receive queues of the NIC: which port's ring each fills.
+    /// Receive queues of the NIC, with the port of each.
     pub queues: Vec<(PortId, Arc<Port>)>,
-    /// The ports behind the numbers of [`bridge::nic::Monitor::Capture`]; `None` where there is
-    /// none.
+    /// Ports of [`nic::Monitor::Capture`], by number; `None` for an unused number.
     pub monitors: Vec<Option<Arc<Port>>>,
     /// Hits of the rules of a NIC in switchdev mode, by rule number.
     pub rules: Vec<Arc<RuleHits>>,
@@ -96,12 +95,12 @@ impl SnapshotSpec {
 pub struct AclHits(Box<[AtomicU64]>);
 
 impl AclHits {
-    /// Zeros for so many rules.
+    /// Zeros for `rules` rules.
     pub fn new(rules: usize) -> AclHits {
         AclHits((0..rules).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Frames that met rule `rule`.
+    /// Frames that matched rule `rule`.
     pub fn get(&self, rule: usize) -> u64 {
         self.0.get(rule).map_or(0, |hits| hits.load(Ordering::Relaxed))
     }
@@ -141,7 +140,7 @@ pub struct RuleHits {
 }
 
 impl RuleHits {
-    /// Frames and bytes, before their tags were changed.
+    /// Frames and bytes, before their tags were edited.
     pub fn get(&self) -> (u64, u64) {
         (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
@@ -157,7 +156,7 @@ impl RuleHits {
     }
 }
 
-/// The switch as lanes see it.
+/// The switch, as lanes use it.
 #[derive(Debug)]
 pub(crate) struct SwitchSnapshot {
     pub(crate) table: Arc<bridge::switch::Table>,
@@ -208,12 +207,12 @@ pub struct ForwardingSnapshot {
     /// By the rule's number; likewise.
     pub(crate) rules: Vec<Arc<RuleHits>>,
     monitors: Vec<Option<Arc<Port>>>,
-    /// By the port's own number; their shares are those in force.
+    /// By the port's number; with the effective shares.
     plugs: Vec<Option<Plug>>,
     pub(crate) budget: Option<Arc<Mutex<Budget>>>,
 }
 
-/// Puts things where they can be found by index.
+/// Puts values into a list by their index.
 fn by_index<T>(all: impl Iterator<Item = (usize, T)>) -> Vec<Option<T>> {
     let mut places = Vec::new();
     for (index, thing) in all {
@@ -289,12 +288,12 @@ impl ForwardingSnapshot {
         self.plug(port).map(|plug| plug.place)
     }
 
-    /// A port's part of the capacity.
+    /// A port's share of the capacity.
     pub(crate) fn share(&self, port: &Port) -> Share {
         self.plug(port).map_or_else(Share::default, |plug| plug.share)
     }
 
-    /// Broadcasts and multicasts a second that a function may send; 0 for all. The switch has
+    /// Broadcasts and multicasts a second that a function may send; 0 for no limit. The switch has
     /// meters of its own.
     pub(crate) fn storm_limit(&self, port: &Port) -> u32 {
         match self.place(port) {
@@ -342,7 +341,7 @@ impl ForwardingSnapshot {
         self.representors.get(of.index())?.as_ref()
     }
 
-    /// The port behind the number of a capture.
+    /// The port of a capture, by number.
     pub(crate) fn monitor(&self, number: u16) -> Option<&Arc<Port>> {
         self.monitors.get(usize::from(number))?.as_ref()
     }

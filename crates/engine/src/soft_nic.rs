@@ -13,7 +13,7 @@ pub struct SoftNic {
     /// NIC name.
     pub name: String,
     snapshot: ArcSwap<ForwardingSnapshot>,
-    /// By port number; `None` where a port is gone.
+    /// By port number; `None` for a free number.
     ports: Mutex<Vec<Option<Arc<Port>>>>,
 }
 
@@ -36,8 +36,8 @@ impl SoftNic {
         self.snapshot.load()
     }
 
-    /// Puts another snapshot in force: a burst sees the old or the new, never a mixture.
-    /// A frame that a guest posts when this has returned is carried by the new one.
+    /// Replaces the snapshot: a burst uses the old or the new one, never a mixture. Frames posted
+    /// after this returns are forwarded by the new one.
     pub fn set_snapshot(&self, snapshot: impl Into<Arc<ForwardingSnapshot>>) {
         self.snapshot.store(snapshot.into());
     }

@@ -25,10 +25,10 @@ pub(crate) struct StageClock {
     sampling: Cell<bool>,
     /// Bursts before the next sampled one.
     left: Cell<u32>,
-    /// PortLocation of the sampled burst among its [`SAMPLED_ONE_IN`].
+    /// Position of the sampled burst among its [`SAMPLED_ONE_IN`].
     place: Cell<u32>,
     random: Cell<u32>,
-    /// The border before.
+    /// The previous border.
     last: Cell<u64>,
     cycles: [Cell<u64>; Stage::ALL.len()],
     /// Cycles of the readings themselves.
@@ -65,7 +65,7 @@ impl StageClock {
         clock
     }
 
-    /// The median of 64: two readings that are made as one would be the least.
+    /// Median of 64: the minimum could be of two readings that overlap.
     fn usual_reading(&self) -> u64 {
         self.restart();
         let mut each = [0; 64];
@@ -94,7 +94,7 @@ impl StageClock {
         self.sampling.set(left == 0);
     }
 
-    /// Returns `true` if the burst that is worked on is sampled.
+    /// Returns `true` if the current burst is sampled.
     #[inline(always)]
     pub(crate) fn is_sampling(&self) -> bool {
         self.sampling.get()
@@ -108,7 +108,7 @@ impl StageClock {
         }
     }
 
-    /// Ends a stage: the cycles since the border before are its.
+    /// Ends a stage: charges it the cycles since the previous border.
     #[inline(always)]
     pub(crate) fn end(&self, stage: Stage) {
         if self.is_sampling() {
@@ -136,7 +136,7 @@ impl StageClock {
         ring.show() && self.notify(|| ring.notify())
     }
 
-    /// Gives the sender's buffers back, likewise.
+    /// Completes the sender's buffers; returns `true` if the guest was notified.
     #[inline(always)]
     pub(crate) fn complete(&self, ring: &mut dyn Transmit) -> bool {
         if !self.is_sampling() {
@@ -146,7 +146,7 @@ impl StageClock {
         ring.give_back() && self.notify(|| ring.notify())
     }
 
-    /// Notifies a guest that asked for it.
+    /// Notifies a guest that wants it.
     fn notify(&self, notify: impl FnOnce() -> bool) -> bool {
         self.stamp(Stage::Publish);
         let notified = notify();

@@ -38,7 +38,7 @@
 //! - A burst that takes longer than [`LONGEST`] and a cycle a byte is left out, and counted as
 //!   `sampled_interrupted`: one such burst would outweigh hundreds of others.
 
-/// Bursts of which one is sampled.
+/// A lane samples one burst in so many.
 pub const SAMPLED_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLED_ONE_IN.is_power_of_two());
 
@@ -53,7 +53,7 @@ pub enum Stage {
     Classify,
     /// The one copy.
     Copy,
-    /// Used entries shown to guests.
+    /// Used entries published to guests.
     Publish,
     /// Interrupts.
     Notify,

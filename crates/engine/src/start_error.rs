@@ -2,18 +2,18 @@
 
 use crate::counters::CountersError;
 
-/// Why the data plane could not start, or a port not be added.
+/// Errors of the start of the data plane, and of a new port.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No counter file.
+    /// Counter file.
     #[error(transparent)]
     Counters(#[from] CountersError),
-    /// No lane.
+    /// A lane cannot be started.
     #[error("cannot start lane {lane}")]
     Lane {
         /// Lane number.
         lane: usize,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
@@ -22,17 +22,17 @@ pub enum StartError {
     Pin {
         /// Lane number.
         lane: usize,
-        /// Why, and the remedy.
+        /// Cause and remedy.
         #[source]
         source: host::cpu::PinError,
     },
-    /// No thread that keeps front-ends from holding up lanes.
+    /// The watchdog thread, which keeps front-ends from stalling lanes, cannot be started.
     #[error("cannot start the watchdog thread of the lanes")]
     Watch(#[source] std::io::Error),
-    /// No memory that frames of ports in quarantine are copied to.
+    /// No memory for the bounce buffers of ports in quarantine.
     #[error("no memory for the quarantine lane (4.3 MiB); raise the memory limit")]
     BounceBuffers,
-    /// No epoll or eventfd.
+    /// No epoll, eventfd or timer.
     #[error("cannot create the epoll, eventfd or timer of a lane")]
     Wake(#[from] rustix::io::Errno),
 }

@@ -5,7 +5,7 @@ mod charges;
 mod counters;
 mod filters;
 mod forwarding;
-mod kept;
+mod parked;
 mod kit;
 mod lanes;
 mod lifecycle;

@@ -5,7 +5,7 @@ use wire::DeepHead;
 
 use crate::edit;
 
-/// The frames of a burst in order.
+/// Indices of all frames of a burst.
 pub(crate) const ALL: [u8; BURST] = {
     let mut all = [0; BURST];
     let mut i = 0;
@@ -20,20 +20,20 @@ pub(crate) const ALL: [u8; BURST] = {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BurstView<'a> {
     pub(crate) heads: &'a [HeaderBytes],
-    /// More of each, if it was taken.
+    /// Longer header snapshots, or empty.
     pub(crate) deep: &'a [DeepHead],
-    /// Their numbers in the burst; `None` for all of it.
+    /// Indices in the burst; `None` for the whole burst.
     pub(crate) frames: Option<&'a [u8]>,
     /// Edit of the tags of all of them so far.
     pub(crate) edit: VlanEdit,
-    /// Bit i is set if frame i is none to be carried.
+    /// Bit i: frame i must not be forwarded.
     pub(crate) skip: u64,
     /// The stage before sent them to other receivers too: a missing receiver here is no drop.
     pub(crate) flooded: bool,
 }
 
 impl<'a> BurstView<'a> {
-    /// A burst as it came.
+    /// A whole burst, unedited.
     pub(crate) fn of(burst: &Burst<'a>) -> BurstView<'a> {
         let Burst { headers: heads, snapshots: deep, malformed, .. } = *burst;
         BurstView {
@@ -46,7 +46,7 @@ impl<'a> BurstView<'a> {
         }
     }
 
-    /// The number of a frame in the burst.
+    /// Index of a frame in the burst.
     #[inline]
     pub(crate) fn frame(&self, index: u8) -> u8 {
         self.frames.map_or(index, |frames| frames[usize::from(index)])

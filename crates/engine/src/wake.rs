@@ -12,7 +12,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 pub(crate) struct Wake {
     epoll: OwnedFd,
     event: OwnedFd,
-    /// Ends a sleep in time, to the microsecond, where the wait's own time is in milliseconds.
+    /// Ends a sleep at a time in microseconds; the timeout of epoll is in milliseconds.
     timer: OwnedFd,
 }
 
@@ -32,7 +32,7 @@ impl Wake {
         Ok(Wake { epoll, event, timer })
     }
 
-    /// Wakes the lane, or lets it not fall asleep.
+    /// Wakes the lane, or prevents its next sleep.
     pub(crate) fn wake(&self) {
         // The only failure is a full counter, which wakes as well.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
@@ -41,8 +41,8 @@ impl Wake {
     /// Watches a guest's kicks, edge-triggered: each write wakes once, so they need not be read.
     pub(crate) fn watch(&self, kick: BorrowedFd<'_>) {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        // A front-end may hand over a file that cannot be watched: its ring is then polled when
-        // another one wakes the lane, and it has harmed only itself.
+        // A front-end may pass a file that cannot be watched. Its ring is then polled when another
+        // one wakes the lane: it harms only itself.
         let _ = epoll::add(&self.epoll, kick, epoll::EventData::new_u64(KICK), flags);
     }
 
@@ -51,7 +51,7 @@ impl Wake {
         let _ = epoll::delete(&self.epoll, kick);
     }
 
-    /// Waits for a kick or [`wake`](Self::wake), and so long at most.
+    /// Waits for a kick or [`wake`](Self::wake), `longest` at most.
     pub(crate) fn sleep(&self, longest: Option<Duration>) {
         if let Some(longest) = longest
             && !self.set_timer(longest)

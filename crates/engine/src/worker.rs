@@ -39,7 +39,7 @@ use crate::wake::Wake;
 pub(crate) struct Worker {
     idle: IdlePolicy,
     pub(crate) queue_list: Arc<QueueList>,
-    /// The queue_list's version that `rings` is of.
+    /// Version of the queue list that `rings` is from.
     queue_list_version: u64,
     rings: Vec<LaneRing>,
     block: CounterBlock,
@@ -112,8 +112,7 @@ impl Worker {
         self.stages = StageClock::start();
         let (quarantine, in_quarantine) = (self.quarantine.clone(), self.bounce.is_some());
         let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), in_quarantine });
-        // Without `/proc` a guest's memory may hold up the lane again and again; it serves all the
-        // same.
+        // Without `/proc` a guest's memory may stall the lane repeatedly; it works all the same.
         let _watching = host::standing::watch(self.standing.clone(), report);
         match in_quarantine {
             true => self.run_quarantine_lane(),

@@ -26,12 +26,12 @@ pub(crate) struct ChainFormat {
     pub(crate) writable: bool,
     /// Indirect tables were negotiated.
     pub(crate) indirect: bool,
-    /// Bytes of the device's header, which are cut off a readable chain.
+    /// Length of the device's header, bytes, which is cut off a readable chain.
     pub(crate) prefix: u32,
 }
 
 impl ChainFormat {
-    /// The direction bit that every descriptor must have.
+    /// Direction bit that every descriptor must have.
     #[inline(always)]
     pub(crate) fn wanted_flags(self) -> u16 {
         if self.writable { Descriptor::WRITE } else { 0 }
@@ -42,7 +42,7 @@ impl ChainFormat {
     }
 }
 
-/// A chain while it is followed.
+/// A chain that is being walked.
 pub(crate) struct Chain<'a> {
     arena: &'a mut Vec<GuestSlice<'static>>,
     start: usize,

@@ -1,6 +1,6 @@
 //! Crash points: in tests, a process may die between two stores; elsewhere they are empty.
 
-/// A moment right before a store.
+/// Crash point right before a store.
 #[inline(always)]
 pub(crate) fn point() {
     #[cfg(test)]

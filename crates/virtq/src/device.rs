@@ -158,7 +158,8 @@ impl DeviceQueue {
         self.staging.position += 1;
     }
 
-    /// Uses as many staged buffers as there are `lens`, each with so many bytes written into it.
+    /// Adds used entries for as many staged buffers as there are `lens`, each with that many bytes
+    /// written.
     ///
     /// # Panics
     /// If fewer are staged.
@@ -262,7 +263,7 @@ impl DeviceQueue {
         self.log_event_suppression();
     }
 
-    /// Logs that it was said when a kick is wanted.
+    /// Logs the write of the event suppression.
     fn log_event_suppression(&self) {
         if let Some(log) = &self.log {
             each!(&self.kind, device => device.log_event_suppression(log));

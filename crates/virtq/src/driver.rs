@@ -43,7 +43,7 @@ impl DriverQueue {
     /// Bytes that a ring of `size` entries takes, up to the next page.
     pub fn bytes(size: u16) -> u64 {
         let entries = u64::from(size);
-        // A split ring's, which is the larger.
+        // Size of a split ring, which is the larger.
         let (desc, avail, used) = (16 * entries, 6 + 2 * entries, 6 + 8 * entries);
         (desc + avail.next_multiple_of(64) + used).next_multiple_of(4096)
     }
@@ -162,7 +162,7 @@ impl DriverQueue {
         each!(&mut self.kind, driver => driver.recycle(&mut self.pool))
     }
 
-    /// Used entries that named no buffer in flight, and were skipped: the device is broken.
+    /// Used entries skipped since they name no buffer in flight: the device is broken.
     pub fn strays(&self) -> u64 {
         self.pool.strays
     }

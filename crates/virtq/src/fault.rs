@@ -1,6 +1,6 @@
 //! Faults of a ring: rules that a guest can break.
 
-/// A rule of the ring that the guest broke, or its front-end.
+/// A ring rule that the guest or its front-end broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Fault {
     /// The available index moved by more than the ring's size.

@@ -25,7 +25,7 @@ pub struct Log {
     pub used: Option<u64>,
 }
 
-/// A log, and where a ring's parts are in it.
+/// A dirty log, and the addresses of a ring's parts in it.
 #[derive(Debug)]
 pub(crate) struct WriteLog {
     pages: Arc<DirtyLog>,
@@ -60,7 +60,7 @@ impl WriteLog {
         }
     }
 
-    /// The first `len` bytes of a buffer were written.
+    /// Logs a write to the first `len` bytes of a buffer.
     pub(crate) fn buffer(
         &self,
         memory: &GuestMemory,

@@ -33,7 +33,7 @@ pub struct Used {
     pub len: u32,
 }
 
-/// Which descriptors are free, and which belong together.
+/// Free descriptors of a ring, and the chains of those in flight.
 #[derive(Debug)]
 pub(crate) struct DescriptorPool {
     /// Descriptors in no chain.
@@ -42,7 +42,7 @@ pub(crate) struct DescriptorPool {
     in_order: bool,
     /// Length of the chain at each head; zero if the head is not in flight.
     lengths: Vec<u16>,
-    /// The link of each descriptor in a chain: the table's own is the device's to overwrite.
+    /// Link of each descriptor in a chain: the device may overwrite those in the table.
     links: Vec<u16>,
     pub(crate) strays: u64,
 }

@@ -31,7 +31,7 @@ pub struct Addresses {
     pub used: u64,
 }
 
-/// Why a ring cannot be used at all.
+/// Errors of the setup of a ring.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SetupError {
     /// Size of a split ring: not a power of two, or out of range.
@@ -53,7 +53,7 @@ pub enum SetupError {
     /// A part lies outside the guest's memory.
     #[error("the {part} at {addr:#x} is not inside one region of guest memory")]
     Outside {
-        /// Which of the three.
+        /// Part of the ring.
         part: &'static str,
         /// Its address in the front-end.
         addr: u64,
@@ -61,7 +61,7 @@ pub enum SetupError {
     /// A part is not aligned as the specification demands.
     #[error("the {part} at {addr:#x} is not aligned to {align} bytes")]
     Alignment {
-        /// Which of the three.
+        /// Part of the ring.
         part: &'static str,
         /// Its address in the front-end.
         addr: u64,
@@ -102,7 +102,7 @@ impl Descriptor {
     }
 }
 
-/// A part of a ring: `bytes` at a front-end's address, all of them in one region, and aligned.
+/// Address of a part of a ring: `bytes` in one region, aligned.
 pub(crate) fn part(
     memory: &GuestMemory,
     (part, addr): (&'static str, u64),

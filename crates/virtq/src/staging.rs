@@ -45,7 +45,7 @@ impl Default for StagingBuffers {
     }
 }
 
-/// The buffers that are taken and not yet used, and how they are checked.
+/// Buffers taken and not yet used, and the state of their checks.
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub(crate) format: ChainFormat,
@@ -118,7 +118,7 @@ impl Staging {
         }
     }
 
-    /// Stages the chain that `follow` walks, or finds the fault in it; gives how its ring knows it.
+    /// Stages the chain that `follow` walks, or records its fault; returns the chain's ticket.
     #[cold]
     pub(crate) fn put_chain(
         &mut self,
@@ -183,8 +183,8 @@ impl Staging {
     #[inline]
     pub(crate) fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
         let staged = &self.stage.0[self.position..self.end];
-        // SAFETY: only lifetimes change: from "for ever", which was a lie for storage, to that of
-        // this borrow, during which the memory can be neither dropped nor replaced.
+        // SAFETY: only lifetimes change: from `'static`, which is for storage only, to that of this
+        // borrow, during which the memory can be neither dropped nor replaced.
         unsafe {
             (
                 transmute::<&[Buffer<'static>], &[Buffer<'_>]>(staged),
@@ -205,5 +205,5 @@ fn header_of(slice: &GuestSlice<'_>, prefix: u32) -> Header {
     header
 }
 
-// The pieces that single descriptors are made of must stay small: they are read for every frame.
+// Buffers must stay small: they are read for every frame.
 const _: () = assert!(size_of::<Buffer<'_>>() <= 32);

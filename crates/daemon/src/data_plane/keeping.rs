@@ -37,7 +37,7 @@ struct Keeper {
 impl Keeper {
     fn end(&self, name: &str) {
         in_vain(name, self.kept.frames());
-        self.port.keep(None);
+        self.port.park_frames(None);
     }
 }
 
@@ -52,7 +52,7 @@ impl Keeping {
     pub(super) fn look(&mut self, now: Instant) {
         self.busy = false;
         self.all.retain(|name, keeper| {
-            let busy = keeper.port.hand_on_kept();
+            let busy = keeper.port.deliver_parked();
             self.busy |= busy;
             let Some(over) = keeper.over else { return true };
             let stays = keeper.kept.is_waiting() && now.duration_since(over) < STALE;
@@ -96,7 +96,7 @@ impl DataPlane {
                 continue;
             }
             let kept = parked::ParkedFrames::default();
-            port.keep(Some(kept.clone()));
+            port.park_frames(Some(kept.clone()));
             self.keeping.all.insert(name, Keeper { port, kept, over: None });
         }
         self.pause_absent();

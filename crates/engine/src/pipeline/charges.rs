@@ -64,7 +64,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Stop at which a frame is flooded.
+/// Stage at which a frame is flooded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FloodPoint {
     Nic,
@@ -72,8 +72,8 @@ pub(super) enum FloodPoint {
 }
 
 impl Pipeline<'_> {
-    /// Counts a frame to a group by the limit of a function; returns `false` if it must be dropped.
-    /// The switch counts its own while it classifies.
+    /// Counts a group frame by the limit of a function; returns `false` if it must be dropped. The
+    /// switch counts its own while it classifies.
     pub(super) fn admits_group(&self) -> bool {
         match &self.charges.storm {
             Storm::Function(limit) => limit.borrow_mut().admit(1, self.now_ns) > 0,
@@ -81,8 +81,8 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Charges the further segments of a frame that is about to be flooded, if a limit counts it at
-    /// this scratch.
+    /// Charges the further segments of a frame before it is flooded, if a limit counts it at this
+    /// stage.
     pub(super) fn begin_flood(&self, at: FloodPoint, view: &BurstView<'_>, index: usize) {
         if !view.flooded {
             self.charges.was_cut.set(false);
@@ -118,7 +118,7 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Copies that a tunnel may make of frames to addresses that it does not know.
+    /// Copies that a tunnel may make of frames to unknown addresses.
     pub(super) fn copies_allowed(&self, view: &BurstView<'_>) -> u32 {
         match &self.charges.storm {
             Storm::None => u32::MAX,

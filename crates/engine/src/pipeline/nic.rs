@@ -10,7 +10,7 @@ use crate::scratch::NicScratch;
 use crate::view::{ALL, BurstView};
 
 impl Pipeline<'_> {
-    /// Frames that go on from the switch's uplink into the NIC.
+    /// Forwards frames from the switch's uplink into the NIC.
     pub(super) fn enter_nic(
         &self,
         view: &BurstView<'_>,
@@ -36,8 +36,8 @@ impl Pipeline<'_> {
         self.leave_nic(PortId::PF, &view, summary, scratch, &mut egress)
     }
 
-    /// Leaves out frames that show another tag now that theirs is off, also behind a priority tag:
-    /// it would take them into a VLAN that their sender may be no member of.
+    /// Drops frames that show another tag once theirs is removed, also behind a priority tag. It
+    /// would take them into a VLAN that their sender may not be a member of.
     #[cold]
     fn without_second_tags<'v>(&self, view: BurstView<'v>) -> BurstView<'v> {
         let has_tag = |(i, head): &(usize, &HeaderBytes)| {
@@ -107,8 +107,8 @@ impl Pipeline<'_> {
                 Action::Drop(reason) => self.drop_at_nic(reason, 1),
             }
         }
-        // Each receiver's ring has to be read in three steps of which each needs the one before;
-        // those of all receivers are on their egress while the first is served.
+        // Reading a receiver's ring takes three dependent loads. Prefetching all rings overlaps
+        // them with the delivery to the first.
         for (to, len) in groups.sizes() {
             self.prefetch(self.snapshot().port(PortId(to)), len);
         }
@@ -220,7 +220,7 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Gives the monitors of mirrored functions their copies. Rare, so it does not group them.
+    /// Copies frames to the monitors of mirrored functions. Rare, so frames are not grouped.
     #[cold]
     fn mirror_nic(
         &self,

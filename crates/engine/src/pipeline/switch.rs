@@ -11,7 +11,7 @@ use crate::snapshot::SwitchSnapshot;
 use crate::view::{ALL, BurstView};
 
 impl Pipeline<'_> {
-    /// Frames that go on from the PF into the switch.
+    /// Forwards frames from the PF into the switch.
     pub(super) fn enter_switch(
         &self,
         switch: &SwitchSnapshot,

@@ -39,7 +39,7 @@ impl Pipeline<'_> {
         delivered
     }
 
-    /// The frames that the limit of groups stops; they are counted.
+    /// Mask of the frames that the storm limit drops; counts them.
     fn stopped(&self, view: &BurstView<'_>, fates: &[Fate], of: u64) -> u64 {
         let mut stopped = 0_u64;
         for (frame, (head, fate)) in view.heads.iter().zip(fates).enumerate() {
@@ -60,7 +60,7 @@ impl Pipeline<'_> {
         stopped
     }
 
-    /// Frames of one fate.
+    /// Forwards frames of one action.
     fn meet(
         &self,
         from: PortId,

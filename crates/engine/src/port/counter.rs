@@ -43,7 +43,7 @@ pub(crate) const QUARANTINES: usize = ATTACHED + 1;
 pub(crate) const NOTIFIER: usize = ATTACHED + 2;
 pub(crate) const END: usize = ATTACHED + 3;
 
-/// Words that are no sums.
+/// Gauges: not added up.
 pub(crate) const GAUGES: &[&str] = &["rings_attached", "-"];
 
 /// Names of a port's counters, in order.

@@ -11,7 +11,7 @@ use std::sync::{MutexGuard, TryLockError};
 use port::parked::FrameArena;
 use port::{BurstBuffers, Receive, Transmit};
 
-use super::{AttachedRing, DETOURED, KEEPING, Pair, Port, counter};
+use super::{AttachedRing, DETOURED, PARKING_PAIR, Pair, Port, counter};
 use crate::counters::CounterBlock;
 use crate::stage_clock::StageClock;
 
@@ -22,12 +22,12 @@ static UNSEEN_WORDS: [AtomicU64; counter::END] = [const { AtomicU64::new(0) }; c
 impl Port {
     /// Counts that the guest's interrupts were moved off the lanes.
     pub fn count_moved_notifies(&self) {
-        self.pairs[KEEPING].block.add_shared(counter::NOTIFIER, 1);
+        self.pairs[PARKING_PAIR].block.add_shared(counter::NOTIFIER, 1);
     }
 
     /// Counts that the port was taken off the lanes.
     pub(crate) fn count_quarantine(&self) {
-        self.pairs[KEEPING].block.add_shared(counter::QUARANTINES, 1);
+        self.pairs[PARKING_PAIR].block.add_shared(counter::QUARANTINES, 1);
     }
 
     /// Returns `true` if the port touches a guest's memory.
@@ -36,7 +36,7 @@ impl Port {
     }
 
     /// Takes the port off the lanes, or keeps it off: a session may have started rings meanwhile.
-    /// Waits for no lane; one that has a ring in hand finishes its burst.
+    /// Waits for no lane; one with a ring locked finishes its burst.
     pub(crate) fn take_off_lanes(&self) {
         self.quarantined.store(true, Ordering::Release);
         for pair in &self.pairs {
@@ -52,8 +52,8 @@ impl Port {
         self.count_receiving();
     }
 
-    /// Leads frames to the detour, if there is one, before a ring is shown that they must not
-    /// reach.
+    /// Redirects frames to the detour, if there is one, before a ring is attached that they must
+    /// not reach.
     pub(super) fn lead_to_detour(&self) {
         if !self.quarantined.load(Ordering::Acquire) {
             return;
@@ -65,8 +65,8 @@ impl Port {
         }
     }
 
-    /// Gives the port back to the lanes; false if that must wait: for frames that are to be handed
-    /// on first, or for a lane that holds the detour.
+    /// Returns the port to the lanes; `false` if that must wait: for waiting frames, or for a lane
+    /// that holds the detour's lock.
     pub(crate) fn put_on_lanes(&self) -> bool {
         let detour = match self.detour.try_lock() {
             Ok(detour) => detour,
@@ -108,7 +108,7 @@ impl Port {
         self.detour.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Counts the pairs that receive. Under the lock of the detour.
+    /// Counts the pairs that receive. Call it under the lock of the detour.
     fn count_receiving(&self) {
         let attached = |pair: &&super::Pair| pair.receive.attached.load(Ordering::Acquire);
         let receiving = match self.pairs.iter().take_while(attached).count() {
@@ -149,16 +149,16 @@ impl Port {
         half.detoured.load(Ordering::Relaxed).then(|| half.lock())
     }
 
-    /// Hands frames that wait on to the guest; those that it has no buffer for are dropped, as on
-    /// a lane. For the quarantine lane.
-    pub(crate) fn hand_on_detoured(&self, arena: &FrameArena, buffers: &mut BurstBuffers) {
+    /// Delivers waiting frames to the guest; drops those without a buffer, as on a lane. For the
+    /// quarantine lane.
+    pub(crate) fn deliver_detoured(&self, arena: &FrameArena, buffers: &mut BurstBuffers) {
         let lost = self.waiting.take_lost();
         if lost == 0 && !self.waiting.is_waiting() {
             return;
         }
         let (frames, _) = self.waiting.take();
         let (mut left, stages) = (&frames[..], StageClock::off());
-        let Pair { receive, block, .. } = &self.pairs[KEEPING];
+        let Pair { receive, block, .. } = &self.pairs[PARKING_PAIR];
         let half = receive.lock();
         if !self.is_gone() {
             block.add(counter::RX_NO_BUFFER, lost);

@@ -9,9 +9,9 @@ fn net(path: Path) -> (Net, Guest, ParkedFrames) {
     let net = Net::of(&[Path::Vf, path].map(Adapter::plain), 1);
     let sender = Guest::new();
     sender.attach(net.port(0));
-    let kept = ParkedFrames::default();
-    net.port(1).keep(Some(kept.clone()));
-    (net, sender, kept)
+    let parked = ParkedFrames::default();
+    net.port(1).park_frames(Some(parked.clone()));
+    (net, sender, parked)
 }
 
 fn numbered(numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
@@ -31,7 +31,7 @@ fn send(sender: &mut Guest, frames: &[Vec<u8>]) {
 fn drain(net: &Net, guest: &mut Guest, want: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     until("all frames", || {
-        net.port(1).hand_on_kept();
+        net.port(1).deliver_parked();
         got.extend(guest.receive());
         got.len() >= want
     });
@@ -41,10 +41,10 @@ fn drain(net: &Net, guest: &mut Guest, want: usize) -> Vec<Vec<u8>> {
 #[test]
 fn frames_wait_for_a_guest_and_come_in_order_before_new_ones() {
     for path in [Path::Vf, Path::Synthetic] {
-        let (net, mut sender, kept) = net(path);
+        let (net, mut sender, parked) = net(path);
         let frames = numbered(0..900); // more than a ring has buffers
         send(&mut sender, &frames[..700]);
-        assert_eq!(kept.frames(), 700);
+        assert_eq!(parked.frames(), 700);
         assert!(!net.port(1).is_attached());
         assert_eq!(net.bench.count("n/a1", "rx_frames"), 0, "they are counted when they arrive");
         assert_eq!(net.bench.count("n/a1", "rings_attached"), 0);
@@ -53,7 +53,7 @@ fn frames_wait_for_a_guest_and_come_in_order_before_new_ones() {
         // New ones wait behind the old ones, though the ring has buffers by then.
         send(&mut sender, &frames[700..]);
         assert_eq!(drain(&net, &mut guest, 900), frames);
-        assert!(!kept.is_waiting() && !net.port(1).hand_on_kept());
+        assert!(!parked.is_waiting() && !net.port(1).deliver_parked());
         net.bench.expect("n/a1", "rx_frames", 900);
         net.bench.expect("n/a1", "rx_drop_down", 0);
         net.bench.expect("n/a1", "rx_drop_no_buffer", 0);
@@ -87,11 +87,11 @@ fn a_guest_that_stops_and_starts_misses_nothing() {
 
 #[test]
 fn frames_from_elsewhere_come_first() {
-    let (net, mut sender, kept) = net(Path::Vf);
+    let (net, mut sender, parked) = net(Path::Vf);
     let frames = numbered(0..30);
     send(&mut sender, &frames[20..]);
-    kept.put_first(frames[..10].to_vec());
-    kept.put_first(frames[10..20].to_vec());
+    parked.put_first(frames[..10].to_vec());
+    parked.put_first(frames[10..20].to_vec());
     let mut guest = Guest::new();
     guest.attach(net.port(1));
     assert_eq!(drain(&net, &mut guest, 30), frames);
@@ -99,15 +99,15 @@ fn frames_from_elsewhere_come_first() {
 
 #[test]
 fn parked_frames_can_be_taken_and_without_parking_frames_are_dropped() {
-    let (net, mut sender, kept) = net(Path::Vf);
+    let (net, mut sender, parked) = net(Path::Vf);
     let frames = numbered(0..40);
     send(&mut sender, &frames);
-    kept.put_first(frames[..3].to_vec());
+    parked.put_first(frames[..3].to_vec());
     let all = [&frames[..3], &frames[..]].concat();
-    assert_eq!(kept.take(), (all, 3));
-    assert_eq!((kept.frames(), kept.is_waiting()), (0, false));
+    assert_eq!(parked.take(), (all, 3));
+    assert_eq!((parked.frames(), parked.is_waiting()), (0, false));
     send(&mut sender, &frames[..5]);
-    net.port(1).keep(None);
+    net.port(1).park_frames(None);
     send(&mut sender, &frames[..7]);
     net.bench.expect("n/a1", "rx_drop_down", 7);
     let mut guest = Guest::new();
@@ -119,14 +119,14 @@ fn parked_frames_can_be_taken_and_without_parking_frames_are_dropped() {
 /// Frames that waited for too long are dropped; later ones find a ring like any other.
 #[test]
 fn a_ring_that_had_no_buffers_is_not_stuck_when_nothing_is_kept_any_more() {
-    let (net, mut sender, kept) = net(Path::Vf);
+    let (net, mut sender, parked) = net(Path::Vf);
     let frames = numbered(0..900);
     send(&mut sender, &frames[..800]);
     let mut guest = Guest::new();
     guest.attach(net.port(1));
-    assert!(net.port(1).hand_on_kept(), "it has not buffers for all of them");
-    net.port(1).keep(None);
-    assert!(!kept.is_waiting());
+    assert!(net.port(1).deliver_parked(), "it has not buffers for all of them");
+    net.port(1).park_frames(None);
+    assert!(!parked.is_waiting());
     assert_eq!(guest.wait_for(256), frames[..256]);
     send(&mut sender, &frames[800..850]);
     assert_eq!(guest.wait_for(50), frames[800..850]);
@@ -134,17 +134,17 @@ fn a_ring_that_had_no_buffers_is_not_stuck_when_nothing_is_kept_any_more() {
 
 #[test]
 fn frames_beyond_the_limit_are_counted() {
-    let (net, mut sender, kept) = net(Path::Vf);
+    let (net, mut sender, parked) = net(Path::Vf);
     let few = numbered(0..64);
     for _ in 0..FRAMES_MAX / 64 {
         send(&mut sender, &few);
     }
-    assert_eq!(kept.lost(), 0);
+    assert_eq!(parked.lost(), 0);
     send(&mut sender, &few);
-    assert_eq!((kept.frames(), kept.lost()), (FRAMES_MAX, 64));
+    assert_eq!((parked.frames(), parked.lost()), (FRAMES_MAX, 64));
     net.bench.expect("n/a1", "rx_drop_no_buffer", 64);
-    kept.put_first(few.clone());
-    assert_eq!((kept.frames(), kept.lost()), (FRAMES_MAX, 128));
+    parked.put_first(few.clone());
+    assert_eq!((parked.frames(), parked.lost()), (FRAMES_MAX, 128));
 }
 
 /// A guest that runs before the daemon knows of it: its frames wait until then.

@@ -3,12 +3,12 @@
 use port::bounce::BounceBuffer;
 use port::parked::FrameArena;
 
-/// Memory that frames are copied to, so that only one guest's is touched at a time.
+/// Memory that frames are copied to, so that only one guest's memory is touched at a time.
 #[derive(Debug)]
 pub(crate) struct BounceBuffers {
-    /// Frames on their way from a guest.
+    /// Frames from a guest.
     pub(super) room: BounceBuffer,
-    /// Frames on their way to one.
+    /// Frames to a guest.
     pub(crate) arena: FrameArena,
 }
 

@@ -9,7 +9,7 @@ use super::lane_ports::{LaneNic, LanePort, LaneRing};
 use crate::queue_list::TxRing;
 
 impl Worker {
-    /// Takes up ports that came, and lets go of those that went.
+    /// Adds new rings, and removes those that are gone.
     pub(super) fn follow_queue_list(&mut self, now_ns: u64) {
         let Some(rings) = self.queue_list.changed(&mut self.queue_list_version) else {
             return;
@@ -39,7 +39,7 @@ impl Worker {
         }
     }
 
-    /// Takes shares, limits and budgets from snapshots that are new.
+    /// Takes shares, limits and budgets from new snapshots.
     pub(super) fn follow_snapshots(&mut self, now_ns: u64) {
         for (nic, served) in self.nics.iter_mut().enumerate() {
             let snapshot = served.nic.snapshot();
@@ -57,7 +57,7 @@ impl Worker {
                     scheduled.share = Some(share);
                     self.schedule.set(sender, share, now_ns);
                 }
-                // Each ring has a part, so that more of them give no more.
+                // Each ring gets a part, so that more rings do not add up to more.
                 let limit = snapshot.storm_limit(&scheduled.port);
                 let limit = limit.div_ceil(scheduled.port.pairs() as u32);
                 let enters = snapshot.enters(&scheduled.port);

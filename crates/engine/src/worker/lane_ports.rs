@@ -14,16 +14,16 @@ use crate::soft_nic::SoftNic;
 /// A NIC with ports on this lane, and the values taken from its snapshot.
 pub(super) struct LaneNic {
     pub(super) nic: Arc<SoftNic>,
-    /// The snapshot's number; 0 for none yet.
+    /// Number of the snapshot; 0 for none yet.
     pub(super) snapshot: u64,
     pub(super) budget: Option<Arc<Mutex<Budget>>>,
 }
 
 impl LaneNic {
-    /// Asks the budget, if there is one, whether a burst that enters there may go now.
+    /// Asks the budget, if there is one, to admit a burst that enters at `enters`.
     ///
     /// # Errors
-    /// The time at which to ask again, in ns.
+    /// Time at which to ask again, ns.
     #[inline]
     pub(super) fn may_send(&self, enters: PortId, now_ns: u64) -> Result<(), u64> {
         let Some(budget) = &self.budget else { return Ok(()) };
@@ -31,7 +31,7 @@ impl LaneNic {
     }
 }
 
-/// A port as a sender of this lane's schedule.
+/// A port in this lane's schedule.
 pub(super) struct LanePort {
     /// Index of its NIC in the worker's list.
     pub(super) nic: usize,

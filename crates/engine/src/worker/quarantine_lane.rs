@@ -23,13 +23,13 @@ impl Worker {
             let (change, is_paused) = self.pause.get();
             let served = self.quarantine.turn(Instant::now());
             let frames = if is_paused { 0 } else { self.poll_all::<true>(clock.at(begin)) };
-            // While guests' frames are to wait, those that were taken before are handed on once.
+            // During a pause, frames taken before it are delivered once.
             if let Some(bounce) = &self.bounce
                 && (!is_paused || change != self.seen_pause)
             {
                 for port in &served {
                     self.standing.begin(port.id);
-                    port.hand_on_detoured(&bounce.arena, &mut self.scratch.receive);
+                    port.deliver_detoured(&bounce.arena, &mut self.scratch.receive);
                 }
             }
             self.standing.rest();

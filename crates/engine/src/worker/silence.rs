@@ -30,7 +30,7 @@ impl Silence {
         true
     }
 
-    /// Notes that there was no frame in ring number `ring`. Numbers spread cold rings over visits.
+    /// Records a poll without a frame in ring number `ring`. Numbers spread cold rings over visits.
     #[inline]
     pub(super) fn lasts(&mut self, ring: usize) {
         if self.0 < COLD_AFTER {

@@ -16,7 +16,7 @@ use super::lane_ports::LaneRing;
 use crate::clock::Clock;
 use crate::lane_counters as counter;
 
-/// The longest sleep while frames wait for their sender's limit, which others may change.
+/// Longest sleep while frames wait for their sender's limit, since the limit may change.
 const REST_MAX: Duration = Duration::from_millis(10);
 
 /// State of the rings when notifications were enabled.

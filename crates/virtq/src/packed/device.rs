@@ -29,7 +29,7 @@ pub(crate) struct PackedDevice {
     /// One used descriptor a publication, with the id of its last buffer: `VIRTIO_F_IN_ORDER`, for
     /// buffers with no written length (section 2.8.8).
     in_one: bool,
-    /// The next descriptor to take, the next to use, and the next as the guest sees it.
+    /// Next descriptor to take, next to use, and next as published to the guest.
     next_avail: PackedPosition,
     next_used: PackedPosition,
     published: PackedPosition,
@@ -75,7 +75,7 @@ impl PackedDevice {
             next_avail: place,
             next_used: place,
             published: place,
-            // Never more, for each takes a descriptor.
+            // Maximum: each used descriptor takes a descriptor.
             pending: Vec::with_capacity(ring.size().into()),
         }
     }

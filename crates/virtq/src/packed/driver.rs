@@ -20,14 +20,13 @@ pub(crate) struct PackedDriver {
     next_avail: PackedPosition,
     published: PackedPosition,
     /// Second word of the first unpublished descriptor: it is written last.
-    held: Word,
+    unpublished: Word,
     next_used: PackedPosition,
     /// Contents of each descriptor in the pool: the device may overwrite those in the ring.
     contents: Vec<Descriptor>,
     /// With `VIRTIO_F_IN_ORDER`: the buffers in flight, in order.
     in_order: Option<VecDeque<u16>>,
-    /// The last of a batch of buffers that the device used by one descriptor, and its bytes, while
-    /// not all of them are reaped.
+    /// Last buffer and bytes of a batch that the device used by one descriptor, until it is reaped.
     batch: Option<Used>,
 }
 
@@ -50,7 +49,7 @@ impl PackedDriver {
             event_idx: features.contains(Features::EVENT_IDX),
             next_avail: PackedPosition::FIRST,
             published: PackedPosition::FIRST,
-            held: Word(0),
+            unpublished: Word(0),
             next_used: PackedPosition::FIRST,
             contents: vec![empty; usize::from(size)],
             in_order: in_order.then(|| VecDeque::with_capacity(size.into())),
@@ -86,7 +85,7 @@ impl PackedDriver {
         let word = Word::available(len, id, flags, at);
         self.ring.set_addr(at.index(), addr);
         if at == self.published {
-            self.held = word;
+            self.unpublished = word;
         } else {
             self.ring.set_word(at.index(), word);
         }
@@ -111,7 +110,7 @@ impl PackedDriver {
         if old == new {
             return false;
         }
-        self.ring.hand_over(old.index(), self.held);
+        self.ring.hand_over(old.index(), self.unpublished);
         self.published = new;
         let suppression =
             EventSuppression { area: self.ring.device_events(), event_idx: self.event_idx };
@@ -127,7 +126,7 @@ impl PackedDriver {
     pub(crate) fn used_len(&self, pool: &DescriptorPool) -> u16 {
         let size = self.ring.size();
         let mut order = self.in_order.iter().flatten().copied();
-        // The buffers up to `last`, which is in flight: how many, and of how many descriptors.
+        // Number of buffers up to `last`, which is in flight, and of their descriptors.
         let mut batch = |last: u16| -> (u16, u16) {
             let length = pool.length(last.into());
             let before = order.by_ref().take_while(|id| *id != last);
@@ -153,7 +152,7 @@ impl PackedDriver {
     #[inline]
     pub(crate) fn reap(&mut self, pool: &mut DescriptorPool, out: &mut [Used]) -> usize {
         let mut n = 0;
-        // A device that writes while we read cannot keep us here.
+        // Bounded, even if the device writes meanwhile.
         for _ in 0..self.ring.size() {
             if n == out.len() {
                 break;

@@ -60,7 +60,7 @@ impl<W: Shared<u32>> EventSuppression<'_, W> {
         is_there()
     }
 
-    /// Asks not to be notified: a hint, which the other side may see late.
+    /// Disables notifications: a hint that the other side may see late.
     pub(crate) fn disable_notification(&self) {
         self.area.store(DISABLE, Ordering::Relaxed);
     }

@@ -53,7 +53,7 @@ impl<W: Shared<u16>> EventSuppression<'_, W> {
         idx() != next
     }
 
-    /// Asks not to be notified: a hint, which the other side may see late.
+    /// Disables notifications: a hint that the other side may see late.
     pub(crate) fn disable_notification(&self, next: u16) {
         if self.event_idx {
             // Half the index space away: at worst one notification too many.
