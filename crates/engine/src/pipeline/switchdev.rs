@@ -1,5 +1,5 @@
 //! The pipeline in switchdev mode: a pipe between each function and its representor, and rules that
-//! lead off it.
+//! bypass it.
 
 use bridge::nic::{Fate, Target};
 use bridge::{DropReason, PortId};

@@ -13,9 +13,9 @@ use crate::ring::{Addresses, Descriptor, RING_SIZE_MAX, SetupError, part};
 pub(crate) struct SplitRing {
     mask: u16,
     desc: *mut [u64; 2],
-    /// flags, idx, ring[size], used_event.
+    /// `flags`, `idx`, `ring[size]`, `used_event`.
     avail: *mut u16,
-    /// flags, idx, then the entries, then avail_event.
+    /// `flags`, `idx`, the entries, `avail_event`.
     used: *mut u16,
 }
 
