@@ -35,7 +35,7 @@
 //! - The reading is not ordered against other instructions: a cache miss that is still open at a
 //!   border is charged to the stage that waits for it. So `classify` holds what is left of the wait
 //!   for the first bytes of frames, which `descriptors` began to read.
-//! - A burst that takes longer than [`LONGEST`] and a cycle a byte is left out, and counted as
+//! - A burst that takes longer than 100 us and a cycle a byte is left out, and counted as
 //!   `sampled_interrupted`: one such burst would outweigh hundreds of others.
 
 /// A lane samples one burst in so many.

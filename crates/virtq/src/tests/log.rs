@@ -57,7 +57,7 @@ fn a_next_owner_logs_possible_writes_of_a_killed_one() {
 }
 
 #[test]
-#[should_panic(expected = "is not logged")]
+#[should_panic(expected = "cannot be logged")]
 fn a_queue_that_logs_cannot_use_set_aside_buffers() {
     let memory = memory(1 << 20);
     let mut driver = DriverQueue::new(memory.clone(), BASE, 8, Features::empty()).unwrap();
