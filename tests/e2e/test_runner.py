@@ -29,6 +29,12 @@ SUITE = """
         def test_three(self):
             pass
 
+    class Long(unittest.TestCase):
+        long = True
+
+        def test_hours(self):
+            pass
+
     class Mixed(unittest.TestCase):
         def test_good(self):
             pass
@@ -72,6 +78,12 @@ class Skips(unittest.TestCase):
         code, lines = self.run_with(ALL)
         self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 4 skipped"))
         self.assertEqual(sum(line.startswith("SKIPPED: sample: ") for line in lines), 4)
+
+    def test_long_ones(self):
+        """They run with --all only; the time of each suite is told before the count."""
+        code, lines = self.run_with(ALL, "--all")
+        self.assertEqual((code, lines[-1]), (0, "2 passed, 0 failed, 4 skipped"))
+        self.assertTrue(any(re.fullmatch(r"sample +[0-9.]+", line) for line in lines), lines)
 
     def test_others_fail(self):
         """Not permitted at all, for another reason, or for part of the title only."""
