@@ -208,7 +208,7 @@ class Upgrade(UpgradeCase):
         self.end(guests)
         told = daemon.complaints(["refused"])
         self.assertEqual(len(told), 1, told)
-        self.assertIn("shrunk: its session could not be taken up, and ends", told[0])
+        self.assertIn("shrunk: cannot resume its session, which ends", told[0])
 
     def test_mirrors_go_on(self):
         """Their files have every frame that was counted, also after an upgrade that failed late."""
@@ -222,7 +222,7 @@ class Upgrade(UpgradeCase):
         for mode in (None, "fails late", "ends late", None):
             self.flows()
             if mode:
-                self.assertIn("serves on", impostor(daemon, mode).stderr)
+                self.assertIn("continues", impostor(daemon, mode).stderr)
             else:
                 daemon.upgrade()
             # A thread has its name a moment after it was started.
@@ -286,18 +286,18 @@ class Refused(UpgradeCase):
         os.link(daemon.program, open_to_all)
         cases = {
             "cannot open the program": lambda: self.refused("--binary", daemon.path("nothing")),
-            "is no program": lambda: self.refused("--binary", dull),
+            "is not an executable file": lambda: self.refused("--binary", dull),
             "exit status: 1": lambda: self.refused("--binary", os.path.realpath("/bin/false")),
             "exit status: 3": lambda: self.impostor("ends"),
-            "silent for too long": lambda: self.impostor("silent"),
-            "says something else": lambda: self.impostor("babbles"),
+            "did not answer in time": lambda: self.impostor("silent"),
+            "invalid handover message": lambda: self.impostor("babbles"),
             "shunt 9 knows better": lambda: self.impostor("refuses"),
             "signal: 11": lambda: self.impostor("ends early"),
             "no memory": lambda: self.impostor("cannot map"),
             "a ring does not start": lambda: self.impostor("fails late"),
-            "was ready, and then failed": lambda: self.impostor("ends late"),
-            "was ready, and then failed: it was silent": lambda: self.impostor("silent late"),
-            "was ready, and then failed: it says something else": lambda: self.impostor("serves unasked"),
+            "failed after it was ready": lambda: self.impostor("ends late"),
+            "failed after it was ready: the other process did not answer in time": lambda: self.impostor("silent late"),
+            "failed after it was ready: invalid handover message": lambda: self.impostor("serves unasked"),
         }
         for text, case in cases.items():
             with self.subTest(text):
@@ -320,8 +320,8 @@ class Refused(UpgradeCase):
         peer.connect(daemon.path("line.sock"))
         peer.setblocking(False)
         cases = {
-            "and 0 is stored": os.path.join(daemon.state_dir, "state.json"),
-            "was ready, and then failed": daemon.path("counters"),
+            "but the stored one 0": os.path.join(daemon.state_dir, "state.json"),
+            "failed after it was ready": daemon.path("counters"),
         }
         for text, missing in cases.items():
             with self.subTest(text):

@@ -239,7 +239,7 @@ class Vmq(unittest.TestCase):
             self.exchange(500)
             os.rename(counters, counters + ".away")
             done = self.daemon.command("upgrade")
-            self.assertIn("was ready, and then failed", done.stderr)
+            self.assertIn("failed after it was ready", done.stderr)
             os.rename(counters + ".away", counters)
             self.wait_placement("^placed", timeout=30.0)  # its memory was shared a moment ago
             self.exchange(500)

@@ -1,25 +1,25 @@
-//! The data plane as control changes it: NICs, their ports, and the sockets on them.
+//! Data plane as changed by control: NICs, their ports, and the attachments on them.
 //!
-//! # How a change is made
-//! 1. What is to be is worked out, without touching anything: who gets which path, and tables.
-//! 2. What is missing is added: sockets, ports, files. If something of that fails, it is taken
-//!    back, and nothing has changed.
-//! 3. Each NIC gets its new scene, in one step. From then on nothing can fail.
-//! 4. What is not needed any more is removed.
+//! # Order of a change
+//! 1. Compute the new state without changing anything: paths and tables.
+//! 2. Add what is missing: sockets, ports, files. If any of it fails, remove it again; nothing has
+//!    changed.
+//! 3. Replace the forwarding snapshot of each NIC, in one step. From here on nothing can fail.
+//! 4. Remove what is no longer needed.
 //!
-//! So whoever moves from one path to another is on the new one before the old one goes.
+//! So an adapter is on its new path before the old one goes.
 
 mod actual;
 mod announce;
 mod handover;
-mod keeping;
 mod links;
+mod parked_frames;
 mod pipes;
 mod serve;
 mod shared;
 mod stage;
 mod steer;
-mod wanted;
+mod wanted_ports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -35,21 +35,20 @@ use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
 use model::state::{Allocation, Facts, State, WantedPath, allocate};
 
+use super::auto_paths::AutoPaths;
 use super::devices::Devices;
 use super::faults::FaultLog;
-use super::following::Following;
-use super::kept;
-use super::nic_instance::{End, NicInstance};
+use super::nic_instance::{NicInstance, PortBackend};
+use super::saved_rings;
 use super::sockets::Sockets;
-use super::vdpa::{Records, Vdpas};
-use announce::Announcing;
-use keeping::Keeping;
-use stage::{Ready, Staged};
-use wanted::{Wanted, wanted};
+use super::vdpa::{DeviceRecords, Vdpas};
+use announce::AnnouncementQueue;
+use parked_frames::FrameParking;
+use stage::{PreparedBackend, StagedChange};
+use wanted_ports::{WantedPort, wanted_ports};
 
-pub(super) use handover::Handover;
-pub(super) use shared::Shared;
-pub(super) use wanted::Spec;
+pub(super) use handover::PendingHandover;
+pub(super) use shared::SharedDataPlane;
 
 /// All NICs of the daemon.
 #[derive(Debug)]
@@ -59,29 +58,29 @@ pub(super) struct DataPlane {
     vdpas: Vdpas,
     instances: BTreeMap<String, NicInstance>,
     compiled: Compiled,
-    /// What was known of links when that was compiled.
+    /// State of links when `compiled` was made.
     live: LiveLinks,
-    /// Why links were last not followed, if they were not.
+    /// Last error of following links.
     unfollowed: RepeatFilter,
     state: State,
-    given: Vec<Allocation>,
-    /// The VFs that adapters had before this daemon started, until the first change.
-    held: BTreeMap<String, u16>,
+    allocations: Vec<Allocation>,
+    /// VFs that adapters had before this daemon started; cleared by the first change.
+    vfs_before: BTreeMap<String, u16>,
     faults: FaultLog,
-    /// Dropped log lines that are already in the counter file.
+    /// Dropped log lines already in the counter file.
     unlogged: u64,
-    following: Following,
-    keeping: Keeping,
-    announcing: Announcing,
+    auto_paths: AutoPaths,
+    parked_frames: FrameParking,
+    announcements: AnnouncementQueue,
     /// Events, recorded when they happen.
     events: Events,
-    /// Whether guests that were here before have had time to come back.
-    settled: bool,
-    /// What is to be taken up instead of opened.
-    handover: Option<Handover>,
-    /// Where devices keep what their next daemon needs.
+    /// Guests may send: those of the previous daemon have had time to return.
+    tx_resumed: bool,
+    /// Resources of the previous process, to adopt instead of opening new ones.
+    handover: Option<PendingHandover>,
+    /// Run directory, for state that the next daemon needs.
     run_dir: PathBuf,
-    /// What guests may have mapped.
+    /// Memory quota of all guests.
     quota: Arc<Quota>,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
@@ -97,7 +96,7 @@ impl DataPlane {
         DataPlane {
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
-            vdpas: Vdpas::new(Records::new(&run_dir), quota.clone()),
+            vdpas: Vdpas::new(DeviceRecords::new(&run_dir), quota.clone()),
             run_dir,
             quota,
             instances: BTreeMap::new(),
@@ -105,74 +104,74 @@ impl DataPlane {
             live: LiveLinks::default(),
             unfollowed: RepeatFilter::default(),
             state: State::default(),
-            given: Vec::new(),
-            held: BTreeMap::new(),
+            allocations: Vec::new(),
+            vfs_before: BTreeMap::new(),
             faults: FaultLog::default(),
             unlogged: 0,
-            following: Following::default(),
-            keeping: Keeping::default(),
-            announcing: Announcing::default(),
+            auto_paths: AutoPaths::default(),
+            parked_frames: FrameParking::default(),
+            announcements: AnnouncementQueue::default(),
             events: Events::default(),
-            settled: false,
+            tx_resumed: false,
             handover: None,
             fabric,
         }
     }
 
-    /// Whether all guests may send.
-    pub(super) fn is_settled(&self) -> bool {
-        self.settled
+    /// Returns `true` once guests may send.
+    pub(super) fn is_tx_resumed(&self) -> bool {
+        self.tx_resumed
     }
 
-    /// Whether no state was brought into force yet, and none is handed over.
+    /// Returns `true` before the first state is applied or handed over.
     fn is_empty(&self) -> bool {
         self.state == State::default() && self.handover.is_none()
     }
 
     /// Lets all guests send.
-    pub(super) fn settle(&mut self) {
-        self.settled = true;
+    pub(super) fn resume_tx(&mut self) {
+        self.tx_resumed = true;
         self.fabric.resume_tx();
     }
 
-    /// Does what is due by the clock.
-    pub(super) fn look(&mut self, now: Instant) {
-        self.sockets.look(now);
-        if self.devices.look(now) {
+    /// Housekeeping.
+    pub(super) fn housekeep(&mut self, now: Instant) {
+        self.sockets.poll(now);
+        if self.devices.poll(now) {
             self.follow_links();
             self.tell_guests();
             self.steer();
         }
-        self.faults.look(&self.fabric, &self.events, now);
+        self.faults.poll(&self.fabric, &self.events, now);
         let dropped = crate::log::dropped();
         self.fabric.count_log_lines_dropped(dropped - self.unlogged);
         self.unlogged = dropped;
-        self.keeping.look(now);
-        self.announce_more(now);
-        self.instances.values_mut().for_each(|instance| instance.look(now));
-        if self.following.is_due(now) {
-            self.follow(now);
+        self.parked_frames.poll(now);
+        self.send_due_announcements(now);
+        self.instances.values_mut().for_each(|instance| instance.housekeep(now));
+        if self.auto_paths.is_due(now) {
+            self.update_auto_paths(now);
         }
     }
 
-    /// Whether a guest is behind every socket and every vDPA device.
+    /// Returns `true` if every socket and every vDPA device has a guest.
     pub(super) fn are_attached(&self) -> bool {
         self.sockets.are_attached() && self.vdpas.are_running()
     }
 
-    /// How long until something is due, `most` at the most.
+    /// Time until the next housekeeping, at most `most`.
     pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
         let due = [
             self.sockets.wait(now),
             self.devices.wait(now),
-            self.keeping.wait(),
-            self.announcing.wait(now),
+            self.parked_frames.wait(),
+            self.announcements.wait(now),
         ];
         due.into_iter().flatten().fold(most, Duration::min)
     }
 
-    /// Lets adapters with `path = "auto"` go where their traffic suits them.
-    fn follow(&mut self, now: Instant) {
+    /// Changes the paths of adapters with `path = "auto"` to suit their traffic.
+    fn update_auto_paths(&mut self, now: Instant) {
         let auto = self.state.adapters.iter().filter(|adapter| adapter.path == WantedPath::Auto);
         let counted = auto.filter_map(|adapter| {
             let served = self.served(&adapter.name)?;
@@ -180,16 +179,16 @@ impl DataPlane {
             Some((adapter.name.clone(), ports.map(|port| port.traffic()).sum()))
         });
         let counted = counted.collect();
-        if self.following.look(now, counted, &self.events) {
-            let (state, before) = (self.state.clone(), self.given.clone());
+        if self.auto_paths.sample(now, counted, &self.events) {
+            let (state, before) = (self.state.clone(), self.allocations.clone());
             match self.change(&state) {
-                Ok(()) => self.events.paths(&before, &self.given, Cause::Others),
+                Ok(()) => self.events.paths(&before, &self.allocations, Cause::Others),
                 Err(refused) => tracing::error!("paths stay as they are: {refused}"),
             }
         }
     }
 
-    /// Ends the lanes, and then lets the guests go.
+    /// Stops the lanes, then detaches the guests.
     pub(super) fn stop(&mut self) {
         self.fabric.stop_lanes();
         self.sockets.clear();
@@ -198,46 +197,46 @@ impl DataPlane {
     }
 
     fn change(&mut self, to: &State) -> Result<(), PlaneError> {
-        let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
-        facts.vfs.extend(self.held.clone());
+        let mut facts = Facts { suited: self.auto_paths.suited(), ..Facts::of(&self.actual()) };
+        facts.vfs.extend(self.vfs_before.clone());
         if let Some(handover) = &self.handover {
             facts.vfs.extend(handover.vfs.clone());
             facts.queues.extend(handover.queues.clone());
         }
-        let given = allocate(to, &facts);
+        let allocations = allocate(to, &facts);
         let live = self.live();
-        let compiled = compile::compile(to, &given, &live, Some(&self.compiled));
+        let compiled = compile::compile(to, &allocations, &live, Some(&self.compiled));
         let compiled = compiled.map_err(PlaneError)?;
         if live != LiveLinks::default() {
-            // It has to hold with every link, too: links come and go.
-            compile::compile(to, &given, &LiveLinks::default(), None).map_err(PlaneError)?;
+            // Must also hold with all links up: links come and go.
+            compile::compile(to, &allocations, &LiveLinks::default(), None).map_err(PlaneError)?;
         }
-        let wanted = wanted(to);
-        let mut staged = Staged::default();
+        let wanted = wanted_ports(to);
+        let mut staged = StagedChange::default();
         if let Err(problem) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
             return Err(PlaneError(problem.into()));
         }
         let before = self.labels();
         self.put_in_force(wanted, compiled, staged);
-        kept::remove(&self.run_dir, before.difference(&self.labels()));
+        saved_rings::remove(&self.run_dir, before.difference(&self.labels()));
         self.state = to.clone();
         self.live = live;
-        self.given = given;
-        self.held.clear(); // what is in force says it from now on
-        self.keep();
+        self.allocations = allocations;
+        self.vfs_before.clear(); // the state in force has them from now on
+        self.update_parked();
         self.tell_guests();
         self.steer();
         Ok(())
     }
 
-    /// Labels of all that is served.
+    /// Labels of all served ports.
     fn labels(&self) -> BTreeSet<String> {
         let served = self.instances.values().flat_map(|instance| instance.served.values());
         served.map(|served| served.port.label.to_string()).collect()
     }
 
-    fn take_back(&mut self, staged: Staged) {
+    fn take_back(&mut self, staged: StagedChange) {
         for (nic, _, port, _) in &staged.ports {
             self.fabric.remove_port(&self.instances[nic].soft, port);
         }
@@ -249,51 +248,54 @@ impl DataPlane {
                 self.fabric.remove_nic(&instance.soft);
             }
         }
-        let Staged { ports, suspended, .. } = staged;
-        drop(ports); // what is open there has the places of the others
+        let StagedChange { ports, suspended, .. } = staged;
+        drop(ports); // open devices hold the resources of the suspended ones
         if !suspended.is_empty() {
             suspended.into_iter().for_each(|token| self.devices.resume(token));
             self.steer();
         }
     }
 
-    /// Makes the change: scenes first, then what is behind them goes.
-    fn put_in_force(&mut self, wanted: Vec<Wanted>, compiled: Compiled, staged: Staged) {
+    /// Applies the change: snapshots first, then removal of old ports.
+    fn put_in_force(&mut self, wanted: Vec<WantedPort>, compiled: Compiled, staged: StagedChange) {
         for (nic, path, captured) in staged.captures {
             if let Some(instance) = self.instances.get_mut(&nic) {
                 instance.captures.insert(path, captured);
             }
         }
         let mut old: Vec<(Arc<SoftNic>, Arc<Port>)> = Vec::new();
-        let mut new: BTreeMap<(String, PortOwner), (Arc<Port>, Ready)> = BTreeMap::new();
+        let mut new: BTreeMap<(String, PortOwner), (Arc<Port>, PreparedBackend)> = BTreeMap::new();
         new.extend(
-            staged.ports.into_iter().map(|(nic, owner, port, ready)| ((nic, owner), (port, ready))),
+            staged
+                .ports
+                .into_iter()
+                .map(|(nic, owner, port, prepared)| ((nic, owner), (port, prepared))),
         );
         let mut keep: BTreeSet<(String, PortOwner)> = BTreeSet::new();
-        for wish in wanted {
-            let key = (wish.nic.clone(), wish.owner.clone());
+        for want in wanted {
+            let key = (want.nic.clone(), want.owner.clone());
             match new.remove(&key) {
-                Some((port, ready)) => {
-                    let addresses = compiled.nic(&wish.nic).map_or_else(Vec::new, stage::addresses);
-                    old.extend(self.serve(wish, port, ready, addresses));
+                Some((port, prepared)) => {
+                    let addresses = compiled.nic(&want.nic).map_or_else(Vec::new, stage::addresses);
+                    old.extend(self.serve(want, port, prepared, addresses));
                 }
-                None => self.identify(wish),
+                None => self.identify(want),
             }
             keep.insert(key);
         }
         self.install_snapshots(compiled);
-        self.devices.plug();
+        self.devices.attach();
         self.remove_all_but(&keep, old);
     }
 
-    /// Gives each NIC its scene; the ports that it names are there.
+    /// Installs the snapshot of each NIC; all its ports exist.
     fn install_snapshots(&mut self, compiled: Compiled) {
         for nic in &compiled.nics {
             self.add_queue_ports(nic);
             if let Some(instance) = self.instances.get_mut(&nic.name) {
                 instance.put_in_force(nic);
-                if let Some(End::Device(token)) =
-                    instance.served.get(&PortOwner::Uplink).map(|it| it.end)
+                if let Some(PortBackend::Device(token)) =
+                    instance.served.get(&PortOwner::Uplink).map(|it| it.backend)
                 {
                     self.devices.set_addresses(token, stage::addresses(nic));
                 }
@@ -302,18 +304,18 @@ impl DataPlane {
         self.compiled = compiled;
     }
 
-    /// Removes what is not needed any more; no scene names it.
+    /// Removes what is no longer needed; no snapshot names it.
     fn remove_all_but(
         &mut self,
         keep: &BTreeSet<(String, PortOwner)>,
         mut old: Vec<(Arc<SoftNic>, Arc<Port>)>,
     ) {
-        let mut ends = Vec::new();
+        let mut backends = Vec::new();
         for (name, instance) in &mut self.instances {
             instance.served.retain(|owner, served| {
                 let stays = keep.contains(&(name.clone(), owner.clone()));
                 if !stays {
-                    ends.push(served.end);
+                    backends.push(served.backend);
                     old.extend(served.ports().map(|port| (instance.soft.clone(), port.clone())));
                 }
                 stays
@@ -329,7 +331,7 @@ impl DataPlane {
                 stays
             });
         }
-        ends.into_iter().for_each(|it| self.let_end(it));
+        backends.into_iter().for_each(|it| self.close_backend(it));
         for (soft, port) in old {
             self.fabric.remove_port(&soft, &port);
         }
@@ -343,23 +345,23 @@ impl DataPlane {
         });
     }
 
-    /// Ends what is behind a port.
-    fn let_end(&mut self, end: End) {
-        match end {
-            End::Socket(token) => self.sockets.remove(token),
-            End::Device(token) => self.devices.remove(token),
-            End::Vdpa(token) => self.vdpas.remove(token),
+    /// Closes the backend of a port.
+    fn close_backend(&mut self, backend: PortBackend) {
+        match backend {
+            PortBackend::Socket(token) => self.sockets.remove(token),
+            PortBackend::Device(token) => self.devices.remove(token),
+            PortBackend::Vdpa(token) => self.vdpas.remove(token),
         }
     }
 }
 
-/// What each file that gets copies calls the interface, by its path.
+/// Interface names for capture files, by path.
 fn labels(compiled: &Compiled, nic: &str) -> BTreeMap<String, String> {
     let files = compiled.nic(nic).into_iter().flat_map(files);
     files.map(|(path, label)| (path.to_owned(), label.to_owned())).collect()
 }
 
-/// The files that get copies, and of whose frames.
+/// Capture files, with the label of the captured port.
 fn files(compiled: &compile::CompiledNic) -> impl Iterator<Item = (&str, &str)> {
     compiled.monitors.iter().filter_map(|monitor| match &monitor.target {
         MonitorTarget::File(path) => Some((path.as_str(), monitor.label.as_str())),

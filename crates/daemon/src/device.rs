@@ -1,11 +1,11 @@
-//! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
+//! The device of a front-end: virtio-net rings, on a port of a soft NIC.
 
 mod handover;
 mod identity;
 mod memory;
 mod ring;
 
-pub(super) use handover::DeviceHandover;
+pub(super) use handover::FrontendSettings;
 pub(super) use identity::Identity;
 
 use std::os::fd::AsFd;
@@ -29,18 +29,17 @@ use wire::virtio_net as net;
 
 use memory::{map, map_area, refused, refused_chain};
 
-use super::carried::Carried;
-use super::inflight::{self, Records};
-use super::kept::Kept;
+use super::inflight::{InflightMemory, InflightRecords};
+use super::migrated_config::MigratedConfig;
+use super::saved_rings::SavedRings;
 use super::vmq::Vmq;
 use model::state::VhostUser;
 
-/// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a
-/// broadcast that its function's limits do not count. QEMU asks for five in a second, after a
-/// migration.
+/// Maximum announcements of a front-end per second; a tenth of them at once. Each is a broadcast
+/// outside the function's rate limits. QEMU requests five within a second after a migration.
 const ANNOUNCEMENTS_PER_S: u32 = 100;
 
-/// One guest's device.
+/// Device of one guest.
 #[derive(Debug)]
 pub(super) struct GuestDevice {
     nic: Arc<SoftNic>,
@@ -48,41 +47,40 @@ pub(super) struct GuestDevice {
     identity: Identity,
     queue_pairs: u16,
     mtu: u16,
-    /// That of its representor, in switchdev mode: what the guest is told, up to `mtu`.
+    /// MTU of the representor in switchdev mode, reported to the guest up to `mtu`.
     representor_mtu: Option<u32>,
-    /// What the front-end set, at most `mtu`.
+    /// MTU set by the front-end, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
-    /// What it, and all others together, may have mapped.
+    /// Quota of mapped memory, of this session and in total.
     quota: Arc<Quota>,
-    /// The files behind it, for a process that takes over.
+    /// Files behind `memory`, for a handover.
     files: Vec<MemoryRegion>,
-    /// Where writes to it are logged, while it is moved, and the file behind that.
+    /// Dirty log during a live migration, and its file.
     log: Option<Arc<DirtyLog>>,
     log_file: Option<SharedArea>,
-    /// Writes that former logs of this session had no bit for, and whether it was said that there
-    /// are any.
+    /// Writes outside former logs of this session, and a flag that this was logged.
     unlogged: u64,
-    told_unlogged: bool,
-    /// Where it is written down how far its rings have come, and the file behind that.
-    records: Option<Records>,
+    unlogged_reported: bool,
+    /// In-flight records of the front-end, and their file.
+    records: Option<InflightRecords>,
     records_file: Option<InflightArea>,
-    /// Where new ones are made.
-    records_memory: inflight::Memory,
-    /// The same of packed rings, where the front-end does not keep it.
-    kept: Kept,
-    /// What is promised to the guest, on its way to another adapter or from one.
+    /// Memory for new records.
+    records_memory: InflightMemory,
+    /// Records of packed rings in the run directory, for front-ends without in-flight records.
+    saved_rings: SavedRings,
+    /// Transfer of the adapter state in a live migration.
     transfer: Option<Transfer>,
-    /// Makes the calls on the front-end's files that may wait, and frees its memory.
+    /// Runs blocking calls on the front-end's files, and frees its memory.
     closer: Closer,
-    /// The last receive ring, which a queue of the uplink's interface may fill.
+    /// The last receive ring, which an uplink queue may fill.
     vmq: Vmq,
-    /// Set by whoever was held up by a descriptor of the front-end's.
+    /// Set when a descriptor of the front-end blocked one of our threads.
     stalled: Arc<AtomicBool>,
-    /// Time that its interrupts take, and how often it was said that they were moved.
+    /// Time budget of interrupts, and the number of moves off the lanes already reported.
     budget: Arc<WriteBudget>,
-    moves_told: u64,
-    made: Instant,
+    moves_reported: u64,
+    created: Instant,
     announcements: StormLimit,
 }
 
@@ -99,7 +97,7 @@ impl GuestDevice {
         let (last, closer) = (pairs.saturating_sub(1), Closer::default());
         GuestDevice {
             nic,
-            kept: Kept::new(run_dir, &port.label, pairs * 2),
+            saved_rings: SavedRings::new(run_dir, &port.label, pairs * 2),
             vmq: Vmq::new(port.clone(), last, attachment.mtu),
             port,
             identity,
@@ -113,26 +111,26 @@ impl GuestDevice {
             log: None,
             log_file: None,
             unlogged: 0,
-            told_unlogged: false,
+            unlogged_reported: false,
             records: None,
             records_file: None,
-            records_memory: inflight::Memory::of(attachment.queue_pairs * 2, &closer),
+            records_memory: InflightMemory::of(attachment.queue_pairs * 2, &closer),
             transfer: None,
             closer,
             stalled: Arc::default(),
             budget: Arc::default(),
-            moves_told: 0,
-            made: Instant::now(),
+            moves_reported: 0,
+            created: Instant::now(),
             announcements: StormLimit::new(ANNOUNCEMENTS_PER_S, 0),
         }
     }
 
-    /// Gives it other addresses: a driver reads them when it starts.
+    /// Changes its addresses; a driver reads them when it starts.
     pub(super) fn set_identity(&mut self, identity: Identity) {
         self.identity = identity;
     }
 
-    /// Tells it the MTU of its representor: the guest reads it when its driver starts.
+    /// Sets the MTU of its representor; the driver reads it when it starts.
     pub(super) fn set_representor_mtu(&mut self, mtu: Option<u32>) {
         self.representor_mtu = mtu;
     }
@@ -141,22 +139,22 @@ impl GuestDevice {
         &mut self.vmq
     }
 
-    /// How frames of the adapter's queue reach it, if it could have one.
+    /// Describes how frames of the adapter's queue reach the guest; `None` without a queue.
     pub(super) fn describe_vmq(&self) -> Option<String> {
         self.vmq.describe()
     }
 
-    /// Whether the front-end held up one of our threads.
+    /// Returns `true` if the front-end blocked one of our threads.
     pub(super) fn is_stalled(&self) -> bool {
         self.stalled.load(Ordering::Relaxed)
     }
 
-    /// Whether interrupts were moved off the lanes since the last call, which counts it.
+    /// Returns `true` if interrupts were moved off the lanes since the last call, and counts it.
     pub(super) fn take_moved_notifies(&mut self) -> bool {
         let moves = self.budget.moves();
-        let is_new = moves > self.moves_told;
+        let is_new = moves > self.moves_reported;
         if is_new {
-            self.moves_told = moves;
+            self.moves_reported = moves;
             self.port.count_moved_notifies();
         }
         is_new
@@ -174,16 +172,16 @@ impl GuestDevice {
         self.identity.mac.is_some()
     }
 
-    /// Forgets what a front-end set, for the next one has its own wishes; says whether this one
-    /// held up one of our threads. No ring may run any more.
+    /// Resets the front-end's settings for the next one; returns `true` if this one blocked one of
+    /// our threads. No ring may run.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
         self.transfer = None;
-        (self.unlogged, self.told_unlogged) = (0, false);
+        (self.unlogged, self.unlogged_reported) = (0, false);
         self.stalled.swap(false, Ordering::Relaxed)
     }
 
-    /// Checks the bytes that this session would have mapped.
+    /// Checks the total size of the session's mappings.
     fn check_size(
         &self,
         files: &[MemoryRegion],
@@ -195,18 +193,19 @@ impl GuestDevice {
         self.quota.check_session(sizes).map_err(refused)
     }
 
-    /// The thread for calls on its front-end's files that may wait.
+    /// Runs blocking calls on the front-end's files.
     pub(super) fn closer(&self) -> &Closer {
         &self.closer
     }
 
-    /// Whether calls on a state's pipe are under way, which another process could not go on with.
+    /// Returns `true` while calls on a state's pipe are pending, which cannot be handed over.
     pub(super) fn is_under_way(&mut self, now: Instant) -> bool {
         let closer = &self.closer;
         self.transfer.as_mut().is_some_and(|transfer| transfer.is_under_way(closer, now))
     }
 
-    /// Whether a state is still on its way, now that the front-end asks how it went.
+    /// Returns `true` while a device state is being transferred; called when the front-end asks for
+    /// the result.
     pub(super) fn is_transferring(&mut self, now: Instant) -> bool {
         let closer = &self.closer;
         self.transfer.as_mut().is_some_and(|transfer| !transfer.is_done(closer, now))
@@ -217,22 +216,22 @@ impl GuestDevice {
         Ok(())
     }
 
-    /// Writes to memory that the front-end's log has no bit for, in this session; told once.
+    /// Number of writes outside the front-end's log in this session; reported once.
     pub(super) fn unlogged(&mut self) -> Option<u64> {
         let unlogged = self.unlogged + self.log.as_ref().map_or(0, |log| log.outside());
-        let is_new = unlogged > 0 && !self.told_unlogged;
-        self.told_unlogged |= is_new;
+        let is_new = unlogged > 0 && !self.unlogged_reported;
+        self.unlogged_reported |= is_new;
         is_new.then_some(unlogged)
     }
 
-    /// The longest frame that a guest may send, bytes.
+    /// Longest frame that the guest may send, in bytes.
     fn frame_bytes_max(&self) -> u32 {
         u32::from(self.mtu_set) + OVERHEAD_MAX
     }
 
-    /// What its guest is promised.
-    fn promised(&self) -> Carried {
-        Carried::new(self.identity.mac, self.mtu_set)
+    /// Configuration promised to the guest.
+    fn promised(&self) -> MigratedConfig {
+        MigratedConfig::new(self.identity.mac, self.mtu_set)
     }
 }
 
@@ -258,7 +257,7 @@ impl Device for GuestDevice {
         let mut regions = self.memory.regions().to_vec();
         regions.retain(|region| (region.guest_addr, region.user_addr) != (guest_addr, user_addr));
         self.files.retain(|file| (file.guest_addr, file.user_addr) != (guest_addr, user_addr));
-        self.replace_memory(regions).expect("fewer regions of a good memory are a good memory");
+        self.replace_memory(regions).expect("a subset of valid regions is valid");
     }
 
     fn discards(&self, index: usize) -> bool {
@@ -268,17 +267,17 @@ impl Device for GuestDevice {
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let pair = index / 2;
         // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).
-        let made = self.ring(index, ring);
-        let events = made.events();
+        let created = self.ring(index, ring);
+        let events = created.events();
         match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.start(made)?,
-            true => self.port.attach_receive(pair, Box::new(made.receive()?)),
+            true if self.vmq.is(pair) => self.vmq.start(created)?,
+            true => self.port.attach_receive(pair, Box::new(created.receive()?)),
             false => {
-                let half = made.transmit_at(ring.base, self.frame_bytes_max())?;
+                let half = created.transmit_at(ring.base, self.frame_bytes_max())?;
                 self.port.attach_transmit(pair, Box::new(half));
             }
         }
-        // The owner before us may have died between showing a buffer and saying so.
+        // The previous owner may have died between using a buffer and notifying the guest.
         events.notify();
         tracing::debug!("{}: ring {index} of {} entries started", self.label(), ring.size);
         Ok(())
@@ -286,22 +285,22 @@ impl Device for GuestDevice {
 
     fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let pair = index / 2;
-        let made = self.ring(index, ring);
+        let created = self.ring(index, ring);
         let there = match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => return self.vmq.renew(made),
+            true if self.vmq.is(pair) => return self.vmq.renew(created),
             true => self.port.renew_receive(pair, |old| -> Result<_, Refused> {
-                Ok(Box::new(made.receive_at(old.stop())?))
+                Ok(Box::new(created.receive_at(old.stop())?))
             })?,
             false => {
                 let longest = self.frame_bytes_max();
                 self.port.renew_transmit(pair, |old| -> Result<_, Refused> {
-                    Ok(Box::new(made.transmit_at(old.stop(), longest)?))
+                    Ok(Box::new(created.transmit_at(old.stop(), longest)?))
                 })?
             }
         };
         match there {
             true => Ok(()),
-            false => Err(Refused::new("the ring is not there any more")),
+            false => Err(Refused::new("the ring does not run any more")),
         }
     }
 
@@ -323,7 +322,7 @@ impl Device for GuestDevice {
             true => self.port.set_receive_call(pair, call.clone()),
             false => self.port.set_transmit_call(pair, call.clone()),
         }
-        // QEMU starts a ring before it says whom to interrupt: what was shown until now is told
+        // QEMU starts a ring before it sets the call eventfd: notify now of buffers used until
         // here.
         let stalled = self.stalled.clone();
         let budget = self.budget.clone();
@@ -347,9 +346,9 @@ impl Device for GuestDevice {
     fn set_mtu(&mut self, mtu: u16) -> Result<(), Refused> {
         if mtu > self.mtu {
             let ours = self.mtu;
-            return Err(Refused::new(format!("MTU {mtu} is above the port's own of {ours}")));
+            return Err(Refused::new(format!("MTU {mtu} is above the port's maximum {ours}")));
         }
-        self.mtu_set = mtu; // for rings that start from now on
+        self.mtu_set = mtu; // for rings started from now on
         Ok(())
     }
 
@@ -357,9 +356,9 @@ impl Device for GuestDevice {
         let may = self.identity.announces.as_ref().is_none_or(|macs| macs.contains(&Mac(mac)));
         if !may {
             let (label, mac) = (self.label(), Mac(mac));
-            return tracing::debug!("{label}: not announced: {mac} is none of its addresses");
+            return tracing::debug!("{label}: not announced: {mac} is not an address of it");
         }
-        if self.announcements.admit(1, self.made.elapsed().as_nanos() as u64) == 0 {
+        if self.announcements.admit(1, self.created.elapsed().as_nanos() as u64) == 0 {
             return tracing::debug!("{}: not announced: too many", self.label());
         }
         let frame = wire::rarp::announcement(Mac(mac));
@@ -380,27 +379,27 @@ impl Device for GuestDevice {
         let former = std::mem::replace(&mut self.log, log_of);
         self.unlogged += former.map_or(0, |log| log.outside());
         self.log_file = log;
-        let said = if self.log.is_some() { "a log of what is written" } else { "no log any more" };
-        tracing::debug!("{}: {said}", self.label());
+        let change = if self.log.is_some() { "dirty log set" } else { "dirty log removed" };
+        tracing::debug!("{}: {change}", self.label());
         Ok(())
     }
 
     fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
-        let made =
+        let created =
             self.records_memory.create(rings, ring_size).map_err(|error| refused_chain(&error));
-        let (records, area) = made?;
+        let (records, area) = created?;
         let fd = area.fd.as_fd().try_clone_to_owned().map_err(refused)?;
         self.records = Some(records);
-        let kept = SharedArea { fd: ForeignFd::new(fd, &self.closer), ..area };
-        self.records_file = Some(InflightArea { area: kept, rings, ring_size });
+        let copy = SharedArea { fd: ForeignFd::new(fd, &self.closer), ..area };
+        self.records_file = Some(InflightArea { area: copy, rings, ring_size });
         Ok(area)
     }
 
     fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
         let open = |given: &InflightArea| {
-            // The front-end may say that the area is larger than records are.
-            let size = given.area.size.min(Records::bytes(given.rings, given.ring_size));
-            Records::open(given, map_area(&given.area, size, &self.quota, &self.closer)?)
+            // The front-end may report an area larger than the records.
+            let size = given.area.size.min(InflightRecords::bytes(given.rings, given.ring_size));
+            InflightRecords::open(given, map_area(&given.area, size, &self.quota, &self.closer)?)
         };
         self.records = records.as_ref().map(open).transpose()?;
         self.records_file = records;
@@ -411,7 +410,7 @@ impl Device for GuestDevice {
         if let Some(records) = &self.records {
             records.clear(index);
         }
-        self.kept.clear(index);
+        self.saved_rings.clear(index);
     }
 
     fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused> {
@@ -429,13 +428,13 @@ impl Device for GuestDevice {
         let Some(transfer) = self.transfer.take() else { return Ok(()) };
         let state = transfer.end().map_err(|error| refused_chain(&error))?;
         let Some(state) = state else { return Ok(()) };
-        let here = Carried::new(self.identity.mac, self.mtu);
-        Carried::from_bytes(&state)?.suits(&here)
+        let here = MigratedConfig::new(self.identity.mac, self.mtu);
+        MigratedConfig::from_bytes(&state)?.check_target(&here)
     }
 
     fn config(&self) -> Vec<u8> {
         let link_up = self.nic.snapshot().is_up(&self.port);
-        // No less than the least that the driver takes for an MTU.
+        // Clamped to at least 68, the driver's minimum MTU.
         let told = |mtu: u32| u16::try_from(mtu).unwrap_or(self.mtu).clamp(68, self.mtu);
         let config = net::Config {
             mac: self.identity.mac.unwrap_or(Mac::ZERO),

@@ -1,5 +1,4 @@
-//! What guests can make us log by their rings: as often as they like, and so a limited number of
-//! lines.
+//! Log of ring faults. Guests can cause any number of faults, so the lines are limited.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,40 +7,40 @@ use api::{EventKind, Events};
 use engine::{Fabric, QuarantineNews};
 use virtq::Fault;
 
-/// How often faults are looked for.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
-/// Lines of one look.
-const LINES_A_LOOK: usize = 10;
+/// Poll interval of faults.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum number of lines per poll.
+const LINES_PER_POLL: usize = 10;
 
-/// Says which rings guests broke, once for each new fault.
+/// Log of ring faults: one line for each new fault.
 #[derive(Debug, Default)]
 pub(super) struct FaultLog {
     next: Option<Instant>,
-    said: HashMap<(String, &'static str, Fault), u64>,
-    /// Whether it was said that the counter file is lost.
-    counters_said: bool,
+    logged: HashMap<(String, &'static str, Fault), u64>,
+    /// The loss of the counter file has been logged.
+    counter_loss_logged: bool,
 }
 
 impl FaultLog {
-    /// Takes all that there are for said.
-    pub(super) fn remember(&mut self, fabric: &Fabric) {
+    /// Marks all current faults as logged.
+    pub(super) fn mark_logged(&mut self, fabric: &Fabric) {
         for port in fabric.nics().iter().flat_map(|nic| nic.ports()) {
             for (ring, fault, count) in port.faults() {
-                self.said.insert((port.label.clone(), ring, fault), count);
+                self.logged.insert((port.label.clone(), ring, fault), count);
             }
         }
     }
 
-    /// Looks whether it is time to.
-    pub(super) fn look(&mut self, fabric: &Fabric, events: &Events, now: Instant) {
+    /// Logs new faults, if a poll is due.
+    pub(super) fn poll(&mut self, fabric: &Fabric, events: &Events, now: Instant) {
         if self.next.is_some_and(|next| now < next) {
             return;
         }
-        self.next = Some(now + LOOK);
-        if fabric.has_lost_counters() && !std::mem::replace(&mut self.counters_said, true) {
+        self.next = Some(now + POLL_INTERVAL);
+        if fabric.has_lost_counters() && !std::mem::replace(&mut self.counter_loss_logged, true) {
             tracing::warn!(
-                "the counter file in run_dir is lost: it was cut off, or its file system is full; \
-                 free space there, and run `shunt upgrade` to have it written again"
+                "the counter file in run_dir is lost: it was truncated, or its file system is full; \
+                 free space there, and run `shunt upgrade` to create it again"
             );
         }
         let ports: Vec<_> = fabric.nics().iter().flat_map(|nic| nic.ports()).collect();
@@ -49,51 +48,51 @@ impl FaultLog {
             let faults = port.faults().into_iter();
             faults.map(|(ring, fault, count)| (port.label.as_str(), ring, fault, count))
         });
-        for news in fabric.take_quarantine_news(LINES_A_LOOK) {
-            tell_quarantine(news, events, now);
+        for new_faults in fabric.take_quarantine_news(LINES_PER_POLL) {
+            log_quarantine(new_faults, events, now);
         }
-        for (label, ring, fault, count) in self.news(faults) {
+        for (label, ring, fault, count) in self.new_faults(faults) {
             tracing::warn!("{label}: {ring} ring stopped: {fault} ({count} times so far)");
         }
     }
 
-    /// What was not said yet, as much as may be said at once; the rest stays news.
-    fn news<'a>(
+    /// New faults, up to the limit; the rest stays new.
+    fn new_faults<'a>(
         &mut self,
         faults: impl Iterator<Item = (&'a str, &'static str, Fault, u64)>,
     ) -> Vec<(&'a str, &'static str, Fault, u64)> {
-        let said = &mut self.said;
+        let logged = &mut self.logged;
         let is_new = |(label, ring, fault, count): &(&str, _, _, u64)| {
-            let said = said.entry((label.to_string(), *ring, *fault)).or_default();
-            std::mem::replace(said, *count) != *count
+            let logged = logged.entry((label.to_string(), *ring, *fault)).or_default();
+            std::mem::replace(logged, *count) != *count
         };
-        faults.filter(is_new).take(LINES_A_LOOK).collect()
+        faults.filter(is_new).take(LINES_PER_POLL).collect()
     }
 }
 
-/// Logs news of the quarantine, and records the event.
-fn tell_quarantine(news: QuarantineNews, events: &Events, now: Instant) {
+/// Logs a change of the quarantine, and records the event.
+fn log_quarantine(new_faults: QuarantineNews, events: &Events, now: Instant) {
     let record = |subject, text| events.caused(EventKind::Quarantine, subject, text, now);
-    match news {
+    match new_faults {
         QuarantineNews::Begun { port, lane, other, quiet } => {
             let or = other.map_or(String::new(), |other| format!(", or that of {other},"));
             tracing::warn!(
-                "{port}: its memory{or} holds up lane {lane} by a page fault; its rings are served off \
-                 the lanes until {} s have passed without another; have its VMM allocate all memory \
-                 (prealloc=on), and keep that from being swapped out",
+                "{port}: its memory{or} blocks lane {lane} by a page fault; its rings are served off \
+                 the lanes until {} s have passed without another; let its VMM allocate all memory \
+                 (prealloc=on), and keep it from being swapped out",
                 quiet.as_secs()
             );
             record(
                 format!("port {port}"),
                 format!(
-                    "its memory{or} holds up lane {lane} by a page fault: served off the lanes until \
+                    "its memory{or} blocks lane {lane} by a page fault: served off the lanes until \
                      {} s have passed without another",
                     quiet.as_secs()
                 ),
             );
         }
         QuarantineNews::Stood { lane, stood } => {
-            let text = format!("stood for {} ms in that page fault", stood.as_millis());
+            let text = format!("blocked for {} ms in that page fault", stood.as_millis());
             tracing::warn!("lane {lane} {text}");
             record(format!("lane {lane}"), text);
         }
@@ -116,16 +115,16 @@ mod tests {
             let of = move |label| (label, "transmit", Fault::BadIndex, count);
             labels.iter().map(String::as_str).map(of)
         };
-        let mut said = Vec::new();
+        let mut logged = Vec::new();
         for lines in [10, 10, 5, 0] {
-            let news = log.news(faults(1));
-            assert_eq!(news.len(), lines);
-            said.extend(news);
+            let new_faults = log.new_faults(faults(1));
+            assert_eq!(new_faults.len(), lines);
+            logged.extend(new_faults);
         }
-        assert!(said.into_iter().eq(faults(1)));
-        let again = log.news(faults(2).take(1));
+        assert!(logged.into_iter().eq(faults(1)));
+        let again = log.new_faults(faults(2).take(1));
         assert_eq!(again, [("n/vf0", "transmit", Fault::BadIndex, 2)]);
         let other = [("n/vf0", "receive", Fault::BadIndex, 1)];
-        assert_eq!(log.news(other.into_iter()), other);
+        assert_eq!(log.new_faults(other.into_iter()), other);
     }
 }

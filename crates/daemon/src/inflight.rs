@@ -1,18 +1,17 @@
-//! Records of what is in flight, in memory that outlives the daemon: the front-end keeps it.
+//! In-flight records of rings, in memory that outlives the daemon: the front-end keeps it.
 //!
 //! # Layout
-//! A header of 64 bytes, then one record a ring, each `Inflight::bytes(entries)` long:
+//! A header of 64 bytes, then one record per ring, each `Inflight::bytes(entries)` long:
 //!
 //! | bytes | header |
 //! |---|---|
-//! | 0-7 | `shuntinf`, and so what the rest means |
-//! | 8-11 | entries that each ring may have |
+//! | 0-7 | `shuntinf`: magic |
+//! | 8-11 | maximum entries of each ring |
 //! | 12-15 | number of records |
 //!
-//! What a record holds is the ring's own affair (`virtq::Inflight`). Zeros are a record that says
-//! nothing: then the front-end says where the ring is. A front-end can write what it likes there,
-//! or take the memory away, and then its own rings go on from a wrong place: where a record points
-//! is checked as all else that comes from a front-end.
+//! `virtq::Inflight` defines a record. Zeros mean an empty record: then the front-end gives the
+//! ring's position. A front-end can write anything there, or remove the memory, and so misplace its
+//! own rings. A record's contents are checked like everything else from a front-end.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -22,84 +21,84 @@ use vhost_user::{Closer, ForeignFd, InflightArea, Refused, SharedArea};
 use virtq::Inflight;
 
 const HEADER: u64 = 64;
-/// Entries that the largest ring has.
+/// Entries of the largest ring.
 const RING_SIZE_MAX: u16 = vhost_user::message::RING_SIZE_MAX as u16;
 const MAGIC: [u8; 8] = *b"shuntinf";
 
-/// The records of a session.
+/// In-flight records of a session.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct InflightRecords {
     mapping: Arc<Mapping>,
     rings: u16,
     ring_size: u16,
 }
 
-impl Records {
-    /// Bytes of a file for the records of so many rings.
+impl InflightRecords {
+    /// File size for the records of this many rings.
     pub(super) fn bytes(rings: u16, ring_size: u16) -> u64 {
         HEADER + u64::from(rings) * Inflight::bytes(ring_size)
     }
 
-    /// New records in a file of that length, which is zeros.
+    /// Creates records in a file of that length, filled with zeros.
     ///
     /// # Errors
-    /// It cannot be mapped.
+    /// The file cannot be mapped.
     pub(super) fn begin(
         file: BorrowedFd<'_>,
         rings: u16,
         ring_size: u16,
-    ) -> Result<Records, MapError> {
-        let mapping = Mapping::new(file, Records::bytes(rings, ring_size), 0)?;
-        Ok(Records::within(mapping.into(), rings, ring_size))
+    ) -> Result<InflightRecords, MapError> {
+        let mapping = Mapping::new(file, InflightRecords::bytes(rings, ring_size), 0)?;
+        Ok(InflightRecords::within(mapping.into(), rings, ring_size))
     }
 
-    /// New records at the beginning of a mapping that is long enough, whatever is there.
-    fn within(mapping: Arc<Mapping>, rings: u16, ring_size: u16) -> Records {
-        let header = mapping.slice(0, HEADER as usize).expect("as long as that");
+    /// Creates records at the start of a mapping that is long enough, over any contents.
+    fn within(mapping: Arc<Mapping>, rings: u16, ring_size: u16) -> InflightRecords {
+        let header = mapping.slice(0, HEADER as usize).expect("the mapping is long enough");
         header.write(8, u32::from(ring_size).to_le_bytes());
         header.write(12, u32::from(rings).to_le_bytes());
         header.write(0, MAGIC);
-        let records = Records { mapping, rings, ring_size };
+        let records = InflightRecords { mapping, rings, ring_size };
         (0..usize::from(rings)).for_each(|ring| records.clear(ring));
         records
     }
 
-    /// Records that are given back, and their area as it is mapped.
+    /// Opens records that a front-end returned, from their mapping.
     ///
     /// # Errors
-    /// They are not such as we make, or are for other rings.
-    pub(super) fn open(given: &InflightArea, mapping: Mapping) -> Result<Records, Refused> {
+    /// The records have another format, or are for other rings.
+    pub(super) fn open(given: &InflightArea, mapping: Mapping) -> Result<InflightRecords, Refused> {
         let InflightArea { area, rings, ring_size } = given;
         if !area.offset.is_multiple_of(8) {
             let offset = area.offset;
             return Err(Refused::new(format!(
-                "records begin at offset {offset}; they are words, and begin at a multiple of 8"
+                "records begin at offset {offset}; it must be a multiple of 8"
             )));
         }
-        let need = Records::bytes(*rings, *ring_size);
+        let need = InflightRecords::bytes(*rings, *ring_size);
         let header = mapping.slice(0, HEADER as usize).filter(|_| area.size >= need);
         let Some(header) = header else {
             let size = area.size;
             return Err(Refused::new(format!(
-                "{size} bytes of records; {rings} rings of {ring_size} entries take {need}"
+                "{size} bytes of records; {rings} rings of {ring_size} entries need {need}"
             )));
         };
         let word = |at| u32::from_le_bytes(header.read(at));
         if header.read(0) != MAGIC {
-            let why = "the records of what is in flight are not this back-end's";
+            let why = "the in-flight records are not this back-end's";
             return Err(Refused::new(why));
         }
         if (word(8), word(12)) != (u32::from(*ring_size), u32::from(*rings)) {
             return Err(Refused::new(format!(
-                "records for {} rings of {} entries, given back as {rings} of {ring_size}",
+                "records for {} rings of {} entries, returned as {rings} of {ring_size}",
                 word(12),
                 word(8),
             )));
         }
-        Ok(Records { mapping: Arc::new(mapping), rings: *rings, ring_size: *ring_size })
+        Ok(InflightRecords { mapping: Arc::new(mapping), rings: *rings, ring_size: *ring_size })
     }
 
-    /// The record of a ring of so many entries, if it has one.
+    /// Record of a ring with this many entries, if there is one.
     pub(super) fn of(&self, ring: usize, size: u16) -> Option<Inflight> {
         if ring >= usize::from(self.rings) || size > self.ring_size {
             return None;
@@ -108,7 +107,7 @@ impl Records {
         Inflight::new(self.mapping.clone(), offset, size)
     }
 
-    /// Forgets where a ring was.
+    /// Clears the record of a ring.
     pub(super) fn clear(&self, ring: usize) {
         if let Some(record) = self.of(ring, self.ring_size) {
             record.clear();
@@ -116,39 +115,39 @@ impl Records {
     }
 }
 
-/// The memory in which new records are made, for front-ends to keep.
+/// Memory for new records, which front-ends keep.
 ///
-/// However often front-ends ask, it is the same file, which is charged to the daemon: a front-end
-/// that keeps what it was given before sees its own guest's new records there.
+/// Every request of a front-end is served from the same file, which is charged to the daemon. A
+/// front-end that keeps an earlier descriptor sees the new records of its own guest.
 ///
-/// All calls that take the file's lock are made before a front-end has the file: a front-end can
-/// hold that lock for ever, by a write from memory that is not there. Later records are made by
-/// stores.
+/// All calls that take the file's lock precede the first hand-out of the file: a front-end could
+/// hold that lock forever, by a write from missing memory. Later records are created by stores.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct InflightMemory {
     made: Option<(ForeignFd, Arc<Mapping>)>,
-    /// Bytes.
+    /// Size, in bytes.
     size: u64,
     closer: Closer,
 }
 
-impl Memory {
-    /// Of a device with so many rings.
-    pub(super) fn of(rings: u16, closer: &Closer) -> Memory {
-        let size = Records::bytes(rings, RING_SIZE_MAX);
-        Memory { made: None, size, closer: closer.clone() }
+impl InflightMemory {
+    /// Memory for a device with this many rings.
+    pub(super) fn of(rings: u16, closer: &Closer) -> InflightMemory {
+        let size = InflightRecords::bytes(rings, RING_SIZE_MAX);
+        InflightMemory { made: None, size, closer: closer.clone() }
     }
 
-    /// New records, and the part of the memory for the front-end to keep. It cannot be made
-    /// shorter.
+    /// Creates records, and returns the part of the memory for the front-end to keep. The file
+    /// cannot be shrunk.
     ///
     /// # Errors
+    /// No memory is available.
     /// There is no memory.
     pub(super) fn create(
         &mut self,
         rings: u16,
         ring_size: u16,
-    ) -> Result<(Records, SharedArea), MapError> {
+    ) -> Result<(InflightRecords, SharedArea), MapError> {
         let (file, mapping) = match self.made.take() {
             Some(made) => made,
             None => {
@@ -159,8 +158,8 @@ impl Memory {
             }
         };
         let (file, mapping) = self.made.insert((file, mapping));
-        let records = Records::within(mapping.clone(), rings, ring_size);
-        let size = Records::bytes(rings, ring_size);
+        let records = InflightRecords::within(mapping.clone(), rings, ring_size);
+        let size = InflightRecords::bytes(rings, ring_size);
         let fd = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(|source| MapError::Kernel {
             call: "fcntl",
             size,
@@ -179,13 +178,13 @@ mod tests {
         InflightArea { area: SharedArea { fd, ..*made }, rings, ring_size }
     }
 
-    fn memory() -> Memory {
-        Memory::of(4, &Closer::default())
+    fn memory() -> InflightMemory {
+        InflightMemory::of(4, &Closer::default())
     }
 
-    fn open(given: &InflightArea) -> Result<Records, Refused> {
+    fn open(given: &InflightArea) -> Result<InflightRecords, Refused> {
         let SharedArea { size, offset, fd } = &given.area;
-        Records::open(given, Mapping::new(fd.as_fd(), *size, *offset).unwrap())
+        InflightRecords::open(given, Mapping::new(fd.as_fd(), *size, *offset).unwrap())
     }
 
     #[test]
@@ -214,7 +213,7 @@ mod tests {
             assert!(why.starts_with("records for 2 rings of 128 entries"), "{why}");
         }
         let why = refused(&area(&made, 2, 256));
-        assert!(why.contains("2 rings of 256 entries take"), "{why}");
+        assert!(why.contains("2 rings of 256 entries need"), "{why}");
         let fd = made.fd.as_fd().try_clone_to_owned().unwrap().into();
         let why = refused(&area(&SharedArea { offset: 4, fd, ..made }, 2, 128));
         assert!(why.contains("offset 4"), "{why}");
@@ -232,13 +231,13 @@ mod tests {
         for (rings, ring_size) in [(2, 256), (4, 64), (4, RING_SIZE_MAX)] {
             let (records, again) = memory.create(rings, ring_size).unwrap();
             assert_eq!(inode(&again), inode(&made));
-            assert_eq!(again.size, Records::bytes(rings, ring_size));
+            assert_eq!(again.size, InflightRecords::bytes(rings, ring_size));
             for ring in 0..u64::from(rings) {
                 let record = HEADER + ring * Inflight::bytes(ring_size);
                 assert_eq!(records.mapping.slice(record, 8).unwrap().read::<8>(0), [0; 8]);
             }
             open(&area(&again, rings, ring_size)).unwrap();
-            let all = Records::bytes(4, RING_SIZE_MAX) as usize;
+            let all = InflightRecords::bytes(4, RING_SIZE_MAX) as usize;
             records.mapping.slice(0, all).unwrap().write_bytes(&vec![0xff; all]);
         }
     }

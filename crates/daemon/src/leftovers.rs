@@ -1,4 +1,4 @@
-//! Files that a daemon leaves: where its counters are, and a state that is not to outlive it.
+//! Files removed at the daemon's end: counters, and a volatile state.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use anyhow::Result;
 use api::store::Directory;
 use model::config::Config;
 
-/// Where the state is kept if it is not to outlive the daemon, in the run directory.
+/// Directory of a state that does not outlive the daemon, in the run directory.
 pub(super) const FLEETING_STATE: &str = "state";
 
-/// Files of a daemon that are nobody's when it has ended, or could not start; dropping it removes
-/// them. What stays does no harm: the next daemon begins with files of its own.
+/// Files without use after the daemon's end or failed start; deleted on drop. A remaining file is
+/// harmless: the next daemon creates its own.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     pub(super) counters: PathBuf,
-    /// The directory of a state that does not outlive the daemon.
+    /// Directory of a volatile state.
     state: Option<PathBuf>,
-    /// Whether they are another process's.
+    /// The state directory belongs to another process.
     pub(super) spared: bool,
 }
 
@@ -30,7 +30,7 @@ impl Leftovers {
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
-        // Nobody shall take the counters of lanes that do not run for a daemon's.
+        // Counters of stopped lanes must not pass for a daemon's.
         if std::fs::symlink_metadata(&self.counters).is_ok_and(|there| there.is_file()) {
             let _ = std::fs::remove_file(&self.counters);
         }
@@ -40,7 +40,7 @@ impl Drop for Leftovers {
     }
 }
 
-/// Opens the directory where the state is kept.
+/// Opens the state directory.
 pub(super) fn open_state(config: &Config) -> Result<Directory> {
     Ok(match &config.state_dir {
         Some(directory) => Directory::open(directory)?,

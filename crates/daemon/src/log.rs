@@ -1,5 +1,4 @@
-//! The daemon's log on standard error. Neither a reader that stands still nor a full disk holds up
-//! the daemon.
+//! The daemon's log on standard error. Neither a stalled reader nor a full disk blocks the daemon.
 //!
 //! # Model
 //! A line goes into a bounded queue; a thread writes the queue to standard error. Logging never
@@ -62,12 +61,12 @@ enum Entry {
     Dropped(u64),
 }
 
-/// Starts the log of this process on standard error, panics included. To be called once.
+/// Starts the log of this process on standard error, panics included. Call it once.
 ///
 /// # Errors
-/// The system gives no descriptor or no thread.
+/// The system has no descriptor or thread left.
 pub fn to_standard_error() -> io::Result<Log> {
-    // A descriptor of its own: `io::stderr` has a lock, which a write that waits would hold.
+    // A separate descriptor: `io::stderr` has a lock, which a blocked write would hold.
     let log = Log::start(File::from(io::stderr().as_fd().try_clone_to_owned()?))?;
     let log = LOG.get_or_init(|| log).clone();
     let panics = log.clone();
@@ -75,15 +74,15 @@ pub fn to_standard_error() -> io::Result<Log> {
     Ok(log)
 }
 
-/// Waits up to [`FLUSH_TIME`] until the log of this process is written. To be called before the
-/// process ends.
+/// Waits up to [`FLUSH_TIME`] until the log of this process is written. Call it before the process
+/// ends.
 pub fn flush() {
     if let Some(log) = LOG.get() {
         log.flush(FLUSH_TIME);
     }
 }
 
-/// Logs a line, which ends with a newline; returns false if this process has no log.
+/// Logs a line that ends with a newline; returns `false` if this process has no log.
 pub fn say(line: &str) -> bool {
     LOG.get().map(|log| log.push(line.as_bytes())).is_some()
 }
@@ -103,7 +102,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Queues a line, which ends with a newline, or drops it. Never blocks.
+    /// Queues a line that ends with a newline, or drops it. Never blocks.
     fn push(&self, line: &[u8]) {
         let mut queue = self.0.lock();
         if queue.bytes + line.len() <= BYTES_MAX {
@@ -126,7 +125,7 @@ impl Log {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Logs a panic. Not through `tracing`, in the middle of which it may have happened.
+    /// Logs a panic, not through `tracing`, which may have been interrupted by it.
     fn tell_panic(&self, panic: &PanicHookInfo<'_>) {
         let thread = std::thread::current();
         let mut text = format!("thread '{}' {panic}\n", thread.name().unwrap_or("without a name"));
@@ -139,7 +138,7 @@ impl Log {
     }
 }
 
-/// A line a call, as `tracing_subscriber` writes.
+/// One line per call, as `tracing_subscriber` writes.
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);
@@ -147,7 +146,7 @@ impl Write for Log {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(()) // a line is no reason to wait
+        Ok(()) // never wait for a line
     }
 }
 
@@ -156,7 +155,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next entry; `None` if none waits and the reader may be told what is missing.
+    /// The next entry; `None` if none waits and a notice of dropped lines is due.
     fn next(&self, something_missing: bool) -> Option<Entry> {
         let mut queue = self.lock();
         queue.is_writing = false;
@@ -201,7 +200,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Says how many lines are missing, if any are; returns false if that cannot be written.
+    /// Writes the notice of dropped lines, if any; returns `false` if that fails.
     fn tell_missing(&mut self) -> bool {
         let (end, lines) = (if self.failed { "\n" } else { "" }, self.missing);
         let text = format!(

@@ -1,4 +1,4 @@
-//! One NIC as it runs: its soft NIC in the engine, and what is plugged in there.
+//! A NIC at run time: its soft NIC in the engine, and the ports attached to it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -15,65 +15,64 @@ use engine::{
 use model::state::short_name;
 use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 
-use super::data_plane::Spec;
 use super::device::Identity;
+use super::port_spec::PortSpec;
 use super::vmq;
 
-/// An attachment that is served.
+/// A served attachment.
 #[derive(Debug, Clone)]
-pub(super) struct Served {
+pub(super) struct ServedPort {
     pub(super) port: Arc<Port>,
-    pub(super) end: End,
-    pub(super) spec: Spec,
+    pub(super) backend: PortBackend,
+    pub(super) spec: PortSpec,
     pub(super) identity: Identity,
-    /// For a queue of the uplink's interface, once it had one.
-    pub(super) vmq: Option<vmq::Ports>,
+    /// Ports for an uplink queue, once it had one.
+    pub(super) vmq: Option<vmq::VmqPorts>,
 }
 
-impl Served {
-    /// All its ports.
+impl ServedPort {
+    /// All ports.
     pub(super) fn ports(&self) -> impl Iterator<Item = &Arc<Port>> {
         let more = self.vmq.iter().flat_map(|ports| [&ports.placed, &ports.copied]);
         std::iter::once(&self.port).chain(more)
     }
 }
 
-/// What is behind a port, by its token.
+/// Backend of a port, by token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PortBackend {
     /// A vhost-user socket.
     Socket(u64),
     /// A vDPA device.
     Vdpa(u64),
-    /// Anything else.
+    /// Any other device.
     Device(u64),
 }
 
-/// A file that gets copies of frames.
+/// A capture file, which receives copies of frames.
 #[derive(Debug)]
-pub(super) struct Captured {
+pub(super) struct CaptureFile {
     pub(super) port: Arc<Port>,
-    /// Held while frames are to be written; `None` until it is handed over.
+    /// Held while frames are written; `None` until handed over.
     pub(super) capture: Option<Capture>,
-    /// Memory for the capture that [`go_on`](Self::go_on) begins: no process serves meanwhile, and
-    /// to make 32 MiB takes milliseconds.
+    /// Buffer for the capture that [`resume`](Self::resume) starts: no process serves then, and
+    /// allocating 32 MiB takes milliseconds.
     buffer: Option<CaptureBuffer>,
-    /// Whether it was said that frames cannot be written.
-    told: bool,
+    /// A write error has been logged.
+    error_logged: bool,
 }
 
-impl Captured {
+impl CaptureFile {
     pub(super) fn new(
         port: Arc<Port>,
         capture: Option<Capture>,
         buffer: Option<CaptureBuffer>,
-    ) -> Captured {
-        Captured { port, capture, buffer, told: false }
+    ) -> CaptureFile {
+        CaptureFile { port, capture, buffer, error_logged: false }
     }
 
-    /// Ends the capture and keeps its buffer; returns the file, and how many bytes of it are whole
-    /// blocks.
-    pub(super) fn let_go(&mut self) -> Option<(Arc<OwnedFd>, u64)> {
+    /// Ends the capture and keeps its buffer; returns the file, and its bytes in whole blocks.
+    pub(super) fn release(&mut self) -> Option<(Arc<OwnedFd>, u64)> {
         let mut capture = self.capture.take()?;
         capture.finish();
         let file = capture.file();
@@ -81,8 +80,8 @@ impl Captured {
         Some(file)
     }
 
-    /// Goes on with a file, behind its first bytes; without one it begins anew.
-    pub(super) fn go_on(
+    /// Appends to a file after its first bytes; without one creates it.
+    pub(super) fn resume(
         &mut self,
         path: &str,
         interface: Option<&String>,
@@ -106,16 +105,16 @@ impl Captured {
     }
 }
 
-/// The rules of switchdev mode in force, and what each has counted.
+/// Switchdev rules in force, with their counters.
 #[derive(Debug, Default)]
-struct Offloads(Vec<(bridge::nic::Rule, Arc<RuleHits>)>);
+struct OffloadCounters(Vec<(bridge::nic::Rule, Arc<RuleHits>)>);
 
-impl Offloads {
-    /// Takes up the rules of a NIC: those that stay, wherever they stand now, go on counting.
-    fn keep(&mut self, config: &bridge::nic::NicConfig) -> Vec<Arc<RuleHits>> {
+impl OffloadCounters {
+    /// Takes the rules of a NIC; unchanged rules keep their counters, at any position.
+    fn update(&mut self, config: &bridge::nic::NicConfig) -> Vec<Arc<RuleHits>> {
         let mut old: VecDeque<_> = std::mem::take(&mut self.0).into();
         for rule in config.switchdev.iter().flatten() {
-            // Most stand where they stood, so the first is nearly always it.
+            // Most rules keep their position, so the first is nearly always the match.
             let known = old.iter().position(|(known, _)| known == rule);
             let hits = known.and_then(|at| old.remove(at)).map(|(_, hits)| hits);
             self.0.push((rule.clone(), hits.unwrap_or_default()));
@@ -124,10 +123,10 @@ impl Offloads {
     }
 }
 
-/// What a switch remembers, whatever its settings become. Another switch on the NIC begins with
-/// none of it: its ports are other adapters'.
+/// Learned state of a switch; survives changes of its settings. Another switch on the NIC starts
+/// without it, since its ports are different.
 #[derive(Debug)]
-struct Memory {
+struct SwitchMemory {
     /// The switch's name.
     switch: String,
     state: Arc<bridge::switch::State>,
@@ -135,27 +134,27 @@ struct Memory {
     next_tick: Instant,
 }
 
-/// One NIC as it runs.
+/// A NIC at run time.
 #[derive(Debug)]
 pub(super) struct NicInstance {
     pub(super) soft: Arc<SoftNic>,
-    pub(super) served: BTreeMap<PortOwner, Served>,
-    pub(super) captures: BTreeMap<String, Captured>,
-    memory: Option<Memory>,
+    pub(super) served: BTreeMap<PortOwner, ServedPort>,
+    pub(super) captures: BTreeMap<String, CaptureFile>,
+    memory: Option<SwitchMemory>,
     budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
-    /// The lists whose rules `hits` counts, and whose port each is for.
+    /// ACLs counted in `hits`, and the port of each.
     acls: (Vec<bridge::switch::Acl>, Vec<String>),
-    /// How often the rules of the switch's ACLs were met.
+    /// Hit counters of the ACL rules.
     hits: Arc<AclHits>,
-    /// What rules of switchdev mode have counted.
-    offloads: Offloads,
+    /// Counters of switchdev rules.
+    offloads: OffloadCounters,
 }
 
-/// Addresses that a switch can learn.
+/// Maximum number of learned addresses.
 const LEARNED_MAX: usize = 16_384;
 
 impl NicInstance {
-    /// A NIC on which nothing is plugged in.
+    /// A NIC without ports.
     pub(super) fn new(fabric: &mut Fabric, name: &str) -> NicInstance {
         NicInstance {
             soft: fabric.add_nic(name),
@@ -165,11 +164,11 @@ impl NicInstance {
             budget: None,
             acls: Default::default(),
             hits: Arc::default(),
-            offloads: Offloads::default(),
+            offloads: OffloadCounters::default(),
         }
     }
 
-    /// The port of an attachment or of a monitor.
+    /// Port of an attachment or of a capture file.
     fn target(&self, target: &MonitorTarget) -> Option<Arc<Port>> {
         match target {
             MonitorTarget::Adapter(name) => Some(self.adapter(name)?.port.clone()),
@@ -177,12 +176,12 @@ impl NicInstance {
         }
     }
 
-    /// An adapter as it is served.
-    pub(super) fn adapter(&self, name: &str) -> Option<&Served> {
+    /// Served port of an adapter.
+    pub(super) fn adapter(&self, name: &str) -> Option<&ServedPort> {
         self.served.get(&PortOwner::Adapter(name.to_owned()))
     }
 
-    /// Puts what was compiled in force, in one step; every port that it names is there.
+    /// Installs the compiled tables in one step; all their ports exist.
     pub(super) fn put_in_force(&mut self, compiled: &compile::CompiledNic) {
         let mut queues = Vec::new();
         let mut plugs = Vec::new();
@@ -201,13 +200,13 @@ impl NicInstance {
         let table = compiled.table.clone();
         let vmqs = self.served.values().filter_map(|served| served.vmq.as_ref());
         let senders = vmqs.map(|ports| (bridge::PortId::UPLINK, ports.copied.clone())).collect();
-        let rules = self.offloads.keep(&compiled.config);
+        let rules = self.offloads.update(&compiled.config);
         let spec = SnapshotSpec { table, switch, plugs, senders, queues, monitors, rules, budget };
         self.soft.set_snapshot(ForwardingSnapshot::new(spec));
         if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
             && !switch.left.is_empty()
         {
-            // A burst under the old settings may learn until it has ended.
+            // A burst under the old tables may still learn until it ends.
             self.soft.wait_grace_period();
             let is_known = |port: &&bridge::PortId| memory.state.fdb.len_of(**port) > 0;
             for port in switch.left.iter().filter(is_known) {
@@ -226,7 +225,7 @@ impl NicInstance {
             let fdb = bridge::switch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
             let state = Arc::new(bridge::switch::State::new(fdb));
             let next_tick = Instant::now() + ageing / 4;
-            Memory { switch: switch.name.clone(), state, ageing, next_tick }
+            SwitchMemory { switch: switch.name.clone(), state, ageing, next_tick }
         });
         if memory.ageing != ageing {
             memory.ageing = ageing;
@@ -245,13 +244,17 @@ impl NicInstance {
         SwitchSpec { table: switch.table.clone(), state, hits: self.hits.clone(), monitors }
     }
 
-    /// What the switch has learned, if there is one.
+    /// Forwarding database of the switch, if there is one.
     pub(super) fn fdb(&self) -> Option<&bridge::switch::Fdb> {
         self.memory.as_ref().map(|memory| &memory.state.fdb)
     }
 
-    /// Goes on from what another process had counted of rules.
-    pub(super) fn go_on_from(&self, switch: &compile::CompiledSwitch, counted: &[RuleStats]) {
+    /// Adds the rule counters of the previous process.
+    pub(super) fn add_rule_counters(
+        &self,
+        switch: &compile::CompiledSwitch,
+        counted: &[RuleStats],
+    ) {
         let ports = switch.acls.iter().enumerate();
         for (acl, port) in ports {
             let same = |one: &&RuleStats| (&one.switch, &one.port) == (&switch.name, port);
@@ -263,7 +266,7 @@ impl NicInstance {
         }
     }
 
-    /// What each rule of switchdev mode has counted, by the document's numbers.
+    /// Counters of each switchdev rule, by its number in the document.
     pub(super) fn offloads(&self, compiled: &compile::CompiledNic) -> Vec<OffloadStats> {
         let counted = compiled.rules.iter().zip(&self.offloads.0);
         let stats = |(rule, (_, hits)): (&usize, &(bridge::nic::Rule, Arc<RuleHits>))| {
@@ -275,8 +278,8 @@ impl NicInstance {
         all
     }
 
-    /// Goes on from what another process had counted of rules of switchdev mode.
-    pub(super) fn go_on_offloading(
+    /// Adds the switchdev rule counters of the previous process.
+    pub(super) fn add_offload_counters(
         &self,
         compiled: &compile::CompiledNic,
         counted: &[OffloadStats],
@@ -289,7 +292,7 @@ impl NicInstance {
         }
     }
 
-    /// How often each rule of the switch in force was met.
+    /// Hit counters of each rule of the switch in force.
     pub(super) fn rules(&self, switch: &compile::CompiledSwitch) -> Vec<RuleStats> {
         let of_list = |(acl, (list, port)): (usize, (&bridge::switch::Acl, &String))| {
             let rules = (0..list.rules.len()).filter_map(|rule| {
@@ -301,21 +304,21 @@ impl NicInstance {
         switch.config.acls.iter().zip(&switch.acls).enumerate().flat_map(of_list).collect()
     }
 
-    /// The card's budget; the same one as long as the capacity is.
+    /// Frame budget of the card; unchanged as long as the capacity is.
     fn budget(&mut self, capacity: Option<Capacity>) -> Option<Arc<Mutex<Budget>>> {
         let known = self.budget.as_ref().map(|(known, _)| *known);
         if known != capacity {
-            let anew = |capacity| (capacity, Arc::new(Mutex::new(Budget::new(capacity, 0))));
-            self.budget = capacity.map(anew);
+            let new = |capacity| (capacity, Arc::new(Mutex::new(Budget::new(capacity, 0))));
+            self.budget = capacity.map(new);
         }
         self.budget.as_ref().map(|(_, budget)| budget.clone())
     }
 
-    /// Lets learned addresses age, and says which captures fail.
-    pub(super) fn look(&mut self, now: Instant) {
-        for captured in self.captures.values_mut().filter(|captured| !captured.told) {
+    /// Ages learned addresses, and logs failed captures.
+    pub(super) fn housekeep(&mut self, now: Instant) {
+        for captured in self.captures.values_mut().filter(|captured| !captured.error_logged) {
             if let Some(error) = captured.capture.as_ref().and_then(Capture::error) {
-                captured.told = true;
+                captured.error_logged = true;
                 tracing::warn!("{}: frames are lost: {error}", captured.port.label);
             }
         }
@@ -327,14 +330,14 @@ impl NicInstance {
     }
 }
 
-/// A number that guests cannot know.
+/// A number unknown to guests.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }
 
-/// The name of an attachment's counters: the NIC's, and that of the function or adapter. No two are
-/// the same: a document in which they were is refused.
+/// Label of an attachment's counters: NIC, and function or adapter. Labels are unique: a document
+/// with two equal ones is rejected.
 pub(super) fn label(nic: &str, of: &PortOwner) -> String {
     match of {
         PortOwner::Uplink => format!("{nic}/uplink"),
@@ -345,7 +348,7 @@ pub(super) fn label(nic: &str, of: &PortOwner) -> String {
     }
 }
 
-/// The name of a capture's counters.
+/// Label of a capture's counters.
 pub(super) fn capture_label(nic: &str, path: &str) -> String {
     let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| if c.is_ascii_graphic() { c } else { '_' };

@@ -1,4 +1,4 @@
-//! What a port offers to its guest.
+//! Features offered to a guest.
 
 use model::state::VhostUser;
 use vhost_user::{BackendConfig, ProtocolFeatures};
@@ -7,8 +7,8 @@ use wire::virtio_net::feature;
 /// Memory slots a guest may use.
 const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
-/// What a guest may leave to be done on frames, and what may be left to it. Fragments of UDP (UFO)
-/// are not among them: nobody makes them any more.
+/// Offloads between a guest and the daemon, in both directions. UDP fragmentation (UFO) is not
+/// among them: it is obsolete.
 pub(super) const OFFLOADS: [u32; 11] = [
     feature::VIRTIO_NET_F_CSUM,
     feature::VIRTIO_NET_F_HOST_TSO4,
@@ -30,8 +30,9 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
         feature::VIRTIO_F_ANY_LAYOUT,
         feature::VIRTIO_NET_F_MTU,
         feature::VIRTIO_NET_F_STATUS,
-        // The front-end serves the control queue: by it a driver asks for more pairs, and says that
-        // it has announced itself after a migration. QEMU asks us for an announcement if it cannot.
+        // The front-end serves the control queue: a driver uses it to enable queue pairs, and to
+        // acknowledge its announcement after a migration. For other drivers QEMU requests an
+        // announcement from us.
         feature::VIRTIO_NET_F_CTRL_VQ,
         feature::VIRTIO_NET_F_GUEST_ANNOUNCE,
     ];

@@ -1,4 +1,4 @@
-//! A ring as a session sets it up, and what the data plane makes of it.
+//! A ring as a session sets it up, and its parts for the data plane.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,39 +10,39 @@ use vhost_user::{Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features, Inflight, Log, Position, Start};
 use wire::virtio_net::{self as net, Accepts, feature};
 
-/// All that a ring is made of.
+/// Parameters of a ring.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct GuestRing {
     pub(super) setup: RingSetup,
     pub(super) memory: Arc<GuestMemory>,
-    /// Where writes are logged, if the setup says that they are.
+    /// Dirty log, if the setup enables logging.
     pub(super) log: Option<Arc<DirtyLog>>,
-    /// Where it is written down how far the ring has come.
+    /// In-flight record.
     pub(super) inflight: Option<Inflight>,
-    /// Set by whoever is held up by a descriptor of the front-end's.
+    /// Set when a descriptor of the front-end blocked a thread.
     pub(super) stalled: Arc<AtomicBool>,
-    /// Time that interrupts of the front-end take.
+    /// Time budget of the front-end's interrupts.
     pub(super) budget: Arc<WriteBudget>,
-    /// What interrupts the guest, where no descriptor does.
+    /// Interrupts the guest, if no eventfd does.
     pub(super) interrupt: Option<Arc<dyn Interrupt>>,
 }
 
-impl Ring {
+impl GuestRing {
     pub(super) fn has(&self, bit: u32) -> bool {
         feature::has(self.setup.features, bit)
     }
 
-    /// Bytes of the device's header.
+    /// Size of the device header, in bytes.
     pub(super) fn header(&self) -> u32 {
         net::header_len(self.setup.features) as u32
     }
 
-    /// Whether anything that is written is logged.
+    /// Returns `true` if writes are logged.
     pub(super) fn logs(&self) -> bool {
         self.setup.log.is_some()
     }
 
-    /// The descriptors that tell of it.
+    /// Eventfds and interrupts of the ring.
     pub(super) fn events(&self) -> RingEvents {
         let RingSetup { kick, call, err, .. } = &self.setup;
         RingEvents {
@@ -57,7 +57,7 @@ impl Ring {
         }
     }
 
-    /// The daemon's end of it.
+    /// Device side of the ring.
     pub(super) fn queue(&self, content: Content) -> Result<DeviceQueue, Refused> {
         self.queue_at(self.setup.base, content)
     }
@@ -79,20 +79,20 @@ impl Ring {
     fn log(&self) -> Result<Option<Log>, Refused> {
         match (self.setup.log, &self.log) {
             (None, _) => Ok(None),
-            (Some(wish), Some(pages)) => {
+            (Some(wanted), Some(pages)) => {
                 let pages = pages.clone();
-                Ok(Some(Log { pages, buffers: wish.buffers, used: wish.used }))
+                Ok(Some(Log { pages, buffers: wanted.buffers, used: wanted.used }))
             }
-            (Some(_), None) => Err(Refused::new("writes are to be logged, and there is no log")),
+            (Some(_), None) => Err(Refused::new("logging is enabled, but there is no log")),
         }
     }
 
-    /// As the half of a port that frames go to.
+    /// Receive half of a port.
     pub(super) fn receive(&self) -> Result<ReceiveRing, Refused> {
         self.receive_at(self.setup.base)
     }
 
-    /// The same, from another position on.
+    /// Receive half, starting at another position.
     pub(super) fn receive_at(&self, base: Position) -> Result<ReceiveRing, Refused> {
         let mergeable = self.has(feature::VIRTIO_NET_F_MRG_RXBUF);
         let layout = ReceiveLayout { header: self.header(), mergeable };
@@ -101,7 +101,7 @@ impl Ring {
         Ok(ReceiveRing::new(queue, self.events(), layout, takes))
     }
 
-    /// As the half of a port that frames come from, of at most so many bytes, from a position on.
+    /// Transmit half of a port, with a maximum frame size and a start position.
     pub(super) fn transmit_at(
         &self,
         base: Position,

@@ -1,5 +1,5 @@
-//! What ends a daemon: a word from any thread, a signal, or the end of the process that it belongs
-//! to; and signals that do not.
+//! Stopping a daemon: from any thread, by a signal, or with its parent process; and ignored
+//! signals.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -14,16 +14,16 @@ use anyhow::{Context, Result};
 pub struct Stop(pub(super) UnixStream);
 
 impl Stop {
-    /// Ends it.
+    /// Stops the daemon.
     pub fn stop(&self) {
-        // The only failures are a daemon that is gone and a full buffer, which ends it as well.
+        // Fails only if the daemon is gone, or the buffer is full, which stops it as well.
         let _ = (&self.0).write(&[0]);
     }
 
-    /// Ends it at SIGINT or SIGTERM, too.
+    /// Stops the daemon at SIGINT or SIGTERM, too.
     ///
     /// # Errors
-    /// If the system has no descriptor left, or refuses the handler.
+    /// The system has no descriptor left, or rejects the handler.
     pub fn on_signals(&self) -> Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::low_level::pipe::register(signal, self.0.try_clone()?)?;
@@ -32,15 +32,15 @@ impl Stop {
     }
 }
 
-/// Signals that are orders to other daemons (reload, rotate logs), and would end this one without
-/// any of its files and sockets being removed.
+/// Signals with a meaning for other daemons (reload, rotate logs). By default they would kill this
+/// one without cleanup.
 const IGNORED: [(i32, &str); 3] = [
     (signal_hook::consts::SIGHUP, "SIGHUP"),
     (signal_hook::consts::SIGUSR1, "SIGUSR1"),
     (signal_hook::consts::SIGUSR2, "SIGUSR2"),
 ];
 
-/// The ignored signals that came, each until it is told.
+/// Ignored signals that arrived, until logged.
 #[derive(Debug, Default)]
 pub(super) struct IgnoredSignals([Arc<AtomicBool>; IGNORED.len()]);
 
@@ -48,7 +48,7 @@ impl IgnoredSignals {
     /// Ignores them from now on.
     ///
     /// # Errors
-    /// The system refuses the handler.
+    /// The system rejects the handler.
     pub(super) fn catch() -> Result<IgnoredSignals> {
         let came = IgnoredSignals::default();
         for ((signal, name), flag) in IGNORED.iter().zip(&came.0) {
@@ -58,24 +58,24 @@ impl IgnoredSignals {
         Ok(came)
     }
 
-    /// Logs those that came since the last call.
+    /// Logs the signals that arrived since the last call.
     pub(super) fn tell(&self) {
         for ((_, name), flag) in IGNORED.iter().zip(&self.0) {
             if flag.swap(false, Ordering::Relaxed) {
                 tracing::warn!(
-                    "{name} ignored: the configuration file is read only at a start; change the \
-                     running daemon with `shunt apply -f FILE`, end it with SIGTERM"
+                    "{name} ignored: the configuration file is read only at start; change the \
+                     running daemon with `shunt apply -f FILE`, stop it with SIGTERM"
                 );
             }
         }
     }
 }
 
-/// The process that started this one, which is also to be watched by who takes over.
+/// Pidfd of the process that started this one; a successor watches it, too.
 pub(super) fn guardian() -> Result<OwnedFd> {
     host::process::end_with_parent()?;
     let parent =
-        rustix::process::getppid().context("the parent of this process is not to be seen")?;
+        rustix::process::getppid().context("the parent process is outside this PID namespace")?;
     let flags = rustix::process::PidfdFlags::empty();
-    rustix::process::pidfd_open(parent, flags).context("the parent of this process is gone")
+    rustix::process::pidfd_open(parent, flags).context("the parent process has exited")
 }

@@ -1,15 +1,15 @@
-//! Receive queues of the uplink's interface that are steered to one adapter each, on path `vmq`.
+//! Receive queues of the uplink's interface, each steered to one adapter on path `vmq`.
 //!
 //! # Model
-//! Where the uplink's interface has more receive queues than the uplink has queue pairs, the NIC's
+//! If the uplink's interface has more receive queues than the uplink has queue pairs, the NIC's
 //! queue `q` is the interface's queue `queue_pairs + q`. If the guest and the adapter's settings
-//! allow it, the guest's last receive ring is filled by that queue alone: frames are placed in the
-//! guest's memory ([`port::xdp::GuestQueues::place`]), and what comes by software goes to its other
-//! rings. Else the queue's frames come as the uplink's other frames do
-//! ([`port::xdp::GuestQueues::take`]), and the ring is one like the others. So none of them is lost
-//! either way.
+//! allow it, that queue alone fills the guest's last receive ring. It places frames in the guest's
+//! memory ([`port::xdp::GuestQueues::place`]), and frames from software go to the other rings.
+//! Otherwise the queue's frames are taken like the uplink's others
+//! ([`port::xdp::GuestQueues::take`]), and the ring is an ordinary one. No frame is lost either
+//! way.
 //!
-//! What the guest does to make it impossible holds until its ring starts anew.
+//! If the guest makes placing impossible, that holds until its ring restarts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,53 +21,55 @@ use vhost_user::{Refused, RingSetup};
 use virtq::{Content, Position};
 use wire::{Mac, ethernet};
 
-use super::ring::Ring;
+use super::ring::GuestRing;
 
-/// How long a guest's memory is not shared again, and how many times as long as that took: a guest
-/// may start its ring as often as it likes, and all sockets wait meanwhile.
+/// Minimum time until a guest's memory is shared again, and the same as a multiple of the time it
+/// took. A guest may restart its ring at any rate, and all sockets wait meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 20;
 
-/// Ports for a queue of the interface, beside the adapter's own. Both have labels of others, with
-/// whose counters theirs are added up.
+/// Ports for an uplink queue, beside the adapter's own. Each shares the label of another port, to
+/// which its counters are added.
 #[derive(Debug, Clone)]
-pub(super) struct Ports {
-    /// Where frames that are placed are counted, as the adapter's.
+pub(super) struct VmqPorts {
+    /// Counts placed frames, as the adapter's.
     pub(super) placed: Arc<Port>,
-    /// Where frames come from that are not, as the uplink's.
+    /// Source of the other frames, as the uplink's.
     pub(super) copied: Arc<Port>,
 }
 
-/// What is wanted for an adapter.
+/// Queue assignment of an adapter.
 #[derive(Debug, Clone, Default)]
-pub(super) enum Wish {
-    /// It is not on path `vmq`, or its uplink is no AF_XDP interface.
+pub(super) enum VmqAssignment {
+    /// The adapter is not on path `vmq`, or its uplink is not an AF_XDP interface.
     #[default]
-    Nothing,
-    /// There is no queue of the interface for it.
-    NoQueue(String),
-    /// There is one.
-    Queue(Steered),
+    Unassigned,
+    /// The interface has no queue for it.
+    Unavailable(String),
+    /// A queue is assigned.
+    Assigned(AssignedQueue),
 }
 
-/// A queue that is an adapter's.
+/// A queue assigned to an adapter.
 #[derive(Debug, Clone)]
-pub(super) struct Steered {
+pub(super) struct AssignedQueue {
     pub(super) queues: GuestQueues,
-    /// Among those behind the uplink's.
+    /// Index among the queues beyond the uplink's.
     pub(super) index: u32,
     pub(super) mac: Mac,
-    pub(super) ports: Ports,
-    /// Why frames cannot be placed, whatever the guest does.
+    pub(super) ports: VmqPorts,
+    /// Setting that prevents placing, whatever the guest does.
     pub(super) refusal: Option<String>,
 }
 
-impl Wish {
-    fn is(&self, other: &Wish) -> bool {
+impl VmqAssignment {
+    fn is(&self, other: &VmqAssignment) -> bool {
         match (self, other) {
-            (Wish::Nothing, Wish::Nothing) => true,
-            (Wish::NoQueue(why), Wish::NoQueue(other)) => why == other,
-            (Wish::Queue(one), Wish::Queue(other)) => {
+            (VmqAssignment::Unassigned, VmqAssignment::Unassigned) => true,
+            (VmqAssignment::Unavailable(obstacle), VmqAssignment::Unavailable(other)) => {
+                obstacle == other
+            }
+            (VmqAssignment::Assigned(one), VmqAssignment::Assigned(other)) => {
                 one.queues.is(&other.queues)
                     && (one.index, one.mac, &one.refusal)
                         == (other.index, other.mac, &other.refusal)
@@ -78,100 +80,99 @@ impl Wish {
     }
 }
 
-/// A guest's last receive ring, and the queue of the interface that may fill it.
+/// A guest's last receive ring, and the uplink queue that may fill it.
 #[derive(Debug)]
 pub(super) struct Vmq {
     port: Arc<Port>,
-    /// The ring's queue pair.
+    /// Queue pair of the ring.
     pair: usize,
-    wish: Wish,
-    /// The driver's rule that brings the adapter's frames by its queue, or why there is none.
+    assignment: VmqAssignment,
+    /// Flow rule that steers the adapter's frames to its queue, or the error of setting it.
     rule: Result<FlowRule, String>,
-    /// While it runs.
-    ring: Option<Ring>,
-    /// The longest frame of the guest's, without its Ethernet header.
+    /// The ring, while it runs.
+    ring: Option<GuestRing>,
+    /// Longest frame of the guest, in bytes without the Ethernet header.
     mtu: u16,
-    /// While frames are placed there.
+    /// Set while frames are placed.
     direct: Option<Arc<DirectStatus>>,
-    /// Why they are not, as far as that is the guest's doing.
-    why: Option<String>,
-    /// When memory may be shared again, and whether that is awaited.
+    /// Obstacle to placing on the guest's side.
+    obstacle: Option<String>,
+    /// Earliest time to share memory again, and a flag that this is awaited.
     next: Option<Instant>,
-    waits: bool,
-    /// What was said last.
-    said: Option<String>,
+    is_waiting: bool,
+    /// Last description logged.
+    described: Option<String>,
 }
 
 impl Vmq {
-    /// Of a port whose last queue pair is `pair`, and whose guest has this MTU.
+    /// State for a port whose last queue pair is `pair`, and whose guest has this MTU.
     pub(super) fn new(port: Arc<Port>, pair: usize, mtu: u16) -> Vmq {
-        let (wish, rule) = (Wish::Nothing, Err(String::new()));
+        let (assignment, rule) = (VmqAssignment::Unassigned, Err(String::new()));
         Vmq {
             port,
             pair,
-            wish,
+            assignment,
             rule,
             ring: None,
             mtu,
             direct: None,
-            why: None,
+            obstacle: None,
             next: None,
-            waits: false,
-            said: None,
+            is_waiting: false,
+            described: None,
         }
     }
 
-    /// Whether a ring is the one.
+    /// Returns `true` for the queue pair of the ring.
     pub(super) fn is(&self, pair: usize) -> bool {
         pair == self.pair
     }
 
-    /// The ring runs from now on.
-    pub(super) fn start(&mut self, ring: Ring) -> Result<(), Refused> {
+    /// Starts the ring.
+    pub(super) fn start(&mut self, ring: GuestRing) -> Result<(), Refused> {
         self.leave();
-        (self.ring, self.why) = (Some(ring), None);
+        (self.ring, self.obstacle) = (Some(ring), None);
         self.enter()
     }
 
-    /// The ring goes on with something changed. Where frames are placed it is taken out for a
-    /// moment, in which they wait in the queue.
-    pub(super) fn renew(&mut self, ring: Ring) -> Result<(), Refused> {
+    /// Replaces parts of a running ring. If frames are placed it is detached briefly, and frames
+    /// wait in the queue.
+    pub(super) fn renew(&mut self, ring: GuestRing) -> Result<(), Refused> {
         if self.direct.is_some() {
             let base = self.leave();
-            self.ring = Some(Ring { setup: RingSetup { base, ..ring.setup }, ..ring });
+            self.ring = Some(GuestRing { setup: RingSetup { base, ..ring.setup }, ..ring });
             return self.enter();
         }
         let renewed = self.port.renew_receive(self.pair, |old| -> Result<_, Refused> {
             Ok(Box::new(ring.receive_at(old.stop())?))
         })?;
         if !renewed {
-            return Err(Refused::new("the ring is not there any more"));
+            return Err(Refused::new("the ring does not run any more"));
         }
         let logged = self.ring.replace(ring).is_some_and(|former| former.logs());
-        // It may have been the log that kept frames from being placed. Where something else does,
-        // the ring stays as it is: it would be taken out and put back, and what comes meanwhile is
-        // dropped.
-        self.waits |= logged && self.may_place();
+        // The log may have prevented placing. If something else does, leave the ring attached:
+        // detaching it would drop frames.
+        self.is_waiting |= logged && self.may_place();
         Ok(())
     }
 
-    /// Nobody touches the ring any more when this returns; where its next owner goes on.
+    /// Stops the ring; returns its position. No thread touches it after this call.
     pub(super) fn stop(&mut self) -> Position {
         let next = self.leave();
-        (self.ring, self.why) = (None, None);
-        self.carry_on();
+        (self.ring, self.obstacle) = (None, None);
+        self.enter_or_log();
         next
     }
 
-    /// The ring while it runs: its descriptors may be replaced.
+    /// Changes eventfds of the running ring.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut RingSetup)) {
         let Some(ring) = &mut self.ring else { return };
         change(&mut ring.setup);
         let RingEvents { call, error, .. } = ring.events();
-        match (&self.direct, &self.wish) {
-            (Some(_), Wish::Queue(steered)) => {
-                steered.ports.placed.set_transmit_call(0, call);
-                steered.ports.placed.set_transmit_error(0, error);
+        match (&self.direct, &self.assignment) {
+            (Some(_), VmqAssignment::Assigned(assigned)) => {
+                assigned.ports.placed.set_transmit_call(0, call);
+                assigned.ports.placed.set_transmit_error(0, error);
             }
             _ => {
                 self.port.set_receive_call(self.pair, call);
@@ -180,41 +181,44 @@ impl Vmq {
         }
     }
 
-    /// Gives the adapter a queue of the interface, another one, or none.
-    pub(super) fn set_wish(&mut self, wish: Wish) {
-        if !self.wish.is(&wish) {
+    /// Assigns a queue, another one, or none.
+    pub(super) fn assign(&mut self, assignment: VmqAssignment) {
+        if !self.assignment.is(&assignment) {
             self.leave();
-            (self.wish, self.why) = (wish, None);
-            // The old one is removed first: they may be the same.
+            (self.assignment, self.obstacle) = (assignment, None);
+            // Remove the old rule first: both may be equal.
             self.rule = Err(String::new());
-            if let Wish::Queue(Steered { queues, index, mac, .. }) = &self.wish {
+            if let VmqAssignment::Assigned(AssignedQueue { queues, index, mac, .. }) =
+                &self.assignment
+            {
                 self.rule = queues.steer(*index, mac.0).map_err(|error| error.to_string());
             }
-            self.carry_on();
+            self.enter_or_log();
         }
     }
 
-    /// Sees whether frames can still be placed, or can be now.
-    pub(super) fn look(&mut self, now: Instant) {
-        if self.waits && self.next.is_none_or(|next| now >= next) {
+    /// Checks if placing has ended, or has become possible.
+    pub(super) fn poll(&mut self, now: Instant) {
+        if self.is_waiting && self.next.is_none_or(|next| now >= next) {
             self.leave();
-            self.carry_on();
+            self.enter_or_log();
         }
         if let Some(over) = self.direct.as_ref().and_then(|direct| direct.ended()) {
             self.leave();
-            self.why = Some(over.to_string());
-            self.carry_on();
+            self.obstacle = Some(over.to_string());
+            self.enter_or_log();
         }
     }
 
-    /// How frames of the adapter's queue reach the guest, if it has one or could.
+    /// Describes how frames of the adapter's queue reach the guest; `None` without a queue.
     pub(super) fn describe(&self) -> Option<String> {
-        let steered = match &self.wish {
-            Wish::Nothing => return None,
-            Wish::NoQueue(why) => return Some(format!("copied: {why}")),
-            Wish::Queue(steered) => steered,
+        let assigned = match &self.assignment {
+            VmqAssignment::Unassigned => return None,
+            VmqAssignment::Unavailable(obstacle) => return Some(format!("copied: {obstacle}")),
+            VmqAssignment::Assigned(assigned) => assigned,
         };
-        let (queue, interface) = (steered.queues.number(steered.index), steered.queues.interface());
+        let (queue, interface) =
+            (assigned.queues.number(assigned.index), assigned.queues.interface());
         let steering = match &self.rule {
             Ok(_) => String::new(),
             Err(error) => format!("; {error}"),
@@ -224,21 +228,21 @@ impl Vmq {
         }
         let idle = match &self.ring {
             None => "the guest does not run its last queue pair",
-            Some(ring) if ring.logs() => "the guest is being moved",
-            Some(_) => "its ring started a moment ago",
+            Some(ring) if ring.logs() => "the guest is being migrated",
+            Some(_) => "its ring started less than a second ago",
         };
-        let why = steered.refusal.as_deref().or(self.why.as_deref()).unwrap_or(idle);
-        Some(format!("copied from queue {queue} of {interface}: {why}{steering}"))
+        let obstacle = assigned.refusal.as_deref().or(self.obstacle.as_deref()).unwrap_or(idle);
+        Some(format!("copied from queue {queue} of {interface}: {obstacle}{steering}"))
     }
 
-    /// As [`enter`](Self::enter), where nobody can be told that it fails.
-    fn carry_on(&mut self) {
+    /// As [`enter`](Self::enter), with errors logged.
+    fn enter_or_log(&mut self) {
         if let Err(refused) = self.enter() {
             tracing::error!("{}: its last receive ring stopped: {refused}", self.port.label);
         }
     }
 
-    /// Puts the ring where it belongs now, and the queue's frames.
+    /// Attaches the ring and the queue's frames as currently possible.
     fn enter(&mut self) -> Result<(), Refused> {
         let mut attached = Ok(());
         if !self.place() {
@@ -249,34 +253,37 @@ impl Vmq {
             self.take();
         }
         let now = self.describe();
-        if now != self.said {
+        if now != self.described {
             if let Some(now) = &now {
-                // A guest can have it changed as often as it likes; the API tells how it is.
+                // Debug level, since a guest can cause any number of changes; the API reports the
+                // state.
                 tracing::debug!("{}: frames of its queue are {now}", self.port.label);
             }
-            self.said = now;
+            self.described = now;
         }
         attached
     }
 
-    /// Whether nothing is known that keeps frames from being placed.
+    /// Returns `true` if no obstacle to placing is known.
     fn may_place(&self) -> bool {
-        // The kernel would not log what it writes.
+        // The kernel would not log its writes.
         let may_be_written = self.ring.as_ref().is_some_and(|ring| !ring.logs());
-        let has_queue = matches!(&self.wish, Wish::Queue(steered) if steered.refusal.is_none());
-        has_queue && may_be_written && self.why.is_none()
+        let has_queue = matches!(&self.assignment, VmqAssignment::Assigned(assigned) if assigned.refusal.is_none());
+        has_queue && may_be_written && self.obstacle.is_none()
     }
 
-    /// Has frames placed, if they may be; says whether they are.
+    /// Starts placing frames, if possible; returns `true` if it does.
     fn place(&mut self) -> bool {
-        self.waits = false;
+        self.is_waiting = false;
         if !self.may_place() {
             return false;
         }
-        let (Wish::Queue(steered), Some(ring)) = (&self.wish, &self.ring) else { return false };
+        let (VmqAssignment::Assigned(assigned), Some(ring)) = (&self.assignment, &self.ring) else {
+            return false;
+        };
         let now = Instant::now();
         if self.next.is_some_and(|next| now < next) {
-            self.waits = true;
+            self.is_waiting = true;
             return false;
         }
         let Ok(queue) = ring.queue(Content::Writable) else { return false };
@@ -285,45 +292,47 @@ impl Vmq {
             events: ring.events(),
             header: ring.header(),
             memory: ring.memory.clone(),
-            mac: steered.mac.0,
+            mac: assigned.mac.0,
             frame_bytes_max: u32::from(self.mtu) + ethernet::HEADER_LEN as u32,
         };
-        let placed = steered.queues.place(steered.index, spec);
+        let placed = assigned.queues.place(assigned.index, spec);
         self.next = Some(now + PAUSE.max(now.elapsed() * PAUSE_FACTOR));
         match placed {
             Ok((half, direct)) => {
-                steered.ports.placed.attach_transmit(0, half);
+                assigned.ports.placed.attach_transmit(0, half);
                 self.direct = Some(direct);
                 true
             }
             Err(error) => {
-                self.why = Some(error.to_string());
+                self.obstacle = Some(error.to_string());
                 false
             }
         }
     }
 
-    /// Takes the queue's frames as the uplink's others are taken.
+    /// Takes the queue's frames like the uplink's others.
     fn take(&mut self) {
-        let Wish::Queue(steered) = &self.wish else { return };
-        match steered.queues.take(steered.index) {
-            Ok(half) => steered.ports.copied.attach_transmit(0, half),
+        let VmqAssignment::Assigned(assigned) = &self.assignment else { return };
+        match assigned.queues.take(assigned.index) {
+            Ok(half) => assigned.ports.copied.attach_transmit(0, half),
             Err(error) => {
-                let queue = steered.queues.number(steered.index);
+                let queue = assigned.queues.number(assigned.index);
                 let label = &self.port.label;
                 tracing::debug!("{label}: frames of queue {queue} stay with the host: {error}");
             }
         }
     }
 
-    /// Takes the ring and the queue's frames out; where the ring goes on.
+    /// Detaches the ring and the queue's frames; returns the ring's position.
     fn leave(&mut self) -> Position {
-        let placed = match (self.direct.take(), &self.wish) {
-            (Some(_), Wish::Queue(steered)) => steered.ports.placed.detach_transmit(0),
+        let placed = match (self.direct.take(), &self.assignment) {
+            (Some(_), VmqAssignment::Assigned(assigned)) => {
+                assigned.ports.placed.detach_transmit(0)
+            }
             _ => None,
         };
-        if let Wish::Queue(steered) = &self.wish {
-            drop(steered.ports.copied.detach_transmit(0));
+        if let VmqAssignment::Assigned(assigned) = &self.assignment {
+            drop(assigned.ports.copied.detach_transmit(0));
         }
         let next = match placed {
             Some(mut half) => half.stop(),

@@ -245,7 +245,7 @@ fn a_wake_up_latency_that_may_not_be_held_keeps_the_daemon_from_starting() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let why = if device.is_ok() { "no permission to write to" } else { "this machine has no" };
-    for word in ["cannot keep lanes.cpu_latency_us: ", why, "/dev/cpu_dma_latency; "] {
+    for word in ["cannot apply lanes.cpu_latency_us: ", why, "/dev/cpu_dma_latency; "] {
         assert!(said.contains(word), "no {word:?} in: {said}");
     }
     assert!(!site.path("s").exists(), "the socket was left behind");

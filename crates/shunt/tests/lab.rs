@@ -200,7 +200,7 @@ fn a_held_wake_up_latency_is_part_of_the_result() {
         assert!(out.contains("wake-up latency of the CPUs: limited to 7 us"), "{out}");
     } else {
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("cannot keep lanes.cpu_latency_us"), "{said}");
+        assert!(said.contains("cannot apply lanes.cpu_latency_us"), "{said}");
     }
 }
 

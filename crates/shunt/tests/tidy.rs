@@ -49,8 +49,8 @@ const WAITING_CALLS: [&str; 10] = [
 
 /// Files that may make such a call, and why it does not wait, or not for a stranger.
 const WAITING_ALLOWED: [(&str, &str, &str); 24] = [
-    ("crates/daemon/src/kept.rs", ".set_len(", "a file of the run directory"),
-    ("crates/daemon/src/upgrade/channel.rs", "recvmsg(", "the other process's, of ours"),
+    ("crates/daemon/src/saved_rings.rs", ".set_len(", "a file of the run directory"),
+    ("crates/daemon/src/handover/channel.rs", "recvmsg(", "the other process's, of ours"),
     ("crates/daemon/src/vdpa/open.rs", ".set_len(", "a file of the run directory"),
     ("crates/daemon/src/vdpa/worker.rs", "io::read(", "an eventfd of our own"),
     ("crates/api/src/guests/service.rs", "Read::read(", "a socket pair of our own"),

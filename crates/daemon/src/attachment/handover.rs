@@ -1,12 +1,12 @@
-//! A socket and its session, handed over to another process and taken up there.
+//! Handover of a socket and its session to another process.
 //!
-//! The process that gives handles no message from [`Attachment::handover`] on, and lets go of rings
-//! with [`Attachment::suspend`]; it can always go on by itself ([`Attachment::resume`]).
+//! The old process handles no message from [`Attachment::handover`] on, and releases rings with
+//! [`Attachment::suspend`]; it can always continue with [`Attachment::resume`].
 //!
-//! What a front-end made of its session is its own affair: where its memory shrank, its records
-//! were overwritten, or a ring does not go on, its session is given up, and ended when this process
-//! serves ([`Attachment::end_unfit`]). It can attach anew, and nobody else is concerned. What is an
-//! error of either process's is an error here.
+//! A session that its front-end broke is given up: its memory shrank, its records were overwritten,
+//! or a ring cannot resume. It is ended once this process serves ([`Attachment::end_unresumable`]),
+//! and the front-end may reconnect. Other sessions are unaffected. An error of either process is an
+//! error here.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,170 +23,172 @@ use vhost_user::{
     Closer, Device, ForeignFd, InflightArea, Listener, MemoryRegion, Receiver, SharedArea,
 };
 
-use super::super::device::DeviceHandover;
-use super::super::upgrade::{
-    Area, Fd, Given, Giving, Kick, Listening, Region, Ring, Session, Socket,
+use super::super::device::FrontendSettings;
+use super::super::handover::{
+    AreaHandover, Fd, KickHandover, ListenerHandover, OutgoingFds, ReceivedFds, RegionHandover,
+    RingHandover, SessionHandover, SocketHandover,
 };
-use super::{Attachment, Way};
+use super::{Attachment, SocketEndpoint};
 
-impl Way {
-    /// Goes on with a socket that another process has listened on; without one it is opened.
+impl SocketEndpoint {
+    /// Adopts a socket on which the old process listened; without one opens a new one.
     pub(in super::super) fn inherit(
         spec: &VhostUser,
-        listening: Option<Listening>,
-        given: &mut Given,
-    ) -> Result<Way> {
+        listening: Option<ListenerHandover>,
+        received: &mut ReceivedFds,
+    ) -> Result<SocketEndpoint> {
         match (listening, spec.mode) {
             (Some(listening), SocketMode::Server) => {
-                Ok(Way::Server(inherit_listener(listening, given)?.into()))
+                Ok(SocketEndpoint::Server(inherit_listener(listening, received)?.into()))
             }
-            _ => Way::open(spec),
+            _ => SocketEndpoint::open(spec),
         }
     }
 }
 
-/// Hands over a socket that is listened on.
+/// Hands over a listening socket.
 pub(in super::super) fn listening(
     listener: &Listener,
-    giving: &mut Giving,
-) -> io::Result<Listening> {
-    let socket = giving.put(listener.as_fd())?;
-    Ok(Listening { socket, path: listener.path().to_owned(), file: listener.file() })
+    outgoing: &mut OutgoingFds,
+) -> io::Result<ListenerHandover> {
+    let socket = outgoing.put(listener.as_fd())?;
+    Ok(ListenerHandover { socket, path: listener.path().to_owned(), file: listener.file() })
 }
 
-/// Goes on with one.
+/// Adopts a listening socket.
 pub(in super::super) fn inherit_listener(
-    listening: Listening,
-    given: &mut Given,
+    listening: ListenerHandover,
+    received: &mut ReceivedFds,
 ) -> Result<Listener> {
-    let Listening { socket, path, file } = listening;
-    let fd = given.take(socket).context("a socket is missing")?;
+    let ListenerHandover { socket, path, file } = listening;
+    let fd = received.take(socket).context("a socket is missing")?;
     let shown = path.display().to_string();
-    Listener::inherit(fd, path, file).with_context(|| format!("cannot go on with socket {shown}"))
+    Listener::inherit(fd, path, file).with_context(|| format!("cannot adopt socket {shown}"))
 }
 
 impl Attachment {
-    /// All that a process needs which takes over.
+    /// Hands over the socket and its session.
     pub(in super::super) fn handover(
         &self,
-        giving: &mut Giving,
+        outgoing: &mut OutgoingFds,
         now: Instant,
-    ) -> io::Result<Socket> {
+    ) -> io::Result<SocketHandover> {
         let Attachment {
-            way,
+            endpoint,
             backend,
             device,
             stream,
             receiver,
-            told,
-            held,
-            // It was ended.
-            unfit: _,
-            // What follows from time, or is for people, begins anew.
-            begun: _,
+            config_sent,
+            pending,
+            // Such a session was ended.
+            resume_error: _,
+            // Timers, log limits and local handles start again.
+            session_start: _,
             banned,
             token: _,
-            quiet: _,
+            limiter: _,
             failures: _,
             events: _,
             closer: _,
-            is_deaf: _,
-            is_muted: _,
+            is_accept_paused: _,
+            is_receive_paused: _,
         } = self;
-        let listening = match way {
-            Way::Server(listener) => Some(listening(listener, giving)?),
-            Way::Client(_) => None,
+        let listening = match endpoint {
+            SocketEndpoint::Server(listener) => Some(listening(listener, outgoing)?),
+            SocketEndpoint::Client(_) => None,
         };
         let session = match stream {
             Some(stream) => {
-                let mut session = session(stream, receiver, backend.snapshot(), giving)?;
-                session.told = to_hex(told);
-                if let Some(held) = held {
-                    // Whole, and nothing was received behind it: the other process takes it up.
-                    session.partial.0 = to_hex(&held.to_bytes());
+                let mut session = session(stream, receiver, backend.snapshot(), outgoing)?;
+                session.told = to_hex(config_sent);
+                if let Some(pending) = pending {
+                    // A whole message, with nothing received after it: the new process handles it.
+                    session.partial.0 = to_hex(&pending.to_bytes());
                 }
-                give_device(device.handover(), &mut session, giving)?;
+                hand_over_device(device.handover(), &mut session, outgoing)?;
                 Some(session)
             }
             None => None,
         };
         let left = banned.map(|end| end.saturating_duration_since(now).as_millis() as u64);
-        Ok(Socket { listening, session, banned_ms: left.filter(|left| *left > 0) })
+        Ok(SocketHandover { listening, session, banned_ms: left.filter(|left| *left > 0) })
     }
 
-    /// Takes up a session; its rings stand until [`resume`](Self::resume).
+    /// Adopts a session; its rings stay stopped until [`resume`](Self::resume).
     ///
     /// # Errors
-    /// What was handed over is not whole, or the front-end uses what is not offered here.
+    /// The handover is incomplete, or the front-end uses a feature that is not offered here.
     pub(in super::super) fn inherit(
         &mut self,
         epoll: BorrowedFd<'_>,
-        (session, banned_ms): (Option<Session>, Option<u64>),
-        given: &mut Given,
+        (session, banned_ms): (Option<SessionHandover>, Option<u64>),
+        received: &mut ReceivedFds,
     ) -> Result<()> {
         self.banned = banned_ms.map(|left| Instant::now() + Duration::from_millis(left));
         let Some(session) = session else { return Ok(()) };
-        let stream = given.take(session.stream).context("its connection is missing")?;
+        let stream = received.take(session.stream).context("its connection is missing")?;
         let stream = UnixStream::from(stream);
         let (bytes, fds) = &session.partial;
-        let fds = fds.iter().map(|fd| given.take(*fd));
+        let fds = fds.iter().map(|fd| received.take(*fd));
         let fds = fds.collect::<Option<_>>().context("descriptors of a message are missing")?;
-        let bytes = from_hex(bytes).context("half a message is none")?;
+        let bytes = from_hex(bytes).context("invalid partial message")?;
         self.receiver =
-            Receiver::within(&bytes, fds, &self.closer).context("half a message is none")?;
-        // A question that was held: nothing is received by this.
-        self.held = match self.receiver.is_whole() {
-            true => self.receiver.poll(&stream).context("half a message is none")?,
+            Receiver::within(&bytes, fds, &self.closer).context("invalid partial message")?;
+        // A pending request; this poll receives nothing.
+        self.pending = match self.receiver.is_whole() {
+            true => self.receiver.poll(&stream).context("invalid partial message")?,
             false => None,
         };
-        self.told = from_hex(&session.told).context("the configuration space is none")?;
+        self.config_sent = from_hex(&session.told).context("invalid configuration space")?;
         let mtu = session.mtu;
-        let Shares { files, log, records, arriving } = Shares::take(&session, given, &self.closer)?;
-        self.backend.restore(snapshot(session, given, &self.closer)?)?;
+        let SharedFiles { files, log, records, arriving } =
+            SharedFiles::take(&session, received, &self.closer)?;
+        self.backend.restore(snapshot(session, received, &self.closer)?)?;
         self.device.set_status(self.backend.status());
         let taken = self.device.inherit(mtu, files, (log, records), arriving);
         let data = epoll::EventData::new_u64(self.token);
         epoll::add(epoll, &stream, data, epoll::EventFlags::IN)?;
         self.stream = Some(stream);
-        self.begun = Some(Instant::now());
+        self.session_start = Some(Instant::now());
         if let Err(refused) = taken {
             self.give_up(&refused);
         }
         Ok(())
     }
 
-    /// Lets go of a session that cannot be gone on with. Its connection stands, for another process
-    /// may still have it.
+    /// Gives up a session that cannot be resumed. The connection stays open, since the old process
+    /// may still use it.
     fn give_up(&mut self, why: &dyn std::error::Error) {
         self.backend.disconnect(&mut self.device);
-        self.unfit = Some(why.to_string());
+        self.resume_error = Some(why.to_string());
     }
 
-    /// Ends the session if it was given up; says whether it was.
-    pub(in super::super) fn end_unfit(&mut self, epoll: BorrowedFd<'_>) -> bool {
-        let Some(why) = self.unfit.take() else { return false };
+    /// Ends the session if it was given up; returns `true` if so.
+    pub(in super::super) fn end_unresumable(&mut self, epoll: BorrowedFd<'_>) -> bool {
+        let Some(why) = self.resume_error.take() else { return false };
         let label = self.device.label();
-        self.quiet.warn(&format!("{label}: its session could not be taken up, and ends: {why}"));
+        self.limiter.warn(&format!("{label}: cannot resume its session, which ends: {why}"));
         self.end(epoll, "connection closed");
         true
     }
 
-    /// Lets go of the rings of one half.
+    /// Releases the rings of one half.
     pub(in super::super) fn suspend(&mut self, half: Half) {
         self.backend.suspend(half, &mut self.device);
     }
 
-    /// Where each ring goes on.
+    /// Position of each ring.
     pub(in super::super) fn positions(&self) -> Vec<u32> {
         self.backend.positions()
     }
 
-    /// Goes on there, unless the session was given up.
+    /// Resumes rings at these positions, unless the session was given up.
     ///
     /// # Errors
-    /// They are positions of another number of rings.
+    /// The number of positions differs from that of rings.
     pub(in super::super) fn resume(&mut self, positions: &[u32]) -> Result<()> {
-        if self.unfit.is_some() {
+        if self.resume_error.is_some() {
             return Ok(());
         }
         let label = self.device.label();
@@ -199,26 +201,30 @@ impl Attachment {
     }
 }
 
-/// What a front-end shares with its device.
-struct Shares {
+/// Files that a front-end shares with its device.
+struct SharedFiles {
     files: Vec<MemoryRegion>,
     log: Option<SharedArea>,
     records: Option<InflightArea>,
     arriving: Option<ForeignFd>,
 }
 
-impl Shares {
-    fn take(session: &Session, given: &mut Given, closer: &Closer) -> Result<Shares> {
+impl SharedFiles {
+    fn take(
+        session: &SessionHandover,
+        received: &mut ReceivedFds,
+        closer: &Closer,
+    ) -> Result<SharedFiles> {
         let files = session.memory.iter().map(|region| {
-            let Region { guest_addr, size, user_addr, mmap_offset, file } = *region;
-            let fd = given.take(file).context("a file of its memory is missing")?;
+            let RegionHandover { guest_addr, size, user_addr, mmap_offset, file } = *region;
+            let fd = received.take(file).context("a memory file is missing")?;
             let fd = ForeignFd::new(fd, closer);
             Ok(MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd })
         });
         let files = files.collect::<Result<Vec<_>>>()?;
-        let mut area = |area: &Area| {
-            let Area { size, offset, file } = *area;
-            let fd = given.take(file).context("a file that is shared with it is missing")?;
+        let mut area = |area: &AreaHandover| {
+            let AreaHandover { size, offset, file } = *area;
+            let fd = received.take(file).context("a shared file is missing")?;
             let fd = ForeignFd::new(fd, closer);
             anyhow::Ok(SharedArea { size, offset, fd })
         };
@@ -230,25 +236,26 @@ impl Shares {
             }
             None => None,
         };
-        let arriving = session.arriving.map(|fd| given.take(fd).context("a state is missing"));
+        let arriving =
+            session.arriving.map(|fd| received.take(fd).context("a device state is missing"));
         let arriving = arriving.map(|fd| Ok::<_, anyhow::Error>(ForeignFd::new(fd?, closer)));
-        Ok(Shares { files, log, records, arriving: arriving.transpose()? })
+        Ok(SharedFiles { files, log, records, arriving: arriving.transpose()? })
     }
 }
 
-/// What the state machine has; the device's part is left open.
+/// Protocol state of a session, without the device's part.
 fn session(
     stream: &UnixStream,
     receiver: &Receiver,
     snapshot: Snapshot,
-    giving: &mut Giving,
-) -> io::Result<Session> {
+    outgoing: &mut OutgoingFds,
+) -> io::Result<SessionHandover> {
     let Snapshot { features, protocol_features, status, slots, rings, has_log, channel } = snapshot;
     let (bytes, fds) = receiver.partial();
-    let fds = fds.iter().map(|fd| giving.put(fd.as_fd())).collect::<io::Result<_>>()?;
-    let rings = rings.into_iter().map(|ring| to_ring(ring, giving)).collect();
-    Ok(Session {
-        stream: giving.put(stream.as_fd())?,
+    let fds = fds.iter().map(|fd| outgoing.put(fd.as_fd())).collect::<io::Result<_>>()?;
+    let rings = rings.into_iter().map(|ring| to_ring(ring, outgoing)).collect();
+    Ok(SessionHandover {
+        stream: outgoing.put(stream.as_fd())?,
         partial: (to_hex(bytes), fds),
         features,
         protocol_features,
@@ -256,7 +263,7 @@ fn session(
         slots,
         rings,
         has_log,
-        channel: channel.map(|channel| giving.put_shared(channel)),
+        channel: channel.map(|channel| outgoing.put_shared(channel)),
         mtu: 0,
         told: String::new(),
         memory: Vec::new(),
@@ -266,48 +273,56 @@ fn session(
     })
 }
 
-/// Adds what the device has.
-fn give_device(
-    handover: DeviceHandover<'_>,
-    session: &mut Session,
-    giving: &mut Giving,
+/// Adds the device's part.
+fn hand_over_device(
+    handover: FrontendSettings<'_>,
+    session: &mut SessionHandover,
+    outgoing: &mut OutgoingFds,
 ) -> io::Result<()> {
-    let DeviceHandover { mtu, files, log, records, arriving } = handover;
+    let FrontendSettings { mtu, files, log, records, arriving } = handover;
     let region = |region: &MemoryRegion| {
         let MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd } = region;
         let (guest_addr, size, user_addr) = (*guest_addr, *size, *user_addr);
-        let file = giving.put(fd.as_fd())?;
-        Ok(Region { guest_addr, size, user_addr, mmap_offset: *mmap_offset, file })
+        let file = outgoing.put(fd.as_fd())?;
+        Ok(RegionHandover { guest_addr, size, user_addr, mmap_offset: *mmap_offset, file })
     };
     session.memory = files.iter().map(region).collect::<io::Result<_>>()?;
     let mut area = |area: &SharedArea| {
         let SharedArea { size, offset, fd } = area;
-        io::Result::Ok(Area { size: *size, offset: *offset, file: giving.put(fd.as_fd())? })
+        io::Result::Ok(AreaHandover {
+            size: *size,
+            offset: *offset,
+            file: outgoing.put(fd.as_fd())?,
+        })
     };
     session.mtu = mtu;
     session.log = log.map(&mut area).transpose()?;
     if let Some(InflightArea { area: shared, rings, ring_size }) = records {
         session.records = Some((area(shared)?, *rings, *ring_size));
     }
-    session.arriving = arriving.map(|fd| giving.put(fd.as_fd())).transpose()?;
+    session.arriving = arriving.map(|fd| outgoing.put(fd.as_fd())).transpose()?;
     Ok(())
 }
 
-fn to_ring(ring: RingSnapshot, giving: &mut Giving) -> Ring {
+fn to_ring(ring: RingSnapshot, outgoing: &mut OutgoingFds) -> RingHandover {
     let RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running } = ring;
     let kick = match kick {
-        KickSnapshot::Unset => Kick::Unset,
-        KickSnapshot::Poll => Kick::Poll,
-        KickSnapshot::Fd(fd) => Kick::Fd(giving.put_shared(fd)),
+        KickSnapshot::Unset => KickHandover::Unset,
+        KickSnapshot::Poll => KickHandover::Poll,
+        KickSnapshot::Fd(fd) => KickHandover::Fd(outgoing.put_shared(fd)),
     };
-    let mut put = |fd: Option<_>| fd.map(|fd| giving.put_shared(fd));
+    let mut put = |fd: Option<_>| fd.map(|fd| outgoing.put_shared(fd));
     let (call, err) = (put(call), put(err));
-    Ring { size, addresses, log, base, kick, call, err, enabled, running }
+    RingHandover { size, addresses, log, base, kick, call, err, enabled, running }
 }
 
-/// The session of the state machine, without what the device has.
-fn snapshot(session: Session, given: &mut Given, closer: &Closer) -> Result<Snapshot> {
-    let Session {
+/// Extracts the protocol state of a session, without the device's part.
+fn snapshot(
+    session: SessionHandover,
+    received: &mut ReceivedFds,
+    closer: &Closer,
+) -> Result<Snapshot> {
+    let SessionHandover {
         stream: _,
         partial: _,
         features,
@@ -324,23 +339,28 @@ fn snapshot(session: Session, given: &mut Given, closer: &Closer) -> Result<Snap
         records: _,
         arriving: _,
     } = session;
-    let rings = rings.into_iter().map(|ring| from_ring(ring, given, closer));
+    let rings = rings.into_iter().map(|ring| from_ring(ring, received, closer));
     let rings = rings.collect::<Result<_>>()?;
-    let channel = channel.map(|fd| given.take(fd).context("its channel is missing")).transpose()?;
+    let channel =
+        channel.map(|fd| received.take(fd).context("its channel is missing")).transpose()?;
     let channel = channel.map(|fd| ForeignFd::new(fd, closer).into());
     Ok(Snapshot { features, protocol_features, status, slots, rings, has_log, channel })
 }
 
-fn from_ring(ring: Ring, given: &mut Given, closer: &Closer) -> Result<RingSnapshot> {
-    let Ring { size, addresses, log, base, kick, call, err, enabled, running } = ring;
+fn from_ring(
+    ring: RingHandover,
+    received: &mut ReceivedFds,
+    closer: &Closer,
+) -> Result<RingSnapshot> {
+    let RingHandover { size, addresses, log, base, kick, call, err, enabled, running } = ring;
     let mut take = |fd: Fd| {
-        let fd = given.take(fd).context("an event of a ring is missing")?;
+        let fd = received.take(fd).context("an eventfd of a ring is missing")?;
         Ok::<_, anyhow::Error>(Arc::new(ForeignFd::new(fd, closer)))
     };
     let kick = match kick {
-        Kick::Unset => KickSnapshot::Unset,
-        Kick::Poll => KickSnapshot::Poll,
-        Kick::Fd(fd) => KickSnapshot::Fd(take(fd)?),
+        KickHandover::Unset => KickSnapshot::Unset,
+        KickHandover::Poll => KickSnapshot::Poll,
+        KickHandover::Fd(fd) => KickSnapshot::Fd(take(fd)?),
     };
     let (call, err) = (call.map(&mut take).transpose()?, err.map(&mut take).transpose()?);
     Ok(RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running })

@@ -1,4 +1,4 @@
-//! What is in force, as the API tells it.
+//! State in force, as reported by the API.
 
 use api::compile::PortOwner;
 use api::stats::{OffloadStats, RuleStats};
@@ -7,27 +7,27 @@ use model::state::{
     Allocation, DeviceState, GuestState, Nic, Reason, Switch, Vxlan,
 };
 
-use super::super::nic_instance::{End, Served};
+use super::super::nic_instance::{PortBackend, ServedPort};
 use super::DataPlane;
 
 impl DataPlane {
-    /// What is in force.
+    /// State in force.
     pub(super) fn actual(&self) -> Actual {
         let nics = self.state.nics.iter().map(|nic| self.actual_nic(nic)).collect();
         let adapter = |given: &Allocation| {
-            let end = self.served(&given.adapter).map(|served| served.end);
-            let device = self.device(end);
-            let connected = match end {
-                Some(End::Socket(token)) => self.sockets.is_attached(token),
+            let backend = self.served(&given.adapter).map(|served| served.backend);
+            let device = self.device(backend);
+            let connected = match backend {
+                Some(PortBackend::Socket(token)) => self.sockets.is_attached(token),
                 _ => device.as_ref().is_some_and(|device| device.state == DeviceState::Up),
             };
-            let guest = match (end, connected) {
-                (Some(End::Socket(token)), _) => self.sockets.guest(token),
+            let guest = match (backend, connected) {
+                (Some(PortBackend::Socket(token)), _) => self.sockets.guest(token),
                 (_, true) => GuestState::Running,
                 (_, false) => GuestState::Absent,
             };
-            let placement = match end {
-                Some(End::Socket(token)) => self.sockets.describe_vmq(token),
+            let placement = match backend {
+                Some(PortBackend::Socket(token)) => self.sockets.describe_vmq(token),
                 _ => None,
             };
             ActualAdapter {
@@ -39,7 +39,7 @@ impl DataPlane {
         };
         let tunnel = |(switch, tunnel): (&Switch, &Vxlan)| {
             let (switch, of, name) = (&switch.name, &switch.nic, tunnel.name.clone());
-            let device = self.device(self.end(of, &PortOwner::Tunnel(name.clone())));
+            let device = self.device(self.backend(of, &PortOwner::Tunnel(name.clone())));
             ActualTunnel { switch: switch.clone(), name, device }
         };
         let switches = self.state.switches.iter();
@@ -47,26 +47,26 @@ impl DataPlane {
             switches.flat_map(|switch| switch.tunnels.iter().map(move |tunnel| (switch, tunnel)));
         Actual {
             nics,
-            adapters: self.given.iter().map(adapter).collect(),
+            adapters: self.allocations.iter().map(adapter).collect(),
             tunnels: tunnels.map(tunnel).collect(),
         }
     }
 
-    /// What is behind the port of an attachment of a NIC.
-    fn end(&self, nic: &str, of: &PortOwner) -> Option<End> {
-        Some(self.instances.get(nic)?.served.get(of)?.end)
+    /// Backend of an attachment's port.
+    fn backend(&self, nic: &str, of: &PortOwner) -> Option<PortBackend> {
+        Some(self.instances.get(nic)?.served.get(of)?.backend)
     }
 
-    /// How that is, if it is a device.
-    fn device(&self, end: Option<End>) -> Option<ActualDevice> {
-        match end? {
-            End::Device(token) => self.devices.status(token).cloned(),
-            End::Vdpa(token) => self.vdpas.status(token),
-            End::Socket(_) => None,
+    /// State of a backend, if it is a device.
+    fn device(&self, backend: Option<PortBackend>) -> Option<ActualDevice> {
+        match backend? {
+            PortBackend::Device(token) => self.devices.status(token).cloned(),
+            PortBackend::Vdpa(token) => self.vdpas.status(token),
+            PortBackend::Socket(_) => None,
         }
     }
 
-    /// How often each rule of the switches was met.
+    /// Hit counters of all switches' ACL rules.
     pub(in super::super) fn rules(&self) -> Vec<RuleStats> {
         let nics = self.compiled.nics.iter();
         let switches =
@@ -74,44 +74,45 @@ impl DataPlane {
         switches.flat_map(|(instance, switch)| instance.rules(switch)).collect()
     }
 
-    /// What each rule of NICs in switchdev mode has counted.
+    /// Counters of all switchdev rules.
     pub(in super::super) fn offloads(&self) -> Vec<OffloadStats> {
         let nics = self.compiled.nics.iter();
         let instances = nics.filter_map(|nic| self.instances.get(&nic.name).zip(Some(nic)));
         instances.flat_map(|(instance, nic)| instance.offloads(nic)).collect()
     }
 
-    /// The representors of a NIC.
+    /// Representors of a NIC.
     fn representors(&self, nic: &Nic) -> Vec<ActualRepresentor> {
         let up = &self.live.representors_up;
         let all = nic.representors().into_iter().map(|(of, attachment, _)| {
-            let end = self.end(&nic.name, &PortOwner::Representor(of));
+            let backend = self.backend(&nic.name, &PortOwner::Representor(of));
             ActualRepresentor {
                 of,
                 name: of.port_name(),
                 attachment: attachment.to_string(),
                 up: up.contains(&(nic.name.clone(), of)),
-                mtu: self.mtu_of(end),
-                device: self.device(end),
+                mtu: self.mtu_of(backend),
+                device: self.device(backend),
             }
         });
         all.collect()
     }
 
-    /// An adapter as it is served.
-    pub(super) fn served(&self, adapter: &str) -> Option<&Served> {
+    /// Served port of an adapter.
+    pub(super) fn served(&self, adapter: &str) -> Option<&ServedPort> {
         self.instances.values().find_map(|instance| instance.adapter(adapter))
     }
 
     fn actual_nic(&self, nic: &Nic) -> ActualNic {
         let config = self.compiled.nic(&nic.name).map(|compiled| &compiled.config);
         let vf = |index: u16| {
-            // Few have this number, so that names are looked for seldom.
-            let holder = self.given.iter().filter(|given| given.vf == Some(index)).find(|given| {
-                let on_it = self.state.adapter(&given.adapter);
-                let on_it = on_it.and_then(|adapter| self.state.nic_of(adapter));
-                on_it.is_some_and(|on_it| on_it.name == nic.name)
-            });
+            // Compare the number first: few adapters have it, and names are slower.
+            let holder =
+                self.allocations.iter().filter(|given| given.vf == Some(index)).find(|given| {
+                    let on_it = self.state.adapter(&given.adapter);
+                    let on_it = on_it.and_then(|adapter| self.state.nic_of(adapter));
+                    on_it.is_some_and(|on_it| on_it.name == nic.name)
+                });
             let function = config.and_then(|config| config.vfs.get(usize::from(index)));
             let function = function.and_then(Option::as_ref);
             ActualVf {
@@ -129,8 +130,8 @@ impl DataPlane {
             support: Reason::Supported,
             total_vfs: nic.total_vfs,
             vfs: (0..nic.num_vfs).map(vf).collect(),
-            uplink: self.device(self.end(&nic.name, &PortOwner::Uplink)),
-            pf: self.device(self.end(&nic.name, &PortOwner::Pf)),
+            uplink: self.device(self.backend(&nic.name, &PortOwner::Uplink)),
+            pf: self.device(self.backend(&nic.name, &PortOwner::Pf)),
             representors: self.representors(nic),
         }
     }

@@ -1,10 +1,10 @@
-//! Reverse ARP in the names of adapters whose guests have come, so that all switches learn where
-//! they are.
+//! Reverse ARP announcements for guests that have arrived, so that all switches learn their
+//! location.
 //!
 //! # Model
-//! An address is announced in each network that its guest may speak in: where frames without a tag
-//! go, and in each VLAN of its trunk. The first are sent at once, its own address in all of them
-//! before its others; the rest wait their turn, so that nobody is flooded.
+//! An address is announced untagged and in each VLAN of the adapter's trunk. The first ones are
+//! sent at once, the adapter's own address before its others. The rest are paced to avoid a burst
+//! of broadcasts.
 //!
 //! # Limits
 //! [`PER_ADAPTER`] announcements, [`AT_ONCE`] each [`PAUSE`].
@@ -18,18 +18,18 @@ use wire::vlan::{TAG_OFFSET, TPID_8021Q, Tag};
 
 use super::DataPlane;
 
-/// The most announcements for an adapter.
+/// Maximum number of announcements for an adapter.
 const PER_ADAPTER: usize = 4096;
-/// How many are sent at once.
+/// Announcements sent at once.
 const AT_ONCE: usize = 16;
-/// How long it is until the next are.
+/// Interval between batches.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Announcements that wait.
+/// Queue of announcements.
 #[derive(Debug, Default)]
-pub(super) struct Announcing {
+pub(super) struct AnnouncementQueue {
     waiting: VecDeque<Announcement>,
-    /// When the next are due.
+    /// Due time of the next batch.
     next: Option<Instant>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Announcing {
 struct Announcement {
     adapter: String,
     mac: Mac,
-    /// The VLAN of its tag, if it has one.
+    /// VLAN of the tag; `None`: untagged.
     vlan: Option<u16>,
 }
 
@@ -52,8 +52,8 @@ impl Announcement {
     }
 }
 
-impl Announcing {
-    /// How long until the next are due, if any are.
+impl AnnouncementQueue {
+    /// Time until the next batch; `None` with an empty queue.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let next = self.next.filter(|_| !self.waiting.is_empty())?;
         Some(next.saturating_duration_since(now))
@@ -64,7 +64,7 @@ impl Announcing {
     }
 }
 
-/// All announcements of an adapter, in their order.
+/// All announcements of an adapter, in order.
 fn of(adapter: &Adapter) -> impl Iterator<Item = Announcement> {
     let vlans = adapter.settings.trunks.iter().flat_map(|range| range.first..=range.last).map(Some);
     let vlans: Vec<Option<u16>> = std::iter::once(None).chain(vlans).collect();
@@ -77,38 +77,38 @@ fn of(adapter: &Adapter) -> impl Iterator<Item = Announcement> {
 }
 
 impl DataPlane {
-    /// Announces an adapter: how many ports have heard of it when this returns.
+    /// Announces an adapter; returns the number of ports that received the first batch.
     pub(super) fn announce(&mut self, name: &str) -> usize {
-        self.announcing.waiting.retain(|one| one.adapter != name);
+        self.announcements.waiting.retain(|one| one.adapter != name);
         let Some(adapter) = self.state.adapter(name) else { return 0 };
         let mut all: VecDeque<Announcement> = of(adapter).take(PER_ADAPTER + 1).collect();
         if all.len() > PER_ADAPTER {
             tracing::warn!(
-                "{name}: only {PER_ADAPTER} of its addresses, each in each VLAN of its trunk, are announced"
+                "{name}: too many addresses and VLANs; only {PER_ADAPTER} combinations are announced"
             );
             all.truncate(PER_ADAPTER);
         }
         let later = all.split_off(AT_ONCE.min(all.len()));
         let told = all.iter().map(|one| self.send(one)).sum();
-        if self.announcing.waiting.is_empty() {
-            self.announcing.next = Some(Instant::now() + PAUSE);
+        if self.announcements.waiting.is_empty() {
+            self.announcements.next = Some(Instant::now() + PAUSE);
         }
-        self.announcing.waiting.extend(later);
+        self.announcements.waiting.extend(later);
         told
     }
 
-    /// Sends those that are due.
-    pub(super) fn announce_more(&mut self, now: Instant) {
-        if self.announcing.wait(now).is_some_and(|wait| wait.is_zero()) {
-            self.announcing.next = Some(now + PAUSE);
-            for one in self.announcing.take() {
+    /// Sends the next batch if it is due.
+    pub(super) fn send_due_announcements(&mut self, now: Instant) {
+        if self.announcements.wait(now).is_some_and(|wait| wait.is_zero()) {
+            self.announcements.next = Some(now + PAUSE);
+            for one in self.announcements.take() {
                 self.send(&one);
             }
         }
     }
 
     fn send(&self, one: &Announcement) -> usize {
-        // It may have gone again.
+        // The adapter may have moved away again.
         let is_here = self.state.adapter(&one.adapter).is_some_and(|it| !it.is_elsewhere());
         let instance = self
             .instances

@@ -1,15 +1,15 @@
-//! The data plane in two processes: the one that hands it over, and the one that takes it up.
+//! Handover of the data plane from one process to the next.
 //!
 //! # Order
-//! The old one gives [`sockets`](DataPlane::sockets_handover) while its lanes run, and does what
-//! takes time ([`prepare`](DataPlane::prepare)). Then it [lets go](DataPlane::suspend): of all that
-//! sends first, so that no frame is on its way, and then of all that receives. What is left to say
-//! ([`rest`](DataPlane::rest)) is true from then on, and the old one can still go on by itself
-//! ([`resume`](DataPlane::resume)).
+//! The old process hands over [`sockets`](DataPlane::sockets_handover) while its lanes run, and
+//! does slow work in advance ([`prepare`](DataPlane::prepare)). Then it
+//! [suspends](DataPlane::suspend): transmit halves first, so that no frame is in flight, then
+//! receive halves. The [final state](DataPlane::final_state) is valid from then on; the old process
+//! can still [resume](DataPlane::resume).
 //!
-//! The new one is brought to the state with a [`Handover`], by which sockets are taken up and
-//! devices left out; with the rest it [goes on](DataPlane::go_on). It tells nobody anything, and
-//! steers no queue, before it [begins](DataPlane::begin).
+//! The new process applies the state with a [`PendingHandover`], which adopts sockets and leaves
+//! devices out; with the final state it [resumes](DataPlane::adopt). It notifies no guest and
+//! steers no queue before it [begins](DataPlane::begin).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -22,51 +22,59 @@ use bridge::PortId;
 use bridge::switch::Entry;
 use model::state::{Allocation, PathInForce, VhostUser};
 use port::PortHandover;
-use port::capture::Capture as Writing;
+use port::capture::Capture;
 use vhost_user::backend::Half;
 use wire::Mac;
 
-use super::super::attachment::Way;
-use super::super::nic_instance::End;
-use super::super::upgrade::{
-    Capture, Device, Given, Giving, Learned, Place, Rest, Session, Socket,
+use super::super::attachment::SocketEndpoint;
+use super::super::handover::{
+    CaptureHandover, DeviceHandover, FinalState, LearnedAddresses, OutgoingFds, PortKey,
+    ReceivedFds, SessionHandover, SocketHandover,
 };
+use super::super::nic_instance::PortBackend;
 use super::DataPlane;
 
-/// How long lanes may take to end the round that they are in.
-const REST: Duration = Duration::from_millis(30);
-/// Bytes of a learned address in the hand-over.
-const ENTRY: usize = 11;
+/// Time for lanes to finish their current round.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(30);
+/// Bytes of a learned address in the handover.
+const ENTRY_BYTES: usize = 11;
 
-/// What each adapter has of a kind.
-type Held = Vec<(String, u16)>;
+/// A number for each adapter.
+type AdapterNumbers = Vec<(String, u16)>;
 
-/// What a data plane is to take up instead of opening it.
+/// Resources of the previous process, to adopt instead of opening new ones.
 #[derive(Debug)]
-pub(in super::super) struct Handover {
-    pub(in super::super) sockets: BTreeMap<Place, Socket>,
-    pub(in super::super) given: Given,
-    /// The VF that each adapter had.
+pub(in super::super) struct PendingHandover {
+    pub(in super::super) sockets: BTreeMap<PortKey, SocketHandover>,
+    pub(in super::super) fds: ReceivedFds,
+    /// VF of each adapter.
     pub(in super::super) vfs: BTreeMap<String, u16>,
-    /// The queue that each adapter had.
+    /// Queue of each adapter.
     pub(in super::super) queues: BTreeMap<String, u16>,
 }
 
-impl Handover {
-    /// The socket of an attachment, if one was handed over; its session stays.
-    pub(super) fn way(&mut self, place: &Place, spec: &VhostUser) -> Result<Option<Way>> {
-        let Some(socket) = self.sockets.get_mut(place) else { return Ok(None) };
-        Way::inherit(spec, socket.listening.take(), &mut self.given).map(Some)
+impl PendingHandover {
+    /// Socket of an attachment, if it was handed over; its session is adopted later.
+    pub(super) fn endpoint(
+        &mut self,
+        location: &PortKey,
+        spec: &VhostUser,
+    ) -> Result<Option<SocketEndpoint>> {
+        let Some(socket) = self.sockets.get_mut(location) else { return Ok(None) };
+        SocketEndpoint::inherit(spec, socket.listening.take(), &mut self.fds).map(Some)
     }
 
-    /// The session on it, and for how long nobody may attach.
-    pub(super) fn session(&mut self, place: &Place) -> Option<(Option<Session>, Option<u64>)> {
-        let Socket { listening: _, session, banned_ms } = self.sockets.remove(place)?;
+    /// Session of a socket, and the remaining time of its attach ban in milliseconds.
+    pub(super) fn session(
+        &mut self,
+        location: &PortKey,
+    ) -> Option<(Option<SessionHandover>, Option<u64>)> {
+        let SocketHandover { listening: _, session, banned_ms } = self.sockets.remove(location)?;
         Some((session, banned_ms))
     }
 }
 
-/// A capture's file, which nobody else needs.
+/// Unique descriptor of a capture's file.
 fn own(file: Option<(Arc<OwnedFd>, u64)>) -> Result<Option<(OwnedFd, u64)>> {
     let Some((file, bytes)) = file else { return Ok(None) };
     let file = Arc::try_unwrap(file).or_else(|file| file.try_clone())?;
@@ -74,28 +82,28 @@ fn own(file: Option<(Arc<OwnedFd>, u64)>) -> Result<Option<(OwnedFd, u64)>> {
 }
 
 impl DataPlane {
-    /// Takes up what is said here as it is brought to its first state.
+    /// Sets the resources to adopt when the first state is applied.
     pub(in super::super) fn expect(
         &mut self,
-        handover: Handover,
+        handover: PendingHandover,
         suited: impl IntoIterator<Item = (String, PathInForce)>,
     ) {
-        suited.into_iter().for_each(|(name, path)| self.following.resume(&name, path));
+        suited.into_iter().for_each(|(name, path)| self.auto_paths.resume(&name, path));
         self.handover = Some(handover);
     }
 
-    /// Takes up all sessions; their rings stand until [`go_on`](Self::go_on).
+    /// Adopts all sessions; their rings stay stopped until [`adopt`](Self::adopt).
     ///
     /// # Errors
-    /// What was handed over is not whole, or a front-end uses what is not offered here.
-    pub(in super::super) fn take_up_sessions(&mut self) -> Result<()> {
+    /// The handover is incomplete, or a front-end uses a feature that is not offered here.
+    pub(in super::super) fn adopt_sessions(&mut self) -> Result<()> {
         let Some(mut handover) = self.handover.take() else { return Ok(()) };
-        for (place, end) in self.ends() {
-            if let End::Socket(token) = end
-                && let Some(session) = handover.session(&place)
+        for (location, backend) in self.backends() {
+            if let PortBackend::Socket(token) = backend
+                && let Some(session) = handover.session(&location)
             {
-                let taken = self.sockets.inherit(token, session, &mut handover.given);
-                let shown = || format!("the session of {place} cannot be taken up");
+                let taken = self.sockets.inherit(token, session, &mut handover.fds);
+                let shown = || format!("cannot resume the session of {location}");
                 taken.with_context(shown)?;
             }
         }
@@ -103,68 +111,68 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Which path suits adapters that follow their traffic.
+    /// Path suited to each adapter with `path = "auto"`.
     pub(in super::super) fn suited(&self) -> Vec<(String, PathInForce)> {
-        self.following.suited().into_iter().collect()
+        self.auto_paths.suited().into_iter().collect()
     }
 
-    /// The VFs and the queues that adapters have.
-    pub(in super::super) fn held(&self) -> [Held; 2] {
+    /// VFs and queues of adapters.
+    pub(in super::super) fn allocated(&self) -> [AdapterNumbers; 2] {
         let of = |what: fn(&Allocation) -> Option<u16>| {
-            let given = self.given.iter();
+            let given = self.allocations.iter();
             given.filter_map(|given| Some((given.adapter.clone(), what(given)?))).collect()
         };
         [of(|given| given.vf), of(|given| given.queue)]
     }
 
-    /// What is behind every port.
-    fn ends(&self) -> Vec<(Place, End)> {
+    /// Backend of every port.
+    fn backends(&self) -> Vec<(PortKey, PortBackend)> {
         let of = |(nic, instance): (&String, &super::NicInstance)| {
             let nic = nic.clone();
             let served = instance.served.iter();
-            let ends = served.map(|(owner, served)| (Place::of(&nic, owner), served.end));
-            ends.collect::<Vec<_>>()
+            let backends = served.map(|(owner, served)| (PortKey::of(&nic, owner), served.backend));
+            backends.collect::<Vec<_>>()
         };
         self.instances.iter().flat_map(of).collect()
     }
 
-    /// Lets the lanes begin, in the place of another process's; says how many sessions could not be
-    /// taken up, and were ended.
+    /// Starts the lanes in place of the old process; returns the number of sessions that could not
+    /// be resumed and were ended.
     pub(in super::super) fn begin(&mut self) -> usize {
         self.sockets.adopt();
         self.devices.adopt();
-        self.settled = true;
-        self.faults.remember(&self.fabric);
+        self.tx_resumed = true;
+        self.faults.mark_logged(&self.fabric);
         self.fabric.go();
-        // What takes time, or is for guests to hear, is due when this daemon first looks.
+        // Slow work, and messages to guests, wait for the first housekeeping.
         self.handover = None;
-        self.sockets.end_unfit()
+        self.sockets.end_unresumable()
     }
 
-    /// All vhost-user sockets.
+    /// Hands over all vhost-user sockets.
     pub(in super::super) fn sockets_handover(
         &self,
-        giving: &mut Giving,
-    ) -> Result<Vec<(Place, Socket)>> {
+        outgoing: &mut OutgoingFds,
+    ) -> Result<Vec<(PortKey, SocketHandover)>> {
         let now = Instant::now();
         let mut sockets = Vec::new();
-        for (place, end) in self.ends() {
-            if let End::Socket(token) = end
-                && let Some(socket) = self.sockets.handover(token, giving, now)?
+        for (location, backend) in self.backends() {
+            if let PortBackend::Socket(token) = backend
+                && let Some(socket) = self.sockets.handover(token, outgoing, now)?
             {
-                sockets.push((place, socket));
+                sockets.push((location, socket));
             }
         }
         Ok(sockets)
     }
 
-    /// Does all that takes time before [`suspend`](Self::suspend), while lanes run: sockets of
-    /// steered queues are closed, threads that write captures end, and nothing is opened any more.
+    /// Does slow work before [`suspend`](Self::suspend), while lanes run: closes sockets of steered
+    /// queues, ends threads that write captures, and stops opening devices.
     ///
     /// # Errors
-    /// A vDPA device is busy, or a device's state is on its way; everything is as it was.
+    /// A vDPA device is busy, or a device state is being transferred; nothing has changed.
     pub(in super::super) fn prepare(&mut self) -> Result<()> {
-        if let Some(label) = self.sockets.moves_state(Instant::now()) {
+        if let Some(label) = self.sockets.transferring_label(Instant::now()) {
             bail!("{label}: the state of its device is being transferred; try again in a moment");
         }
         if !self.vdpas.prepare() {
@@ -176,21 +184,21 @@ impl DataPlane {
         }
         let captures =
             self.instances.values_mut().flat_map(|instance| instance.captures.values_mut());
-        captures.filter_map(|captured| captured.capture.as_mut()).for_each(Writing::pause);
+        captures.filter_map(|captured| captured.capture.as_mut()).for_each(Capture::pause);
         Ok(())
     }
 
-    /// Lets go of everything: no lane touches a ring or a device when this returns.
+    /// Releases all rings and devices: no lane touches them after this call.
     pub(in super::super) fn suspend(&mut self) {
-        // No frame is on its way to what is let go of first, if no lane is stuck.
+        // No frame is in flight to the half released first, unless a lane is stuck.
         self.fabric.pause_tx();
-        if !self.fabric.wait_tx_paused(REST) {
-            let ms = REST.as_millis();
-            tracing::warn!("a lane did not rest within {ms} ms: a burst may be dropped");
+        if !self.fabric.wait_tx_paused(IDLE_TIMEOUT) {
+            let ms = IDLE_TIMEOUT.as_millis();
+            tracing::warn!("a lane did not go idle within {ms} ms: a burst may be dropped");
         }
         for half in [Half::Transmit, Half::Receive] {
             self.sockets.suspend(half);
-            self.devices.let_go(half);
+            self.devices.detach(half);
         }
         self.vdpas.suspend();
         for captured in
@@ -203,24 +211,29 @@ impl DataPlane {
         }
     }
 
-    /// All that is true once everything was let go of.
-    pub(in super::super) fn rest(&mut self, giving: &mut Giving) -> Result<Rest> {
-        let mut rest = Rest::default();
-        for (place, end) in self.ends() {
-            match end {
-                // Whatever there is to know of it the next one finds in the run directory.
-                End::Vdpa(_) => {}
-                End::Socket(token) => {
+    /// State that is final once everything is released.
+    pub(in super::super) fn final_state(
+        &mut self,
+        outgoing: &mut OutgoingFds,
+    ) -> Result<FinalState> {
+        let mut final_state = FinalState::default();
+        for (location, backend) in self.backends() {
+            match backend {
+                // The next process finds all of it in the run directory.
+                PortBackend::Vdpa(_) => {}
+                PortBackend::Socket(token) => {
                     let positions = self.sockets.positions(token);
-                    rest.positions.extend(positions.map(|positions| (place, positions)));
+                    final_state.positions.extend(positions.map(|positions| (location, positions)));
                 }
-                End::Device(token) => {
-                    let Some(PortHandover { fds, state: words }) = self.devices.legacy(token)
+                PortBackend::Device(token) => {
+                    let Some(PortHandover { fds, state: words }) = self.devices.handover(token)
                     else {
                         continue;
                     };
-                    let fds = fds.into_iter().map(|fd| giving.put_shared(fd)).collect();
-                    rest.devices.push((place, Device { fds, words: to_hex(&words) }));
+                    let fds = fds.into_iter().map(|fd| outgoing.put_shared(fd)).collect();
+                    final_state
+                        .devices
+                        .push((location, DeviceHandover { fds, words: to_hex(&words) }));
                 }
             }
         }
@@ -229,16 +242,21 @@ impl DataPlane {
                 let Some(capture) = &captured.capture else { continue };
                 let (file, bytes) = capture.file();
                 let (nic, path) = (nic.clone(), path.clone());
-                rest.captures.push(Capture { nic, path, file: giving.put_shared(file), bytes });
+                final_state.captures.push(CaptureHandover {
+                    nic,
+                    path,
+                    file: outgoing.put_shared(file),
+                    bytes,
+                });
             }
         }
-        rest.learned = self.learned();
-        rest.rules = self.rules();
-        rest.offloads = self.offloads();
-        Ok(rest)
+        final_state.learned = self.learned();
+        final_state.rules = self.rules();
+        final_state.offloads = self.offloads();
+        Ok(final_state)
     }
 
-    fn learned(&self) -> Vec<Learned> {
+    fn learned(&self) -> Vec<LearnedAddresses> {
         let of = |nic: &api::compile::CompiledNic| {
             let switch = nic.switch.as_ref()?;
             let memory = self.instances.get(&nic.name)?.fdb()?;
@@ -251,68 +269,78 @@ impl DataPlane {
             }
             let ports = switch.numbers.all().map(|(name, number)| (number.0, name.to_owned()));
             let (nic, switch) = (nic.name.clone(), switch.name.clone());
-            Some(Learned { nic, switch, ports: ports.collect(), entries: to_hex(&entries) })
+            Some(LearnedAddresses {
+                nic,
+                switch,
+                ports: ports.collect(),
+                entries: to_hex(&entries),
+            })
         };
         self.compiled.nics.iter().filter_map(of).collect()
     }
 
-    /// Goes on after [`suspend`](Self::suspend), as if it had not been.
+    /// Resumes after [`suspend`](Self::suspend) in the old process.
     pub(in super::super) fn resume(&mut self) {
-        for (_, end) in self.ends() {
-            match end {
-                End::Socket(token) => {
+        for (_, backend) in self.backends() {
+            match backend {
+                PortBackend::Socket(token) => {
                     let positions = self.sockets.positions(token).unwrap_or_default();
                     if let Err(error) = self.sockets.resume(token, &positions) {
                         tracing::error!("{error:#}");
                     }
                 }
-                End::Device(token) => self.devices.resume(token),
-                End::Vdpa(_) => {} // all at once
+                PortBackend::Device(token) => self.devices.resume(token),
+                PortBackend::Vdpa(_) => {} // all at once, below
             }
         }
         self.vdpas.resume();
         for (nic, instance) in &mut self.instances {
             let labels = super::labels(&self.compiled, nic);
             for (path, captured) in &mut instance.captures {
-                let gone_on = own(captured.let_go())
-                    .and_then(|file| Ok(captured.go_on(path, labels.get(path), file)?));
-                if let Err(error) = gone_on {
-                    tracing::error!("mirror to {path} is not written any more: {error:#}");
+                let resumed = own(captured.release())
+                    .and_then(|file| Ok(captured.resume(path, labels.get(path), file)?));
+                if let Err(error) = resumed {
+                    tracing::error!("mirror to {path} has stopped: {error:#}");
                 }
             }
         }
-        self.sockets.end_unfit();
-        self.fabric.resume_tx(); // nobody sends before everybody is back
+        self.sockets.end_unresumable();
+        self.fabric.resume_tx(); // all rings are back
         self.steer();
     }
 
-    /// Takes up what is left, in a data plane that is in the state. The lanes have not begun.
+    /// Adopts the final state, in a data plane that has the desired state. The lanes have not
+    /// started.
     ///
     /// # Errors
-    /// A device cannot be taken up.
-    pub(in super::super) fn go_on(&mut self, rest: Rest, given: &mut Given) -> Result<()> {
-        let Rest { positions, devices, captures, learned, rules, offloads } = rest;
-        self.recall_learned(learned)?;
+    /// A device cannot be adopted.
+    pub(in super::super) fn adopt(
+        &mut self,
+        final_state: FinalState,
+        received: &mut ReceivedFds,
+    ) -> Result<()> {
+        let FinalState { positions, devices, captures, learned, rules, offloads } = final_state;
+        self.restore_learned(learned)?;
         for nic in &self.compiled.nics {
             if let (Some(instance), Some(switch)) = (self.instances.get(&nic.name), &nic.switch) {
-                instance.go_on_from(switch, &rules);
+                instance.add_rule_counters(switch, &rules);
             }
             if let Some(instance) = self.instances.get(&nic.name) {
-                instance.go_on_offloading(nic, &offloads);
+                instance.add_offload_counters(nic, &offloads);
             }
         }
-        self.go_on_capturing(captures, given)?;
-        let mut devices: BTreeMap<Place, _> = devices.into_iter().collect();
-        let mut positions: BTreeMap<Place, _> = positions.into_iter().collect();
-        for (place, end) in self.ends() {
-            match end {
-                End::Socket(token) => {
-                    let positions = positions.remove(&place).context("positions are missing")?;
+        self.resume_captures(captures, received)?;
+        let mut devices: BTreeMap<PortKey, _> = devices.into_iter().collect();
+        let mut positions: BTreeMap<PortKey, _> = positions.into_iter().collect();
+        for (location, backend) in self.backends() {
+            match backend {
+                PortBackend::Socket(token) => {
+                    let positions = positions.remove(&location).context("positions are missing")?;
                     self.sockets.resume(token, &positions)?;
                 }
-                End::Vdpa(_) => {} // all at once
-                End::Device(token) => match devices.remove(&place) {
-                    Some(device) => self.devices.inherit(token, legacy(device, given)?)?,
+                PortBackend::Vdpa(_) => {} // all at once, below
+                PortBackend::Device(token) => match devices.remove(&location) {
+                    Some(device) => self.devices.inherit(token, legacy(device, received)?)?,
                     None => self.devices.resume(token),
                 },
             }
@@ -322,26 +350,30 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Goes on with files that get copies of frames; those that were not handed over begin anew.
-    fn go_on_capturing(&mut self, captures: Vec<Capture>, given: &mut Given) -> Result<()> {
+    /// Resumes captures; those that were not handed over start again.
+    fn resume_captures(
+        &mut self,
+        captures: Vec<CaptureHandover>,
+        received: &mut ReceivedFds,
+    ) -> Result<()> {
         let mut files = BTreeMap::new();
-        for Capture { nic, path, file, bytes } in captures {
-            let fd = given.take(file).context("the file of a capture is missing")?;
+        for CaptureHandover { nic, path, file, bytes } in captures {
+            let fd = received.take(file).context("the file of a capture is missing")?;
             files.insert((nic, path), (fd, bytes));
         }
         for (nic, instance) in &mut self.instances {
             let labels = super::labels(&self.compiled, nic);
             for (path, captured) in &mut instance.captures {
                 let file = files.remove(&(nic.clone(), path.clone()));
-                captured.go_on(path, labels.get(path), file)?;
+                captured.resume(path, labels.get(path), file)?;
             }
         }
         Ok(())
     }
 
-    /// Knows what the switches of another process had learned.
-    fn recall_learned(&self, learned: Vec<Learned>) -> Result<()> {
-        for Learned { nic, switch: name, ports, entries } in learned {
+    /// Restores the learned addresses of the old process's switches.
+    fn restore_learned(&self, learned: Vec<LearnedAddresses>) -> Result<()> {
+        for LearnedAddresses { nic, switch: name, ports, entries } in learned {
             let switch = self.compiled.nic(&nic).and_then(|nic| nic.switch.as_ref());
             let fdb = self.instances.get(&nic).and_then(|instance| instance.fdb());
             let (Some(switch), Some(fdb)) = (switch.filter(|it| it.name == name), fdb) else {
@@ -350,8 +382,8 @@ impl DataPlane {
             let number = |(old, name): (u16, String)| Some((old, switch.numbers.get(&name)?));
             let mut numbers: BTreeMap<u16, PortId> = ports.into_iter().filter_map(number).collect();
             numbers.insert(PortId::UPLINK.0, PortId::UPLINK);
-            let entries = from_hex(&entries).context("learned addresses are none")?;
-            for entry in entries.as_chunks::<ENTRY>().0 {
+            let entries = from_hex(&entries).context("invalid learned addresses")?;
+            for entry in entries.as_chunks::<ENTRY_BYTES>().0 {
                 let [a, b, c, d, e, f, vid @ .., p, q, ticks] = *entry;
                 if let Some(port) = numbers.get(&u16::from_be_bytes([p, q])) {
                     let (mac, vid) = (Mac([a, b, c, d, e, f]), u16::from_be_bytes(vid));
@@ -363,9 +395,9 @@ impl DataPlane {
     }
 }
 
-fn legacy(device: Device, given: &mut Given) -> Result<PortHandover> {
-    let fds = device.fds.iter().map(|fd| given.take(*fd).map(Arc::new));
+fn legacy(device: DeviceHandover, received: &mut ReceivedFds) -> Result<PortHandover> {
+    let fds = device.fds.iter().map(|fd| received.take(*fd).map(Arc::new));
     let fds = fds.collect::<Option<_>>().context("a descriptor of a device is missing")?;
-    let words = from_hex(&device.words).context("what is said of a device is nothing")?;
+    let words = from_hex(&device.words).context("invalid device state")?;
     Ok(PortHandover { fds, state: words })
 }

@@ -1,47 +1,45 @@
-//! Functions have the link of their uplink, and in switchdev mode that of their representor.
+//! Link state of functions: that of the uplink, or in switchdev mode that of the representor.
 //!
-//! Links come and go by themselves, so following one must not depend on anything but the tables:
-//! neither is anybody's path chosen anew nor anything opened, and an attachment that cannot be
-//! served keeps no other function's link up.
+//! Links change at any time, so following one only replaces tables: no path is chosen again and
+//! nothing is opened. An attachment that fails does not affect the link of other functions.
 
 use std::time::Instant;
 
 use api::compile::{self, LiveLinks, PortOwner};
 
-use super::super::nic_instance::{End, NicInstance};
+use super::super::nic_instance::{NicInstance, PortBackend};
 use super::DataPlane;
 
 impl DataPlane {
-    /// What is known of links.
+    /// Current state of links.
     pub(super) fn live(&self) -> LiveLinks {
         let is_down = |instance: &NicInstance| match instance
             .served
             .get(&PortOwner::Uplink)
-            .map(|served| served.end)
+            .map(|served| served.backend)
         {
-            Some(End::Device(token)) => self.devices.has_no_link(token),
-            Some(End::Socket(_) | End::Vdpa(_)) | None => false,
+            Some(PortBackend::Device(token)) => self.devices.has_no_link(token),
+            Some(PortBackend::Socket(_) | PortBackend::Vdpa(_)) | None => false,
         };
         let down = self.instances.iter().filter(|(_, instance)| is_down(instance));
         let uplinks_down = down.map(|(name, _)| name.clone()).collect();
         LiveLinks { uplinks_down, representors_up: self.representors_up() }
     }
 
-    /// Brings the tables into force that fit the links as they are. What cannot be had is tried
-    /// again with the next look.
+    /// Installs tables that match the current links. On failure the next poll tries again.
     pub(super) fn follow_links(&mut self) {
         let live = self.live();
         if live == self.live {
             return;
         }
-        match compile::compile(&self.state, &self.given, &live, Some(&self.compiled)) {
+        match compile::compile(&self.state, &self.allocations, &live, Some(&self.compiled)) {
             Ok(compiled) => {
                 self.install_snapshots(compiled);
                 self.live = live;
                 self.unfollowed.forget();
             }
             Err(problems) => {
-                let line = format!("functions do not follow their links: {problems}");
+                let line = format!("link states not applied: {problems}");
                 if self.unfollowed.is_new(&line, Instant::now()) {
                     tracing::error!("{line}");
                 }
@@ -59,18 +57,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::devices::LOOK;
+    use crate::devices::POLL_INTERVAL;
     use model::state::State;
 
     fn data_plane(run_dir: &std::path::Path) -> DataPlane {
-        let idle = IdlePolicy { poll: LOOK, yielding: LOOK, sleep: true };
+        let idle = IdlePolicy { poll: POLL_INTERVAL, yielding: POLL_INTERVAL, sleep: true };
         let fabric = Fabric::start(&[LaneSpec { cpu: None, idle }], None).unwrap();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let quota = Arc::new(guestmem::Quota::new(u64::MAX, u64::MAX));
         DataPlane::new(fabric, Arc::new(epoll), run_dir.to_owned(), quota)
     }
 
-    /// A NIC whose uplink is not there, with two adapters on VFs.
+    /// A NIC with a missing uplink and two adapters on VFs.
     fn document(dir: &std::path::Path) -> State {
         let adapter = |i: u8| {
             json!({
@@ -96,13 +94,13 @@ mod tests {
         let state = document(dir.path());
         data_plane.change(&state).unwrap();
         assert_eq!(links(&data_plane), [true, true], "nothing was known of the uplink before");
-        // One of them is served no more, and cannot be again: every change is refused.
+        // One adapter is no longer served, and cannot be opened again: every change fails.
         let instance = data_plane.instances.get_mut("n").unwrap();
         let served = instance.served.remove(&PortOwner::Adapter("a1".to_owned())).unwrap();
-        data_plane.let_end(served.end);
+        data_plane.close_backend(served.backend);
         std::fs::create_dir(dir.path().join("a1")).unwrap();
         data_plane.change(&state).unwrap_err();
-        data_plane.look(Instant::now());
+        data_plane.housekeep(Instant::now());
         assert_eq!(links(&data_plane), [false, false]);
         data_plane.stop();
     }

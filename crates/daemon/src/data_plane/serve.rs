@@ -1,4 +1,4 @@
-//! What was staged is served, and what had its place is served no more.
+//! Serving of staged ports, in place of the old ones.
 
 use std::sync::Arc;
 
@@ -7,130 +7,136 @@ use engine::{Port, SoftNic};
 use model::state::Attachment;
 use port::xdp::Address;
 
-use super::super::attachment::Way;
+use super::super::attachment::SocketEndpoint;
 use super::super::device::GuestDevice;
-use super::super::nic_instance::{End, Served};
+use super::super::nic_instance::{PortBackend, ServedPort};
 use super::super::port_events::PortEvents;
-use super::super::vdpa::Begin;
+use super::super::port_spec::PortSpec;
+use super::super::vdpa::VdpaStart;
 use super::stage::opener;
-use super::{DataPlane, Ready, Spec, Wanted};
+use super::{DataPlane, PreparedBackend, WantedPort};
 
 impl DataPlane {
-    /// Serves an attachment that is new, or was changed; returns the ports that it had.
+    /// Serves a new or changed attachment; returns its old ports.
     pub(super) fn serve(
         &mut self,
-        wish: Wanted,
+        want: WantedPort,
         port: Arc<Port>,
-        ready: Ready,
+        prepared: PreparedBackend,
         addresses: Vec<Address>,
     ) -> Vec<(Arc<SoftNic>, Arc<Port>)> {
-        if wish.owner == PortOwner::Uplink {
-            self.leave_queues(&wish.nic);
+        if want.owner == PortOwner::Uplink {
+            self.leave_queues(&want.nic);
         }
-        self.let_go(&wish.spec);
-        let Some(instance) = self.instances.get_mut(&wish.nic) else { return Vec::new() };
+        self.release(&want.spec);
+        let Some(instance) = self.instances.get_mut(&want.nic) else { return Vec::new() };
         let soft = instance.soft.clone();
         let mut old = Vec::new();
-        if let Some(before) = instance.served.remove(&wish.owner) {
-            self.let_end(before.end);
+        if let Some(before) = instance.served.remove(&want.owner) {
+            self.close_backend(before.backend);
             old.extend(before.ports().map(|port| (soft.clone(), port.clone())));
         }
-        match self.end_of(&wish, soft.clone(), &port, ready, addresses) {
-            Ok(end) => {
-                let Wanted { nic, owner, spec, identity, .. } = wish;
-                let served = Served { port, end, spec, identity, vmq: None };
+        match self.create_backend(&want, soft.clone(), &port, prepared, addresses) {
+            Ok(backend) => {
+                let WantedPort { nic, owner, spec, identity, .. } = want;
+                let served = ServedPort { port, backend, spec, identity, vmq: None };
                 if let Some(instance) = self.instances.get_mut(&nic) {
                     instance.served.insert(owner, served);
                 }
             }
             Err(error) => {
-                tracing::error!("{}: its socket is not served: {error:#}", port.label);
-                old.push((soft, port)); // the next change brings another
+                tracing::error!("{}: cannot serve its socket: {error:#}", port.label);
+                old.push((soft, port)); // the next change creates a new one
             }
         }
         old
     }
 
-    /// Puts what is ready behind a port.
-    fn end_of(
+    /// Puts a prepared backend behind a port.
+    fn create_backend(
         &mut self,
-        wish: &Wanted,
+        want: &WantedPort,
         soft: Arc<SoftNic>,
         port: &Arc<Port>,
-        ready: Ready,
+        prepared: PreparedBackend,
         addresses: Vec<Address>,
-    ) -> anyhow::Result<End> {
-        let adapter = match &wish.owner {
+    ) -> anyhow::Result<PortBackend> {
+        let adapter = match &want.owner {
             PortOwner::Adapter(name) => Some(name.as_str()),
             _ => None,
         };
         let events = PortEvents::new(self.events.clone(), &port.label, adapter);
-        if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
-            let way = match ready {
-                Ready::Socket(way) => way,
-                Ready::Device(..) | Ready::HandedOver(_) | Ready::Vdpa(_) | Ready::Later => {
-                    Way::open(spec)?
-                }
+        if let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec {
+            let endpoint = match prepared {
+                PreparedBackend::Socket(endpoint) => endpoint,
+                PreparedBackend::Device(..)
+                | PreparedBackend::HandedOver(_)
+                | PreparedBackend::Vdpa(_)
+                | PreparedBackend::AfterChange => SocketEndpoint::open(spec)?,
             };
-            let (port, identity) = (port.clone(), wish.identity.clone());
+            let (port, identity) = (port.clone(), want.identity.clone());
             let quota = self.quota.of_session();
             let device = GuestDevice::new(soft, port, spec, identity, &self.run_dir, quota);
-            return Ok(End::Socket(self.sockets.add(spec, way, device, events)?));
+            return Ok(PortBackend::Socket(self.sockets.add(spec, endpoint, device, events)?));
         }
-        if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
-            let begin = match ready {
-                Ready::Vdpa(begin) => begin,
-                Ready::Socket(_) | Ready::Device(..) | Ready::HandedOver(_) | Ready::Later => {
-                    Begin::Soon
-                }
+        if let PortSpec::Attachment(Attachment::Vduse(spec)) = &want.spec {
+            let begin = match prepared {
+                PreparedBackend::Vdpa(begin) => begin,
+                PreparedBackend::Socket(_)
+                | PreparedBackend::Device(..)
+                | PreparedBackend::HandedOver(_)
+                | PreparedBackend::AfterChange => VdpaStart::Soon,
             };
-            let identity = wish.identity.clone();
+            let identity = want.identity.clone();
             let token = self.vdpas.add(spec, (soft, port.clone()), identity, events, begin)?;
-            return Ok(End::Vdpa(token));
+            return Ok(PortBackend::Vdpa(token));
         }
-        let name = wish.spec.to_string();
-        let (open, opened) = match ready {
-            Ready::Device(open, opened) => (open, opened),
-            Ready::HandedOver(open) => {
-                let token = self.devices.add_later(port.clone(), (name, open), events);
-                return Ok(End::Device(token));
+        let name = want.spec.to_string();
+        let (open, opened) = match prepared {
+            PreparedBackend::Device(open, opened) => (open, opened),
+            PreparedBackend::HandedOver(open) => {
+                let token = self.devices.add_handed_over(port.clone(), (name, open), events);
+                return Ok(PortBackend::Device(token));
             }
-            Ready::Socket(_) | Ready::Vdpa(_) | Ready::Later => {
-                let open = opener(wish, addresses);
-                // It cannot be refused any more; if it cannot be had it is tried again.
+            PreparedBackend::Socket(_)
+            | PreparedBackend::Vdpa(_)
+            | PreparedBackend::AfterChange => {
+                let open = opener(want, addresses);
+                // The change can no longer be rejected; a device that fails is tried again.
                 let opened = open.open();
                 (open, opened)
             }
         };
-        Ok(End::Device(self.devices.add(port.clone(), (name, open), events, opened)))
+        Ok(PortBackend::Device(self.devices.add(port.clone(), (name, open), events, opened)))
     }
 
-    /// Ends what has the place of something that is about to be served: a session there ends before
-    /// the next can begin. Whoever had it, by another name or in an exchange, has it no more, since
-    /// no two attachments of a state share one.
-    fn let_go(&mut self, spec: &Spec) {
-        let Some(place) = spec.place() else { return };
+    /// Closes the holder of a resource that is about to be served: a session ends before the next
+    /// can begin. No two attachments of a state share a resource, so the old holder loses it.
+    fn release(&mut self, spec: &PortSpec) {
+        let Some(resource) = spec.resource() else { return };
         let served = self.instances.values().flat_map(|instance| instance.served.values());
-        let same = served.filter(|served| served.spec.place().as_ref() == Some(&place));
-        let ends: Vec<End> = same.map(|served| served.end).collect();
-        ends.into_iter().for_each(|it| self.let_end(it));
+        let same = served.filter(|served| served.spec.resource().as_ref() == Some(&resource));
+        let backends: Vec<PortBackend> = same.map(|served| served.backend).collect();
+        backends.into_iter().for_each(|it| self.close_backend(it));
     }
 
-    /// Gives an attachment that stays the addresses that it has now.
-    pub(super) fn identify(&mut self, wish: Wanted) {
-        let Some(instance) = self.instances.get_mut(&wish.nic) else { return };
-        if let Some(served) = instance.served.get_mut(&wish.owner)
-            && served.identity != wish.identity
+    /// Updates the addresses of an attachment that stays.
+    pub(super) fn identify(&mut self, want: WantedPort) {
+        let Some(instance) = self.instances.get_mut(&want.nic) else { return };
+        if let Some(served) = instance.served.get_mut(&want.owner)
+            && served.identity != want.identity
         {
-            match served.end {
-                End::Socket(token) => self.sockets.set_identity(token, wish.identity.clone()),
-                End::Vdpa(token) => self.vdpas.set_identity(token, wish.identity.clone()),
-                End::Device(token) if served.identity.mac != wish.identity.mac => {
-                    wish.identity.mac.into_iter().for_each(|mac| self.devices.set_mac(token, mac));
+            match served.backend {
+                PortBackend::Socket(token) => {
+                    self.sockets.set_identity(token, want.identity.clone())
                 }
-                End::Device(_) => {}
+                PortBackend::Vdpa(token) => self.vdpas.set_identity(token, want.identity.clone()),
+                PortBackend::Device(token) if served.identity.mac != want.identity.mac => {
+                    want.identity.mac.into_iter().for_each(|mac| self.devices.set_mac(token, mac));
+                }
+                PortBackend::Device(_) => {}
             }
-            served.identity = wish.identity;
+            served.identity = want.identity;
         }
     }
 }

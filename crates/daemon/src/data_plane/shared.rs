@@ -1,4 +1,4 @@
-//! The data plane in two hands: the API's thread changes it, and another serves its guests.
+//! Data plane shared by two threads: the API's changes it, another serves guests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,51 +7,52 @@ use api::Events;
 use api::plane::{ParkedCounters, Plane, PlaneError, TakenFrames};
 use model::state::{Actual, Attachment, SocketMode, State, Stream, VhostUser};
 
-use super::{DataPlane, Spec, Wanted, wanted};
+use super::super::port_spec::PortSpec;
+use super::{DataPlane, WantedPort, wanted_ports};
 
-/// The data plane, as the API's thread and the one that serves guests share it.
+/// Data plane shared by the API's thread and the one that serves guests.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Shared(Arc<Mutex<DataPlane>>);
+pub(in super::super) struct SharedDataPlane(Arc<Mutex<DataPlane>>);
 
-impl Shared {
-    pub(in super::super) fn new(data_plane: DataPlane) -> Shared {
-        Shared(Arc::new(Mutex::new(data_plane)))
+impl SharedDataPlane {
+    pub(in super::super) fn new(data_plane: DataPlane) -> SharedDataPlane {
+        SharedDataPlane(Arc::new(Mutex::new(data_plane)))
     }
 
     pub(in super::super) fn lock(&self) -> MutexGuard<'_, DataPlane> {
-        // A panic under the lock is a bug; what it left is no worse than without the lock.
+        // A panic under the lock is a bug; its state is no worse than without the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Paths of all sockets on which a daemon in this state listens.
 fn sockets(state: &State) -> BTreeSet<String> {
-    let listens = |wish: Wanted| match wish.spec {
-        Spec::Attachment(Attachment::VhostUser(VhostUser { socket, mode, .. }))
-        | Spec::Attachment(Attachment::Stream(Stream { socket, mode, .. })) => {
+    let listens = |want: WantedPort| match want.spec {
+        PortSpec::Attachment(Attachment::VhostUser(VhostUser { socket, mode, .. }))
+        | PortSpec::Attachment(Attachment::Stream(Stream { socket, mode, .. })) => {
             (mode == SocketMode::Server).then_some(socket)
         }
-        Spec::Attachment(_) | Spec::Tunnel(_) => None,
+        PortSpec::Attachment(_) | PortSpec::Tunnel(_) => None,
     };
     let channels = state.vpfs.iter().filter_map(|vpf| Some(vpf.control.as_ref()?.socket.clone()));
-    wanted(state).into_iter().filter_map(listens).chain(channels).collect()
+    wanted_ports(state).into_iter().filter_map(listens).chain(channels).collect()
 }
 
 fn remove_dead<'a>(paths: impl Iterator<Item = &'a String>) {
     for path in paths {
         match vhost_user::remove_stale(path.as_ref()) {
-            Ok(true) => tracing::info!("removed {path}, a socket of an apply that was interrupted"),
+            Ok(true) => tracing::info!("removed {path}, a socket of an interrupted apply"),
             Ok(false) => {}
             Err(error) => {
-                tracing::info!("a socket of an apply that was interrupted stays: {error}")
+                tracing::info!("cannot remove a socket of an interrupted apply: {error}")
             }
         }
     }
 }
 
-impl Plane for Shared {
+impl Plane for SharedDataPlane {
     fn recall(&mut self, held: BTreeMap<String, u16>) {
-        self.lock().held = held;
+        self.lock().vfs_before = held;
     }
 
     fn record_in(&mut self, events: Events) {
@@ -63,7 +64,7 @@ impl Plane for Shared {
         let is_first = data_plane.is_empty();
         data_plane.change(to)?;
         if is_first {
-            // Sockets that a daemon made which was killed in an apply.
+            // Sockets of a daemon that was killed during an apply.
             remove_dead(sockets(from).difference(&sockets(to)));
         }
         Ok(data_plane.actual())

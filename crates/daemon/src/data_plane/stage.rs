@@ -1,4 +1,4 @@
-//! What a change needs is opened before it is made, so that what cannot be had is refused.
+//! Staging: opens what a change needs before the change, so that failures reject it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,47 +12,50 @@ use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 use port::xdp::Address;
 use wire::{Mac, Vid};
 
-use super::super::attachment::Way;
-use super::super::devices::{Context, NotOpened, Open, device, tunnel};
-use super::super::nic_instance::{Captured, End, NicInstance, Served, capture_label, label};
-use super::super::upgrade;
-use super::super::vdpa::Begin;
-use super::{DataPlane, Spec, Wanted, files};
+use super::super::attachment::SocketEndpoint;
+use super::super::devices::{DeviceContext, DeviceOpener, OpenError, device, tunnel};
+use super::super::handover::PortKey;
+use super::super::nic_instance::{
+    CaptureFile, NicInstance, PortBackend, ServedPort, capture_label, label,
+};
+use super::super::port_spec::PortSpec;
+use super::super::vdpa::VdpaStart;
+use super::{DataPlane, WantedPort, files};
 
-/// What was added for a change that is not yet made.
+/// Resources added for a change that is not applied yet.
 #[derive(Default)]
-pub(super) struct Staged {
-    /// NICs that are new.
+pub(super) struct StagedChange {
+    /// New NICs.
     pub(super) nics: Vec<String>,
     /// By NIC and owner.
-    pub(super) ports: Vec<(String, PortOwner, Arc<Port>, Ready)>,
-    pub(super) captures: Vec<(String, String, Captured)>,
-    /// Devices that were closed so that others can have their places.
+    pub(super) ports: Vec<(String, PortOwner, Arc<Port>, PreparedBackend)>,
+    pub(super) captures: Vec<(String, String, CaptureFile)>,
+    /// Devices closed to free their resources for others.
     pub(super) suspended: Vec<u64>,
 }
 
-/// What is to be behind a new port.
-pub(super) enum Ready {
+/// Prepared backend of a new port.
+pub(super) enum PreparedBackend {
     /// A vhost-user socket.
-    Socket(Way),
-    /// A device, as it was opened or why it is not there yet.
-    Device(Box<dyn Open>, Result<port::OpenedDevice, NotOpened>),
-    /// A device that is handed over later.
-    HandedOver(Box<dyn Open>),
+    Socket(SocketEndpoint),
+    /// A device, opened or with the error of opening it.
+    Device(Box<dyn DeviceOpener>, Result<port::OpenedDevice, OpenError>),
+    /// A device to be handed over later.
+    HandedOver(Box<dyn DeviceOpener>),
     /// A vDPA device.
-    Vdpa(Begin),
-    /// Something in the place of a vhost-user socket or a vDPA device, which is served until the
-    /// change is made.
-    Later,
+    Vdpa(VdpaStart),
+    /// A resource held by a vhost-user socket or a vDPA device, which is served until the change is
+    /// applied.
+    AfterChange,
 }
 
 impl DataPlane {
     /// Adds what is missing.
     pub(super) fn stage(
         &mut self,
-        wanted: &[Wanted],
+        wanted: &[WantedPort],
         compiled: &Compiled,
-        staged: &mut Staged,
+        staged: &mut StagedChange,
     ) -> Result<(), Problem> {
         for nic in &compiled.nics {
             if !self.instances.contains_key(&nic.name) {
@@ -62,94 +65,106 @@ impl DataPlane {
             }
             self.stage_captures(nic, staged)?;
         }
-        for wish in wanted {
-            let instance = &self.instances[&wish.nic];
-            if instance.served.get(&wish.owner).is_some_and(|served| served.is(wish)) {
+        for want in wanted {
+            let instance = &self.instances[&want.nic];
+            if instance.served.get(&want.owner).is_some_and(|served| served.is(want)) {
                 continue;
             }
-            let addresses = compiled.nic(&wish.nic).map_or_else(Vec::new, addresses);
-            let ready = self.ready(wish, addresses, staged);
-            let ready = ready.map_err(|text| refused(wish, &text))?;
-            let soft = self.instances[&wish.nic].soft.clone();
-            let label = label(&wish.nic, &wish.owner);
-            let pairs = usize::from(wish.spec.queue_pairs());
+            let addresses = compiled.nic(&want.nic).map_or_else(Vec::new, addresses);
+            let prepared = self.prepare_backend(want, addresses, staged);
+            let prepared = prepared.map_err(|text| refused(want, &text))?;
+            let soft = self.instances[&want.nic].soft.clone();
+            let label = label(&want.nic, &want.owner);
+            let pairs = usize::from(want.spec.queue_pairs());
             let port = self.fabric.add_port(&soft, &label, pairs);
-            let port = port.map_err(|error| refused(wish, &error.to_string()))?;
-            staged.ports.push((wish.nic.clone(), wish.owner.clone(), port, ready));
+            let port = port.map_err(|error| refused(want, &error.to_string()))?;
+            staged.ports.push((want.nic.clone(), want.owner.clone(), port, prepared));
         }
         Ok(())
     }
 
-    /// Opens what is to be behind a port; says why it cannot be. A device that has its place is
-    /// closed for it.
-    fn ready(
+    /// Opens the backend of a port, or returns the error text. A device that holds the resource is
+    /// closed.
+    fn prepare_backend(
         &mut self,
-        wish: &Wanted,
+        want: &WantedPort,
         addresses: Vec<Address>,
-        staged: &mut Staged,
-    ) -> Result<Ready, String> {
+        staged: &mut StagedChange,
+    ) -> Result<PreparedBackend, String> {
         if let Some(handover) = &mut self.handover {
-            return match &wish.spec {
-                Spec::Attachment(Attachment::VhostUser(spec)) => {
-                    let way = handover.way(&upgrade::Place::of(&wish.nic, &wish.owner), spec);
-                    let way = way.and_then(|way| way.context("it was not handed over"));
-                    way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
+            return match &want.spec {
+                PortSpec::Attachment(Attachment::VhostUser(spec)) => {
+                    let endpoint = handover.endpoint(&PortKey::of(&want.nic, &want.owner), spec);
+                    let endpoint =
+                        endpoint.and_then(|endpoint| endpoint.context("it was not handed over"));
+                    endpoint.map(PreparedBackend::Socket).map_err(|error| format!("{error:#}"))
                 }
-                Spec::Attachment(Attachment::Vduse(_)) => Ok(Ready::Vdpa(Begin::WhenTold)),
-                _ => Ok(Ready::HandedOver(opener(wish, addresses))),
+                PortSpec::Attachment(Attachment::Vduse(_)) => {
+                    Ok(PreparedBackend::Vdpa(VdpaStart::OnResume))
+                }
+                _ => Ok(PreparedBackend::HandedOver(opener(want, addresses))),
             };
         }
-        let place = wish.spec.place();
+        let resource = want.spec.resource();
         let mut served = self
             .instances
             .iter()
             .flat_map(|(nic, instance)| instance.served.values().map(move |it| (nic, it)));
-        let holder = served.find(|(_, held)| place.is_some() && held.spec.place() == place);
-        match holder.map(|(nic, held)| (held.end, &held.spec, nic.clone())) {
-            Some((End::Socket(token), held, _)) => {
-                let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec else {
-                    return Ok(Ready::Later); // a session is not ended for what may not happen
+        let holder =
+            served.find(|(_, held)| resource.is_some() && held.spec.resource() == resource);
+        match holder.map(|(nic, held)| (held.backend, &held.spec, nic.clone())) {
+            Some((PortBackend::Socket(token), held, _)) => {
+                let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec else {
+                    return Ok(PreparedBackend::AfterChange); // keep the session until the change is certain
                 };
-                let way = self.way(spec, held, token);
-                return way.map(Ready::Socket).map_err(|error| format!("{error:#}"));
+                let endpoint = self.endpoint(spec, held, token);
+                return endpoint.map(PreparedBackend::Socket).map_err(|error| format!("{error:#}"));
             }
-            Some((End::Device(token), _, nic)) => {
+            Some((PortBackend::Device(token), _, nic)) => {
                 self.leave_queues(&nic);
                 self.devices.suspend(token);
                 staged.suspended.push(token);
             }
-            Some((End::Vdpa(_), ..)) => return Ok(Ready::Later),
+            Some((PortBackend::Vdpa(_), ..)) => return Ok(PreparedBackend::AfterChange),
             None => {}
         }
-        if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
-            let opened = self.vdpas.open(spec, &wish.identity);
+        if let PortSpec::Attachment(Attachment::Vduse(spec)) = &want.spec {
+            let opened = self.vdpas.open(spec, &want.identity);
             let opened = opened.map_err(|error| format!("{error:#}"))?;
-            return Ok(opened.map_or(Ready::Later, |opened| Ready::Vdpa(Begin::With(opened))));
+            return Ok(opened.map_or(PreparedBackend::AfterChange, |opened| {
+                PreparedBackend::Vdpa(VdpaStart::Opened(opened))
+            }));
         }
-        if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
-            return Way::open(spec).map(Ready::Socket).map_err(|error| format!("{error:#}"));
+        if let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec {
+            return SocketEndpoint::open(spec)
+                .map(PreparedBackend::Socket)
+                .map_err(|error| format!("{error:#}"));
         }
-        let open = opener(wish, addresses);
+        let open = opener(want, addresses);
         match open.open() {
-            Err(NotOpened { text, may_come: false }) => Err(text),
-            opened => Ok(Ready::Device(open, opened)),
+            Err(OpenError { text, may_appear: false }) => Err(text),
+            opened => Ok(PreparedBackend::Device(open, opened)),
         }
     }
 
-    /// Another hold on the socket of `held`, or a new one where somebody else listens from now on.
-    fn way(&self, spec: &VhostUser, held: &Spec, token: u64) -> anyhow::Result<Way> {
-        let same =
-            matches!(held, Spec::Attachment(Attachment::VhostUser(held)) if held.mode == spec.mode);
-        match self.sockets.way(token).filter(|_| same) {
-            Some(way) => Ok(way),
-            None => Way::open(spec),
+    /// Shares the socket of `held`, or opens a new one if the mode differs.
+    fn endpoint(
+        &self,
+        spec: &VhostUser,
+        held: &PortSpec,
+        token: u64,
+    ) -> anyhow::Result<SocketEndpoint> {
+        let same = matches!(held, PortSpec::Attachment(Attachment::VhostUser(held)) if held.mode == spec.mode);
+        match self.sockets.endpoint(token).filter(|_| same) {
+            Some(endpoint) => Ok(endpoint),
+            None => SocketEndpoint::open(spec),
         }
     }
 
     fn stage_captures(
         &mut self,
         compiled: &compile::CompiledNic,
-        staged: &mut Staged,
+        staged: &mut StagedChange,
     ) -> Result<(), Problem> {
         let nic = &compiled.name;
         for (path, label) in files(compiled) {
@@ -160,12 +175,12 @@ impl DataPlane {
             }
             let refuse = |error: String| {
                 let allowed = "the path of a new file that the daemon may write".to_owned();
-                Problem::new("mirror.file", path, format!("cannot be made: {error}"), allowed)
+                Problem::new("mirror.file", path, format!("cannot create: {error}"), allowed)
             };
             let limits = CaptureLimits::default();
             let (mut made, mut buffer) = (None, None);
             if self.handover.is_some() {
-                // The file is handed over while no process serves, so its buffer is made now.
+                // The file is handed over while no process serves, so allocate its buffer now.
                 let new = CaptureBuffer::new(limits).map_err(CaptureError::from);
                 buffer = Some(new.map_err(|error| refuse(error.to_string()))?);
             } else {
@@ -177,43 +192,43 @@ impl DataPlane {
             let port = port.map_err(|error| refuse(error.to_string()))?;
             let (capture, receive) = made.unzip();
             receive.into_iter().for_each(|receive| port.attach_receive(0, receive));
-            let captured = Captured::new(port, capture, buffer);
+            let captured = CaptureFile::new(port, capture, buffer);
             staged.captures.push((nic.clone(), path.to_owned(), captured));
         }
         Ok(())
     }
 }
 
-impl Served {
-    /// Whether it is served as it is wanted.
-    fn is(&self, wish: &Wanted) -> bool {
-        self.spec == wish.spec && self.identity.mac.is_some() == wish.identity.mac.is_some()
+impl ServedPort {
+    /// Returns `true` if the port is served as wanted.
+    fn is(&self, want: &WantedPort) -> bool {
+        self.spec == want.spec && self.identity.mac.is_some() == want.identity.mac.is_some()
     }
 }
 
-/// How the device of a spec is opened, which is no vhost-user socket.
-pub(super) fn opener(wish: &Wanted, addresses: Vec<Address>) -> Box<dyn Open> {
-    let label = label(&wish.nic, &wish.owner);
-    let begins_down = matches!(wish.owner, PortOwner::Representor(_));
-    let context = Context { mac: wish.identity.mac, label, addresses, begins_down };
-    match &wish.spec {
-        Spec::Attachment(attachment) => device(attachment, context),
-        Spec::Tunnel(vxlan) => tunnel(vxlan),
+/// Opener of a device, for anything but vhost-user and vDPA.
+pub(super) fn opener(want: &WantedPort, addresses: Vec<Address>) -> Box<dyn DeviceOpener> {
+    let label = label(&want.nic, &want.owner);
+    let begins_down = matches!(want.owner, PortOwner::Representor(_));
+    let context = DeviceContext { mac: want.identity.mac, label, addresses, begins_down };
+    match &want.spec {
+        PortSpec::Attachment(attachment) => device(attachment, context),
+        PortSpec::Tunnel(vxlan) => tunnel(vxlan),
     }
 }
 
-fn refused(wish: &Wanted, text: &str) -> Problem {
-    let (field, value) = wish.spec.named();
+fn refused(want: &WantedPort, text: &str) -> Problem {
+    let (field, value) = want.spec.named();
     let error = format!("cannot be opened: {text}");
-    // What nobody wrote has the field that it comes from.
-    let at = match wish.field.ends_with(".mode") {
-        true => wish.field.clone(),
-        false => format!("{}.{field}", wish.field),
+    // A problem without a field of its own is reported at the field it derives from.
+    let at = match want.field.ends_with(".mode") {
+        true => want.field.clone(),
+        false => format!("{}.{field}", want.field),
     };
-    Problem::new(at, value, error, "mend that, or write another".to_owned())
+    Problem::new(at, value, error, "correct it, or use another value".to_owned())
 }
 
-/// The addresses of a NIC in their VLANs, and the groups of those: what a filter lets through.
+/// Addresses of a NIC in their VLANs, with the broadcast address of each: the receive filter.
 pub(super) fn addresses(nic: &compile::CompiledNic) -> Vec<Address> {
     let config = &nic.config;
     let functions = config.functions().map(|(_, function)| function);

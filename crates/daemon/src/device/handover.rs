@@ -1,13 +1,13 @@
-//! What a front-end has set, handed over to another process and taken up there.
+//! Handover of a front-end's settings to another process.
 
 use vhost_user::transfer::Transfer;
 use vhost_user::{Device, ForeignFd, InflightArea, MemoryRegion, Refused, SharedArea};
 
 use super::GuestDevice;
 
-/// What a front-end has set.
+/// Settings of a front-end.
 #[derive(Debug)]
-pub(in super::super) struct DeviceHandover<'a> {
+pub(in super::super) struct FrontendSettings<'a> {
     pub(in super::super) mtu: u16,
     pub(in super::super) files: &'a [MemoryRegion],
     pub(in super::super) log: Option<&'a SharedArea>,
@@ -16,47 +16,46 @@ pub(in super::super) struct DeviceHandover<'a> {
 }
 
 impl GuestDevice {
-    /// What a front-end has set, for a process that takes over.
-    pub(in super::super) fn handover(&self) -> DeviceHandover<'_> {
+    /// Hands over a front-end's settings.
+    pub(in super::super) fn handover(&self) -> FrontendSettings<'_> {
         let GuestDevice {
-            // As the configuration says.
+            // From the configuration.
             nic: _,
             port: _,
             identity: _,
             queue_pairs: _,
             mtu: _,
-            // As the representor has it.
+            // From the representor.
             representor_mtu: _,
             mtu_set,
-            // Mapped anew.
+            // Mapped again.
             memory: _,
             quota: _,
             files,
             log: _,
             log_file,
-            // Said by then, or with the next one.
+            // Logged by now, or with the next report.
             unlogged: _,
-            told_unlogged: _,
+            unlogged_reported: _,
             records: _,
             records_file,
-            // The next records are made in other memory.
+            // The next records are created in other memory.
             records_memory: _,
-            // In files, which whoever takes over finds.
-            kept: _,
+            // In files, which the new process finds.
+            saved_rings: _,
             transfer,
-            // Its own, in this process.
+            // Specific to this process.
             closer: _,
-            // Its ring is started like the others, its queue steered anew.
+            // Its ring is started like the others, and its queue steered again.
             vmq: _,
-            // A front-end that blocks is noticed again, and what it may cause in a second begins
-            // anew.
+            // A blocking front-end is detected again, and its limits start again.
             stalled: _,
             budget: _,
-            moves_told: _,
-            made: _,
+            moves_reported: _,
+            created: _,
             announcements: _,
         } = self;
-        DeviceHandover {
+        FrontendSettings {
             mtu: *mtu_set,
             files,
             log: log_file.as_ref(),
@@ -65,7 +64,7 @@ impl GuestDevice {
         }
     }
 
-    /// Takes over what a front-end has set; records go on as they are.
+    /// Adopts a front-end's settings; records continue unchanged.
     pub(in super::super) fn inherit(
         &mut self,
         mtu: u16,

@@ -1,4 +1,4 @@
-//! What a front-end hands over as memory: which files are taken, and how they are mapped.
+//! Memory of a front-end: accepted files, and their mapping.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use guestmem::{Free, Mapped, Mapping, Quota, Region};
 use vhost_user::{Closer, MemoryRegion, Refused, SharedArea};
 
-/// An error as a refusal.
+/// Converts an error.
 pub(super) fn refused(error: impl std::fmt::Display) -> Refused {
     Refused::new(error.to_string())
 }
 
-/// An error with its causes, in one line.
+/// Converts an error with its causes, in one line.
 pub(super) fn refused_chain(error: &dyn std::error::Error) -> Refused {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -22,7 +22,7 @@ pub(super) fn refused_chain(error: &dyn std::error::Error) -> Refused {
     Refused::new(text)
 }
 
-/// Only what cannot stall a lane is taken.
+/// Accepts only files that cannot stall a lane.
 fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
     if guestmem::is_memory(fd) {
         return Ok(());
@@ -33,7 +33,7 @@ fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
     ))
 }
 
-/// A region of a guest's memory, mapped.
+/// Maps a region of a guest's memory.
 pub(super) fn map(
     region: &MemoryRegion,
     quota: &Arc<Quota>,
@@ -44,7 +44,7 @@ pub(super) fn map(
     Ok(Region { guest_addr: *guest_addr, user_addr: *user_addr, mapping })
 }
 
-/// The first `size` bytes of a dirty log or of records in flight, mapped.
+/// Maps the first `size` bytes of a dirty log or of in-flight records.
 pub(super) fn map_area(
     area: &SharedArea,
     size: u64,
@@ -66,7 +66,7 @@ fn mapped(
     Ok(mapping.freed_by(Arc::new(FreedThere(closer.clone()))))
 }
 
-/// Unmaps in the session's thread, whoever drops the last hold on a mapping.
+/// Unmaps in the session's thread, whichever thread drops the mapping last.
 #[derive(Debug)]
 struct FreedThere(Closer);
 

@@ -1,18 +1,18 @@
-//! A ring with all that belongs to it, and where it is written down how far it has come.
+//! Building a ring with its memory, log and in-flight record.
 
 use vhost_user::RingSetup;
 use virtq::Inflight;
 use wire::virtio_net as net;
 
-use super::super::ring::Ring;
+use super::super::ring::GuestRing;
 use super::GuestDevice;
 
 impl GuestDevice {
-    /// A ring, with all that belongs to it now.
-    pub(super) fn ring(&mut self, index: usize, setup: &RingSetup) -> Ring {
+    /// Builds a ring from its setup and the device's current state.
+    pub(super) fn ring(&mut self, index: usize, setup: &RingSetup) -> GuestRing {
         let packed = net::feature::has(setup.features, net::feature::VIRTIO_F_RING_PACKED);
         let inflight = if packed { self.record(index, setup) } else { None };
-        Ring {
+        GuestRing {
             setup: setup.clone(),
             memory: self.memory.clone(),
             log: self.log.clone(),
@@ -23,15 +23,15 @@ impl GuestDevice {
         }
     }
 
-    /// The record of a packed ring: the front-end's, if it keeps one that has room, or ours.
+    /// Record of a packed ring: the front-end's if it has room, else ours.
     fn record(&mut self, index: usize, setup: &RingSetup) -> Option<Inflight> {
         let given = self.records.as_ref().and_then(|records| records.of(index, setup.size));
         match given {
             Some(given) => {
-                self.kept.clear(index); // what it says is of before
+                self.saved_rings.clear(index); // outdated
                 Some(given)
             }
-            None => self.kept.of(index, setup, &self.files),
+            None => self.saved_rings.of(index, setup, &self.files),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From the document's words for a device to what the ports take.
+//! Conversion of device settings to port parameters.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,80 +15,82 @@ use port::xdp::{Address, AddressFilter, GuestQueues, XdpPortError};
 use port::{OpenedDevice, PortHandover, packet, pcap, stream, tap, vxlan, xdp};
 use wire::Mac;
 
-use super::{NotOpened, Open};
+use super::open::{DeviceOpener, OpenError};
 
-/// What a device's own words do not say.
+/// Parameters of a device beyond its own settings.
 #[derive(Debug, Default)]
-pub(in super::super) struct Context {
-    /// The address of who is behind it.
+pub(in super::super) struct DeviceContext {
+    /// MAC address behind the device.
     pub(in super::super) mac: Option<Mac>,
-    /// What people call the port.
+    /// Label of the port.
     pub(in super::super) label: String,
-    /// The addresses of its NIC, in their VLANs.
+    /// Addresses of its NIC, in their VLANs.
     pub(in super::super) addresses: Vec<Address>,
-    /// Whether an interface that is made for it is left switched off, as the kernel leaves
-    /// representors.
+    /// A created interface stays switched off, as the kernel's representors do.
     pub(in super::super) begins_down: bool,
 }
 
-/// How an attachment is opened, which is no vhost-user socket.
-pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box<dyn Open> {
+/// Opener of an attachment, for anything but vhost-user and vDPA.
+pub(in super::super) fn device(
+    attachment: &Attachment,
+    context: DeviceContext,
+) -> Box<dyn DeviceOpener> {
     match attachment {
         Attachment::Tap(tap) => Box::new(tap_spec(tap, &context)),
         Attachment::Packet(packet) => Box::new(packet_spec(packet)),
         Attachment::Xdp(xdp) => Box::new(xdp_device(xdp, context.addresses)),
         Attachment::Stream(stream) => Box::new(stream_spec(stream)),
         Attachment::Pcap(pcap) => Box::new(pcap_spec(pcap, context.label)),
-        Attachment::VhostUser(_) | Attachment::Vduse(_) => unreachable!("it has a guest's memory"),
+        Attachment::VhostUser(_) | Attachment::Vduse(_) => unreachable!("it has guest memory"),
     }
 }
 
-/// How a tunnel is opened.
-pub(in super::super) fn tunnel(tunnel: &Vxlan) -> Box<dyn Open> {
+/// Opener of a tunnel.
+pub(in super::super) fn tunnel(tunnel: &Vxlan) -> Box<dyn DeviceOpener> {
     let Vxlan { vni, local, port, peers, mtu, .. } = tunnel.clone();
     Box::new(vxlan::VxlanSpec { vni, local, port, peers, mtu })
 }
 
-/// An error with its causes, of what may be only not there yet.
-fn not_opened(error: impl Into<anyhow::Error>, may_come: bool) -> NotOpened {
-    NotOpened { text: format!("{:#}", error.into()), may_come }
+/// Converts an error with its causes.
+fn open_error(error: impl Into<anyhow::Error>, may_appear: bool) -> OpenError {
+    OpenError { text: format!("{:#}", error.into()), may_appear }
 }
 
-/// Whether a namespace may come.
-fn may_come(error: &NetnsError) -> bool {
+/// Returns `true` if the network namespace may appear later.
+fn may_appear(error: &NetnsError) -> bool {
     matches!(error, NetnsError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Whether an interface may come that cannot be asked now.
+/// Returns `true` if the interface may appear later.
 fn may_be_there(error: &InterfaceError) -> bool {
     match error {
         InterfaceError::Missing { .. } => true,
-        InterfaceError::Netns(netns) => may_come(netns),
+        InterfaceError::Netns(netns) => may_appear(netns),
         _ => false,
     }
 }
 
-fn tap_spec(tap: &Tap, Context { mac, begins_down, .. }: &Context) -> tap::TapSpec {
+fn tap_spec(tap: &Tap, DeviceContext { mac, begins_down, .. }: &DeviceContext) -> tap::TapSpec {
     let Tap { interface, netns, queue_pairs, mtu, offload } = tap.clone();
     let (mac, begins_up) = (*mac, !begins_down);
     tap::TapSpec { name: interface, netns, queue_pairs, mtu, offload, mac, begins_up }
 }
 
-impl Open for tap::TapSpec {
-    fn open(&self) -> Result<OpenedDevice, NotOpened> {
+impl DeviceOpener for tap::TapSpec {
+    fn open(&self) -> Result<OpenedDevice, OpenError> {
         tap::open(self).map_err(|error| {
             let netns = match &error {
                 TapError::Interface(InterfaceError::Netns(netns))
                 | TapError::Tun(TunError::Interface(InterfaceError::Netns(netns))) => Some(netns),
                 _ => None,
             };
-            let may_come = netns.is_some_and(may_come);
-            not_opened(error, may_come)
+            let may_appear = netns.is_some_and(may_appear);
+            open_error(error, may_appear)
         })
     }
 
-    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
-        tap::resume(self, legacy).map_err(|error| not_opened(error, false))
+    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+        tap::resume(self, handover).map_err(|error| open_error(error, false))
     }
 
     fn interface(&self) -> Option<(&str, Option<&str>)> {
@@ -109,22 +111,22 @@ fn packet_spec(packet: &Packet) -> packet::PacketSpec {
     packet::PacketSpec { name: interface, netns, mtu: None, bypass: false }
 }
 
-impl Open for packet::PacketSpec {
-    fn open(&self) -> Result<OpenedDevice, NotOpened> {
+impl DeviceOpener for packet::PacketSpec {
+    fn open(&self) -> Result<OpenedDevice, OpenError> {
         packet::open(self).map_err(|error| {
-            let may_come = match &error {
+            let may_appear = match &error {
                 packet::PacketPortError::Interface(error)
                 | packet::PacketPortError::Packet(PacketError::Interface(error)) => {
                     may_be_there(error)
                 }
                 _ => false,
             };
-            not_opened(error, may_come)
+            open_error(error, may_appear)
         })
     }
 
-    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
-        packet::resume(self, legacy).map_err(|error| not_opened(error, false))
+    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+        packet::resume(self, handover).map_err(|error| open_error(error, false))
     }
 
     fn interface(&self) -> Option<(&str, Option<&str>)> {
@@ -144,17 +146,17 @@ fn stream_spec(stream: &Stream) -> stream::StreamSpec {
     stream::StreamSpec { socket: PathBuf::from(&stream.socket), role, mtu: stream.mtu }
 }
 
-impl Open for stream::StreamSpec {
-    fn open(&self) -> Result<OpenedDevice, NotOpened> {
-        stream::open(self).map_err(|error| not_opened(error, false))
+impl DeviceOpener for stream::StreamSpec {
+    fn open(&self) -> Result<OpenedDevice, OpenError> {
+        stream::open(self).map_err(|error| open_error(error, false))
     }
 
-    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
-        stream::resume(self, legacy).map_err(|error| not_opened(error, false))
+    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+        stream::resume(self, handover).map_err(|error| open_error(error, false))
     }
 }
 
-/// An interface by AF_XDP, and the queues behind its port's as it was opened last.
+/// An AF_XDP interface, and its queues beyond the port's as of the last open.
 #[derive(Debug)]
 struct XdpDevice {
     spec: xdp::XdpSpec,
@@ -179,17 +181,17 @@ impl XdpDevice {
     }
 }
 
-impl Open for XdpDevice {
-    fn open(&self) -> Result<OpenedDevice, NotOpened> {
+impl DeviceOpener for XdpDevice {
+    fn open(&self) -> Result<OpenedDevice, OpenError> {
         let opened = xdp::open_with_queues(&self.spec).map_err(|error| {
-            let may_come = match &error {
-                XdpPortError::Netns(netns) => may_come(netns),
+            let may_appear = match &error {
+                XdpPortError::Netns(netns) => may_appear(netns),
                 XdpPortError::Xdp(error) => {
                     matches!(error, ::xdp::XdpError::NoInterface(_) | ::xdp::XdpError::Down(_))
                 }
                 _ => false,
             };
-            not_opened(error, may_come)
+            open_error(error, may_appear)
         });
         let (opened, queues) = opened?;
         *self.last() = queues;
@@ -222,31 +224,31 @@ fn pcap_spec(pcap: &Pcap, label: String) -> pcap::PcapSpec {
     pcap::PcapSpec { file, sink, name: label, pace, repeat }
 }
 
-impl Open for pcap::PcapSpec {
-    fn open(&self) -> Result<OpenedDevice, NotOpened> {
-        pcap::open(self).map_err(|error| not_opened(error, false))
+impl DeviceOpener for pcap::PcapSpec {
+    fn open(&self) -> Result<OpenedDevice, OpenError> {
+        pcap::open(self).map_err(|error| open_error(error, false))
     }
 
-    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
-        pcap::resume(self, legacy).map_err(|error| not_opened(error, false))
+    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+        pcap::resume(self, handover).map_err(|error| open_error(error, false))
     }
 }
 
-impl Open for vxlan::VxlanSpec {
-    fn open(&self) -> Result<OpenedDevice, NotOpened> {
+impl DeviceOpener for vxlan::VxlanSpec {
+    fn open(&self) -> Result<OpenedDevice, OpenError> {
         vxlan::open(self).map_err(|error| {
-            let may_come = match &error {
-                // The address may be given to an interface yet.
+            let may_appear = match &error {
+                // The address may still be assigned to an interface.
                 VxlanError::Socket { source, .. } => {
                     source.kind() == std::io::ErrorKind::AddrNotAvailable
                 }
                 _ => false,
             };
-            not_opened(error, may_come)
+            open_error(error, may_appear)
         })
     }
 
-    fn resume(&self, legacy: PortHandover) -> Result<OpenedDevice, NotOpened> {
-        vxlan::resume(self, legacy).map_err(|error| not_opened(error, false))
+    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+        vxlan::resume(self, handover).map_err(|error| open_error(error, false))
     }
 }

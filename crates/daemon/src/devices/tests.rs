@@ -1,4 +1,4 @@
-//! The life of a device, with one that comes and goes as it is told.
+//! Life cycle of a device, with a fake one.
 
 use std::sync::Mutex;
 
@@ -7,46 +7,47 @@ use engine::{Fabric, IdlePolicy, LaneSpec};
 use port::{Housekeeping, LinkHealth};
 use rustix::io::Errno;
 
+use super::managed_device::RETRY;
 use super::*;
 
-/// What a device is told, and what was seen of it.
+/// Settings and record of the fake device.
 #[derive(Debug, Default)]
-struct Told {
-    /// Why it cannot be opened, if so.
-    missing: Option<NotOpened>,
+struct FakeState {
+    /// Error of opening it, if any.
+    missing: Option<OpenError>,
     is_connected: bool,
     opened: usize,
-    condition: Arc<LinkHealth>,
+    health: Arc<LinkHealth>,
 }
 
-/// A device that is what its test says.
+/// A fake device.
 #[derive(Debug, Clone, Default)]
-struct Fake(Arc<Mutex<Told>>);
+struct Fake(Arc<Mutex<FakeState>>);
 
 impl Fake {
-    fn told<T>(&self, what: impl FnOnce(&mut Told) -> T) -> T {
+    fn told<T>(&self, what: impl FnOnce(&mut FakeState) -> T) -> T {
         what(&mut self.0.lock().unwrap())
     }
 
     fn miss(&self, text: &str) {
-        let missing = NotOpened { text: text.to_owned(), may_come: true };
+        let missing = OpenError { text: text.to_owned(), may_appear: true };
         self.told(|told| told.missing = Some(missing));
     }
 }
 
-impl Open for Fake {
-    fn open(&self) -> Result<OpenedDevice, NotOpened> {
+impl DeviceOpener for Fake {
+    fn open(&self) -> Result<OpenedDevice, OpenError> {
         self.told(|told| {
             if let Some(missing) = &told.missing {
                 return Err(missing.clone());
             }
             told.opened += 1;
-            told.condition = Arc::default();
+            told.health = Arc::default();
             let notes = vec!["copy mode".to_owned()];
-            let condition = told.condition.clone();
+            let health = told.health.clone();
             Ok(OpenedDevice {
                 pairs: Vec::new(),
-                health: condition,
+                health,
                 housekeeping: Some(Box::new(self.clone())),
                 notes,
             })
@@ -68,19 +69,19 @@ struct Bench {
     token: u64,
     now: Instant,
     events: Events,
-    /// The last event that was looked at.
+    /// Last event read.
     seen: u64,
     _fabric: Fabric,
 }
 
 impl Bench {
     fn new(fake: &Fake) -> Bench {
-        let idle = IdlePolicy { poll: LOOK, yielding: LOOK, sleep: true };
+        let idle = IdlePolicy { poll: POLL_INTERVAL, yielding: POLL_INTERVAL, sleep: true };
         let mut fabric = Fabric::start(&[LaneSpec { cpu: None, idle }], None).unwrap();
         let nic = fabric.add_nic("n");
         let port = fabric.add_port(&nic, "n/uplink", 1).unwrap();
         let mut devices = Devices::default();
-        let open: Box<dyn Open> = Box::new(fake.clone());
+        let open: Box<dyn DeviceOpener> = Box::new(fake.clone());
         let opened = open.open();
         let events = Events::default();
         let noted = PortEvents::new(events.clone(), &port.label, Some("web"));
@@ -88,10 +89,10 @@ impl Bench {
         Bench { devices, token, now: Instant::now(), events, seen: 0, _fabric: fabric }
     }
 
-    /// Lets time pass, and says how the device is then.
+    /// Advances time; returns the state of the device.
     fn after(&mut self, time: Duration) -> (DeviceState, Option<String>) {
         self.now += time;
-        assert!(self.devices.look(self.now));
+        assert!(self.devices.poll(self.now));
         let status = self.devices.status(self.token).unwrap();
         (status.state, status.reason.clone())
     }
@@ -112,16 +113,16 @@ fn one_that_is_there_is_up_and_its_notes_are_told() {
     let fake = Fake::default();
     fake.told(|told| told.is_connected = true);
     let mut bench = Bench::new(&fake);
-    assert_eq!(bench.after(LOOK), up());
+    assert_eq!(bench.after(POLL_INTERVAL), up());
     assert_eq!(bench.devices.status(bench.token).unwrap().notes, ["copy mode"]);
     assert_eq!(bench.news(), ["port n/uplink: fake:a is up", "adapter web: attached"]);
     fake.told(|told| told.is_connected = false);
-    let down = "nobody is at the other end".to_owned();
-    assert_eq!(bench.after(LOOK), (DeviceState::Down, Some(down)));
+    let down = "no peer is connected".to_owned();
+    assert_eq!(bench.after(POLL_INTERVAL), (DeviceState::Down, Some(down)));
     fake.told(|told| told.is_connected = true);
-    assert_eq!(bench.after(LOOK), up());
+    assert_eq!(bench.after(POLL_INTERVAL), up());
     let expected = [
-        "port n/uplink: fake:a is down: nobody is at the other end",
+        "port n/uplink: fake:a is down: no peer is connected",
         "adapter web: left",
         "port n/uplink: fake:a is up",
         "adapter web: attached",
@@ -137,7 +138,7 @@ fn one_that_is_not_there_is_opened_when_it_comes() {
     fake.miss("no such thing");
     let mut bench = Bench::new(&fake);
     let gone = |why: &str| (DeviceState::Gone, Some(why.to_owned()));
-    assert_eq!(bench.after(LOOK), gone("no such thing"));
+    assert_eq!(bench.after(POLL_INTERVAL), gone("no such thing"));
     assert_eq!(bench.news(), ["port n/uplink: fake:a is gone: no such thing"]);
     fake.miss("nobody may have it");
     assert_eq!(bench.after(RETRY), gone("nobody may have it"), "the last reason is told");
@@ -152,10 +153,10 @@ fn one_that_is_lost_is_closed_and_opened_again() {
     let fake = Fake::default();
     fake.told(|told| told.is_connected = true);
     let mut bench = Bench::new(&fake);
-    assert_eq!(bench.after(LOOK), up());
-    fake.told(|told| told.condition.lose(Errno::NETDOWN));
+    assert_eq!(bench.after(POLL_INTERVAL), up());
+    fake.told(|told| told.health.lose(Errno::NETDOWN));
     fake.miss("it is down");
-    let (state, reason) = bench.after(LOOK);
+    let (state, reason) = bench.after(POLL_INTERVAL);
     assert_eq!(state, DeviceState::Gone);
     assert!(reason.unwrap().contains("Network is down"));
     let since = bench.devices.status(bench.token).unwrap().since_ms;
@@ -171,7 +172,7 @@ fn looks_are_not_made_more_often_than_they_are_due() {
     let mut devices = Devices::default();
     let now = Instant::now();
     assert_eq!(devices.wait(now), None, "there is nothing to look at");
-    assert!(devices.look(now) && !devices.look(now));
+    assert!(devices.poll(now) && !devices.poll(now));
     let bench = Bench::new(&Fake::default());
     assert_eq!(bench.devices.wait(bench.now), Some(Duration::ZERO));
 }

@@ -1,11 +1,11 @@
-//! Readers that stand still, and files that cannot be written.
+//! Stalled readers, and files that cannot be written.
 
 use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 
-/// Takes lines only when it is let, and fails when it is told to.
+/// Accepts lines only when allowed, and fails when told to.
 struct Slow {
     turns: Receiver<io::Result<()>>,
     written: Sender<String>,
@@ -41,13 +41,13 @@ fn a_reader_that_stands_still_costs_lines_and_is_told_how_many_where_they_were()
     let (log, turn, lines) = slow();
     log.push(b"first\n");
     while !log.0.lock().entries.is_empty() {
-        std::thread::yield_now(); // until the thread waits with it in its hands
+        std::thread::yield_now(); // until the thread waits with the line taken
     }
     let fit = BYTES_MAX / LINE.len();
     (0..fit + 10).for_each(|_| log.push(LINE));
     assert_eq!(dropped(&log), 10);
-    assert!(!log.flush(Duration::from_millis(1)), "nobody reads");
-    // It reads on: what was there, then how many are missing, then what came later.
+    assert!(!log.flush(Duration::from_millis(1)), "the reader is stalled");
+    // The reader continues: queued lines, then the notice, then later lines.
     let next = || {
         turn.send(Ok(())).unwrap();
         lines.recv_timeout(WAIT).unwrap()
@@ -65,7 +65,7 @@ fn a_reader_that_stands_still_costs_lines_and_is_told_how_many_where_they_were()
 fn the_number_missing_does_not_wait_for_another_line() {
     let (log, turn, lines) = slow();
     let fit = BYTES_MAX / LINE.len();
-    (0..fit + 20).for_each(|_| log.push(LINE)); // one more may be in the thread's hands
+    (0..fit + 20).for_each(|_| log.push(LINE)); // the thread may have taken one more
     let missing = dropped(&log);
     assert!((19..=20).contains(&missing), "{missing}");
     (0..=fit + 20).for_each(|_| turn.send(Ok(())).unwrap());

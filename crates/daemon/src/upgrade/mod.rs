@@ -1,63 +1,59 @@
-//! Hot restart: another process takes over, and no frame is lost.
+//! Hot restart: another process takes over without losing a frame.
 //!
 //! # Model
-//! The daemon starts the new program with one end of a socket pair, and tells it everything: where
-//! it listens, its front-ends with their memory and rings, its state. The new one maps and checks
-//! all of it, starts lanes that stand, and says that it is ready; the old one serves all the while.
-//! Only then the old one's lanes let go of every ring and device, it says how far each is, and the
-//! new one attaches them. When it says so the old one has the last word, and the new one begins.
-//! Frames wait meanwhile where they are: in the guests' rings, in the kernel's queues.
+//! The daemon starts the new program with one end of a socket pair, and hands it everything:
+//! listening sockets, front-ends with their memory and rings, and its state. The new process maps
+//! and checks all of it, creates stopped lanes, and reports ready; the old one serves meanwhile.
+//! Then the old process's lanes release every ring and device, it sends the final positions, and
+//! the new process attaches them. Once that is confirmed, the old process sends its last message,
+//! and the new one starts. Frames wait meanwhile in the guests' rings and in the kernel's queues.
 //!
 //! ```text
 //!      old                                       new
 //!      starts the program        ----------->    understood
-//!      sockets, memory, state    ----------->    maps, checks, starts lanes that stand
+//!      sockets, memory, state    ----------->    maps, checks, creates stopped lanes
 //!      (frames flow)             <-----------    ready
-//!      lets go of rings
+//!      releases rings
 //!      positions, tables, taps   ----------->    attaches rings
 //!                                <-----------    attached
-//!      go                        ----------->    lanes begin
-//!      ends, removing nothing
+//!      go                        ----------->    lanes start
+//!      exits, removes nothing
 //! ```
 //!
-//! Whatever fails before the last word leaves the old one serving: it ends the new process and
-//! takes its rings up again. Until then the new one has moved no frame, told nobody anything and
-//! adopted no file. It has started rings: their guests may have been interrupted in vain.
+//! On any failure before the last message the old process continues: it kills the new one and
+//! resumes its rings. Until then the new process has moved no frame, notified no guest and adopted
+//! no file. It has started rings, which may have caused spurious interrupts.
 //!
-//! # What goes how
-//! | what | how |
+//! # Method for each resource
+//! | resource | method |
 //! |---|---|
-//! | run directory, state directory, sockets that are listened on | the same descriptors |
-//! | vhost-user sessions | descriptors, the state machine, positions of rings; memory is mapped anew |
-//! | taps, packet and stream sockets, tunnels, recordings, captures | descriptors, and how far they are |
-//! | AF_XDP sockets | closed and opened again, for their memory is the process's; and every kind that does not say how it is handed over |
-//! | vDPA devices | closed and opened again: the kernel keeps what the driver set, a file in the run directory the rest |
-//! | counters, learned addresses, rules met, events, choices for adapters that follow their traffic | copied |
-//! | tokens of rate limits | begin anew: one burst size more, once |
+//! | run directory, state directory, listening sockets | the same descriptors |
+//! | vhost-user sessions | descriptors, protocol state, ring positions; memory is mapped again |
+//! | taps, packet and stream sockets, tunnels, recordings, captures | descriptors, and positions |
+//! | AF_XDP sockets, whose memory belongs to the process | closed and reopened |
+//! | other devices without a handover of their own | closed and reopened |
+//! | vDPA devices | closed and reopened: the kernel keeps the driver's settings, the run directory the rest |
+//! | counters, learned addresses, rule hits, events, path selections | copied |
+//! | tokens of rate limits | start again: one additional burst, once |
 //! | messages of front-ends, requests to the API | wait |
-//! | sessions that cannot be taken up, for what their front-ends made of them | end, and may be begun anew |
-//! | guests' channels | closed with the old process, and served again within half a second |
-//! | an order to stop | ends the new process before it is ready; later it is the new one's |
+//! | sessions that their front-ends broke | end, and may be started again |
+//! | guests' channels | closed with the old process, and served again within 0.5 s |
+//! | an order to stop | kills the new process before it is ready; later it is forwarded to it |
 //!
 //! # Limits
-//! [`format`] has a version; a program that does not know it, or a field, refuses.
+//! [`format`](super::handover::format) has a version; a program rejects an unknown version or
+//! field.
 
-mod arrival;
-mod channel;
-mod departure;
-mod desk;
-mod format;
-mod new;
+mod new_process;
 mod notify;
-mod old;
+mod old_process;
 mod program;
+mod replaced;
+mod requests;
+mod takeover;
 
-pub(super) use arrival::Arriving;
-pub(super) use channel::{Given, Giving};
-pub(super) use desk::{Counter, Desk, desk};
-pub(super) use format::{
-    Area, Capture, Device, Fd, Kick, Learned, Listening, Place, Region, Rest, Ring, Session, Socket,
-};
-pub use new::take_over;
+pub use new_process::take_over;
 pub(super) use notify::ready;
-pub(super) use old::Origin;
+pub(super) use old_process::LaunchContext;
+pub(super) use requests::{UpgradeRequests, UpgradeSender, channel};
+pub(super) use takeover::PendingTakeover;

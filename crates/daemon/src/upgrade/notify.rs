@@ -1,19 +1,19 @@
-//! Words to the service manager that started the daemon, if it wants any: sd_notify(3).
+//! Notifications to the service manager, if it wants them: sd_notify(3).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Says that another process is the daemon from now on.
+/// Reports that another process is the daemon from now on.
 pub(in super::super) fn main_pid(pid: u32) {
     say(std::env::var_os("NOTIFY_SOCKET"), &format!("MAINPID={pid}\n"));
 }
 
-/// Says that the daemon serves.
+/// Reports that the daemon serves.
 pub(in super::super) fn ready() {
     say(std::env::var_os("NOTIFY_SOCKET"), "READY=1\n");
 }
 
-/// A manager that does not listen has no use for it.
+/// Errors are ignored: a manager that does not listen needs no message.
 fn say(to: Option<std::ffi::OsString>, what: &str) {
     let Some(to) = to.and_then(|to| to.into_string().ok()) else { return };
     let address = match to.strip_prefix('@') {

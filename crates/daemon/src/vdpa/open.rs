@@ -1,4 +1,4 @@
-//! How a vDPA device is made, found again after a restart, and what is remembered of it meanwhile.
+//! Creation of vDPA devices, and records to find them again after a restart.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -17,18 +17,17 @@ use super::super::device::Identity;
 use super::super::inflight;
 use super::super::offer::OFFLOADS;
 
-/// One pair: without a control queue, which the kernel does not let a device have, there can be no
-/// more.
+/// One queue pair: more would need a control queue, which the kernel does not allow.
 const RINGS: u32 = 2;
-/// Entries of a ring, which a driver of this kernel takes all of; the kernel copies through 64 MiB
-/// of pages at most.
+/// Entries of a ring; the kernel's driver uses all of them, and the kernel has at most 64 MiB of
+/// bounce pages.
 const RING_SIZE: u16 = 256;
 
-/// The device for an attachment; `has_mac` if its function has an address.
+/// Device parameters for an attachment; `has_mac` if its function has an address.
 pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> Spec {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,
-        // The kernel demands it: addresses are those of its domain, or of a VMM's memory.
+        // Required by the kernel: addresses are those of its IOVA domain, or of a VMM's memory.
         feature::VIRTIO_F_ACCESS_PLATFORM,
         feature::VIRTIO_F_RING_INDIRECT_DESC,
         feature::VIRTIO_F_RING_EVENT_IDX,
@@ -53,8 +52,7 @@ pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> Spec {
     }
 }
 
-/// The configuration that the driver reads. An MTU that it follows can only be smaller than its
-/// own.
+/// Configuration space for the driver. A followed MTU can only lower its own.
 pub(super) fn config(
     attachment: &Vduse,
     identity: &Identity,
@@ -71,75 +69,79 @@ pub(super) fn config(
     config.to_bytes().to_vec()
 }
 
-/// Where a file says which devices are ours, and how they were made: the kernel does not tell. It
-/// is in the run directory, for that lasts as long as the devices do.
+/// Directory of records about our devices and their parameters, which the kernel does not keep. It
+/// is in the run directory, which lasts as long as the devices.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) struct Records(PathBuf);
+pub(in super::super) struct DeviceRecords(PathBuf);
 
-/// How a device was made.
+/// Parameters of a created device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
+struct DeviceRecord {
     features: u64,
     rings: u32,
     ring_size_max: u16,
     config_bytes: usize,
 }
 
-impl Record {
-    fn of(spec: &Spec) -> Record {
+impl DeviceRecord {
+    fn of(spec: &Spec) -> DeviceRecord {
         let Spec { features, rings, ring_size_max, ref config, .. } = *spec;
-        Record { features, rings, ring_size_max, config_bytes: config.len() }
+        DeviceRecord { features, rings, ring_size_max, config_bytes: config.len() }
     }
 }
 
-impl Records {
-    /// Those of the daemon with this run directory.
-    pub(in super::super) fn new(run_dir: &Path) -> Records {
-        Records(run_dir.join("vdpa"))
+impl DeviceRecords {
+    /// Records of the daemon with this run directory.
+    pub(in super::super) fn new(run_dir: &Path) -> DeviceRecords {
+        DeviceRecords(run_dir.join("vdpa"))
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.json"))
     }
 
-    /// The file in which it is written down how far its rings have come: the kernel does not know,
-    /// and of packed rings their memory does not tell.
-    fn progress_path(&self, name: &str) -> PathBuf {
+    /// File of the in-flight records: the kernel does not know ring positions, and a packed ring
+    /// does not contain its own.
+    fn inflight_path(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.rings"))
     }
 
-    /// How far the rings of a device have come, from nowhere on if it was `made`.
-    pub(super) fn progress(&self, spec: &Spec, made: bool) -> anyhow::Result<inflight::Records> {
-        let path = self.progress_path(&spec.name);
+    /// In-flight records of a device; empty ones if it was just `made`.
+    pub(super) fn inflight(
+        &self,
+        spec: &Spec,
+        made: bool,
+    ) -> anyhow::Result<inflight::InflightRecords> {
+        let path = self.inflight_path(&spec.name);
         let rings = spec.rings as u16;
         fs::create_dir_all(&self.0)?;
         let file = File::options().create(made).truncate(made).read(true).write(true).open(path)?;
-        let size = inflight::Records::bytes(rings, spec.ring_size_max);
+        let size = inflight::InflightRecords::bytes(rings, spec.ring_size_max);
         if made {
             file.set_len(size)?;
-            return Ok(inflight::Records::begin(file.as_fd(), rings, spec.ring_size_max)?);
+            return Ok(inflight::InflightRecords::begin(file.as_fd(), rings, spec.ring_size_max)?);
         }
         let mapping = Mapping::new(file.as_fd(), size, 0)?;
         let area = SharedArea { size, offset: 0, fd: file.into() };
         let area = InflightArea { area, rings, ring_size: spec.ring_size_max };
-        Ok(inflight::Records::open(&area, mapping)?)
+        Ok(inflight::InflightRecords::open(&area, mapping)?)
     }
 
-    /// Whether there is, or was, a device of ours of that name.
+    /// Returns `true` if there is a record of that name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.path(name).exists()
     }
 
-    /// Whether a device was made as `spec` says; `None` if it is not known to be ours.
+    /// Compares a device's record with `spec`; `None` without a record.
     pub(super) fn is(&self, spec: &Spec) -> Option<bool> {
         let record = fs::read(self.path(&spec.name)).ok()?;
-        Some(serde_json::from_slice::<Record>(&record).ok()? == Record::of(spec))
+        Some(serde_json::from_slice::<DeviceRecord>(&record).ok()? == DeviceRecord::of(spec))
     }
 
-    /// Notes how a device was made. Without that it is nobody's after a restart, and then has to be
-    /// removed by hand.
+    /// Records the parameters of a created device. Without a record it is unknown after a restart,
+    /// and must be removed by hand.
     pub(super) fn put(&self, spec: &Spec) {
-        let record = serde_json::to_vec(&Record::of(spec)).expect("numbers");
+        let record = serde_json::to_vec(&DeviceRecord::of(spec)).expect("numbers");
         let path = self.path(&spec.name);
         let written = fs::create_dir_all(&self.0).and_then(|()| fs::write(&path, record));
         if let Err(error) = written {
@@ -149,70 +151,72 @@ impl Records {
     }
 
     pub(super) fn remove(&self, name: &str) {
-        for path in [self.path(name), self.progress_path(name)] {
-            let _ = fs::remove_file(path); // what is left is of a device that is not there
+        for path in [self.path(name), self.inflight_path(name)] {
+            let _ = fs::remove_file(path); // a remaining file is harmless
         }
     }
 }
 
-/// A device that was opened, and nobody serves yet. If nobody does one that was made is removed
-/// again.
+/// An open device that is not served yet. Dropped unserved, a new one is removed again.
 #[derive(Debug)]
-pub(in super::super) struct Opened {
+pub(in super::super) struct OpenedVdpa {
     device: Option<Device>,
     pub(super) origin: Origin,
-    /// How far its rings have come.
-    progress: Option<inflight::Records>,
-    /// Why it cannot be gone on with, but must be made anew.
-    pub(super) unfit: Option<String>,
-    records: Records,
+    /// In-flight records.
+    inflight: Option<inflight::InflightRecords>,
+    /// Reason to replace it by a new device.
+    pub(super) replace_reason: Option<String>,
+    records: DeviceRecords,
 }
 
-impl Opened {
-    /// Makes a device, or finds our own. Its file may take so long to appear.
+impl OpenedVdpa {
+    /// Creates a device, or finds our own; waits up to `appears` for its file.
     pub(super) fn open(
         spec: &Spec,
-        records: &Records,
+        records: &DeviceRecords,
         appears: Duration,
-    ) -> Result<Opened, VduseError> {
+    ) -> Result<OpenedVdpa, VduseError> {
         let (device, origin) = Device::open(spec, appears)?;
         let made = origin == Origin::Made;
-        let (mut unfit, device) = (None, Some(device));
-        let mut opened =
-            Opened { device, origin, progress: None, unfit: None, records: records.clone() };
+        let (mut replace_reason, device) = (None, Some(device));
+        let mut opened = OpenedVdpa {
+            device,
+            origin,
+            inflight: None,
+            replace_reason: None,
+            records: records.clone(),
+        };
         match records.is(spec) {
             _ if made => records.put(spec),
             None => {
-                let why = "which this daemon did not make";
+                let why = "which another program created";
                 return Err(VduseError::Other { name: spec.name.clone(), why });
             }
-            Some(false) => unfit = Some("it was made with other settings".to_owned()),
+            Some(false) => replace_reason = Some("it was created with other settings".to_owned()),
             Some(true) => {
                 let checked = opened.device.as_ref().map_or(Ok(()), |device| device.check(spec));
-                unfit = checked.err().map(|error| error.to_string());
+                replace_reason = checked.err().map(|error| error.to_string());
             }
         }
-        match records.progress(spec, made) {
-            Ok(progress) => opened.progress = Some(progress),
+        match records.inflight(spec, made) {
+            Ok(inflight) => opened.inflight = Some(inflight),
             Err(error) if made => {
                 let name = &spec.name;
-                tracing::warn!("{name}: packed rings of it will not survive the daemon: {error:#}");
+                tracing::warn!("{name}: packed rings will not survive a restart: {error:#}");
             }
-            Err(error) => {
-                unfit = Some(format!("how far its rings have come is not known: {error:#}"))
-            }
+            Err(error) => replace_reason = Some(format!("unknown ring positions: {error:#}")),
         }
-        opened.unfit = unfit;
+        opened.replace_reason = replace_reason;
         Ok(opened)
     }
 
-    /// The device, for whoever serves it.
-    pub(super) fn take(mut self) -> Option<(Device, Option<inflight::Records>)> {
-        Some((self.device.take()?, self.progress.take()))
+    /// Takes the device to serve it.
+    pub(super) fn take(mut self) -> Option<(Device, Option<inflight::InflightRecords>)> {
+        Some((self.device.take()?, self.inflight.take()))
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenedVdpa {
     fn drop(&mut self) {
         if let Some(device) = self.device.take()
             && self.origin == Origin::Made
@@ -222,8 +226,8 @@ impl Drop for Opened {
     }
 }
 
-/// Lets a device go, and removes it if nothing is on the vDPA bus; says whether it did.
-pub(super) fn remove(device: Device, records: &Records) -> bool {
+/// Closes a device, and removes it unless it is on the vDPA bus; returns `true` if removed.
+pub(super) fn remove(device: Device, records: &DeviceRecords) -> bool {
     let name = device.name().to_owned();
     drop(device);
     let removed = vduse::remove(&name).is_ok();

@@ -1,4 +1,4 @@
-//! The rings of a vDPA device, as halves of a port.
+//! Rings of a vDPA device, as halves of a port.
 
 use std::sync::Arc;
 
@@ -10,61 +10,62 @@ use vhost_user::{Refused, RingSetup};
 use virtq::Inflight;
 use wire::ethernet::OVERHEAD_MAX;
 
-use super::super::inflight::Records;
-use super::super::ring::Ring;
+use super::super::inflight::InflightRecords;
+use super::super::ring::GuestRing;
 
 /// Interrupts the kernel's driver for a ring.
 #[derive(Debug)]
-struct Call(vduse::Interrupt);
+struct KernelInterrupt(vduse::Interrupt);
 
-impl Interrupt for Call {
+impl Interrupt for KernelInterrupt {
     fn raise(&self) -> bool {
         self.0.raise()
     }
 }
 
-/// Whose the rings are.
+/// Rings of one device.
 #[derive(Debug)]
-pub(super) struct Rings {
+pub(super) struct VdpaRings {
     port: Arc<Port>,
     mtu: u16,
-    /// By ring; none while there is no device.
+    /// By ring; empty without a device.
     calls: Vec<Arc<dyn Interrupt>>,
-    /// How far they have come.
-    progress: Option<Records>,
-    /// Where the rings are that ran.
+    /// In-flight records.
+    records: Option<InflightRecords>,
+    /// Positions of the rings that ran.
     positions: [Option<u32>; 2],
-    /// Whether rings are not to be started now, and whether the port is another's for good.
+    /// Rings must not start now; with `gone` the port has been released for good.
     closed: bool,
     gone: bool,
 }
 
-/// The guest's Rx.
+/// Index of the guest's Rx ring.
 const RECEIVE: u32 = 0;
-/// The guest's Tx.
+/// Index of the guest's Tx ring.
 const TRANSMIT: u32 = 1;
 
-impl Rings {
-    pub(super) fn new(port: Arc<Port>, mtu: u16) -> Rings {
-        Rings {
+impl VdpaRings {
+    pub(super) fn new(port: Arc<Port>, mtu: u16) -> VdpaRings {
+        VdpaRings {
             port,
             mtu,
             calls: Vec::new(),
-            progress: None,
+            records: None,
             positions: [None; 2],
             closed: true,
             gone: false,
         }
     }
 
-    /// Takes up a device, whose rings do not run yet.
+    /// Takes a device, whose rings do not run yet.
     pub(super) fn begin(
         &mut self,
         device: &Device,
-        progress: Option<Records>,
+        records: Option<InflightRecords>,
     ) -> Result<(), VduseError> {
-        self.progress = progress;
-        let call = |ring| Ok(Arc::new(Call(device.interrupt(ring)?)) as Arc<dyn Interrupt>);
+        self.records = records;
+        let call =
+            |ring| Ok(Arc::new(KernelInterrupt(device.interrupt(ring)?)) as Arc<dyn Interrupt>);
         self.calls =
             [RECEIVE, TRANSMIT].into_iter().map(call).collect::<Result<_, VduseError>>()?;
         self.positions = [None; 2];
@@ -72,8 +73,7 @@ impl Rings {
         Ok(())
     }
 
-    /// Stops the rings, which will not start again before another device was taken up; nor then if
-    /// the port is `gone`.
+    /// Stops the rings. They do not start again before the next device; with `gone` never.
     pub(super) fn end(&mut self, gone: bool) {
         self.stop();
         self.closed = true;
@@ -81,21 +81,20 @@ impl Rings {
         self.calls.clear();
     }
 
-    /// All that a ring is made of.
-    fn ring(&self, start: &RingStart, memory: &Arc<GuestMemory>) -> Result<Ring, String> {
+    /// Builds a ring from its start parameters.
+    fn ring(&self, start: &RingStart, memory: &Arc<GuestMemory>) -> Result<GuestRing, String> {
         let (index, setup) = (start.index as usize, setup(start)?);
-        let progress = self.progress.as_ref();
-        let inflight = progress.and_then(|records| records.of(index, setup.size));
-        // A driver that begins anew has no past.
+        let records = self.records.as_ref();
+        let inflight = records.and_then(|records| records.of(index, setup.size));
+        // A restarted driver needs no record.
         inflight.iter().filter(|_| !start.resumes).for_each(Inflight::clear);
         let interrupt = self.calls.get(index).cloned();
         let (memory, stalled, budget) = (memory.clone(), Arc::default(), Arc::default());
-        Ok(Ring { setup, memory, log: None, inflight, stalled, budget, interrupt })
+        Ok(GuestRing { setup, memory, log: None, inflight, stalled, budget, interrupt })
     }
 }
 
-/// A ring as a front-end would have described it: its parts are found by the same addresses as
-/// buffers.
+/// Describes a ring as a front-end would: its parts use the same addresses as buffers.
 fn setup(ring: &RingStart) -> Result<RingSetup, String> {
     let size = u16::try_from(ring.info.size);
     let size = size.map_err(|_| format!("a ring of {} entries is not possible", ring.info.size))?;
@@ -107,7 +106,7 @@ fn setup(ring: &RingStart) -> Result<RingSetup, String> {
         used: ring.info.used,
         base: ring.base(),
         kick: Some(Arc::new(kick.into())),
-        call: None, // the kernel is asked
+        call: None, // interrupts go by ioctl
         err: None,
         features: ring.features,
         log: None,
@@ -115,7 +114,7 @@ fn setup(ring: &RingStart) -> Result<RingSetup, String> {
     })
 }
 
-impl Guest for Rings {
+impl Guest for VdpaRings {
     fn start(&mut self, rings: &[RingStart], memory: &Arc<GuestMemory>) -> Result<(), String> {
         let find = |index| rings.iter().find(|ring: &&RingStart| ring.index == index);
         let (Some(receive), Some(transmit)) = (find(RECEIVE), find(TRANSMIT)) else {
@@ -130,10 +129,10 @@ impl Guest for Rings {
         let from = self.ring(transmit, memory)?;
         let from = from.transmit_at(from.setup.base, longest).map_err(told)?;
         self.positions = [None; 2];
-        // The lane is asked for frames last: there is somebody then who takes the answers.
+        // Attach transmit last: then a receiver for replies exists.
         self.port.attach_receive(0, Box::new(to));
         self.port.attach_transmit(0, Box::new(from));
-        // Whoever served it before may have died between showing a buffer and saying so.
+        // The previous process may have died between using a buffer and the interrupt.
         self.calls.iter().for_each(|call| {
             call.raise();
         });
@@ -142,7 +141,7 @@ impl Guest for Rings {
 
     fn stop(&mut self) {
         if self.closed {
-            return; // the port may be another's
+            return; // the port may be in use by another device
         }
         if let Some(mut ring) = self.port.detach_receive(0) {
             self.positions[RECEIVE as usize] = Some(ring.stop());
@@ -153,7 +152,7 @@ impl Guest for Rings {
     }
 
     fn position(&mut self, ring: u32) -> Option<u32> {
-        // Where a ring that runs is only its lane knows. So it is taken out for the moment.
+        // Only the lane knows the position of a running ring, so detach it briefly.
         match ring {
             _ if self.closed => {}
             RECEIVE => {

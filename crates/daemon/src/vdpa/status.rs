@@ -1,43 +1,43 @@
-//! How a vDPA device is, for whoever asks.
+//! State of a vDPA device, for reports.
 
 use api::clock::unix_ms;
 use model::state::{ActualDevice, DeviceState};
 
 use super::super::port_events::PortEvents;
 
-/// How a device is, and what became of it.
+/// State of a vDPA device and its last failure.
 #[derive(Debug)]
-pub(super) struct Status {
-    /// What people call it, such as `vduse:web`.
+pub(super) struct VdpaStatus {
+    /// Display name, such as `vduse:web`.
     name: String,
     pub(super) events: PortEvents,
     pub(super) actual: ActualDevice,
-    /// What did not work last, if it has not since.
+    /// Last failure, until it is over.
     failure: Option<String>,
 }
 
-impl Status {
-    pub(super) fn new(name: String, events: PortEvents) -> Status {
+impl VdpaStatus {
+    pub(super) fn new(name: String, events: PortEvents) -> VdpaStatus {
         let actual = ActualDevice {
             state: DeviceState::Down,
             since_ms: unix_ms(),
-            reason: Some("it was not opened yet".to_owned()),
+            reason: Some("not opened yet".to_owned()),
             notes: Vec::new(),
         };
-        Status { name, events, actual, failure: None }
+        VdpaStatus { name, events, actual, failure: None }
     }
 
-    /// Notes why it is not as it should be.
+    /// Stores a failure.
     pub(super) fn fail(&mut self, why: String) {
         self.failure = Some(why);
     }
 
-    /// What was wrong is over.
+    /// Clears the failure.
     pub(super) fn forget(&mut self) {
         self.failure = None;
     }
 
-    /// Notes how it is; returns what is new in that.
+    /// Updates the state; returns a text if it changed.
     pub(super) fn note(&mut self, has_device: bool, is_running: bool) -> Option<String> {
         if is_running {
             self.forget();
@@ -45,7 +45,7 @@ impl Status {
         let (state, reason) = match (has_device, is_running) {
             (true, true) => (DeviceState::Up, None),
             (true, false) => (DeviceState::Down, Some("no driver has started it")),
-            (false, _) => (DeviceState::Gone, Some("it is being made")),
+            (false, _) => (DeviceState::Gone, Some("it is being created")),
         };
         let reason = self.failure.clone().or_else(|| reason.map(str::to_owned));
         if (state, &reason) == (self.actual.state, &self.actual.reason) {

@@ -1,4 +1,4 @@
-//! What needs no kernel: how devices are made, what is remembered of them, how they are.
+//! Parts that need no kernel: device parameters, records and state.
 
 use api::Events;
 use vduse::Spec;
@@ -56,16 +56,16 @@ fn the_configuration_says_address_link_and_mtu() {
 #[test]
 fn how_a_device_was_made_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
-    let records = Records::new(directory.path());
+    let records = DeviceRecords::new(directory.path());
     let made = spec(&attachment(), true, Vec::new());
-    assert!(records.is(&made).is_none(), "nobody has noted it");
+    assert!(records.is(&made).is_none(), "no record yet");
     records.put(&made);
     assert_eq!(records.is(&made), Some(true));
     let other = spec(&Vduse { offload: false, ..attachment() }, true, Vec::new());
     assert_eq!(records.is(&other), Some(false));
     let longer = Spec { config: vec![0; 12], ..made.clone() };
     assert_eq!(records.is(&longer), Some(false), "another version's configuration");
-    let again = Records::new(directory.path());
+    let again = DeviceRecords::new(directory.path());
     assert_eq!(again.is(&made), Some(true), "the next daemon");
     again.remove("web0");
     assert!(records.is(&made).is_none());
@@ -74,23 +74,23 @@ fn how_a_device_was_made_is_found_again() {
 #[test]
 fn how_far_rings_have_come_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
-    let records = Records::new(directory.path());
+    let records = DeviceRecords::new(directory.path());
     let made = spec(&attachment(), true, Vec::new());
-    assert!(records.progress(&made, false).is_err(), "there is nothing to go on with");
-    let progress = records.progress(&made, true).unwrap();
-    assert!(progress.of(1, 256).is_some() && progress.of(2, 256).is_none());
-    assert!(records.progress(&made, false).is_ok());
+    assert!(records.inflight(&made, false).is_err(), "there is no file");
+    let inflight = records.inflight(&made, true).unwrap();
+    assert!(inflight.of(1, 256).is_some() && inflight.of(2, 256).is_none());
+    assert!(records.inflight(&made, false).is_ok());
     let other = Spec { ring_size_max: 512, ..made.clone() };
-    assert!(records.progress(&other, false).is_err(), "it is for other rings");
+    assert!(records.inflight(&other, false).is_err(), "it is for other rings");
     records.remove("web0");
-    assert!(records.progress(&made, false).is_err());
+    assert!(records.inflight(&made, false).is_err());
 }
 
 #[test]
 fn what_becomes_of_a_device_is_told_once() {
     let events = Events::default();
     let noted = PortEvents::new(events.clone(), "nic0/web", Some("web"));
-    let mut status = Status::new("vduse:web0".to_owned(), noted);
+    let mut status = VdpaStatus::new("vduse:web0".to_owned(), noted);
     assert_eq!(
         status.note(true, false).as_deref(),
         Some("vduse:web0 is down: no driver has started it")
@@ -112,5 +112,5 @@ fn what_becomes_of_a_device_is_told_once() {
     for i in 0..100 {
         status.note(true, i % 2 == 0);
     }
-    assert_eq!(told("port nic0/web").len(), 20, "there is a ration");
+    assert_eq!(told("port nic0/web").len(), 20, "events are limited");
 }

@@ -1,17 +1,16 @@
-//! Who serves one vDPA device: a thread of its own.
+//! Thread that serves one vDPA device.
 //!
-//! # Why a thread
-//! The kernel asks while it holds locks of its network (a driver that begins says DRIVER_OK under
-//! RTNL), and waits for the answer. The daemon's other threads wait for those locks whenever they
-//! make or change an interface. So whoever answers takes neither of them, nor the lock of a thread
-//! that does: this one shares with others only what is in [`Shared`]. What is asked of the vDPA bus
-//! waits for its drivers, and so is a [`Job`]: a thread for the moment.
+//! # Purpose of a thread
+//! The kernel sends requests while it holds locks of its network stack (a starting driver sets
+//! DRIVER_OK under RTNL), and waits for the answer. The daemon's other threads wait for those locks
+//! whenever they create or change an interface. So the answering thread must take neither these
+//! locks nor one of a thread that does: it shares only [`WorkerShared`] with others. Requests to
+//! the vDPA bus wait for its drivers, and so run as a [`BusJob`] in a temporary thread.
 //!
-//! # Life
-//! 1. The device is opened: made, and put on the bus; or found, and gone on with, or taken off and
-//!    made anew.
-//! 2. It is served. Once the kernel has given it up it is taken off and made anew.
-//! 3. It is taken off the bus, for its adapter is gone, or left as it is for the next daemon.
+//! # Life cycle
+//! 1. Open the device: create it and add it to the bus; or find it, and resume it or replace it.
+//! 2. Serve it. Once the kernel has given it up, remove it from the bus and create a new one.
+//! 3. Remove it from the bus when its adapter is gone, or leave it for the next daemon.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -28,119 +27,132 @@ use rustix::io::Errno;
 use vduse::{Device, Kernel, Origin, Session, VduseError};
 
 use super::super::device::Identity;
-use super::Begin;
-use super::open::{self, Opened, Records};
-use super::rings::Rings;
-use super::status::Status;
+use super::open::{self, DeviceRecords, OpenedVdpa};
+use super::rings::VdpaRings;
+use super::status::VdpaStatus;
 
-/// How often a device is looked at: whether its link has another state.
-const LOOK: Duration = Duration::from_millis(200);
-/// How often one that cannot be had is tried.
+/// Poll interval of the link state.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of attempts to reopen a device.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long its file may take to appear, while nobody else waits.
-const APPEARS: Duration = Duration::from_secs(1);
+/// Timeout for its file to appear, while no other thread waits.
+const FILE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What others have of it.
+/// Start mode of a device.
 #[derive(Debug)]
-pub(super) struct Shared {
-    /// Written to when there is a command, or a job has ended.
-    pub(super) wake: OwnedFd,
-    status: Mutex<Status>,
+pub(in super::super) enum VdpaStart {
+    /// It is open.
+    Opened(OpenedVdpa),
+    /// Open it as soon as possible.
+    Soon,
+    /// Open it at [`Vdpas::resume`](super::Vdpas::resume).
+    OnResume,
 }
 
-impl Shared {
-    pub(super) fn new(wake: OwnedFd, status: Status) -> Shared {
-        Shared { wake, status: Mutex::new(status) }
+/// State shared with other threads.
+#[derive(Debug)]
+pub(super) struct WorkerShared {
+    /// Written to for a command, or when a job has ended.
+    pub(super) wake: OwnedFd,
+    status: Mutex<VdpaStatus>,
+}
+
+impl WorkerShared {
+    pub(super) fn new(wake: OwnedFd, status: VdpaStatus) -> WorkerShared {
+        WorkerShared { wake, status: Mutex::new(status) }
     }
 
-    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+    pub(super) fn status(&self) -> MutexGuard<'_, VdpaStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // full: it is awake
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // fails only if already set
     }
 }
 
-/// What it is told.
+/// Command to the thread.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// It has other addresses.
+    /// Change the addresses.
     Identify(Identity),
-    /// It has the MTU of another interface, or its own again.
+    /// Follow another interface's MTU, or none.
     Mtu(Option<u32>),
-    /// Its adapter is gone. The answer comes when its port is free.
+    /// The adapter is gone. Answered when the port is free.
     Leave(SyncSender<()>),
-    /// Another process is about to have it. The answer comes when nothing is done that takes time.
+    /// A handover is about to start. Answered when no slow work is under way.
     Prepare(SyncSender<()>),
-    /// Another process is to have it. The answer comes when it is closed.
+    /// Release the device for another process. Answered when it is closed.
     Suspend(SyncSender<()>),
-    /// It is this process's again, or from now on. The answer comes when it was opened, or could
-    /// not be; at once if there was none.
+    /// Reopen the device. Answered when that succeeded or failed; at once if there was no device.
     Resume(SyncSender<()>),
-    /// The daemon ends.
+    /// The daemon is stopping.
     Stop,
 }
 
-/// What a device is for.
+/// Parameters of a served device.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct WorkerParams {
     pub(super) attachment: Vduse,
     pub(super) identity: Identity,
     pub(super) nic: Arc<SoftNic>,
     pub(super) port: Arc<Port>,
-    pub(super) records: Records,
+    pub(super) records: DeviceRecords,
     pub(super) quota: Arc<Quota>,
 }
 
-/// Something that the vDPA bus is asked for.
+/// A request to the vDPA bus.
 #[derive(Debug)]
-struct Job {
-    /// Whether the device is to be taken off it, or put there.
+struct BusJob {
+    /// Remove the device from the bus, or add it.
     removes: bool,
     thread: JoinHandle<Result<(), VduseError>>,
 }
 
-/// What is to become of the device.
+/// Next step for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    /// It is served.
+enum NextStep {
+    /// Serve it.
     Serve,
-    /// It is taken off the bus, and made anew.
+    /// Remove it from the bus, and create a new one.
     Renew,
-    /// It is taken off the bus, and that was all.
+    /// Remove it from the bus, and end.
     Leave,
 }
 
-/// One device, and who serves it.
+/// One device and its state.
 #[derive(Debug)]
 pub(super) struct Worker {
-    plan: Plan,
-    shared: Arc<Shared>,
+    params: WorkerParams,
+    shared: Arc<WorkerShared>,
     commands: Receiver<Command>,
-    rings: Rings,
-    /// The MTU that it follows.
+    rings: VdpaRings,
+    /// MTU that it follows.
     mtu: Option<u32>,
     session: Option<Session<Device>>,
-    /// As the kernel has it.
+    /// As last set in the kernel.
     config: Vec<u8>,
-    job: Option<Job>,
-    then: Then,
-    /// Whether another process has it, or is about to.
+    job: Option<BusJob>,
+    next: NextStep,
+    /// Another process has the device, or is about to.
     is_suspended: bool,
-    /// Whether the kernel has given the device up.
+    /// The kernel has given the device up.
     is_lost: bool,
-    /// When it is opened next, while there is none.
+    /// Time of the next attempt to open a device.
     retry: Instant,
-    quiet: LogLimiter,
+    limiter: LogLimiter,
     failures: RepeatFilter,
 }
 
 impl Worker {
-    pub(super) fn new(plan: Plan, shared: Arc<Shared>, commands: Receiver<Command>) -> Worker {
-        let rings = Rings::new(plan.port.clone(), plan.attachment.mtu);
+    pub(super) fn new(
+        params: WorkerParams,
+        shared: Arc<WorkerShared>,
+        commands: Receiver<Command>,
+    ) -> Worker {
+        let rings = VdpaRings::new(params.port.clone(), params.attachment.mtu);
         Worker {
-            plan,
+            params,
             shared,
             commands,
             rings,
@@ -148,49 +160,49 @@ impl Worker {
             session: None,
             config: Vec::new(),
             job: None,
-            then: Then::Serve,
+            next: NextStep::Serve,
             is_suspended: false,
             is_lost: false,
             retry: Instant::now(),
-            quiet: LogLimiter::default(),
+            limiter: LogLimiter::default(),
             failures: RepeatFilter::default(),
         }
     }
 
-    /// Serves the device until it is told to end.
-    pub(super) fn run(mut self, begin: Begin) {
+    /// Serves the device until told to end.
+    pub(super) fn run(mut self, begin: VdpaStart) {
         match begin {
-            Begin::With(opened) => self.begin(opened),
-            Begin::Soon => {}
-            Begin::WhenTold => self.is_suspended = true,
+            VdpaStart::Opened(opened) => self.begin(opened),
+            VdpaStart::Soon => {}
+            VdpaStart::OnResume => self.is_suspended = true,
         }
         loop {
             while let Ok(command) = self.commands.try_recv() {
                 if matches!(command, Command::Stop) {
                     return self.stop();
                 }
-                self.obey(command);
+                self.execute(command);
             }
             self.serve();
             if self.work() {
                 return;
             }
-            self.look();
+            self.update_status();
             if self.sleep() {
                 self.lose(Errno::IO);
             }
         }
     }
 
-    /// Does what it is told. Whoever waits for an answer may have given that up.
-    fn obey(&mut self, command: Command) {
+    /// Executes a command. The sender may no longer wait for the answer.
+    fn execute(&mut self, command: Command) {
         match command {
-            Command::Identify(identity) => self.plan.identity = identity,
+            Command::Identify(identity) => self.params.identity = identity,
             Command::Mtu(mtu) => self.mtu = mtu,
             Command::Leave(done) => {
                 self.rings.end(true);
                 let _ = done.send(());
-                self.then = Then::Leave;
+                self.next = NextStep::Leave;
             }
             Command::Prepare(done) => {
                 self.is_suspended = true;
@@ -199,15 +211,15 @@ impl Worker {
             Command::Suspend(done) => {
                 self.is_suspended = true;
                 self.rings.end(false);
-                self.session = None; // which stays what it is in the kernel
+                self.session = None; // the device keeps its state in the kernel
                 let _ = done.send(());
             }
             Command::Resume(done) => {
                 self.is_suspended = false;
                 self.retry = Instant::now();
-                let had_one = self.plan.records.has(&self.plan.attachment.name);
+                let had_one = self.params.records.has(&self.params.attachment.name);
                 if !had_one {
-                    let _ = done.send(()); // it may take its time, as it did before
+                    let _ = done.send(()); // creating it may take long
                 }
                 if self.session.is_none() {
                     self.open();
@@ -221,40 +233,40 @@ impl Worker {
         }
     }
 
-    /// Opens the device, if it is time to.
+    /// Opens the device, if an attempt is due.
     fn open(&mut self) {
         let now = Instant::now();
         if now < self.retry {
             return;
         }
         self.retry = now + RETRY;
-        let has_mac = self.plan.identity.mac.is_some();
-        let spec = open::spec(&self.plan.attachment, has_mac, self.wanted_config());
-        match Opened::open(&spec, &self.plan.records, APPEARS) {
+        let has_mac = self.params.identity.mac.is_some();
+        let spec = open::spec(&self.params.attachment, has_mac, self.wanted_config());
+        match OpenedVdpa::open(&spec, &self.params.records, FILE_TIMEOUT) {
             Ok(opened) => self.begin(opened),
             Err(error) => self.fail(&anyhow::Error::from(error)),
         }
     }
 
-    /// Takes up a device that was opened.
-    fn begin(&mut self, opened: Opened) {
-        let (origin, unfit) = (opened.origin, opened.unfit.clone());
-        let has_mac = self.plan.identity.mac.is_some();
+    /// Starts an opened device.
+    fn begin(&mut self, opened: OpenedVdpa) {
+        let (origin, replace_reason) = (opened.origin, opened.replace_reason.clone());
+        let has_mac = self.params.identity.mac.is_some();
         self.config = self.wanted_config();
-        let spec = open::spec(&self.plan.attachment, has_mac, self.config.clone());
-        let Some((device, progress)) = opened.take() else { return };
-        let begun = self.rings.begin(&device, progress).and_then(|()| {
-            let quota = self.plan.quota.clone();
+        let spec = open::spec(&self.params.attachment, has_mac, self.config.clone());
+        let Some((device, inflight)) = opened.take() else { return };
+        let begun = self.rings.begin(&device, inflight).and_then(|()| {
+            let quota = self.params.quota.clone();
             let mut session = Session::new(&spec.name, device, spec.features, spec.rings, quota)?;
             let call = |source| {
                 let (call, name) = ("VDUSE_DEV_SET_CONFIG", spec.name.clone());
                 VduseError::Call { call, name, source }
             };
-            if unfit.is_none() {
-                // What it was made with, now or in a former life, may be of yesterday.
+            if replace_reason.is_none() {
+                // The configuration it was created with may be outdated.
                 session.kernel().set_config(&self.config).map_err(call)?;
             }
-            if unfit.is_none() && origin == Origin::Found {
+            if replace_reason.is_none() && origin == Origin::Found {
                 session.take_over().map_err(call)?;
             }
             Ok(session)
@@ -264,11 +276,12 @@ impl Worker {
             Err(error) => return self.fail(&anyhow::Error::from(error)),
         }
         self.is_lost = false;
-        match unfit {
-            Some(why) => {
-                let line = format!("{}: {} is made anew: {why}", self.plan.port.label, spec.name);
+        match replace_reason {
+            Some(reason) => {
+                let line =
+                    format!("{}: {} is replaced: {reason}", self.params.port.label, spec.name);
                 if self.failures.is_new(&line, Instant::now()) {
-                    self.quiet.info(&line);
+                    self.limiter.info(&line);
                 }
                 self.renew();
             }
@@ -280,58 +293,57 @@ impl Worker {
         }
     }
 
-    /// Lets another be made in the device's place, once the bus has let it go.
+    /// Replaces the device by a new one, once the bus has released it.
     fn renew(&mut self) {
         self.rings.end(false);
-        self.then = Then::Renew;
+        self.next = NextStep::Renew;
     }
 
-    /// Has the device put on the bus, or taken off it.
+    /// Adds the device to the bus, or removes it.
     fn start_job(&mut self, removes: bool) {
         let what = if removes { vduse::remove_from_bus } else { vduse::add_to_bus };
-        let (name, shared) = (self.plan.attachment.name.clone(), self.shared.clone());
+        let (name, shared) = (self.params.attachment.name.clone(), self.shared.clone());
         let job = move || {
             let result = what(&name);
             shared.wake();
             result
         };
         match std::thread::Builder::new().name("vdpa-bus".into()).spawn(job) {
-            Ok(thread) => self.job = Some(Job { removes, thread }),
+            Ok(thread) => self.job = Some(BusJob { removes, thread }),
             Err(error) => self.fail(&error.into()),
         }
     }
 
-    /// Answers what the kernel asks.
+    /// Answers requests of the kernel.
     fn serve(&mut self) {
         let Some(session) = self.session.as_mut().filter(|_| !self.is_lost) else { return };
         let served = session.serve(&mut self.rings);
         if let Some(problem) = session.take_problem() {
-            let (label, name) = (&self.plan.port.label, &self.plan.attachment.name);
-            self.quiet.warn(&format!("{label}: {name}: {problem}"));
+            let (label, name) = (&self.params.port.label, &self.params.attachment.name);
+            self.limiter.warn(&format!("{label}: {name}: {problem}"));
         }
         if let Err(errno) = served {
             self.lose(errno);
         }
     }
 
-    /// Notes that the kernel has given the device up: it did not get an answer in time.
+    /// Marks the device as given up by the kernel, for lack of a timely answer.
     fn lose(&mut self, errno: Errno) {
         self.is_lost = true;
-        if self.then == Then::Serve {
-            let (label, name) = (&self.plan.port.label, &self.plan.attachment.name);
+        if self.next == NextStep::Serve {
+            let (label, name) = (&self.params.port.label, &self.params.attachment.name);
             let error = std::io::Error::from(errno);
-            self.quiet.warn(&format!("{label}: {name} is lost, and made anew: {error}"));
+            self.limiter.warn(&format!("{label}: {name} is lost, and is replaced: {error}"));
             self.renew();
         }
     }
 
-    /// Goes on where the bus has done what it was asked for, or there is nothing yet; says whether
-    /// that was all.
+    /// Continues after a job, or opens a device if there is none; returns `true` at the end.
     fn work(&mut self) -> bool {
         if self.job.as_ref().is_some_and(|job| !job.thread.is_finished()) {
             return false;
         }
-        if let Some(Job { removes, thread }) = self.job.take() {
+        if let Some(BusJob { removes, thread }) = self.job.take() {
             if let Ok(Err(error)) = thread.join() {
                 self.fail(&error.into());
             }
@@ -339,26 +351,28 @@ impl Worker {
                 self.close();
             }
         }
-        match (self.then, self.session.is_some()) {
-            (Then::Leave | Then::Renew, true) if self.job.is_none() => self.start_job(true),
-            (Then::Leave, false) => return true,
-            (Then::Renew, false) => self.then = Then::Serve,
-            (Then::Serve, false) if !self.is_suspended => self.open(),
+        match (self.next, self.session.is_some()) {
+            (NextStep::Leave | NextStep::Renew, true) if self.job.is_none() => self.start_job(true),
+            (NextStep::Leave, false) => return true,
+            (NextStep::Renew, false) => self.next = NextStep::Serve,
+            (NextStep::Serve, false) if !self.is_suspended => self.open(),
             _ => {}
         }
         false
     }
 
-    /// Lets the device go, and removes it unless it is on the bus.
+    /// Closes the device, and removes it unless it is on the bus.
     fn close(&mut self) {
         self.rings.end(false);
         if let Some(session) = self.session.take() {
             self.retry = Instant::now() + RETRY;
-            let removed = open::remove(session.into_kernel(), &self.plan.records);
-            if !removed && self.then == Then::Leave {
-                let (label, name) = (&self.plan.port.label, &self.plan.attachment.name);
+            let removed = open::remove(session.into_kernel(), &self.params.records);
+            if !removed && self.next == NextStep::Leave {
+                let (label, name) = (&self.params.port.label, &self.params.attachment.name);
                 let remedy = format!("vdpa dev del {name}");
-                self.quiet.warn(&format!("{label}: {name} stays, without a daemon: {remedy}"));
+                self.limiter.warn(&format!(
+                    "{label}: {name} remains, without a daemon; remove it: {remedy}"
+                ));
             }
         }
     }
@@ -366,22 +380,22 @@ impl Worker {
     fn stop(mut self) {
         self.rings.end(true);
         if let Some(session) = self.session.take() {
-            open::remove(session.into_kernel(), &self.plan.records);
+            open::remove(session.into_kernel(), &self.params.records);
         }
     }
 
     fn wanted_config(&self) -> Vec<u8> {
-        let Plan { attachment, identity, nic, port, .. } = &self.plan;
+        let WorkerParams { attachment, identity, nic, port, .. } = &self.params;
         open::config(attachment, identity, (self.mtu, nic.snapshot().is_up(port)))
     }
 
-    /// Tells the driver what is new, and others how it is.
-    fn look(&mut self) {
+    /// Updates the driver's configuration and the reported state.
+    fn update_status(&mut self) {
         let config = self.wanted_config();
         if let Some(session) = &self.session
             && config != self.config
         {
-            // If the kernel has given it up, the next answer says so.
+            // If the kernel has given it up, the next request fails.
             let _ = session.kernel().set_config(&config);
             let _ = session.kernel().interrupt_config();
             self.config = config;
@@ -390,31 +404,31 @@ impl Worker {
         let has_device = self.session.is_some();
         let news = self.shared.status().note(has_device, is_running);
         if let Some(text) = news {
-            self.quiet.info(&format!("{}: {text}", self.plan.port.label));
+            self.limiter.info(&format!("{}: {text}", self.params.port.label));
         }
     }
 
-    /// Says why something did not work, once, and again when that changes or a while has passed.
+    /// Logs a failure: once, on a change, and again after a while.
     fn fail(&mut self, error: &anyhow::Error) {
         let text = format!("{error:#}");
-        let line = format!("{}: {text}", self.plan.port.label);
+        let line = format!("{}: {text}", self.params.port.label);
         if self.failures.is_new(&line, Instant::now()) {
-            self.quiet.warn(&line);
+            self.limiter.warn(&line);
         }
         self.shared.status().fail(text);
     }
 
-    /// Waits for whatever comes next; says whether the kernel has given the device up.
+    /// Waits for the next event; returns `true` if the kernel has given the device up.
     fn sleep(&self) -> bool {
         let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
-        let mut wait = LOOK;
+        let mut wait = POLL_INTERVAL;
         if let Some(session) = self.session.as_ref().filter(|_| !self.is_lost) {
             fds.push(PollFd::from_borrowed_fd(session.kernel().as_fd(), PollFlags::IN));
             fds.extend(session.awaited().iter().map(|kick| PollFd::new(kick, PollFlags::IN)));
             wait = session.wait().map_or(wait, |soon| soon.min(wait));
         }
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 };
-        let _ = poll(&mut fds, Some(&wait)); // interrupted: as good as woken
+        let _ = poll(&mut fds, Some(&wait)); // an interruption counts as a wake-up
         let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
         fds.get(1).is_some_and(|device| device.revents().contains(PollFlags::ERR))
     }

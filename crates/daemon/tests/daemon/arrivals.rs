@@ -1,4 +1,4 @@
-//! Adapters whose guests come from another host, or go there.
+//! Adapters whose guests migrate from or to another host.
 
 use api::Method;
 use serde_json::json;
@@ -20,8 +20,8 @@ fn who_arrives_is_announced_with_all_its_addresses_in_all_its_vlans() {
         };
         step(json!({"id": "m", "step": "arrive", "adapter": d}));
         assert_eq!(step(json!({"id": "m", "step": "take-over"}))["announced"], 22);
-        // Its first address in all 12 networks, the second in 4; nobody but the wire hears tagged
-        // ones.
+        // The first address in all 12 networks, the second in 4; only the wire receives tagged
+        // frames.
         let macs = [[2, 0, 0, 0, 0, 4], [2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
         let all = macs.iter().flat_map(|mac| {
             let plain = wire::rarp::announcement(wire::Mac(*mac));
@@ -29,7 +29,7 @@ fn who_arrives_is_announced_with_all_its_addresses_in_all_its_vlans() {
             [plain.to_vec()].into_iter().chain(vlans)
         });
         let all: Vec<_> = all.collect();
-        // More than is sent at once, and everybody hears what concerns them: others are in no VLAN.
+        // More than one batch; all receive the untagged ones, since the others are in no VLAN.
         assert_eq!(net.guest("uplink").wait_for(36), all);
         let untagged: Vec<_> = all.iter().filter(|frame| frame.len() == 60).cloned().collect();
         for other in ["a", "b", "c"] {
@@ -38,8 +38,8 @@ fn who_arrives_is_announced_with_all_its_addresses_in_all_its_vlans() {
     });
 }
 
-/// The guest stops, its addresses go, and the move is undone: all that was sent meanwhile comes, in
-/// order, and once.
+/// The guest stops, its addresses are handed over, and the migration is undone: all frames sent
+/// meanwhile arrive, in order and once.
 #[test]
 fn what_waited_for_who_left_comes_when_it_stays_after_all() {
     on(&PATHS, |way| {
@@ -58,7 +58,7 @@ fn what_waited_for_who_left_comes_when_it_stays_after_all() {
             let handed = step(&net, json!({"id": "m", "step": "hand-over"}));
             assert_eq!(handed["frames"].as_array().map(Vec::len), Some(40));
         }
-        // What came to the target meanwhile; a second time by a mover that heard no answer.
+        // Frames kept at the target, sent a second time by a mover that lost the reply.
         let hex = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect();
         let late: Vec<String> = frames[40..].iter().map(hex).collect();
         for _ in 0..2 {

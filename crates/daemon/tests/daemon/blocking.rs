@@ -1,4 +1,4 @@
-//! Front-ends whose descriptors make who writes to them, or closes them, wait.
+//! Front-ends whose descriptors block writers, or block on close.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};
@@ -21,8 +21,8 @@ use crate::host::*;
 
 const AT_UPLINK: [u8; 6] = [2, 9, 9, 9, 9, 9];
 
-/// An eventfd that is full, blocks, and has others waiting to fill it whenever it is read: so
-/// reading it in a writer's stead would not help the writer.
+/// A full, blocking eventfd, with other threads waiting to fill it after each read: draining it on
+/// behalf of a writer would not help.
 struct Trap {
     event: Arc<OwnedFd>,
     fillers: Vec<JoinHandle<()>>,
@@ -30,7 +30,7 @@ struct Trap {
 }
 
 impl Trap {
-    /// Springs the trap; the daemon has `event` already, and has made it non-blocking.
+    /// Springs the trap. The daemon has `event` already, and has made it non-blocking.
     fn spring(event: OwnedFd) -> Trap {
         let (event, open) = (Arc::new(event), Arc::new(AtomicBool::new(true)));
         let flags = rustix::fs::fcntl_getfl(&event).unwrap();
@@ -66,14 +66,14 @@ impl Drop for Trap {
     }
 }
 
-/// An eventfd with one signal, so that taking it does not wait.
+/// An eventfd with one signal, so that reading it does not block.
 fn signalled() -> OwnedFd {
     let event = event();
     rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
     event
 }
 
-/// Sends frames both ways; fails if one takes longer than a moment.
+/// Sends frames both ways; fails if one is late.
 fn exchange(a: &mut Guest, b: &mut Guest, count: u32) {
     for i in 0..count {
         let (there, back) = (frame(mac(1), mac(0), i), frame(mac(0), mac(1), i));
@@ -84,7 +84,7 @@ fn exchange(a: &mut Guest, b: &mut Guest, count: u32) {
     }
 }
 
-/// Whether a connection to this socket is served.
+/// Returns `true` if a connection to this socket is served.
 fn is_served(host: &Host, socket: &str) -> bool {
     let mut stream = UnixStream::connect(host.socket(socket)).unwrap();
     stream.set_read_timeout(Some(WAIT)).unwrap();
@@ -101,19 +101,19 @@ fn a_call_that_blocks_holds_up_neither_lane_nor_others() {
     bad.set_call(RX, &call);
     let trap = Trap::spring(call);
     bad.rx.enable_notification();
-    // This frame's receiver asked for an interrupt.
+    // The receiver of this frame asked for an interrupt.
     a.send(&frame(AT_UPLINK, mac(0), 7));
     exchange(&mut a, &mut b, 100);
     host.log.wait_for("n/uplink: connection closed: its call or err eventfd blocks and is full");
-    // Who comes at once could do the same again; other sockets are as open as before.
+    // An immediate reconnect could repeat the attack; other sockets stay open.
     let banned = Instant::now();
     assert!(!is_served(&host, "uplink"));
-    host.log.wait_for("n/uplink: a front-end was turned away so soon after one that blocked");
+    host.log.wait_for("n/uplink: a front-end was rejected: banned for 5 s after one that blocked");
     drop(a);
     let [mut a] = host.guests(["vf0"]);
     exchange(&mut a, &mut b, 10);
     drop(trap);
-    // It is not for ever.
+    // The ban ends.
     until("the uplink to be served again", || {
         std::thread::sleep(Duration::from_millis(50));
         is_served(&host, "uplink")
@@ -139,7 +139,7 @@ fn a_call_that_blocks_when_its_ring_starts_holds_up_no_session() {
     host.log.wait_for("n/uplink: connection closed: its call or err eventfd blocks and is full");
 }
 
-/// Sends bytes with descriptors beside them.
+/// Sends bytes with descriptors attached.
 fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
     let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
@@ -149,14 +149,13 @@ fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
     rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, none).unwrap();
 }
 
-/// Sends a request that is none, with descriptors beside it, and leaves nobody but the daemon with
-/// them.
+/// Sends an invalid request with descriptors attached, and leaves only the daemon holding them.
 fn send_stray(host: &Host, socket: &str, files: Vec<OwnedFd>) {
     let mut stream = UnixStream::connect(host.socket(socket)).unwrap();
     let message = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
     let (head, rest) = message.split_at(1);
     send_beside(&stream, head, &files);
-    drop(files); // before the daemon does: half a message is kept
+    drop(files); // before the daemon does: it keeps a partial message
     stream.write_all(rest).unwrap();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
 }
@@ -172,7 +171,7 @@ fn descriptors_that_do_not_close_hold_up_nobody() {
     drop(a);
     let [mut a] = host.guests(["vf0"]);
     exchange(&mut a, &mut b, 2);
-    // Who lets too many wait behind it is not served until they are closed; others are.
+    // A front-end with too many descriptors to be closed is not served until they are; others are.
     for _ in 0..7 {
         send_stray(
             &host,
@@ -204,8 +203,7 @@ fn descriptors_to_a_stream_port_hold_up_neither_lane_nor_the_next_peer() {
         stream.set_read_timeout(Some(WAIT)).unwrap();
         let (slow, peer) = lingering();
         peers.push(peer);
-        // Beside the first bytes; within a frame; and where more waits behind a length that is
-        // none.
+        // With the first bytes; within a message; and with more data after an invalid length.
         let (before, bytes): (&[u8], &[u8]) = match round {
             0 => (&[], &[0]),
             1 => (&[0, 0, 0, 60, 1, 2], &[3]),
@@ -214,9 +212,9 @@ fn descriptors_to_a_stream_port_hold_up_neither_lane_nor_the_next_peer() {
         };
         stream.write_all(before).unwrap();
         send_beside(&stream, bytes, std::slice::from_ref(&slow));
-        // It waits if the daemon has closed its own already.
+        // The peer waits, if the daemon has closed its own already.
         std::thread::spawn(|| drop(slow));
-        // Frames for all ports may have come before.
+        // Earlier frames may have gone to all ports.
         while stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
         pair.wait_for_progress(100);
     }

@@ -1,5 +1,5 @@
-//! Attachments that are no vhost-user sockets, as far as they need no privilege: frames over stream
-//! sockets, interfaces that are not there, and what is refused.
+//! Attachments other than vhost-user sockets, as far as they need no privilege: frames over stream
+//! sockets, missing interfaces, and rejections.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -44,14 +44,14 @@ fn actual(host: &Host) -> Value {
     client(host).send(Method::GET, "/v1/actual", None, None).unwrap().body["actual"].clone()
 }
 
-/// The attachment of the adapter that is VF `n`, changed.
+/// Attachment of the adapter on VF `n`, with changes.
 fn attach(host: &Host, vf: u8, attachment: Value) -> Result<(), ClientError> {
     let patch = json!({"attachment": attachment});
     let path = format!("/v1/adapters/n-vf{vf}");
     client(host).send(Method::PATCH, &path, Some(&patch), None).map(drop)
 }
 
-/// The device of the adapter that is VF `n`.
+/// Device of the adapter on VF `n`.
 fn device(host: &Host, vf: usize) -> Value {
     actual(host)["adapters"][vf]["device"].clone()
 }
@@ -79,7 +79,7 @@ fn a_stream_socket_carries_frames_and_may_become_a_vhost_user_socket_and_back() 
     let mut peer = Peer::connect(&host.socket("vf0"));
     wait_for_state(&host, |actual| actual["adapters"][0]["device"].clone(), "up");
     exchange(&mut peer, &mut guest);
-    // The next peer is served when the first has left.
+    // The next peer is served after the first has left.
     drop(peer);
     let mut peer = Peer::connect(&host.socket("vf0"));
     until("the first peer to be gone", || {
@@ -87,7 +87,7 @@ fn a_stream_socket_carries_frames_and_may_become_a_vhost_user_socket_and_back() 
         std::thread::sleep(std::time::Duration::from_millis(5));
         !guest.receive().is_empty()
     });
-    // The same socket, spoken in another way.
+    // The same socket, with another protocol.
     let socket = host.socket("vf0").display().to_string();
     attach(&host, 0, json!({"kind": "vhost-user", "socket": socket})).unwrap();
     assert_eq!(device(&host, 0), Value::Null);
@@ -173,7 +173,7 @@ fn what_cannot_be_had_is_refused_and_nothing_is_changed() {
         assert!(refusal.body.field.ends_with(field), "{refusal:?}");
         refusal.body.error
     };
-    // No tap, whoever asks; without privilege that is said first.
+    // No tap for any user; without privilege that is the first error.
     let error = refused(json!("tap:lo"), "attachment.interface");
     assert!(error.contains("cannot be opened"), "{error}");
     let path = host.path().join("no/vf0").display().to_string();
@@ -230,7 +230,7 @@ fn a_device_that_gives_way_for_nothing_is_opened_again() {
         Host::start(&TWO.replacen("attachment.socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
     let [mut guest] = host.guests(["vf1"]);
     let socket = host.socket("vf0").display().to_string();
-    // Another listener takes its place; and the next attachment of the same change cannot be had.
+    // Another listener takes its place; and the next attachment of the same change fails.
     let longer = json!({"kind": "stream", "socket": socket, "mtu": 9000});
     let mut document = client(&host).send(Method::GET, "/v1/state", None, None).unwrap().body;
     document["adapter"][0]["attachment"] = longer;
@@ -242,7 +242,7 @@ fn a_device_that_gives_way_for_nothing_is_opened_again() {
     exchange(&mut peer, &mut guest);
 }
 
-/// A port that nobody uses now.
+/// A port that is free now.
 fn free_udp_port() -> u16 {
     std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

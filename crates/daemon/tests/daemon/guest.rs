@@ -20,7 +20,7 @@ use virtq::{DriverQueue, Segment, Used};
 
 use crate::host::{WAIT, until};
 
-/// Entries of each ring, and so buffers of each direction.
+/// Entries of each ring, and so buffers in each direction.
 pub(crate) const RING: u16 = 256;
 /// Indices of the rings.
 pub(crate) const RX: u8 = 0;
@@ -30,12 +30,12 @@ const HEADER: u32 = 12;
 /// Guest physical address of the memory, and its address in the front-end.
 const GUEST: u64 = 1 << 32;
 const USER: u64 = 0x7f00_0000_0000;
-/// The same of the memory that can be added.
+/// Guest physical address and front-end address of the memory that can be added.
 pub(crate) const MORE_GUEST: u64 = 4 << 32;
 const MORE_USER: u64 = 0x7e00_0000_0000;
 pub(crate) const MORE: u64 = 64 << 10;
 
-/// All that the daemon's protocol can do.
+/// All protocol features of the daemon.
 pub(crate) const PROTOCOL: ProtocolFeatures = ProtocolFeatures::SUPPORTED;
 
 pub(crate) struct Guest {
@@ -47,11 +47,11 @@ pub(crate) struct Guest {
     file: SharedFile,
     more: SharedFile,
     kick: OwnedFd,
-    /// What daemons write down of its rings, once it was asked for.
+    /// In-flight records of its rings, once requested.
     records: Option<(Inflight, OwnedFd)>,
     pub(crate) call: OwnedFd,
     pub(crate) error: OwnedFd,
-    /// Buffers that are not posted, and those that are, by descriptor.
+    /// Free buffers, and posted ones by descriptor.
     tx_free: Vec<u64>,
     tx_at: Vec<u64>,
     rx_at: Vec<u64>,
@@ -61,7 +61,7 @@ pub(crate) fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// Takes the signals that an event has.
+/// Resets an eventfd.
 pub(crate) fn is_signalled(event: &OwnedFd) -> bool {
     rustix::io::read(event, &mut [0; 8]).is_ok()
 }
@@ -73,7 +73,7 @@ fn region(file: &SharedFile, guest_addr: u64, user_addr: u64) -> guestmem::Regio
 }
 
 impl Guest {
-    /// A guest that wants what most do, with all its receive buffers posted.
+    /// A guest with the usual features, and all its receive buffers posted.
     pub(crate) fn new() -> Guest {
         Guest::wanting(Features::VERSION_1 | Features::MRG_RXBUF | Features::EVENT_IDX)
     }
@@ -121,7 +121,7 @@ impl Guest {
         self.rx_at[usize::from(id)] = addr;
     }
 
-    /// Connects to a socket, negotiates, and starts both rings where they are.
+    /// Connects to a socket, negotiates, and starts both rings at their positions.
     pub(crate) fn connect(&mut self, socket: &Path) {
         self.reach(socket);
         self.set_up();
@@ -153,7 +153,7 @@ impl Guest {
         self.frontend = Some((frontend, stream));
     }
 
-    /// All that a front-end does until its guest's rings run.
+    /// Negotiates, shares memory and starts the rings.
     pub(crate) fn set_up(&mut self) {
         self.negotiate();
         self.set_memory(&[GUEST]);
@@ -171,12 +171,12 @@ impl Guest {
         self.frontend().negotiate(wanted, PROTOCOL).unwrap()
     }
 
-    /// The daemon's answers come from this; for requests of a test's own.
+    /// Connection to the daemon, for requests of a test.
     pub(crate) fn frontend(&mut self) -> &mut Frontend {
         &mut self.frontend.as_mut().expect("connected").0
     }
 
-    /// Closes the connection, as a VMM that dies.
+    /// Closes the connection, like a VMM that dies.
     pub(crate) fn disconnect(&mut self) {
         self.frontend = None;
     }
@@ -190,13 +190,13 @@ impl Guest {
         frontend.set_memory(&regions).unwrap();
     }
 
-    /// The memory that is not there from the beginning.
+    /// The region of memory that can be added.
     pub(crate) fn add_more(&mut self) {
         let (frontend, _) = self.frontend.as_mut().expect("connected");
         frontend.add_region(&shared(&self.more, MORE_GUEST, MORE_USER)).unwrap();
     }
 
-    /// Shares a file of [`MORE`] bytes in the place of that memory.
+    /// Shares a new file of [`MORE`] bytes as that memory.
     pub(crate) fn add_region(&mut self, file: &OwnedFd) {
         let (frontend, _) = self.frontend.as_mut().expect("connected");
         let region = Region { fd: file.as_fd(), ..shared(&self.more, MORE_GUEST, MORE_USER) };
@@ -208,12 +208,12 @@ impl Guest {
         frontend.remove_region(&shared(&self.more, MORE_GUEST, MORE_USER)).unwrap();
     }
 
-    /// Has the daemon write down where its rings are, and gives that to each daemon after it.
+    /// Asks the daemon for in-flight records, and passes them to each daemon after it.
     pub(crate) fn keep_records(&mut self) {
         self.records = Some(self.frontend().get_inflight(2, RING).unwrap());
     }
 
-    /// Starts a ring that is new, or one whose place is written down, and enables it.
+    /// Starts and enables a ring, new or with an in-flight record.
     pub(crate) fn start_ring(&mut self, index: u8) {
         let base = match index {
             RX => self.rx.first_position(),
@@ -235,7 +235,7 @@ impl Guest {
         frontend.enable_ring(index, true).unwrap();
     }
 
-    /// Where a ring is, and whether writes to it are logged.
+    /// Sets the addresses of a ring, and logging of writes to it.
     fn ring(&self, index: u8, log: bool) -> RingConfig<'static> {
         let at = match index {
             RX => self.rx.addresses(),
@@ -254,7 +254,7 @@ impl Guest {
         }
     }
 
-    /// Switches the log on or off as QEMU does: for all writes, then for each ring.
+    /// Switches the log on or off like QEMU: for all writes, then for each ring.
     pub(crate) fn set_logging(&mut self, on: bool) {
         self.frontend().log_all(on).unwrap();
         for index in [RX, TX] {
@@ -263,7 +263,7 @@ impl Guest {
         }
     }
 
-    /// Bytes of a log for its memory.
+    /// Size of a log for its memory, in bytes.
     pub(crate) fn log_size(&self) -> u64 {
         let end = GUEST + self.file.mapping().size() as u64;
         (end / LOG_PAGE / 8 + 1).next_multiple_of(8)
@@ -274,25 +274,25 @@ impl Guest {
         (GUEST / LOG_PAGE) as usize
     }
 
-    /// All of its memory, as it is now.
+    /// All of its memory.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.file.mapping().size()];
         self.read(0, &mut bytes);
         bytes
     }
 
-    /// Its memory from an offset on.
+    /// Its memory from an offset.
     pub(crate) fn read(&self, at: usize, bytes: &mut [u8]) {
         self.file.mapping().slice(at as u64, bytes.len()).unwrap().read_bytes(bytes);
     }
 
-    /// The pages that it writes to itself: its rings, and what it sends.
+    /// Pages that the guest itself writes: its rings, and frames it sends.
     pub(crate) fn own_pages(&self) -> BTreeSet<usize> {
         let end = 2 * DriverQueue::bytes(RING) + u64::from(RING) * u64::from(BUFFER);
         (0..(end / LOG_PAGE) as usize).collect()
     }
 
-    /// Replaces the descriptor that interrupts for a ring.
+    /// Replaces the call eventfd of a ring.
     pub(crate) fn set_call(&mut self, index: u8, call: &OwnedFd) {
         let (_, stream) = self.frontend.as_ref().expect("connected");
         let mut request = Message::request(Request::SetVringCall, &u64::from(index));
@@ -310,7 +310,7 @@ impl Guest {
         self.send_from(addr, frame);
     }
 
-    /// Sends a frame behind a header that leaves something to be done.
+    /// Sends a frame with an offload header.
     pub(crate) fn send_with(&mut self, header: [u8; HEADER as usize], frame: &[u8]) {
         self.reap_transmit();
         let addr = self.tx_free.pop().expect("more frames in flight than fit");
@@ -321,7 +321,7 @@ impl Guest {
         self.post_at(addr, len);
     }
 
-    /// Sends a frame from any address.
+    /// Sends a frame from any guest address.
     pub(crate) fn send_from(&mut self, addr: u64, frame: &[u8]) {
         let bytes = [&[0; HEADER as usize], frame].concat();
         let len = bytes.len() as u32;
@@ -329,13 +329,13 @@ impl Guest {
         self.post_at(addr, len);
     }
 
-    /// Shares one more file at this guest physical address; buffers there are not of `memory`.
+    /// Shares another file at this guest physical address; buffers there are outside `memory`.
     pub(crate) fn add_file(&mut self, file: &SharedFile, guest_addr: u64) {
         let (frontend, _) = self.frontend.as_mut().expect("connected");
         frontend.add_region(&shared(file, guest_addr, USER + guest_addr)).unwrap();
     }
 
-    /// Takes frames that arrived without reading them, and posts buffers at other addresses.
+    /// Discards arrived frames, and posts buffers at other addresses.
     pub(crate) fn repost(&mut self, mut addr: impl FnMut() -> u64) {
         for _ in reap(&mut self.rx) {
             self.post_receive(addr());
@@ -343,7 +343,7 @@ impl Guest {
         self.rx.publish();
     }
 
-    /// Sends a buffer as it is.
+    /// Sends a raw buffer.
     pub(crate) fn post_at(&mut self, addr: u64, len: u32) {
         let id = self.tx.post(Segment { addr, len, writable: false }).unwrap();
         self.tx_at[usize::from(id)] = addr;
@@ -352,7 +352,7 @@ impl Guest {
         }
     }
 
-    /// Frames sent whose buffers have not come back.
+    /// Frames sent whose buffers are not returned yet.
     pub(crate) fn in_flight(&mut self) -> usize {
         self.reap_transmit();
         usize::from(RING) - self.tx.room()
@@ -367,7 +367,7 @@ impl Guest {
         }
     }
 
-    /// The frames that arrived; their buffers are posted again.
+    /// Frames that arrived; their buffers are posted again.
     pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
         let used = reap(&mut self.rx).into_iter();
         let used: Vec<_> = used.map(|used| (self.rx_at[usize::from(used.id)], used.len)).collect();
@@ -395,7 +395,7 @@ impl Guest {
         frames
     }
 
-    /// Waits until the daemon has dealt with every frame sent.
+    /// Waits until the daemon has handled every frame sent.
     pub(crate) fn settle(&mut self) {
         until("sent buffers to come back", || self.in_flight() == 0);
     }

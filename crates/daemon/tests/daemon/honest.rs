@@ -53,13 +53,13 @@ impl HonestPair {
         pair
     }
 
-    /// Waits until so many more frames have passed: the lane is alive.
+    /// Waits until this many more frames have passed: the lane is alive.
     pub(crate) fn wait_for_progress(&self, frames: u64) {
         let end = self.received.load(Ordering::Relaxed) + frames;
         until("the honest pair's frames", || self.received.load(Ordering::Relaxed) >= end);
     }
 
-    /// Stops sending, waits for what is in flight, and prints the report.
+    /// Stops sending, waits for frames in flight, and prints the report.
     ///
     /// # Panics
     /// A frame was lost, duplicated, reordered or changed.
@@ -79,7 +79,7 @@ struct Direction {
 }
 
 impl Direction {
-    /// Sends what may be in flight, and checks what arrived; returns the number of frames received.
+    /// Sends as many frames as may be in flight, and checks arrivals; returns the number received.
     fn turn(&mut self, from: &mut Guest, to: &mut Guest, macs: [[u8; 6]; 2], more: bool) -> u32 {
         let [src, dst] = macs;
         while more && self.sent - self.received < IN_FLIGHT {

@@ -13,7 +13,7 @@ use model::config::Config;
 use crate::guest::Guest;
 use crate::log::Log;
 
-/// Waits are for what must happen: only a bug makes them last.
+/// Timeout for events that must happen; only a bug exceeds it.
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
 /// Waits for `what`.
@@ -25,31 +25,31 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What this process has open. Other tests of the process change it too: use it in a test that
-/// runs [`alone`].
+/// Open files and mappings of this process. Other tests of the process change them too: use it in a
+/// test that runs [`alone`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) descriptors: usize,
     pub(crate) threads: usize,
-    /// Of files (memfds among them): those of the allocator and of stacks come and go.
+    /// Mappings of files (memfds included): those of the allocator and of stacks vary.
     pub(crate) mappings: usize,
 }
 
 impl Resources {
-    /// The counts at this moment.
+    /// The current counts.
     pub(crate) fn now() -> Resources {
         let entries = |dir| std::fs::read_dir(dir).unwrap().count();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let has_file = |line: &&str| line.split_ascii_whitespace().nth(4) != Some("0");
         Resources {
-            // One of them is the directory that is being read.
+            // One of them is the directory being read.
             descriptors: entries("/proc/self/fd") - 1,
             threads: entries("/proc/self/task"),
             mappings: maps.lines().filter(has_file).count(),
         }
     }
 
-    /// Waits until no more is open than there was.
+    /// Waits until no more is open than before.
     pub(crate) fn wait_for_return(self) {
         let is_back = |now: Resources| {
             now.descriptors <= self.descriptors
@@ -66,7 +66,7 @@ impl Resources {
 }
 
 /// Runs the body of the test `name` (`module::function`) in a process of its own, which may lower
-/// its limits and count what is open.
+/// its limits and count open files.
 pub(crate) fn alone(name: &str, body: impl FnOnce()) {
     const ALONE: &str = "SHUNT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -80,7 +80,7 @@ pub(crate) fn alone(name: &str, body: impl FnOnce()) {
     print!("{said}");
 }
 
-/// A place for a daemon, and the daemon if it runs.
+/// Directories of a daemon, and the daemon if it runs.
 pub(crate) struct Host {
     pub(crate) config: Config,
     pub(crate) log: Log,
@@ -107,7 +107,7 @@ impl Host {
         Host { config, log: Log::default(), running: None, dir }
     }
 
-    /// Starts the daemon, again if it was stopped.
+    /// Starts the daemon, also after a stop.
     pub(crate) fn restart(&mut self) {
         assert!(self.running.is_none());
         let (daemon, stop) = Daemon::start(&self.config).unwrap();
@@ -120,7 +120,7 @@ impl Host {
         self.stop_while(|| {});
     }
 
-    /// Stops the daemon, and does `work` again and again until it has.
+    /// Stops the daemon, and repeats `work` until it has stopped.
     pub(crate) fn stop_while(&mut self, mut work: impl FnMut()) {
         let (thread, stop) = self.running.take().expect("it was started");
         stop.stop();
@@ -164,17 +164,17 @@ impl Host {
         ports.into_iter().find(|port| port.name == name).expect("a port of this name")
     }
 
-    /// Longest time for which a lane that was awake polled no ring, since the daemon started. The
-    /// machine's other work is part of it: print it, and never assert that it is short.
+    /// Longest time for which an awake lane polled no ring, since the daemon started. It includes
+    /// the machine's other work: print it, and never assert that it is short.
     pub(crate) fn longest_poll_gap(&self) -> Duration {
         let gap = |lane: &LaneStats| lane.values["poll_gap_ns_max"];
         let lanes = self.stats().lanes.into_iter();
-        // The one that may wait is not counted.
+        // The current maximum interval is not counted.
         let lanes = lanes.filter(|lane| lane.lane != "quarantine");
         Duration::from_nanos(lanes.map(|lane| gap(&lane)).max().expect("a lane"))
     }
 
-    /// Waits until the guest at this port has rings attached, so many.
+    /// Waits until the guest at this port has this many rings attached.
     pub(crate) fn wait_for_rings(&self, port: &str, rings: u64) {
         until("rings to be attached", || self.port(port).rings_attached == rings);
     }
@@ -182,7 +182,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Dropping the handle ends the daemon; a test that fails does not wait for it.
+        // Dropping the handle stops the daemon; a failed test does not wait for it.
         if let Some((thread, stop)) = self.running.take() {
             drop(stop);
             if !std::thread::panicking() {
@@ -192,7 +192,7 @@ impl Drop for Host {
     }
 }
 
-/// A configuration whose lanes go to sleep soon.
+/// A configuration whose lanes sleep soon.
 pub(crate) fn config(dir: &Path, nics: &str) -> Config {
     let text =
         format!("run_dir = \"{}\"\n[lanes]\npoll_us = 20\nyield_us = 20\n{nics}", dir.display());
@@ -215,21 +215,21 @@ pub(crate) const TWO: &str = r#"
     attachment.socket = "vf1"
 "#;
 
-/// The MAC of VF `n` in these.
+/// MAC address of VF `n`.
 pub(crate) fn mac(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n + 1]
 }
 
-/// A frame of 60 bytes that says its number.
+/// A frame of 60 bytes that contains its number.
 pub(crate) fn frame(dst: [u8; 6], src: [u8; 6], number: u32) -> Vec<u8> {
     let mut bytes = [dst, src].concat();
-    bytes.extend([0x88, 0xb5]); // for local experiments
+    bytes.extend([0x88, 0xb5]); // EtherType for local experiments
     bytes.extend(number.to_be_bytes());
     bytes.resize(60, number as u8);
     bytes
 }
 
-/// The number of a frame.
+/// Number of a frame.
 pub(crate) fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[14..18].try_into().unwrap())
 }

@@ -1,4 +1,4 @@
-//! What a daemon finds in its directories when it starts, and what it removes.
+//! Files that a daemon finds at its start, and files that it removes.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -95,13 +95,13 @@ fn a_state_directory_of_that_name_outlives_the_daemon() {
     assert!(host.socket("state/state.json").exists());
 }
 
-/// A socket on which nobody listens: its process was killed.
+/// A socket without a listener: its process was killed.
 fn dead_socket(path: PathBuf) -> PathBuf {
     drop(UnixListener::bind(&path).unwrap());
     path
 }
 
-/// Writes the journal of an apply that ends as soon as it has begun; its adapters are on VFs of
+/// Writes the journal of an apply that was interrupted at its start; its adapters are on VFs of
 /// their own.
 fn interrupted(host: &Host, sockets: &[(PathBuf, &str)]) {
     let directory = Directory::open(&host.socket("kept")).unwrap();

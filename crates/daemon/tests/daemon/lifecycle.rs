@@ -1,4 +1,4 @@
-//! Daemons that start, fail to start, stop, and follow one another.
+//! Start, failed start, stop and restart of daemons.
 
 use daemon::{Daemon, Launch, run};
 use model::config::SourceFile;
@@ -7,7 +7,7 @@ use vhost_user::Features;
 use crate::guest::Guest;
 use crate::host::*;
 
-/// What is in a directory.
+/// Entries of a directory.
 fn left_in(dir: &std::path::Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -32,7 +32,7 @@ fn frames_posted_while_no_daemon_ran_arrive_when_one_does() {
             uplink.send(&frame(mac(1), [2, 9, 9, 9, 9, 9], 100 + i));
         }
         host.restart();
-        // They come back one by one; the senders before the receivers.
+        // They return one by one; the senders before the receivers.
         let mut guests = [&mut a, &mut uplink, &mut b];
         guests.rotate_left(round);
         for (guest, socket) in guests.into_iter().zip({
@@ -52,7 +52,7 @@ fn frames_posted_while_no_daemon_ran_arrive_when_one_does() {
     }
 }
 
-/// Frames both ways between two guests, under way until they are received.
+/// Frames both ways between two guests, in flight until received.
 struct Load {
     guests: [Guest; 2],
     sent: [u32; 2],
@@ -60,7 +60,7 @@ struct Load {
 }
 
 impl Load {
-    /// Sends what the receivers have room for, and checks what they received.
+    /// Sends as many frames as the receivers have room for, and checks those received.
     fn turn(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
             while self.sent[from] - self.arrived[to] < 180 {
@@ -87,7 +87,7 @@ fn a_daemon_that_stops_under_load_loses_no_frame() {
     stop_under_load(|_| Guest::new());
 }
 
-/// In a packed ring nobody can see how far it was used: that is written down.
+/// A packed ring does not contain its position, so that is recorded.
 #[test]
 fn nor_does_it_on_packed_rings_whose_places_are_written_down() {
     let packed = Features::VERSION_1 | Features::EVENT_IDX | Features::RING_PACKED;
@@ -124,7 +124,7 @@ fn stop_under_load(guest: impl Fn(usize) -> Guest) {
 
 #[test]
 fn guests_that_stay_away_do_not_keep_others_waiting_for_long() {
-    // Nobody is at the uplink.
+    // No guest is at the uplink.
     let host = Host::start(TWO);
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     a.send(&frame(mac(1), mac(0), 1));
@@ -137,7 +137,7 @@ fn a_daemon_whose_place_is_taken_says_so_and_changes_nothing() {
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     let error = Daemon::start(&host.config).unwrap_err().to_string();
     assert!(error.contains("run_dir") && error.contains("in use by another daemon"), "{error}");
-    // With a directory of its own, it still finds the sockets taken.
+    // Even with a directory of its own, it finds the sockets in use.
     let mut other = host.config.clone();
     other.run_dir = host.path().join("other");
     let error = Daemon::start(&other).unwrap_err().to_string();
@@ -181,7 +181,7 @@ fn what_keeps_a_daemon_from_starting_is_said_with_the_remedy() {
     bad.lanes.cpus = vec![1023];
     says(&bad, &["cannot pin lane 0", "1023"]);
 
-    // Nothing of them is left.
+    // No file of them is left.
     assert_eq!(left_in(host.path()), ["lock"]);
 }
 

@@ -1,4 +1,5 @@
-//! Limits: what one front-end may take from others, and a process that gets no more threads.
+//! Limits: resources that one front-end may take from others, and a process without further
+//! threads.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -20,14 +21,14 @@ use crate::host::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A file that takes no memory.
+/// A sparse file.
 fn sparse(size: u64) -> OwnedFd {
     let file = memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, size).unwrap();
     file
 }
 
-/// Shares a sparse region, the `n`th of its guest's; says whether it was taken.
+/// Shares a sparse region, the `n`th of its guest; returns `true` if accepted.
 fn add_sparse(guest: &mut Guest, n: u64, size: u64) -> bool {
     let file = sparse(size);
     let at = (n + 1) << 47;
@@ -48,10 +49,11 @@ fn no_front_end_takes_all_addresses() {
     alone("limits::no_front_end_takes_all_addresses", || {
         let host = Host::start(TWO);
         let pair = HonestPair::start(&host);
-        drop(front_end(&host, "uplink")); // after which there is what is made once
+        drop(front_end(&host, "uplink")); // creates what is allocated once
         let before = Resources::now();
         let mut bad = front_end(&host, "uplink");
-        // All addresses of a process, 2^47: the larger half of what is left, until 2 MiB are.
+        // The whole address space of a process, 2^47: half of the remainder each time, down to 2
+        // MiB.
         let mut taken = Vec::new();
         for size in (21..47).rev().map(|bit| 1 << bit) {
             while taken.len() < 64 && add_sparse(&mut bad, taken.len() as u64, size) {
@@ -70,7 +72,7 @@ fn no_front_end_takes_all_addresses() {
         let pair = HonestPair::with(a, b);
         drop(bad);
         pair.wait_for_progress(100);
-        // The honest guest's new region is a mapping and a descriptor more.
+        // The honest guest's new region adds a mapping and a descriptor.
         let Resources { descriptors, threads, mappings } = before;
         let before = Resources { descriptors: descriptors + 1, threads, mappings: mappings + 1 };
         before.wait_for_return();
@@ -94,12 +96,12 @@ fn all_front_ends_together_have_a_limit() {
     );
     host.log.wait_for("end other guests, or raise limits.guest_memory_mib and restart the daemon");
     assert!(add_sparse(&mut other, 0, 36 * MIB));
-    // A session's memory is given back with it.
+    // The quota of a session is returned at its end.
     drop(one);
     until("memory to be given back", || add_sparse(&mut other, 1, 28 * MIB));
 }
 
-/// An address of this machine that nobody listens at.
+/// A local address without a listener.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -130,7 +132,7 @@ fn strangers_of_the_api_disturb_no_guest_and_leave_nothing_open() {
         };
         let known =
             format!("GET /v1/nics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
-        assert_eq!(ask(&known), "HTTP/1.1 200"); // after which there is what is made once
+        assert_eq!(ask(&known), "HTTP/1.1 200"); // creates what is allocated once
         assert!(host.events(0).last > 0);
         let before = Resources::now();
         for _ in 0..3 {
@@ -160,15 +162,15 @@ fn strangers_of_the_api_disturb_no_guest_and_leave_nothing_open() {
     });
 }
 
-/// Threads that stand still until they are let go.
+/// Threads that block until released.
 struct Threads(Vec<JoinHandle<()>>);
 
 impl Threads {
-    /// Leaves no room for another thread in this process.
+    /// Uses up this process's limit of threads.
     ///
-    /// Stacks of threads that have ended are used again (glibc keeps up to 40 MiB of them), so
-    /// these take them all first, while there is room: a thread that gets a stack, and then finds
-    /// no room for what else it needs, ends the process.
+    /// Stacks of ended threads are reused (glibc keeps up to 40 MiB of them), so these threads take
+    /// them all first, while there is room. A thread that gets a stack and then fails to allocate
+    /// anything else ends the process.
     fn exhaust() -> Threads {
         const KEPT_STACKS: usize = 40;
         let running = Arc::new(Barrier::new(KEPT_STACKS + 1));

@@ -1,4 +1,4 @@
-//! What a daemon logs, for tests that look there.
+//! The daemon's log, for tests that read it.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -15,17 +15,17 @@ use crate::host::WAIT;
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Whether a line holds this text.
+    /// Returns `true` if a line contains this text.
     pub(crate) fn says(&self, text: &str) -> bool {
         self.0.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
-    /// How many lines hold this text.
+    /// Number of lines that contain this text.
     pub(crate) fn count(&self, text: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
     }
 
-    /// Waits for a line that holds this text: it is logged after the answer was sent.
+    /// Waits for a line that contains this text: it is logged after the reply was sent.
     pub(crate) fn wait_for(&self, text: &str) {
         let end = Instant::now() + WAIT;
         while !self.says(text) {

@@ -1,5 +1,4 @@
-//! Paths that change by the API while guests exchange frames: none is lost, none comes twice, and
-//! none overtakes another.
+//! Paths changed by the API while guests exchange frames: none is lost, duplicated or reordered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +9,7 @@ use crate::host::*;
 use crate::net::*;
 
 const MOVES: usize = 60;
-/// Frames of a stream under way: those of all streams fit into a receiver's ring.
+/// Frames of a stream in flight: those of all streams fit into a receiver's ring.
 const WINDOW: u32 = 60;
 
 /// Numbered frames from one member to another.
@@ -21,12 +20,12 @@ struct Stream {
     src: [u8; 6],
     sent: u32,
     arrived: u32,
-    /// The VLAN that everybody is in, if it is one: a tag on the wire.
+    /// VLAN of the stream, if any: a tag on the wire.
     vlan: Option<u16>,
 }
 
 impl Stream {
-    /// A frame of the stream as it is at one of its ends.
+    /// A frame of the stream as seen at one of its ends.
     fn frame(&self, end: &str, number: u32) -> Vec<u8> {
         let plain = frame(self.dst, self.src, number);
         match self.vlan.filter(|_| end == "uplink") {
@@ -46,7 +45,7 @@ impl Stream {
     }
 }
 
-/// Everybody talks to `b`, which moves, and it to everybody.
+/// All members exchange frames with `b`, which changes its path.
 fn streams(vlan: Option<u16>) -> Vec<Stream> {
     let others = ["a", "c", "uplink"];
     let there = others.map(|other| Stream::new(other, "b", vlan));
@@ -54,7 +53,7 @@ fn streams(vlan: Option<u16>) -> Vec<Stream> {
     there.into_iter().chain(back).collect()
 }
 
-/// Sends what the windows allow, and takes what has arrived: each frame the next of its stream.
+/// Sends what the windows allow, and takes arrivals: each must be the next frame of its stream.
 fn exchange(net: &mut Net, streams: &mut [Stream], is_over: bool) {
     for stream in streams.iter_mut().filter(|_| !is_over) {
         while stream.sent - stream.arrived < WINDOW {
@@ -76,10 +75,10 @@ fn exchange(net: &mut Net, streams: &mut [Stream], is_over: bool) {
     }
 }
 
-/// A change: where it is made, the patch, and the path of `b` from then on.
+/// A change: its API path, the patch, and the path of `b` afterwards.
 type Change = (&'static str, Value, &'static str);
 
-/// Makes changes in turn, again and again, while all exchange frames.
+/// Applies changes in turn, repeatedly, while all exchange frames.
 fn change_under_traffic(way: Way, settings: Value, changes: &[Change]) {
     let vlan = settings["b"]["vlan"]["id"].as_u64().map(|vlan| vlan as u16);
     let mut net = Net::new(way, settings);
@@ -110,18 +109,18 @@ fn change_under_traffic(way: Way, settings: Value, changes: &[Change]) {
         streams.iter().all(|stream| stream.arrived == stream.sent)
     });
     MEMBERS.iter().for_each(|name| net.guest(name).settle());
-    exchange(&mut net, &mut streams, true); // nothing comes late
+    exchange(&mut net, &mut streams, true); // no frame is late
     for stream in &streams {
         assert!(net.dropped(stream.from).is_empty(), "{:?}", net.dropped(stream.from));
     }
-    // Nor does a counter begin anew.
+    // No counter restarts.
     let sent = streams.iter().filter(|stream| stream.from == "b").map(|stream| stream.sent);
     let sent: u64 = sent.map(u64::from).sum();
     until("all to be counted", || net.host.port("n/b").tx_frames == sent);
     net.assert_connected();
 }
 
-/// Says that all is done, be it that a check failed.
+/// Signals the end, also when a check failed.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -130,7 +129,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Moves `b` along all paths.
+/// Changes the path of `b` to all paths.
 fn along_all_paths() -> [Change; 3] {
     PATHS.map(|path| ("/v1/adapters/b", json!({"path": path}), path))
 }
@@ -188,8 +187,8 @@ fn settings_that_stop_no_frame_lose_none() {
     });
 }
 
-/// The traffic of an adapter with `path = "auto"` stays within the server, and so does the adapter
-/// in the end; the events say why.
+/// With `path = "auto"` and traffic within the server, an adapter ends up in the switch; events
+/// give the reason.
 #[test]
 fn an_adapter_goes_where_its_traffic_suits_it_and_the_events_say_why() {
     on(&["vf"], |way| {

@@ -1,5 +1,5 @@
-//! A front-end that moves its guest: it copies the memory while frames flow, again where the log
-//! says that something was written, and in the end has all of it.
+//! A front-end that migrates its guest: it copies the memory while frames flow, repeats logged
+//! pages, and ends with all of it.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -13,14 +13,14 @@ use crate::host::*;
 
 const PAGE: usize = LOG_PAGE as usize;
 
-/// A guest's memory somewhere else, and the log of what is to be copied there again.
+/// A copy of a guest's memory, and the log of pages to copy again.
 struct Copy {
     bits: SharedFile,
     bytes: Vec<u8>,
 }
 
 impl Copy {
-    /// Switches the log on, and then copies everything.
+    /// Switches the log on, then copies everything.
     fn begin(guest: &mut Guest) -> Copy {
         let size = guest.log_size();
         let bits = SharedFile::create("log", size, Pages::Ordinary).unwrap();
@@ -29,7 +29,7 @@ impl Copy {
         Copy { bits, bytes: guest.bytes() }
     }
 
-    /// The pages of the guest's memory that are logged, by number; takes them out of the log.
+    /// Logged pages, by number; clears them in the log.
     fn take(&self) -> BTreeSet<usize> {
         let words = self.bits.mapping().slice(0, self.bits.mapping().size()).unwrap();
         let first = Guest::first_page();
@@ -45,7 +45,8 @@ impl Copy {
         pages
     }
 
-    /// Copies what is logged, and what the guest itself may have written: says how much was logged.
+    /// Copies logged pages, and those that the guest itself may have written; returns the number of
+    /// logged ones.
     fn again(&mut self, guest: &Guest) -> usize {
         let logged = self.take();
         for page in logged.union(&guest.own_pages()) {
@@ -55,7 +56,7 @@ impl Copy {
         logged.len()
     }
 
-    /// The last copy, of a guest whose rings stand; and all must be there.
+    /// The last copy, of a guest whose rings are stopped; must be complete.
     fn end(mut self, guest: &Guest) {
         self.again(guest);
         assert_eq!(differing(&self.bytes, &guest.bytes()), [0usize; 0], "pages were not logged");
@@ -68,7 +69,7 @@ fn differing(one: &[u8], other: &[u8]) -> Vec<usize> {
     pages.filter(|(_, (one, other))| one != other).map(|(page, _)| page).collect()
 }
 
-/// Sends `n` frames from `a` to `b`, with a word in between now and then.
+/// Sends `n` frames from `a` to `b`, and calls a hook in between.
 fn send(
     a: &mut Guest,
     b: &mut Guest,
@@ -91,7 +92,7 @@ fn send(
     }
 }
 
-/// Split rings and packed ones, with and without what may change how they are written to.
+/// Split and packed rings, with and without features that change how they are written.
 fn kinds() -> [Features; 6] {
     let (least, packed) = (Features::VERSION_1, Features::VERSION_1 | Features::RING_PACKED);
     let more = Features::EVENT_IDX | Features::MRG_RXBUF | Features::INDIRECT_DESC;
@@ -113,7 +114,7 @@ fn guests(host: &Host, features: Features) -> [Guest; 2] {
     })
 }
 
-/// Frames that each kind of ring carries while its guests are moved.
+/// Frames carried by each kind of ring while its guests migrate.
 const FRAMES: u32 = 170_000;
 
 #[test]
@@ -133,7 +134,7 @@ fn a_million_frames_and_nothing_is_missing_in_the_copies() {
         }
         from.end(&a);
         to.end(&b);
-        // How often the copies are brought up to date between two frames depends on the machine.
+        // The number of updates between two frames depends on the machine.
         assert!(logged[0] > 10 && logged[1] > 1000, "{logged:?}: nothing was shown");
     }
 }
@@ -154,7 +155,7 @@ fn come_and_go(features: Features) {
         round += 1;
         match round % 6 {
             1 => copy = Some((Copy::begin(a), Copy::begin(b))),
-            // A larger log, as when memory is added: the old one gets nothing any more.
+            // A larger log, as when memory is added: the old one gets no more writes.
             3 => copy = Some((Copy::begin(a), Copy::begin(b))),
             5 => {
                 a.set_logging(false);
@@ -174,13 +175,13 @@ fn come_and_go(features: Features) {
     });
 }
 
-/// A guest that touches nothing: whatever changes in its memory was the daemon.
+/// An idle guest: all changes in its memory are the daemon's.
 #[test]
 fn every_page_that_changes_under_a_guest_that_stands_still_is_logged() {
     for features in kinds() {
         let host = Host::start(TWO);
         let [mut a, mut b] = guests(&host, features);
-        // What is sent is posted before, and goes when the ring may run.
+        // The frame is posted before, and sent once the ring may run.
         a.frontend().enable_ring(TX, false).unwrap();
         for number in 0..200 {
             a.send(&frame(mac(1), mac(0), number));
@@ -209,20 +210,20 @@ fn a_guest_that_arrives_at_anothers_adapter_is_refused_there() {
     a.reach(&host.socket("vf0"));
     a.negotiate();
     let state = a.frontend().save_state().unwrap();
-    // At its own, on another host; here it is the same.
+    // As on another host; here it is the same adapter.
     a.frontend().load_state(&state).unwrap();
     let mut b = Guest::new();
     b.reach(&host.socket("vf1"));
     b.negotiate();
     let refused = b.frontend().load_state(&state);
     assert!(matches!(refused, Err(FrontendError::Refused { .. })), "{refused:?}");
-    host.log.wait_for("the guest that comes has MAC 02:00:00:00:00:01, and this adapter");
-    // An uplink has no address of its own, and takes what comes.
+    host.log.wait_for("the arriving guest has MAC 02:00:00:00:00:01, and this adapter");
+    // An uplink has no address of its own, and accepts any state.
     let mut uplink = Guest::new();
     uplink.reach(&host.socket("uplink"));
     uplink.negotiate();
     uplink.frontend().load_state(&state).unwrap();
-    // The sessions go on.
+    // The sessions continue.
     a.set_up();
     b.set_up();
     a.send(&frame(mac(1), mac(0), 1));
@@ -238,11 +239,11 @@ fn a_log_that_is_too_short_is_told() {
     b.set_logging(true);
     a.send(&frame(mac(1), mac(0), 1));
     b.wait_for(1);
-    host.log.wait_for("writes were to memory that the front-end's log has no bit for");
+    host.log.wait_for("writes were to memory that the front-end's log does not cover");
     b.set_logging(false);
     drop(b);
-    host.log.wait_for("n/vf1: front-end left");
-    assert_eq!(host.log.count("has no bit for"), 1);
+    host.log.wait_for("n/vf1: front-end disconnected");
+    assert_eq!(host.log.count("does not cover"), 1);
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn records_and_logs_that_could_stall_a_lane_or_are_not_ours_are_refused() {
     host.log.wait_for("guest memory must be a memfd");
     a.send(&frame(mac(1), mac(0), 1));
     b.wait_for(1);
-    // A log has an answer of its own, so who gives a bad one is shown out, and nobody else.
+    // Setting a log has a reply, so only the front-end with a bad one is disconnected.
     assert!(a.frontend().set_log(disk.as_fd(), 4096, 0).is_err());
     until("the session to end", || a.frontend().is_closed());
     let [mut uplink] = host.guests(["uplink"]);

@@ -1,7 +1,7 @@
-//! Three adapters on one path, their guests and the wire: what a setting is tried on.
+//! Three adapters on one path, their guests and the wire: the setup for testing settings.
 //!
-//! Adapters `a` and `b` are on the path that is tried, `c` on the next one, so that every scenario
-//! has frames that go from one path to another. All hang on switch `sw0` of NIC `n`.
+//! Adapters `a` and `b` are on the tested path, `c` on the next one, so every scenario has frames
+//! between two paths. All are attached to switch `sw0` of NIC `n`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::host::*;
 
 pub(crate) const PATHS: [&str; 3] = ["vf", "vmq", "synthetic"];
 pub(crate) const ADAPTERS: [&str; 3] = ["a", "b", "c"];
-/// Who is attached: the adapters' guests, and the wire.
+/// Members: the adapters' guests, and the wire.
 pub(crate) const MEMBERS: [&str; 4] = ["a", "b", "c", "uplink"];
 
 pub(crate) const A: [u8; 6] = mac_of(0);
@@ -23,7 +23,7 @@ pub(crate) const B: [u8; 6] = mac_of(1);
 pub(crate) const C: [u8; 6] = mac_of(2);
 /// A MAC on the wire.
 pub(crate) const ELSEWHERE: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
-/// A MAC that nobody has, or nobody has yet.
+/// A MAC address without an owner, or without one yet.
 pub(crate) const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 /// The VLANs of scenarios.
 const VLANS: [u16; 6] = [10, 20, 21, 30, 100, 200];
@@ -33,7 +33,7 @@ const fn mac_of(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n + 1]
 }
 
-/// A path, and how many lanes.
+/// A path, and the number of lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub(crate) path: &'static str,
@@ -41,7 +41,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Whether frames of `a` and `b` enter the NIC at a VF, and not the switch.
+    /// Returns `true` if frames of `a` and `b` enter the NIC at a VF, and not the switch.
     pub(crate) fn is_vf(&self) -> bool {
         self.path == "vf"
     }
@@ -63,12 +63,12 @@ pub(crate) fn on_every_path(scenario: impl Fn(Way)) {
     on(&PATHS, scenario);
 }
 
-/// The same where frames are sent through the switch.
+/// Runs a scenario on the paths through the switch.
 pub(crate) fn in_the_switch(scenario: impl Fn(Way)) {
     on(&PATHS[1..], scenario);
 }
 
-/// The same on these paths.
+/// Runs a scenario on these paths.
 pub(crate) fn on(paths: &[&'static str], scenario: impl Fn(Way)) {
     for path in paths {
         for lanes in [1, 2] {
@@ -79,7 +79,7 @@ pub(crate) fn on(paths: &[&'static str], scenario: impl Fn(Way)) {
     }
 }
 
-/// Two CPUs that this process may use; one if there is no other.
+/// Two CPUs usable by this process; one if there is no other.
 fn cpus() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -90,10 +90,10 @@ fn cpus() -> Vec<usize> {
     ranges.take(2).collect()
 }
 
-/// Who got which frames, in the order of [`MEMBERS`].
+/// Frames received, in the order of [`MEMBERS`].
 pub(crate) type Got = Vec<(&'static str, Vec<u8>)>;
 
-/// A daemon with all that hangs on it.
+/// A daemon with its adapters and guests.
 pub(crate) struct Net {
     pub(crate) host: Host,
     pub(crate) way: Way,
@@ -101,13 +101,13 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// All guests are attached, and the paths in force. `settings` has, under their names, what is
-    /// set of adapters, of the NIC (`nic`) and of the switch (`switch`).
+    /// All guests are attached, and the paths in force. `settings` contains settings by name: of
+    /// adapters, of the NIC (`nic`) and of the switch (`switch`).
     pub(crate) fn new(way: Way, settings: Value) -> Net {
         Net::with_guests(way, settings, Guest::new)
     }
 
-    /// The same with guests of another kind.
+    /// As `new`, with guests of another kind.
     pub(crate) fn with_guests(way: Way, settings: Value, new: fn() -> Guest) -> Net {
         let mut host = Host::with(|dir| {
             let text = toml::to_string(&document(way, dir.to_str().unwrap(), &settings)).unwrap();
@@ -125,7 +125,7 @@ impl Net {
         net
     }
 
-    /// Lets the switch learn that [`ELSEWHERE`] is on the wire: so nothing for it is flooded.
+    /// Lets the switch learn [`ELSEWHERE`] at the wire, so that frames to it are not flooded.
     fn make_known(&mut self) {
         let hello = frame(BROADCAST, ELSEWHERE, 0);
         let tagged = VLANS.iter().map(|vlan| in_vlan(&hello, *vlan));
@@ -146,7 +146,7 @@ impl Net {
         self.guests.get_mut(name).unwrap()
     }
 
-    /// The end of a guest.
+    /// Removes a guest.
     pub(crate) fn drop_guest(&mut self, name: &str) {
         self.guests.remove(name);
     }
@@ -158,13 +158,13 @@ impl Net {
         self.guests.insert(name, guest);
     }
 
-    /// Waits until all is dealt with that a member has sent; what has arrived meanwhile is taken.
+    /// Waits until all frames sent by a member are handled; arrivals meanwhile are taken.
     pub(crate) fn settle(&mut self, from: &str) {
         self.guest(from).settle();
         self.guests.values_mut().for_each(|guest| drop(guest.receive()));
     }
 
-    /// Sends frames, and says who has got which once all are dealt with.
+    /// Sends frames, and returns the receivers of each once all are handled.
     pub(crate) fn send_all(&mut self, from: &str, frames: &[Vec<u8>]) -> Got {
         let guest = self.guest(from);
         frames.iter().for_each(|frame| guest.send(frame));
@@ -178,20 +178,20 @@ impl Net {
         self.send_all(from, &[frame.to_vec()])
     }
 
-    /// Sends a frame that these get, byte for byte, and nobody else.
+    /// Sends a frame that exactly these members receive, byte for byte.
     pub(crate) fn passes(&mut self, from: &str, frame: &[u8], to: &[&'static str]) {
         let to: Vec<_> = to.iter().map(|name| (*name, frame)).collect();
         self.arrives(from, frame, &to);
     }
 
-    /// Sends a frame that these get as said, and nobody else.
+    /// Sends a frame that exactly these members receive, with the given bytes.
     pub(crate) fn arrives(&mut self, from: &str, frame: &[u8], as_what: &[(&'static str, &[u8])]) {
         let wanted: Got = as_what.iter().map(|(name, frame)| (*name, frame.to_vec())).collect();
         let got = self.send(from, frame);
         assert!(got == wanted, "{}\n{}wanted:\n{}", self.told(from), shown(&got), shown(&wanted));
     }
 
-    /// Sends a frame that nobody gets: it is counted under `reason`, and so nowhere else.
+    /// Sends a frame that is dropped, counted under `reason` only.
     pub(crate) fn drops(&mut self, from: &str, frame: &[u8], reason: &str) {
         let before = self.dropped(from);
         let got = self.send(from, frame);
@@ -201,7 +201,7 @@ impl Net {
         assert_eq!(self.dropped(from), wanted);
     }
 
-    /// What was dropped of what a member sent, by reason.
+    /// Dropped frames of a member, by reason.
     pub(crate) fn dropped(&self, member: &str) -> BTreeMap<String, u64> {
         let drops = self.host.port(&format!("n/{member}")).drops.into_iter();
         drops.filter(|(reason, _)| reason.starts_with("tx_")).collect()
@@ -211,8 +211,7 @@ impl Net {
         format!("{:?}: {from}, whose frames were dropped: {:?}; got:", self.way, self.dropped(from))
     }
 
-    /// The name of a reason for which frames of `a` and `b` are dropped: at a VF, and in the
-    /// switch.
+    /// Drop reason for frames of `a` and `b`: at a VF, and in the switch.
     pub(crate) fn reason(&self, at_vf: &'static str, in_switch: &'static str) -> &'static str {
         if self.way.is_vf() { at_vf } else { in_switch }
     }
@@ -244,14 +243,14 @@ impl Net {
         self.patch(&format!("/v1/adapters/{adapter}"), patch);
     }
 
-    /// An adapter as it is in force.
+    /// An adapter in force.
     pub(crate) fn actual(&self, adapter: &str) -> Value {
         let actual = &self.get("/v1/actual")["actual"];
         let mut adapters = actual["adapters"].as_array().unwrap().iter();
         adapters.find(|one| one["name"] == adapter).expect("an adapter of this name").clone()
     }
 
-    /// Whether every guest has the connection that it began with: the daemon answers on it.
+    /// Returns `true` if every guest still has its first connection: the daemon answers on it.
     pub(crate) fn assert_connected(&mut self) {
         for (name, guest) in &mut self.guests {
             guest.frontend().enable_ring(RX, true).unwrap();
@@ -261,7 +260,7 @@ impl Net {
     }
 }
 
-/// How frames begin, each with who got it.
+/// First bytes of frames, each with its receivers.
 fn shown(got: &Got) -> String {
     let line = |(to, frame): &(_, Vec<u8>)| {
         let head: String = frame.iter().take(26).map(|byte| format!("{byte:02x}")).collect();
@@ -270,7 +269,7 @@ fn shown(got: &Got) -> String {
     got.iter().map(line).collect()
 }
 
-/// The daemon's file, as a tree.
+/// The daemon's configuration as a tree.
 fn document(way: Way, dir: &str, settings: &Value) -> Value {
     let mut lanes = json!({"poll_us": 20, "yield_us": 20});
     if way.lanes == 2 {
@@ -289,7 +288,7 @@ fn document(way: Way, dir: &str, settings: &Value) -> Value {
     json!({"run_dir": dir, "lanes": lanes, "nic": [nic], "switch": [switch], "adapter": adapters})
 }
 
-/// Adapter `a`, `b` or so with nothing set.
+/// Adapter `a`, `b` or `c` with default settings.
 pub(crate) fn adapter(name: &str, path: &str, dir: &str) -> Value {
     let number = name.as_bytes()[0] - b'a' + 1;
     json!({
@@ -304,13 +303,13 @@ fn merge(base: &mut Value, more: &Value) {
     base.as_object_mut().unwrap().extend(more.map(|(field, value)| (field.clone(), value.clone())));
 }
 
-/// The frame with a tag behind its addresses.
+/// The frame with a tag after its addresses.
 pub(crate) fn tagged(frame: &[u8], protocol: u16, qos: u8, vlan: u16) -> Vec<u8> {
     let tag = [protocol.to_be_bytes(), (u16::from(qos) << 13 | vlan).to_be_bytes()].concat();
     [&frame[..12], &tag[..], &frame[12..]].concat()
 }
 
-/// The frame with a usual tag.
+/// The frame with an 802.1Q tag.
 pub(crate) fn in_vlan(frame: &[u8], vlan: u16) -> Vec<u8> {
     tagged(frame, 0x8100, 0, vlan)
 }

@@ -1,11 +1,11 @@
-//! What a front-end is offered, told and refused.
+//! Offers to a front-end, configuration, and rejections.
 
 use vhost_user::{Features, FrontendError, ProtocolFeatures, Region};
 
 use crate::guest::*;
 use crate::host::*;
 
-/// What every port offers.
+/// Features offered by every port.
 const ALWAYS: Features = Features::VERSION_1
     .union(Features::ANY_LAYOUT)
     .union(Features::MTU)
@@ -15,7 +15,7 @@ const ALWAYS: Features = Features::VERSION_1
     .union(Features::LOG_ALL)
     .union(Features::PROTOCOL_FEATURES);
 
-/// What is offered of offloads.
+/// Offload features offered.
 const OFFLOADS: Features = Features::CSUM
     .union(Features::HOST_TSO4)
     .union(Features::HOST_TSO6)
@@ -28,7 +28,7 @@ const OFFLOADS: Features = Features::CSUM
     .union(Features::GUEST_USO4)
     .union(Features::GUEST_USO6);
 
-/// A NIC whose only VF has these settings too.
+/// A NIC whose only VF has additional settings.
 fn one(settings: &str) -> String {
     format!(
         "[[nic]]\nname = \"n\"\nkind = \"soft\"\n[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\n\
@@ -36,7 +36,7 @@ fn one(settings: &str) -> String {
     )
 }
 
-/// What a front-end that wants everything gets.
+/// Features offered to a front-end that accepts all.
 fn offered(host: &Host, socket: &str) -> vhost_user::Negotiated {
     let mut guest = Guest::wanting(Features::all());
     guest.reach(&host.socket(socket));
@@ -94,7 +94,7 @@ fn the_configuration_space_holds_what_the_file_says() {
     assert_eq!(config[..6], mac(0));
     assert_eq!(config[6..], [1, 0, 3, 0, 0x28, 0x23], "link up, three pairs, MTU 9000");
     assert_eq!(guest.frontend().config(10, 2).unwrap(), [0x28, 0x23]);
-    // More than the device has reads as zeros; more than there can be is refused.
+    // Reads beyond the device's configuration return zeros; beyond the maximum they are rejected.
     assert_eq!(guest.frontend().config(64, 4).unwrap(), [0; 4]);
     assert!(matches!(guest.frontend().config(255, 2), Err(FrontendError::Refused { .. })));
 }
@@ -111,8 +111,8 @@ fn an_mtu_above_the_ports_is_refused() {
         let refusal = guest.frontend().set_mtu(bad);
         assert!(matches!(refusal, Err(FrontendError::Refused { .. })), "{bad}: {refusal:?}");
     }
-    host.log.wait_for("MTU 2001 is above the port's own of 2000");
-    // The session goes on.
+    host.log.wait_for("MTU 2001 is above the port's maximum 2000");
+    // The session continues.
     guest.frontend().set_mtu(1500).unwrap();
 }
 
@@ -144,7 +144,7 @@ fn memory_that_could_stall_a_lane_is_refused_with_the_remedy() {
     let mut guest = Guest::new();
     guest.reach(&host.socket("vf0"));
     guest.negotiate();
-    // Of all file systems that are neither, this one is on every machine.
+    // Of all other file systems, this one is on every machine.
     let file = std::fs::File::open("/proc/self/status").unwrap();
     let region = Region {
         guest_addr: 0,
@@ -159,7 +159,7 @@ fn memory_that_could_stall_a_lane_is_refused_with_the_remedy() {
     assert!(matches!(refusal, Err(FrontendError::Refused { .. })), "{refusal:?}");
     host.log.wait_for("n/vf0: SET_MEM_TABLE (5): refused by the device: guest memory must be a memfd, or a file in /dev/shm");
     host.log.wait_for("-object memory-backend-memfd,share=on");
-    // With good memory the same session works.
+    // With valid memory the same session works.
     guest.set_up();
 }
 
@@ -194,12 +194,12 @@ fn an_announcement_goes_out_as_a_broadcast() {
     assert_eq!(b.wait_for(1), [announcement]);
     assert!(a.receive().is_empty());
     assert_eq!(announcement[..6], [0xff; 6]);
-    // Nobody announces another's address.
+    // A guest cannot announce another's address.
     a.frontend().send_rarp(mac(1)).unwrap();
     a.frontend().send_rarp(mac(0)).unwrap();
     assert_eq!(uplink.wait_for(1), [announcement]);
     assert_eq!(b.wait_for(1), [announcement]);
-    // The uplink may, for it speaks for many.
+    // The uplink may: it carries many addresses.
     uplink.frontend().send_rarp([2, 9, 9, 9, 9, 9]).unwrap();
     let announcement = wire::rarp::announcement(wire::Mac([2, 9, 9, 9, 9, 9]));
     assert_eq!(
@@ -233,7 +233,7 @@ fn announcements_are_no_storm() {
         a.frontend().send_rarp(mac(0)).unwrap();
         got += uplink.receive().len();
     }
-    a.frontend().config(0, 6).unwrap(); // an answer, so all were dealt with
+    a.frontend().config(0, 6).unwrap(); // the reply shows that all were handled
     got += uplink.receive().len();
     let most = 11.0 + 100.0 * begin.elapsed().as_secs_f64();
     assert!((1.0..most).contains(&(got as f64)), "{got} of 200 passed, and {most} may");

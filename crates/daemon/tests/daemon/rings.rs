@@ -52,7 +52,7 @@ fn a_stopped_ring_stands_and_goes_on_where_it_stopped() {
     let numbers =
         |frames: Vec<Vec<u8>>| frames.iter().map(|frame| number(frame)).collect::<Vec<_>>();
     assert_eq!(numbers(b.wait_for(5)), [10, 11, 12, 13, 14]);
-    // The receive ring: meanwhile nobody is there.
+    // The receive ring: no receiver meanwhile.
     assert_eq!(b.frontend().stop_ring(RX).unwrap(), 15);
     send(&mut a, 3);
     a.settle();
@@ -60,7 +60,7 @@ fn a_stopped_ring_stands_and_goes_on_where_it_stopped() {
     b.start_ring_at(RX, 15);
     send(&mut a, 2);
     assert_eq!(numbers(b.wait_for(2)), [18, 19]);
-    // Asked twice, it says the same.
+    // A repeated query returns the same.
     assert_eq!(a.frontend().stop_ring(TX).unwrap(), 20);
     assert_eq!(a.frontend().stop_ring(TX).unwrap(), 20);
 }
@@ -81,7 +81,7 @@ fn what_is_sent_by_a_disabled_ring_is_discarded_and_counted() {
     assert_eq!(b.wait_for(1), [passes]);
 }
 
-/// Sends from `a` to `b` with a change after each handful, and checks that all arrive in order.
+/// Sends from `a` to `b` with a change after each few frames, and checks that all arrive in order.
 fn under_load(a: &mut Guest, b: &mut Guest, mut change: impl FnMut(&mut Guest, &mut Guest, u32)) {
     let (mut sent, mut next) = (0, 0);
     let check = |b: &mut Guest, next: &mut u32| {
@@ -92,12 +92,12 @@ fn under_load(a: &mut Guest, b: &mut Guest, mut change: impl FnMut(&mut Guest, &
     };
     for round in 0..60 {
         let before = next;
-        // As many as the ring has room for, when a burst has arrived and is not given back yet.
+        // As many as the ring has room for, with a burst arrived and not returned yet.
         while sent - next < 180 {
             a.send(&frame(mac(1), mac(0), sent));
             sent += 1;
         }
-        // Frames flow while the change is made, for more are under way than have come.
+        // More frames are in flight than have arrived, so the change happens while frames flow.
         until("the first frames", || {
             check(b, &mut next);
             next > before
@@ -166,7 +166,7 @@ fn added_memory_can_be_sent_from_and_removed_memory_cannot() {
     let host = Host::start(TWO);
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     a.add_more();
-    // The very last bytes of it.
+    // The last bytes of it.
     let there = frame(mac(1), mac(0), 1);
     let addr = MORE_GUEST + MORE - 12 - there.len() as u64;
     a.send_from(addr, &there);
@@ -179,7 +179,7 @@ fn added_memory_can_be_sent_from_and_removed_memory_cannot() {
     assert_eq!(host.port("n/vf0").faults["tx_outside_memory"], 1);
     host.log.wait_for("n/vf0: transmit ring stopped");
     assert!(b.receive().is_empty());
-    // Its other ring, and others' rings, go on.
+    // Its other ring, and other guests' rings, continue.
     b.send(&frame(mac(0), mac(1), 2));
     a.wait_for(1);
 }
@@ -189,11 +189,11 @@ fn a_call_replaced_while_the_ring_runs_is_the_one_that_is_used() {
     let host = Host::start(TWO);
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     let interrupts = |a: &mut Guest, b: &mut Guest, call: &std::os::fd::OwnedFd| {
-        is_signalled(call); // what was before
+        is_signalled(call); // earlier signals
         assert!(!b.rx.enable_notification());
         a.send(&frame(mac(1), mac(0), 1));
         b.wait_for(1);
-        a.settle(); // by now the interrupt was sent
+        a.settle(); // the interrupt was sent by now
         is_signalled(call)
     };
     let old = b.call.try_clone().unwrap();
@@ -206,7 +206,7 @@ fn a_call_replaced_while_the_ring_runs_is_the_one_that_is_used() {
 
 #[test]
 fn a_ring_that_starts_interrupts_once() {
-    // Whoever served it before may have died between showing a buffer and saying so.
+    // The previous daemon may have died between using a buffer and notifying.
     let host = Host::start(TWO);
     let [a] = host.guests(["vf0"]);
     until("the interrupt", || is_signalled(&a.call));
@@ -239,13 +239,13 @@ fn a_guest_whose_memory_shrinks_stops_itself_only() {
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     let mut uplink = Guest::new();
     uplink.connect(&host.socket("uplink"));
-    // A file that nobody has sealed.
+    // A file without seals.
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("shrinks", flags).unwrap();
     rustix::fs::ftruncate(&file, MORE).unwrap();
     a.add_region(&file);
     rustix::fs::ftruncate(&file, 0).unwrap();
-    // The first frame is zeros already; then it shows.
+    // The first frame may already be zeros; the next one shows it.
     for _ in 0..2 {
         assert_eq!(a.in_flight(), 0);
         a.post_at(MORE_GUEST, 100);

@@ -1,4 +1,4 @@
-//! Front-ends that come, go, come back, and misbehave.
+//! Front-ends that connect, leave, reconnect, and misbehave.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use vhost_user::{Listener, Message, Request};
 use crate::guest::*;
 use crate::host::*;
 
-/// One VF, to which the daemon connects, and one to which guests connect.
+/// One VF to which the daemon connects, and one to which guests connect.
 const CLIENT: &str = r#"
     [[nic]]
     name = "n"
@@ -55,7 +55,7 @@ fn sessions_leave_nothing_open() {
             let [mut a, mut b] = host.guests(["vf0", "vf1"]);
             exchange(&mut a, &mut b, number);
         };
-        session(0); // after which there is what is made once
+        session(0); // creates what is allocated once
         host.wait_for_rings("n/vf0", 0);
         host.wait_for_rings("n/vf1", 0);
         let before = Resources::now();
@@ -81,7 +81,7 @@ fn a_guest_that_came_and_went_while_nobody_asked_is_an_event_of_that_time() {
     let texts: Vec<&str> = events.iter().map(|event| event.text.as_str()).collect();
     assert_eq!(texts, ["attached", "left", "attached", "left"], "{events:?}");
     assert!(events.iter().all(|event| event.subject == events[0].subject), "{events:?}");
-    // Each has its own time, and that of the question is none of them.
+    // Each state has its own time, which a query does not change.
     let times: Vec<u64> = events.iter().map(|event| event.time_ms).collect();
     assert!(times.is_sorted() && times[2] >= times[1] + 15 && times[3] + 15 <= asked, "{times:?}");
 }
@@ -106,13 +106,13 @@ fn a_daemon_in_client_mode_finds_its_guest_again_and_again() {
     let host = Host::start(CLIENT);
     let [mut b] = host.guests(["vf1"]);
     for i in 0..3 {
-        // The VMM makes the socket anew each time, and later than the daemon looks for it.
+        // The VMM creates the socket each time, later than the daemon looks for it.
         std::thread::sleep(Duration::from_millis(30));
         let listener = Listener::bind(host.socket("vf0")).unwrap();
         let mut a = Guest::new();
         a.accept(&listener);
         exchange(&mut a, &mut b, i);
-        // The connection alone breaks.
+        // Only the connection breaks.
         a.disconnect();
         a.accept(&listener);
         exchange(&mut a, &mut b, i);
@@ -132,17 +132,17 @@ fn a_daemon_in_client_mode_says_once_why_it_cannot_connect() {
     pause();
     std::fs::remove_file(&dir).unwrap();
     std::fs::create_dir(&dir).unwrap();
-    host.log.wait_for("n/vf0: nobody listens on ");
+    host.log.wait_for("n/vf0: nothing listens on ");
     pause();
     assert_eq!(host.log.count("cannot connect to "), 1);
-    assert_eq!(host.log.count("nobody listens on "), 1);
-    // It goes on trying, and what went wrong is told anew when it comes again.
+    assert_eq!(host.log.count("nothing listens on "), 1);
+    // It keeps trying, and a repeated error is logged again.
     let listener = Listener::bind(dir.join("vf0")).unwrap();
     let mut a = Guest::new();
     a.accept(&listener);
     drop(listener);
     drop(a);
-    until("the daemon to say so again", || host.log.count("nobody listens on ") == 2);
+    until("the daemon to say so again", || host.log.count("nothing listens on ") == 2);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_second_front_end_is_turned_away() {
         assert_eq!(second.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
         exchange(&mut a, &mut b, i);
     }
-    host.log.wait_for("n/vf0: a second front-end was turned away");
+    host.log.wait_for("n/vf0: a second front-end was rejected");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_dead_guest_does_not_keep_its_successor_out() {
     let [mut b] = host.guests(["vf1"]);
     for i in 0..30 {
         let mut dead = UnixStream::connect(host.socket("vf0")).unwrap();
-        // More requests than are served at a time, and none whose answer would fail.
+        // More requests than are served per turn, all with valid replies.
         let request = Message::request(Request::SetOwner, &[0_u8; 0]).to_bytes();
         for _ in 0..100 {
             dead.write_all(&request).unwrap();
@@ -186,7 +186,7 @@ fn a_dead_guest_does_not_keep_its_successor_out() {
         exchange(&mut a, &mut b, i);
         drop(a);
     }
-    assert!(!host.log.says("turned away"));
+    assert!(!host.log.says("was rejected"));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn half_a_message_holds_up_nobody() {
     let request = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
     let (first, rest) = request.split_at(5);
     slow.write_all(first).unwrap();
-    // Others come, work, and go.
+    // Others connect, work, and leave.
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     exchange(&mut a, &mut b, 0);
     drop(a);
@@ -224,7 +224,7 @@ fn who_breaks_the_protocol_loses_the_connection_and_nothing_else() {
         exchange(&mut a, &mut b, 1);
     }
     host.log.wait_for("n/uplink: connection closed");
-    // The socket is as good as before.
+    // The socket works as before.
     let [mut uplink] = host.guests(["uplink"]);
     a.send(&frame([2, 9, 9, 9, 9, 9], mac(0), 7));
     uplink.wait_for(1);

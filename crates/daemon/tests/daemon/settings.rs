@@ -1,9 +1,9 @@
-//! Settings of NICs and functions, as guests see them enforced on their frames.
+//! Settings of NICs and functions, enforced on guests' frames.
 
 use crate::honest::HonestPair;
 use crate::host::*;
 
-/// A NIC with an uplink and two VFs, with more lines for the NIC and for VF 0.
+/// A NIC with an uplink and two VFs, with additional lines for the NIC and for VF 0.
 fn with(nic: &str, vf0: &str) -> String {
     format!(
         "[[nic]]\nname = \"n\"\nkind = \"soft\"\n{nic}\n\
@@ -17,7 +17,7 @@ fn with(nic: &str, vf0: &str) -> String {
 const ELSEWHERE: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// The frame with a tag behind its addresses.
+/// The frame with a tag after its addresses.
 fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
     [&frame[..12], &tag[..], &frame[12..]].concat()
 }
@@ -51,7 +51,7 @@ fn a_trunk_carries_the_tags_of_its_list_and_no_others() {
     assert_eq!(host.port("n/vf0").drops["tx_vlan_forbidden"], 1);
 }
 
-/// The exploit with others beside it: a guest without a VLAN tries to reach VLAN 10.
+/// The attack with others beside it: a guest without a VLAN tries to reach VLAN 10.
 #[test]
 fn a_priority_tag_takes_nobody_into_another_vlan() {
     let more = "[[nic.vf]]\nmac = \"02:00:00:00:00:03\"\nattachment.socket = \"vf2\"\n\
@@ -122,7 +122,7 @@ fn a_promiscuous_function_gets_what_is_for_nobody() {
 
 #[test]
 fn broadcasts_beyond_the_limit_are_dropped() {
-    // One at once and one a second: of 50 in a row, sent within some seconds, nearly all are lost.
+    // A burst of one, then one a second: of 50 in a row within seconds, nearly all are dropped.
     let host = Host::start(&with("", "storm_limit_pps = 1"));
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     let begin = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Front-ends that make whoever touches their memory, or interrupts their guest, take long.
+//! Front-ends that slow down accesses to their memory, or interrupts to their guest.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::host::*;
 
 const AT_UPLINK: [u8; 6] = [2, 9, 9, 9, 9, 9];
 
-/// Memory of the front-end that is punched.
+/// Memory of the front-end in which holes are punched.
 const HOLES: u64 = 256 << 20;
 /// Its address in the guest.
 const HOLES_GUEST: u64 = 8 << 32;
 const PAGE: u64 = 4096;
-/// How long each attack lasts.
+/// Duration of each attack.
 const ATTACK: Duration = Duration::from_secs(6);
 
 /// A thread that runs until this is dropped.
@@ -54,7 +54,7 @@ impl Drop for Attack {
     }
 }
 
-/// Pages of that memory, each once before one comes again.
+/// Pages of that memory, each once per round.
 fn pages() -> impl FnMut() -> u64 {
     let mut page = 0;
     move || {
@@ -63,7 +63,7 @@ fn pages() -> impl FnMut() -> u64 {
     }
 }
 
-/// Memory that is allocated and punched again and again: faults wait for each punch to end.
+/// Memory that is repeatedly allocated and punched: faults wait for each punch to end.
 fn punched(attack: &mut Attack) -> Arc<SharedFile> {
     let file = Arc::new(SharedFile::create("holes", HOLES, Pages::Ordinary).unwrap());
     let holes = file.clone();
@@ -75,8 +75,8 @@ fn punched(attack: &mut Attack) -> Arc<SharedFile> {
     file
 }
 
-/// Runs a test in a process of its own, with a daemon; all that was opened for the guests is closed
-/// in the end. The lane has a CPU of its own if there are two, and the guests the other one.
+/// Runs a test in a process of its own, with a daemon; checks at the end that all files of the
+/// guests are closed. The lane has a CPU of its own if there are two, and the guests the other one.
 fn attacked(test: &str, nics: &str, body: impl FnOnce(&Host)) {
     alone(&format!("standing::{test}"), || {
         let cpus = host::cpu::allowed();
@@ -87,7 +87,7 @@ fn attacked(test: &str, nics: &str, body: impl FnOnce(&Host)) {
         }
         host.restart();
         let host = host;
-        // After that there is what is made once.
+        // Creates what is allocated once.
         HonestPair::start(&host).stop();
         assert!(host.events(0).last > 0);
         for port in ["n/vf0", "n/vf1"] {
@@ -99,7 +99,7 @@ fn attacked(test: &str, nics: &str, body: impl FnOnce(&Host)) {
     });
 }
 
-/// Number of events about lanes that this port held up, whose texts begin so.
+/// Number of events about lanes blocked by this port whose texts begin with this.
 fn quarantines(host: &Host, port: &str, text: &str) -> u64 {
     let about = |event: &&Event| {
         event.kind == EventKind::Quarantine
@@ -109,14 +109,14 @@ fn quarantines(host: &Host, port: &str, text: &str) -> u64 {
     host.events(0).events.iter().filter(about).count() as u64
 }
 
-/// What an attack did to the honest pair; prints it.
+/// Effect of an attack on the honest pair; prints it.
 fn tell(host: &Host, what: &str, pair: HonestPair) {
     let gap_ms = host.longest_poll_gap().as_secs_f64() * 1e3;
     pair.stop();
     println!("{what}: longest time between two rounds of the lane {gap_ms:.2} ms");
     let lane = &host.stats().lanes[0].values;
     for ms in [1, 16, 64] {
-        // Bucket i holds rounds of 2^(i-1) cycles and more, so some just above are left out.
+        // Bucket i holds rounds of 2^(i-1) cycles and more, so some slightly above are left out.
         let least = ms * lane["tsc_hz"] / 1000;
         let is_long = |i: &usize| 1_u64 << i >> 1 >= least;
         let count = |i: usize| lane[&format!("busy_round_cycles_log2_{i}")];
@@ -139,7 +139,7 @@ fn a_sender_whose_memory_stalls_is_served_off_the_lanes() {
         bad.add_file(&file, HOLES_GUEST);
         let mut page = pages();
         attack.run(move || {
-            // Frames of a hole are dropped, but each must be read to be judged.
+            // Frames from a hole are dropped, but each must be read to be classified.
             for _ in bad.in_flight()..32 {
                 bad.post_at(page(), 72);
             }
@@ -201,7 +201,8 @@ fn a_receiver_whose_memory_stalls_is_served_off_the_lanes() {
     });
 }
 
-/// Has an eventfd watched this often: 142 epoll instances watch each of 142 descriptors of it.
+/// Lets this many watchers watch an eventfd: 142 epoll instances watch each of 142 descriptors of
+/// it.
 fn watch(event: &OwnedFd) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
     const SIDE: usize = 142;
     let copies: Vec<OwnedFd> = (0..SIDE).map(|_| event.try_clone().unwrap()).collect();
@@ -221,7 +222,7 @@ fn watch(event: &OwnedFd) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
 fn a_call_that_wakes_thousands_is_made_off_the_lanes() {
     attacked("a_call_that_wakes_thousands_is_made_off_the_lanes", TWO, |host| {
         let pair = HonestPair::start(host);
-        // Without EVENT_IDX each burst that was sent asks for an interrupt.
+        // Without EVENT_IDX each burst sent asks for an interrupt.
         let mut bad = Guest::wanting(Features::VERSION_1 | Features::MRG_RXBUF);
         bad.connect(&host.socket("uplink"));
         let call = event();
@@ -244,7 +245,7 @@ fn a_call_that_wakes_thousands_is_made_off_the_lanes() {
         assert_eq!(port.notifies_moved, 1);
         assert_eq!(quarantines(host, "n/uplink", "its interrupts are slow"), 1);
         assert_eq!(host.port("n/vf0").notifies_moved, 0);
-        // They reach the guest all the same.
+        // They still reach the guest.
         let _ = rustix::io::read(&call, &mut [0; 8]);
         until("an interrupt", || is_signalled(&call));
         drop(attack);

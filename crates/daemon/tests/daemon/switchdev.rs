@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::guest::*;
 use crate::host::*;
 
-/// A NIC with an uplink and two VFs, all of whose representors are sockets.
+/// A NIC with an uplink and two VFs, with a socket for every representor.
 const NIC: &str = r#"
     [[nic]]
     name = "n"
@@ -63,7 +63,7 @@ fn wait_for_link(guest: &mut Guest, up: bool) {
     until("the link of a guest", || is_up(guest) == up);
 }
 
-/// Sends a frame that comes out there and is the next to do so.
+/// Sends a frame, which must be the next one to arrive there.
 fn passes(from: &mut Guest, to: &mut Guest, frame: &[u8]) {
     from.send(frame);
     assert_eq!(to.wait_for(1), [frame]);
@@ -108,7 +108,7 @@ fn rules_change_under_guests_and_go_on_counting() {
     set_rules(&host, json!([direct]));
     passes(&mut a, &mut b, &there);
     assert_eq!(counted(&host), [(1, 60)]);
-    // Another comes before it, and it goes on.
+    // Another rule before it; it continues.
     let out = json!({"from": "vf0", "to": "uplink", "to_mac": "02:00:00:00:00:99", "push_vlan": {"id": 5}});
     set_rules(&host, json!([out, direct]));
     passes(&mut a, &mut b, &there);

@@ -1,4 +1,4 @@
-//! Where a NIC's frames from one function to another go. In the switch they go where they are for.
+//! Forwarding between functions of a NIC. In the switch, frames go to their destination only.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn a_veb_delivers_itself() {
 fn a_vepa_sends_everything_out_and_takes_it_back() {
     on_every_path(|way| {
         let mut net = bridged(way, "vepa");
-        // The switch is one function of the NIC's, and what stays in it does not pass the NIC.
+        // The switch is one function of the NIC, and its internal frames do not pass the NIC.
         let is_near = |other: &str| !way.is_vf() && (other == "b" || way.other() != "vf");
         for (to, dst) in [("b", B), ("c", C)] {
             let there = frame(dst, A, 1);
@@ -38,7 +38,7 @@ fn a_vepa_sends_everything_out_and_takes_it_back() {
                 net.passes("uplink", &there, &[to]);
             }
         }
-        // What comes back does not reach who sent it, nor anybody twice.
+        // A reflected frame does not return to its sender, nor arrive twice.
         let all = frame(BROADCAST, A, 2);
         let mut got = net.send("a", &all);
         got.extend(net.send("uplink", &all));

@@ -1,5 +1,5 @@
-//! Settings that change while guests are attached: each holds from the answer on, on the connection
-//! that there is.
+//! Settings that change while guests are attached: each holds from the reply on, on the existing
+//! connection.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn an_address_changes() {
         net.set("a", json!({"macs": null}));
         net.drops("a", &frame(B, STRANGER, 9), unknown);
         net.passes("a", &frame(B, A, 10), &["b"]);
-        // It is free for another.
+        // Another adapter may use it.
         net.set("b", json!({"macs": ["02:00:00:00:00:77"]}));
         net.passes("a", &frame(STRANGER, A, 11), &["b"]);
         net.assert_connected();
@@ -62,13 +62,13 @@ fn what_was_learnt_of_a_guest_is_forgotten_when_it_is_checked() {
         net.passes("b", &frame(STRANGER, B, 2), &["a"]);
         net.set("a", json!({"spoof_check": true}));
         net.passes("b", &frame(STRANGER, B, 3), &["uplink"]);
-        // Nor does it keep what becomes another's.
+        // Nor does it keep an address that another adapter gets.
         net.set("a", json!({"spoof_check": false}));
         net.passes("a", &frame(B, STRANGER, 4), &["b"]);
         net.set("c", json!({"macs": ["02:00:00:00:00:77"]}));
         net.passes("b", &frame(STRANGER, B, 5), &["c"]);
         net.drops("a", &frame(B, STRANGER, 6), "tx_switch_spoofed_mac");
-        // On a VF it is checked; when it comes back it is, too.
+        // Sources are checked on a VF, and again after a change back.
         net.set("c", json!({"macs": null}));
         net.passes("a", &frame(B, STRANGER, 7), &["b"]);
         net.set("a", json!({"path": "vf"}));
@@ -85,7 +85,7 @@ fn another_switch_knows_nothing_of_what_the_one_before_has_learnt() {
         let unchecked = json!({"spoof_check": false});
         let mut net = Net::new(way, json!({"a": unchecked, "b": unchecked}));
         net.passes("a", &frame(B, STRANGER, 1), &["b"]);
-        // The port that was a's is b's now.
+        // The former port of a is now that of b.
         let mut state = net.get("/v1/state");
         let port = json!({"adapter": "b", "unknown_unicast": false});
         state["switch"][0]["name"] = json!("sw1");
@@ -120,7 +120,7 @@ fn a_vlan_comes_changes_and_goes() {
             let (b, wire) = (("b", &there[..]), tag(&there));
             net.arrives("a", &there, &[if vlan == 200 { b } else { ("uplink", &wire[..]) }]);
         }
-        // Of the fields that are left out each keeps its value.
+        // Omitted fields keep their values.
         net.set("a", json!({"vlan": {"qos": 7}}));
         net.arrives("a", &out, &[("uplink", &tagged(&out, 0x88a8, 7, 200))]);
         net.set("a", json!({"vlan": null, "trunks": ["10"]}));

@@ -11,12 +11,12 @@ use crate::guest::Guest;
 use crate::host::frame;
 use crate::net::*;
 
-/// Frames of 60 bytes that may come at once beside a rate: 16 KiB, a burst before they are counted,
-/// and one on its way.
+/// Frames of 60 bytes that may exceed a rate at once: 16 KiB, a burst before they are counted, and
+/// one in flight.
 const AHEAD: f64 = 16384.0 + 128.0 * 60.0;
 
-/// Sends from `a` to `b` until so many frames have come; says how many bytes came in a second,
-/// those aside that may come at once.
+/// Sends from `a` to `b` until so many frames have arrived; returns bytes per second, without the
+/// initial burst.
 fn rate(net: &mut Net, frames: usize) -> f64 {
     let begin = Instant::now();
     let (mut sent, mut received) = (0, 0);
@@ -39,10 +39,10 @@ fn a_maximum_is_kept_in_the_long_run() {
         let mut net = Net::new(way, json!({"a": {"max_tx_mbps": 2}}));
         let kept = rate(&mut net, 800);
         assert!(kept <= 250_000.0, "{way:?}: {kept} bytes a second");
-        // The others have no limit, and what they send to `a` is none of what it sends.
+        // The others have no limit, and frames to `a` do not count as sent by it.
         let others = (0..200).map(|n| frame(A, B, n)).collect::<Vec<_>>();
         assert_eq!(net.send_all("b", &others).len(), 200);
-        // Another one takes the place of the first: 6000 frames would take longer than is waited.
+        // A new limit replaces the old one: 6000 frames would exceed the timeout.
         net.set("a", json!({"max_tx_mbps": 1000}));
         rate(&mut net, 6000);
         net.set("a", json!({"max_tx_mbps": 2}));
@@ -62,7 +62,7 @@ fn shares_are_taken_and_told() {
             assert_eq!(told[field], *value);
         }
         net.passes("a", &frame(B, A, 1), &["b"]);
-        // One of the two does not take the other back.
+        // Removing one limit does not remove the other.
         net.set("a", json!({"min_tx_mbps": 200}));
         let told = net.get("/v1/adapters/a");
         assert_eq!((&told["min_tx_mbps"], &told["max_tx_mbps"]), (&json!(200), &json!(1000)));
@@ -70,7 +70,7 @@ fn shares_are_taken_and_told() {
     });
 }
 
-/// Of 50 broadcasts in a row, which take some seconds at most, nearly all are lost.
+/// Nearly all of 50 broadcasts in a row, sent within seconds, are dropped.
 fn storm(net: &mut Net) {
     let begin = Instant::now();
     let before = net.dropped("a");
@@ -89,7 +89,7 @@ fn broadcasts_beyond_the_limit_are_dropped() {
     on_every_path(|way| {
         let mut net = Net::new(way, json!({"a": {"storm_limit_pps": 1}}));
         storm(&mut net);
-        // It is no limit for others, nor for frames to one.
+        // Other senders and unicast frames are not limited.
         let others = (0..50).map(|n| frame(BROADCAST, B, n)).collect::<Vec<_>>();
         assert_eq!(net.send_all("b", &others).len(), 150);
         let unicasts = (0..50).map(|n| frame(B, A, n)).collect::<Vec<_>>();
@@ -108,13 +108,13 @@ const HEADERS: usize = 14 + 20 + 20;
 const SIZE: usize = 10;
 const SEGMENTS: usize = 100;
 
-/// A guest that leaves frames to be cut, and takes none that are not.
+/// A guest that sends frames to be segmented, and accepts only segmented ones.
 fn leaving() -> Guest {
     let usual = Features::VERSION_1 | Features::MRG_RXBUF | Features::EVENT_IDX;
     Guest::wanting(usual | Features::CSUM | Features::HOST_TSO4)
 }
 
-/// TCP to be cut into [`SEGMENTS`], and the header that says so.
+/// TCP to be segmented into [`SEGMENTS`], with its header.
 fn large(dst: [u8; 6], src: [u8; 6]) -> ([u8; HEADER_LEN], Vec<u8>) {
     let header = Header {
         flags: FLAG_NEEDS_CSUM,
@@ -156,7 +156,7 @@ fn a_maximum_holds_for_frames_as_they_are_on_a_wire() {
         segments += net.guest("b").receive().len();
         assert!(segments >= 2 * SEGMENTS, "{segments} segments arrived");
         let on_wire = SEGMENTS * (HEADERS + SIZE);
-        // Those that came before they were counted, and a burst on its way.
+        // Frames of the initial burst, and one burst in flight.
         let ahead = 16384 + 2 * in_flight * on_wire;
         let kept = (sent * on_wire - ahead) as f64 / seconds;
         assert!(kept <= 1_250_000.0, "{way:?}: {kept} bytes a second");
@@ -175,7 +175,7 @@ fn each_segment_of_a_broadcast_is_one_at_each_receiver_that_has_it_cut() {
         let before = net.dropped("a");
         let frames = (0..50).map(|n| crate::host::frame(BROADCAST, A, n)).collect::<Vec<_>>();
         let got = net.send_all("a", &frames);
-        // 10 may come at once, 100 in a second, and 300 were used up: by `b`, `c` and the wire.
+        // A burst of 10, 100 a second; `b`, `c` and the wire used up 300.
         let granted = 11 + (begin.elapsed().as_secs_f64() * 100.0) as usize;
         let passed = got.iter().filter(|(to, _)| *to == "b").count();
         assert!(passed <= granted.saturating_sub(300), "{way:?}: {passed} passed");
@@ -200,7 +200,7 @@ fn copies_for_the_peers_of_a_tunnel_count() {
             let one = |socket: &UdpSocket| socket.recv(&mut [0; 2048]).is_ok();
             sockets.iter().map(|socket| (0..).take_while(|_| one(socket)).count()).sum::<usize>()
         };
-        arrived(); // what was sent before
+        arrived(); // frames sent before
         let begin = Instant::now();
         let (mut sent, mut copies) = (0, 0);
         while begin.elapsed() < Duration::from_millis(500) {
@@ -211,14 +211,14 @@ fn copies_for_the_peers_of_a_tunnel_count() {
             net.settle("a");
             copies += arrived();
         }
-        // Of each frame two copies are beyond the first: 10 at once, 100 a second, and those of a
-        // burst that was let pass before they were counted.
+        // Two copies of each frame are beyond the first: a burst of 10, 100 a second, and those of
+        // a burst that passed before they were counted.
         let granted = 10.0 + begin.elapsed().as_secs_f64() * 100.0;
         let most = 1.5 * granted + 3.0 * 11.0;
         assert!(copies > 0 && copies as f64 <= most, "{way:?}: {copies} of {sent}, at most {most}");
         let reason = net.reason("tx_storm", "tx_switch_storm_unknown");
         assert!(net.dropped("a")[reason] > 0, "{way:?}");
-        // It is no limit for what has one receiver.
+        // Frames with one receiver are not limited.
         let known = (0..50).map(|n| frame(B, A, n)).collect::<Vec<_>>();
         assert_eq!(net.send_all("a", &known).len(), 50);
         net.assert_connected();

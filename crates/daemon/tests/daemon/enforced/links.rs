@@ -1,4 +1,4 @@
-//! Links: what a guest is told of its link, and what passes without one.
+//! Links: link state in the guest, and forwarding without a link.
 
 use serde_json::{Value, json};
 
@@ -41,13 +41,13 @@ fn without_a_link_nothing_passes() {
 #[test]
 fn without_a_link_nobody_is_announced() {
     on_every_path(|way| {
-        // In the switch, who has no link has no VLAN either, and that must not be the untagged one.
+        // In the switch, a port without link has no VLAN, which must not mean the untagged one.
         let settings = json!({"link_state": "disable", "vlan": {"id": 100}});
         let mut net = Net::new(way, json!({"a": settings}));
         net.guest("a").frontend().send_rarp(A).unwrap();
         assert!(!is_told_of_a_link(&mut net, "a"), "an answer, so the announcement was dealt with");
         net.passes("b", &frame(BROADCAST, B, 1), &["c", "uplink"]);
-        // With a link it is announced, there and nowhere else.
+        // With a link it is announced, only there.
         net.set("a", json!({"link_state": "auto"}));
         net.guest("a").frontend().send_rarp(A).unwrap();
         assert!(is_told_of_a_link(&mut net, "a"));
@@ -104,18 +104,18 @@ fn a_front_end_is_told_when_its_link_goes_up_or_down() {
             assert_eq!(told, Some(BackendRequest::ConfigChangeMsg));
             assert_eq!(is_told_of_a_link(&mut net, "a"), is_up);
         }
-        // Nothing that its guest sees changes: it is told nothing, nor is anybody else.
+        // The guests' view does not change: no guest is notified.
         net.set("a", json!({"max_tx_mbps": 100}));
         assert_eq!((a.poll().unwrap(), b.poll().unwrap()), (None, None));
     });
 }
 
-/// A front-end that does not read what it asked for has its own channel closed, and no more.
+/// A front-end that does not read notifications has only its own channel closed.
 #[test]
 fn a_front_end_that_does_not_read_is_told_no_more() {
     let mut net = Net::new(Way { path: "vf", lanes: 1 }, json!({}));
     let mut requests = net.guest("a").frontend().take_requests().unwrap();
-    // Some 280 fit into the socket.
+    // About 280 fit into the socket.
     for round in 0..600 {
         let state = if round % 2 == 0 { "disable" } else { "enable" };
         net.set("a", json!({"link_state": state}));

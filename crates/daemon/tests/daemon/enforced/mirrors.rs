@@ -1,11 +1,12 @@
-//! Mirrors: who gets copies of which frames.
+//! Mirrors: receivers of copies, and the frames copied.
 
 use serde_json::{Value, json};
 
 use crate::host::{frame, until};
 use crate::net::*;
 
-/// Sends frames from and to `a`, and between others; says of which `c` got copies, by their number.
+/// Sends frames from and to `a`, and between others; returns the numbers of the frames copied to
+/// `c`.
 fn exchange(net: &mut Net) -> Vec<u32> {
     let (there, back) = (frame(B, A, 1), frame(A, B, 2));
     let (out, home) = (frame(ELSEWHERE, A, 3), frame(A, ELSEWHERE, 4));
@@ -34,7 +35,7 @@ fn an_adapter_gets_copies_of_what_another_sends_and_receives() {
             let mirror = json!({"direction": direction, "adapter": "c"});
             let mut net = Net::new(way, json!({"a": {"mirror": mirror}}));
             assert_eq!(exchange(&mut net), copied, "{way:?} {direction}");
-            // What is its own it gets once.
+            // It receives its own frames once.
             net.passes("b", &frame(C, B, 6), &["c"]);
         }
     });
@@ -58,7 +59,7 @@ fn copies_are_as_the_adapter_sees_its_frames() {
         }
         let back = frame(A, B, 3);
         net.arrives("b", &in_vlan(&back, 100), &[("a", &back), ("c", &back)]);
-        // A frame that is dropped is none that was sent.
+        // A dropped frame does not count as sent.
         let reason = net.reason("tx_spoofed_mac", "tx_switch_mac_limit");
         net.drops("a", &frame(B, STRANGER, 4), reason);
     });
@@ -81,7 +82,7 @@ fn a_mirror_comes_and_goes_under_a_guest() {
     });
 }
 
-/// How often a file has these bytes.
+/// Number of occurrences of these bytes in a file.
 fn count(file: &[u8], bytes: &[u8]) -> usize {
     file.windows(bytes.len()).filter(|window| *window == bytes).count()
 }

@@ -1,5 +1,5 @@
-//! Every setting of an adapter, as guests see it enforced on their frames: on each path, and with
-//! one lane and two.
+//! Every setting of an adapter, enforced on the guests' frames: on each path, with one lane and
+//! two.
 
 mod bridges;
 mod changes;

@@ -1,4 +1,4 @@
-//! What only a switch enforces: settings of ports, of adapters that send through it.
+//! Port settings that only a switch enforces, for adapters that send through it.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::net::*;
 
 const ALL: [&str; 3] = ["b", "c", "uplink"];
 
-/// A net whose switch has these settings of ports.
+/// A net whose switch has these port settings.
 fn with(way: Way, ports: Value) -> Net {
     Net::new(way, json!({"switch": {"port": ports}}))
 }
@@ -53,9 +53,9 @@ fn rules_deny_allow_and_count() {
             let of_a = rules.filter(|rule| rule["port"] == "a" && rule["switch"] == "sw0");
             of_a.map(|rule| rule["frames"].as_u64().unwrap()).collect()
         };
-        // A lane tells what it has counted when it has nothing to do.
+        // A lane publishes its counters when idle.
         until("rules to be counted", || met(&net) == [4, 1, 2, 1, 1]);
-        // They are for what `a` sends, and for nobody else.
+        // The limits apply to frames sent by `a` only.
         net.passes("b", &udp(A, B, (THERE, HERE), [53, 80]), &["a"]);
         net.passes("b", &frame(C, B, 4), &["c"]);
         net.patch("/v1/switches/sw0/ports/a", json!({"acl": null}));
@@ -134,7 +134,7 @@ fn a_guarded_port_sends_no_router_advertisements() {
             bytes
         };
         net.drops("a", &icmp(A, 134), "tx_switch_router_guard");
-        net.passes("a", &icmp(A, 133), &ALL); // a host asks for one
+        net.passes("a", &icmp(A, 133), &ALL); // a router solicitation
         net.passes("b", &icmp(B, 134), &["a", "c", "uplink"]);
         net.patch("/v1/switches/sw0/ports/a", json!({"router_guard": false}));
         net.passes("a", &icmp(A, 134), &ALL);
@@ -152,7 +152,7 @@ fn so_many_addresses_are_learnt_and_no_more() {
         for n in 0..4 {
             net.passes("a", &frame(B, nth(n), n.into()), &["b"]);
         }
-        // What is for one that was not learnt is for anybody; the wire among them.
+        // Frames to an unlearned address are flooded, to the wire as well.
         for n in 0..4 {
             let to: &[_] = if n < 2 { &["a"] } else { &["a", "uplink"] };
             net.passes("b", &frame(nth(n), B, 9), to);

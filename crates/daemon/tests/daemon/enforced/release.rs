@@ -1,4 +1,4 @@
-//! Adapters that go, VFs that are disabled, and counters while a guest has its adapter.
+//! Removed adapters, disabled VFs, and counters while a guest has its adapter.
 
 use api::Method;
 use serde_json::json;
@@ -26,11 +26,11 @@ fn who_comes_next_gets_nothing_of_who_was_there() {
             assert_eq!((&vf["adapter"], &vf["vlan"]), (&json!(null), &json!(null)), "{vf}");
             assert_ne!(vf["mac"], "02:00:00:00:00:01");
         }
-        // What was its own is nobody's now.
+        // Its address is unknown now.
         net.drop_guest("a");
         let out = in_vlan(&frame(A, ELSEWHERE, 1), 100);
         assert!(net.send("uplink", &out).iter().all(|(_, got)| *got == out), "{way:?}");
-        // Another adapter with the same address, VF and socket.
+        // A new adapter with the same address, VF and socket.
         let mut next = adapter("a", way.path, net.host.path().to_str().unwrap());
         next["vf"] = given["vf"].clone();
         if !way.is_vf() {
@@ -103,7 +103,7 @@ fn counters_are_read_by_name_while_a_guest_has_the_adapter() {
             let mut ports = all["ports"].as_array().unwrap().iter();
             ports.find(|port| port["name"] == "n/b").unwrap().clone()
         };
-        // A lane counts a burst when it has given the buffers back.
+        // A lane counts a burst after returning its buffers.
         until("frames to be counted", || port(&net)["tx_frames"] == before.tx_frames + 7);
         let told = port(&net);
         assert_eq!(told["tx_bytes"], before.tx_bytes + 7 * 60);

@@ -1,4 +1,4 @@
-//! Addresses: who may send from which, and who gets what is for which.
+//! Addresses: permitted sources, and destinations.
 
 use serde_json::json;
 
@@ -54,10 +54,10 @@ fn without_the_check_a_guest_sends_from_any_address() {
         net.passes("a", &frame(B, STRANGER, 1), &["b"]);
         net.passes("a", &frame(C, STRANGER, 2), &["c"]);
         net.passes("a", &frame(ELSEWHERE, STRANGER, 3), &["uplink"]);
-        // A switch learns where an address is; a NIC knows what it was told.
+        // A switch learns the location of an address; a NIC is configured with it.
         let home = if way.is_vf() { "uplink" } else { "a" };
         net.passes("b", &frame(STRANGER, B, 4), &[home]);
-        // Others are checked as ever, and their addresses are not to be had.
+        // Others are still checked, and cannot take over the addresses.
         let reason = net.reason("tx_spoofed_mac", "tx_switch_mac_limit");
         net.drops("b", &frame(A, ELSEWHERE, 5), reason);
         net.passes("uplink", &frame(B, ELSEWHERE, 6), &["b"]);
@@ -67,7 +67,7 @@ fn without_the_check_a_guest_sends_from_any_address() {
 #[test]
 fn a_promiscuous_guest_gets_what_is_for_nobody() {
     on_every_path(|way| {
-        // Who is in the switch gets what it floods, unless that is turned off.
+        // Ports of the switch receive flooded frames, unless flooding is off.
         let port = |name| json!({"adapter": name, "unknown_unicast": false});
         let switch = json!({"port": [port("b"), port("c")]});
         let open = json!({"trust": true, "promiscuous": true});

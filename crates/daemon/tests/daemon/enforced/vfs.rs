@@ -1,4 +1,4 @@
-//! VFs with settings of their own: they hold for whoever has the VF by name, while it is there.
+//! VFs with settings of their own, which apply to any adapter that names the VF, while it exists.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn settings_of_a_vf_hold_while_the_adapter_is_there() {
         net.drops("a", &in_vlan(&out, 10), "tx_vlan_forbidden");
         net.patch(own, json!({"link_state": "disable"}));
         net.drops("a", &in_vlan(&out, 20), "tx_link_down");
-        // Elsewhere the adapter has its own.
+        // On another path the adapter's own settings apply.
         for path in ["synthetic", "vmq"] {
             net.set("a", json!({"path": path}));
             net.arrives("a", &out, &[("uplink", &in_vlan(&out, 10))]);
@@ -48,7 +48,7 @@ fn a_vf_that_is_checked_announces_no_stranger() {
         net.patch("/v1/nics/n/vfs/3", json!({"spoof_check": true}));
         net.drops("a", &frame(B, STRANGER, 1), "tx_spoofed_mac");
         net.guest("a").frontend().send_rarp(STRANGER).unwrap();
-        net.guest("a").frontend().config(0, 6).unwrap(); // an answer, so that was dealt with
+        net.guest("a").frontend().config(0, 6).unwrap(); // the reply shows that all was handled
         net.passes("b", &frame(BROADCAST, B, 2), &["a", "c", "uplink"]);
     });
 }
@@ -58,7 +58,7 @@ fn a_vf_of_nobody_takes_no_part() {
     on(&["vf"], |way| {
         let mut net = Net::new(way, json!({}));
         net.patch("/v1/nics/n/vfs/3", json!({"mac": "02:00:00:00:00:77", "vlan": {"id": 100}}));
-        // Its address is no other's, though nobody is there.
+        // Its address stays reserved without a guest.
         net.drops("a", &frame(B, STRANGER, 1), "tx_spoofed_mac");
         net.passes("b", &frame(A, B, 2), &["a"]);
         let refused = json!({"vlan": {"id": 100}, "mac": "02:00:00:00:00:77"});

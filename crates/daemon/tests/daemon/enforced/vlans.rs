@@ -1,4 +1,4 @@
-//! VLANs: tags on the wire and at trunks, none at access adapters, and nothing from one to another.
+//! VLANs: tags on the wire and at trunks, none at access adapters, and isolation between VLANs.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ fn nothing_goes_from_one_vlan_to_another() {
     on_every_path(|way| {
         let mut net =
             Net::new(way, json!({"a": {"vlan": {"id": 100}}, "b": {"vlan": {"id": 200}}}));
-        // Unknown where they are sent, they are for the wire, which is in all VLANs.
+        // Unknown in the sender's VLAN, so they go to the wire, which is in all VLANs.
         for (from, to, mac, vlan) in [("a", B, A, 100), ("a", C, A, 100), ("b", A, B, 200)] {
             let out = frame(to, mac, 1);
             net.arrives(from, &out, &[("uplink", &in_vlan(&out, vlan))]);
@@ -77,7 +77,7 @@ fn a_priority_tag_hides_no_other_tag() {
                 net.drops("a", &tagged(&tagged(&inner, 0x8100, 0, 0), first, 0, 0), reason);
             }
         }
-        // A trunk cannot either, beside the tags that it may send.
+        // Nor can a trunk, apart from its permitted tags.
         let inner = in_vlan(&frame(ELSEWHERE, B, 2), 20);
         net.drops("b", &tagged(&inner, 0x8100, 0, 0), reason);
         net.passes("b", &in_vlan(&frame(ELSEWHERE, B, 3), 10), &["uplink"]);
@@ -114,7 +114,7 @@ fn a_trunk_carries_the_tags_of_its_list_and_no_others() {
         let reason = net.reason("tx_vlan_forbidden", "tx_switch_vlan_forbidden");
         net.drops("a", &in_vlan(&out, 11), reason);
         net.drops("a", &in_vlan(&out, 22), reason);
-        net.passes("a", &out, &["uplink"]); // without a tag it is in the untagged network
+        net.passes("a", &out, &["uplink"]); // untagged frames are in the untagged network
         net.passes("a", &frame(C, A, 3), &["c"]);
         let there = frame(B, A, 4);
         net.arrives("a", &in_vlan(&there, 10), &[("b", &there)]);

@@ -1,12 +1,12 @@
-//! What a switch enforces at its port to the wire. Where that is set nobody has a VF or a queue,
-//! past which the wire's frames would come.
+//! Settings of the switch's uplink port. With any of them no adapter has a VF or a queue, since the
+//! wire's frames would bypass the switch.
 
 use serde_json::{Value, json};
 
 use crate::host::frame;
 use crate::net::*;
 
-/// Sets the port to the wire under guests on every path, who are in the switch from then on.
+/// Sets the uplink port under guests on every path, which are in the switch from then on.
 fn with_wire(scenario: impl Fn(&mut Net), settings: Value, wire: Value) {
     on_every_path(|way| {
         let mut net = Net::new(way, settings.clone());
@@ -31,7 +31,7 @@ fn it_has_its_vlans() {
     let scenario = |net: &mut Net| {
         let out = frame(ELSEWHERE, A, 1);
         net.arrives("a", &out, &[("uplink", &in_vlan(&out, 10))]);
-        net.passes("b", &frame(ELSEWHERE, B, 2), &["uplink"]); // its VLAN has no tag there
+        net.passes("b", &frame(ELSEWHERE, B, 2), &["uplink"]); // its VLAN is untagged there
         assert!(net.send("c", &frame(ELSEWHERE, C, 3)).is_empty());
         let back = frame(A, ELSEWHERE, 4);
         net.arrives("uplink", &in_vlan(&back, 10), &[("a", &back)]);

@@ -1,4 +1,4 @@
-//! Frames that are kept for guests on their way from one host to another.
+//! Frames kept for migrating guests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use port::parked;
 
 use super::DataPlane;
 
-/// How often frames are handed on to a guest that has not buffers for all of them at once.
-const HAND_ON: Duration = Duration::from_millis(2);
-/// How long frames wait for a guest that does not come, once its move is over: longer than a mover
-/// lets QEMU take to give a migration up, and each of its requests before that.
-const STALE: Duration = Duration::from_secs(120);
+/// Interval of passing frames on to a guest with too few buffers.
+const HAND_ON_INTERVAL: Duration = Duration::from_millis(2);
+/// Time that frames wait for a guest after its migration: longer than `shunt migrate` lets QEMU
+/// take to cancel one, including all its requests.
+const STALE_TIME: Duration = Duration::from_secs(120);
 
-/// For whom frames are kept, by the adapter's name.
+/// ParkedCounters frames, by adapter.
 #[derive(Debug, Default)]
-pub(super) struct Keeping {
-    all: BTreeMap<String, Keeper>,
-    /// Whose guests are elsewhere: what they send here all the same waits.
-    held: BTreeSet<String>,
-    /// Whether some guest that runs has frames waiting.
+pub(super) struct FrameParking {
+    all: BTreeMap<String, ParkedPort>,
+    /// Adapters whose guests are elsewhere: frames that they still send here wait.
+    paused: BTreeSet<String>,
+    /// Some running guest has frames waiting.
     busy: bool,
 }
 
 #[derive(Debug)]
-struct Keeper {
+struct ParkedPort {
     port: Arc<Port>,
     kept: parked::ParkedFrames,
-    /// When the move was over, if it is: what waits is still handed on.
+    /// End of the migration; frames that wait are still passed on.
     over: Option<Instant>,
 }
 
-impl Keeper {
-    fn end(&self, name: &str) {
+impl ParkedPort {
+    fn finish(&self, name: &str) {
         in_vain(name, self.kept.frames());
         self.port.park_frames(None);
     }
@@ -43,29 +43,29 @@ impl Keeper {
 
 fn in_vain(name: &str, frames: usize) {
     if frames > 0 {
-        tracing::warn!("{name}: {frames} frames waited in vain for its guest");
+        tracing::warn!("{name}: {frames} frames dropped, its guest did not come");
     }
 }
 
-impl Keeping {
-    /// Hands on what waits, and forgets whose move is over.
-    pub(super) fn look(&mut self, now: Instant) {
+impl FrameParking {
+    /// Passes frames on, and removes entries of finished migrations.
+    pub(super) fn poll(&mut self, now: Instant) {
         self.busy = false;
-        self.all.retain(|name, keeper| {
-            let busy = keeper.port.deliver_parked();
+        self.all.retain(|name, parked| {
+            let busy = parked.port.deliver_parked();
             self.busy |= busy;
-            let Some(over) = keeper.over else { return true };
-            let stays = keeper.kept.is_waiting() && now.duration_since(over) < STALE;
+            let Some(over) = parked.over else { return true };
+            let stays = parked.kept.is_waiting() && now.duration_since(over) < STALE_TIME;
             if !stays {
-                keeper.end(name);
+                parked.finish(name);
             }
             stays
         });
     }
 
-    /// How long until frames are to be handed on again, if some wait.
+    /// Time until frames are passed on again; `None` if none wait.
     pub(super) fn wait(&self) -> Option<Duration> {
-        self.busy.then_some(HAND_ON)
+        self.busy.then_some(HAND_ON_INTERVAL)
     }
 
     fn of(&self, adapter: &str) -> Option<&parked::ParkedFrames> {
@@ -74,40 +74,40 @@ impl Keeping {
 }
 
 impl DataPlane {
-    /// Keeps frames for the adapters that move, and for no others.
-    pub(super) fn keep(&mut self) {
+    /// Keeps frames for migrating adapters only.
+    pub(super) fn update_parked(&mut self) {
         let now = Instant::now();
         let state = &self.state;
-        self.keeping.all.retain(|name, keeper| {
+        self.parked_frames.all.retain(|name, parked| {
             let Some(adapter) = state.adapter(name) else {
-                keeper.end(name);
+                parked.finish(name);
                 return false;
             };
             let moves = adapter.is_on_the_way();
-            keeper.over = if moves { None } else { keeper.over.or(Some(now)) };
+            parked.over = if moves { None } else { parked.over.or(Some(now)) };
             true
         });
         let moving = self.state.adapters.iter().filter(|adapter| adapter.is_on_the_way());
         let names: Vec<String> = moving.map(|adapter| adapter.name.clone()).collect();
         for name in names {
             let Some(port) = self.served(&name).map(|served| served.port.clone()) else { continue };
-            let known = self.keeping.all.get(&name);
-            if known.is_some_and(|keeper| Arc::ptr_eq(&keeper.port, &port)) {
+            let known = self.parked_frames.all.get(&name);
+            if known.is_some_and(|parked| Arc::ptr_eq(&parked.port, &port)) {
                 continue;
             }
             let kept = parked::ParkedFrames::default();
             port.park_frames(Some(kept.clone()));
-            self.keeping.all.insert(name, Keeper { port, kept, over: None });
+            self.parked_frames.all.insert(name, ParkedPort { port, kept, over: None });
         }
         self.pause_absent();
-        self.keeping.look(now);
+        self.parked_frames.poll(now);
     }
 
-    /// Lets what guests send wait that are elsewhere.
+    /// Pauses transmission of guests that are elsewhere.
     fn pause_absent(&mut self) {
         let gone = self.state.adapters.iter().filter(|adapter| adapter.is_elsewhere());
         let gone: BTreeSet<String> = gone.map(|adapter| adapter.name.clone()).collect();
-        for name in gone.union(&self.keeping.held) {
+        for name in gone.union(&self.parked_frames.paused) {
             if let Some(served) = self.served(name) {
                 match gone.contains(name) {
                     true => served.port.pause_tx(),
@@ -115,24 +115,24 @@ impl DataPlane {
                 }
             }
         }
-        self.keeping.held = gone;
+        self.parked_frames.paused = gone;
     }
 
     pub(super) fn take_parked(&mut self, adapter: &str) -> TakenFrames {
-        let taken = self.keeping.of(adapter).map(parked::ParkedFrames::take);
+        let taken = self.parked_frames.of(adapter).map(parked::ParkedFrames::take);
         taken.map_or_else(TakenFrames::default, |(frames, brought)| TakenFrames { frames, brought })
     }
 
     pub(super) fn put_parked(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
-        match self.keeping.of(adapter) {
+        match self.parked_frames.of(adapter) {
             Some(kept) => kept.put_first(frames),
-            None => in_vain(adapter, frames.len()), // its move was given up long ago
+            None => in_vain(adapter, frames.len()), // its migration ended long ago
         }
-        self.keeping.look(Instant::now());
+        self.parked_frames.poll(Instant::now());
     }
 
     pub(super) fn parked(&self, adapter: &str) -> ParkedCounters {
-        let Some(Keeper { port, kept, .. }) = self.keeping.all.get(adapter) else {
+        let Some(ParkedPort { port, kept, .. }) = self.parked_frames.all.get(adapter) else {
             return ParkedCounters::default();
         };
         let traffic = port.traffic();

@@ -1,23 +1,23 @@
-//! Records of packed rings that we keep ourselves, where a front-end keeps none: QEMU's network
-//! devices do not.
+//! Records of packed rings in the run directory, for front-ends without in-flight records, such as
+//! QEMU's network devices.
 //!
-//! # Why
-//! A split ring says itself how far it has come, a packed one does not; and a front-end whose
-//! back-end went away without a word says where the ring began. So a daemon that was killed, or
-//! just ended, would never serve such a ring again. What `virtq` writes down in a front-end's
-//! memory it writes here into a file in the run directory instead, which the next daemon finds.
+//! # Purpose
+//! A split ring contains its own position, a packed ring does not; and a front-end that lost its
+//! back-end only knows the ring's start. Without a record, a daemon that was killed or restarted
+//! could never serve such a ring again. So the record that `virtq` usually writes to a front-end's
+//! memory goes to a file in the run directory, where the next daemon finds it.
 //!
 //! # Layout
-//! For each ring of the device 64 bytes that say which ring it is about (eight words: what this is,
-//! device and inode of the guest's memory, three addresses and the size), then its record. Another
-//! guest's memory is another file, so a record is for this guest or it is cleared. Whether its
-//! driver has begun the ring anew since, `virtq` sees in the ring.
+//! For each ring of the device a header of 64 bytes that identifies it, then its record. The header
+//! has eight words: magic, device and inode of the guest's memory, three addresses, size and zero.
+//! Another guest's memory is another file, so a record matches this guest or is cleared. `virtq`
+//! detects in the ring if its driver has restarted it.
 //!
 //! # Limits
-//! Rings of at most [`ENTRIES_MAX`] entries, and a run directory that is on a tmpfs: lanes write
-//! there, and must not wait for a disk. A file that cannot be made costs what it is for, and
-//! nothing else. Files of devices that are no more are [removed](remove), but not when a daemon
-//! starts: whoever configures it may still have to name them.
+//! Rings of at most [`ENTRIES_MAX`] entries, and a run directory on a tmpfs: lanes write there, and
+//! must not wait for a disk. A file that cannot be created costs only its own purpose. Files of
+//! removed devices are [deleted](remove), but not at a daemon's start: its configuration may not be
+//! complete yet.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,34 +30,33 @@ use guestmem::Mapping;
 use vhost_user::{MemoryRegion, RingSetup};
 use virtq::Inflight;
 
-/// The directory of the files, in the run directory.
+/// Directory of the files, in the run directory.
 pub(super) const DIRECTORY: &str = "rings";
 const MAGIC: u64 = u64::from_le_bytes(*b"shuntrng");
 const ENTRIES_MAX: u16 = 1024;
 const HEADER: u64 = 64;
 
-/// What a record is about.
-type About = [u64; 8];
+/// Identity of a record's ring.
+type RingIdentity = [u64; 8];
 
-/// The records of one device.
+/// Records of one device.
 #[derive(Debug)]
-pub(super) struct Kept {
-    /// Where they are, if they can be anywhere.
+pub(super) struct SavedRings {
+    /// Path of the file; `None` if it cannot be created.
     path: Option<PathBuf>,
     rings: usize,
     mapping: Option<Arc<Mapping>>,
 }
 
-impl Kept {
-    /// Those of the device with this label, of so many rings, below a run directory. Nothing is
-    /// made before it is needed.
-    pub(super) fn new(run_dir: &Path, label: &str, rings: usize) -> Kept {
+impl SavedRings {
+    /// Records of the device with this label and number of rings. Nothing is created before it is
+    /// needed.
+    pub(super) fn new(run_dir: &Path, label: &str, rings: usize) -> SavedRings {
         let path = run_dir.join(DIRECTORY).join(file_name(label));
-        Kept { path: Some(path), rings, mapping: None }
+        SavedRings { path: Some(path), rings, mapping: None }
     }
 
-    /// The record of a ring in memory made of these files; one that says nothing if there was none
-    /// of it.
+    /// Record of a ring in memory made of these files; empty if there was none for it.
     pub(super) fn of(
         &mut self,
         ring: usize,
@@ -67,11 +66,11 @@ impl Kept {
         if ring >= self.rings || setup.size > ENTRIES_MAX {
             return None;
         }
-        let about = about(setup, files)?;
+        let identity = identity(setup, files)?;
         let mapping = self.open()?;
         let record = Inflight::new(mapping.clone(), slot(ring) + HEADER, setup.size)?;
         let header = mapping.slice(slot(ring), HEADER as usize)?;
-        let words = || about.iter().zip((0..).step_by(8));
+        let words = || identity.iter().zip((0..).step_by(8));
         if words().any(|(word, at)| header.read(at) != word.to_le_bytes()) {
             record.clear();
             words().for_each(|(word, at)| header.write(at, word.to_le_bytes()));
@@ -79,8 +78,7 @@ impl Kept {
         Some(record)
     }
 
-    /// Forgets where a ring was, whoever wrote it down: the front-end was told, or keeps a record
-    /// itself.
+    /// Clears the record of a ring: the front-end was told its position, or keeps a record itself.
     pub(super) fn clear(&mut self, ring: usize) {
         let is_there = self.mapping.is_some() || self.path.as_ref().is_some_and(|it| it.exists());
         if ring >= self.rings || !is_there {
@@ -100,7 +98,7 @@ impl Kept {
                 Err(error) => {
                     let shown = path.display();
                     tracing::warn!(
-                        "{shown}: {error}; packed rings will not survive the daemon's end"
+                        "{shown}: {error}; packed rings will not survive a restart of the daemon"
                     );
                     self.path = None;
                 }
@@ -110,31 +108,31 @@ impl Kept {
     }
 }
 
-/// Removes the files of devices with these labels, which are no more.
+/// Deletes the files of removed devices with these labels.
 pub(super) fn remove<'a>(run_dir: &Path, labels: impl Iterator<Item = &'a String>) {
     for label in labels {
         let path = run_dir.join(DIRECTORY).join(file_name(label));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!("{}: {error}; it is of no use any more", path.display());
+                tracing::warn!("{}: {error}; cannot delete the unused file", path.display());
             }
             _ => {}
         }
     }
 }
 
-/// What the file of a device is called; no two devices have the same label.
+/// File name of a device; labels are unique.
 fn file_name(label: &str) -> String {
     label.replace('/', ":")
 }
 
-/// Where what belongs to a ring begins.
+/// Offset of a ring's header.
 fn slot(ring: usize) -> u64 {
     ring as u64 * (HEADER + Inflight::bytes(ENTRIES_MAX))
 }
 
-fn about(setup: &RingSetup, files: &[MemoryRegion]) -> Option<About> {
-    // Memory is plugged and unplugged, but not where it begins.
+fn identity(setup: &RingSetup, files: &[MemoryRegion]) -> Option<RingIdentity> {
+    // Memory is hotplugged, but its first region stays.
     let first = files.iter().min_by_key(|file| file.guest_addr)?;
     let file = rustix::fs::fstat(first.fd.as_fd()).ok()?;
     let RingSetup { desc, avail, used, size, .. } = *setup;
@@ -153,11 +151,11 @@ fn map(path: &Path, size: u64) -> io::Result<Mapping> {
         .mode(0o600)
         .open(path)?;
     if !guestmem::is_memory(file.as_fd()) {
-        let why = "not on a tmpfs, so that lanes could wait for a disk (choose another run_dir)";
+        let why = "not on a tmpfs, so lanes might wait for a disk (choose another run_dir)";
         return Err(io::Error::other(why));
     }
     if file.metadata()?.len() != size {
-        file.set_len(0)?; // of a device with other rings
+        file.set_len(0)?; // it had another number of rings
         file.set_len(size)?;
     }
     Mapping::new(file.as_fd(), size, 0).map_err(io::Error::other)

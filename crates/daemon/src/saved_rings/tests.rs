@@ -7,7 +7,7 @@ use super::*;
 
 const BYTES: u64 = 1 << 16;
 
-/// A run directory that is memory.
+/// A run directory in memory.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
@@ -33,14 +33,19 @@ fn file(dir: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// Writes something down for a ring.
+/// Marks the record of a ring.
 fn note(dir: &Path, ring: usize) {
     file(dir).write_all_at(&[1; 8], slot(ring) + HEADER).unwrap();
 }
 
-/// Whether what is written down for a ring is so still, once it was asked for.
-fn says(dir: &Path, kept: &mut Kept, ring: usize, of: (&RingSetup, &[MemoryRegion])) -> bool {
-    kept.of(ring, of.0, of.1).unwrap();
+/// Returns `true` if the mark of a ring is still there after its record was opened.
+fn says(
+    dir: &Path,
+    saved: &mut SavedRings,
+    ring: usize,
+    of: (&RingSetup, &[MemoryRegion]),
+) -> bool {
+    saved.of(ring, of.0, of.1).unwrap();
     let mut word = [0; 8];
     file(dir).read_exact_at(&mut word, slot(ring) + HEADER).unwrap();
     word == [1; 8]
@@ -51,12 +56,12 @@ fn a_record_is_found_again_by_the_next_daemon() {
     let dir = directory();
     let (files, ring) = (memory(), setup(256, 0x1000));
     let of = (&ring, &files[..]);
-    let mut first = Kept::new(dir.path(), "nic0/vf0", 4);
+    let mut first = SavedRings::new(dir.path(), "nic0/vf0", 4);
     assert!(!says(dir.path(), &mut first, 3, of));
     note(dir.path(), 3);
     drop(first);
 
-    let mut next = Kept::new(dir.path(), "nic0/vf0", 4);
+    let mut next = SavedRings::new(dir.path(), "nic0/vf0", 4);
     assert!(says(dir.path(), &mut next, 3, of));
     assert!(!says(dir.path(), &mut next, 2, of), "another ring");
     next.clear(3);
@@ -70,12 +75,12 @@ fn a_record_is_of_one_ring_of_one_guest() {
     let of = (&ring, &files[..]);
     let (smaller, elsewhere, another) = (setup(128, 0x1000), setup(256, 0x2000), memory());
     for other in [(&smaller, &files[..]), (&elsewhere, &files[..]), (&ring, &another[..])] {
-        let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
-        kept.of(0, &ring, &files).unwrap();
+        let mut saved = SavedRings::new(dir.path(), "nic0/vf0", 2);
+        saved.of(0, &ring, &files).unwrap();
         note(dir.path(), 0);
-        assert!(says(dir.path(), &mut kept, 0, of));
-        assert!(!says(dir.path(), &mut kept, 0, other), "{other:?}");
-        assert!(!says(dir.path(), &mut kept, 0, of), "it was written over");
+        assert!(says(dir.path(), &mut saved, 0, of));
+        assert!(!says(dir.path(), &mut saved, 0, other), "{other:?}");
+        assert!(!says(dir.path(), &mut saved, 0, of), "it was written over");
     }
 }
 
@@ -83,24 +88,24 @@ fn a_record_is_of_one_ring_of_one_guest() {
 fn memory_that_is_plugged_changes_nothing() {
     let dir = directory();
     let (mut files, ring) = (memory(), setup(64, 0x1000));
-    let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
-    kept.of(0, &ring, &files).unwrap();
+    let mut saved = SavedRings::new(dir.path(), "nic0/vf0", 2);
+    saved.of(0, &ring, &files).unwrap();
     note(dir.path(), 0);
     let more = SharedFile::create("more", BYTES, Pages::Ordinary).unwrap();
     files.insert(0, region(1 << 32, more.into_fd()));
-    assert!(says(dir.path(), &mut kept, 0, (&ring, &files)));
+    assert!(says(dir.path(), &mut saved, 0, (&ring, &files)));
 }
 
 #[test]
 fn what_cannot_be_kept_is_not() {
     let dir = directory();
     let files = memory();
-    let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
-    assert!(kept.of(2, &setup(256, 0x1000), &files).is_none(), "no such ring");
-    assert!(kept.of(0, &setup(2048, 0x1000), &files).is_none(), "too large");
-    assert!(kept.of(0, &setup(256, 0x1000), &[]).is_none(), "no memory");
+    let mut saved = SavedRings::new(dir.path(), "nic0/vf0", 2);
+    assert!(saved.of(2, &setup(256, 0x1000), &files).is_none(), "no such ring");
+    assert!(saved.of(0, &setup(2048, 0x1000), &files).is_none(), "too large");
+    assert!(saved.of(0, &setup(256, 0x1000), &[]).is_none(), "no memory");
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let mut nowhere = Kept::new(&dir.path().join("file"), "nic0/vf0", 2);
+    let mut nowhere = SavedRings::new(&dir.path().join("file"), "nic0/vf0", 2);
     assert!(nowhere.of(0, &setup(256, 0x1000), &files).is_none());
 }
 
@@ -108,9 +113,9 @@ fn what_cannot_be_kept_is_not() {
 fn a_device_with_other_rings_begins_anew() {
     let dir = directory();
     let (files, ring) = (memory(), setup(256, 0x1000));
-    Kept::new(dir.path(), "nic0/vf0", 2).of(0, &ring, &files).unwrap();
+    SavedRings::new(dir.path(), "nic0/vf0", 2).of(0, &ring, &files).unwrap();
     note(dir.path(), 0);
-    let mut more = Kept::new(dir.path(), "nic0/vf0", 8);
+    let mut more = SavedRings::new(dir.path(), "nic0/vf0", 8);
     assert!(!says(dir.path(), &mut more, 0, (&ring, &files)));
 }
 
@@ -119,23 +124,23 @@ fn a_record_is_forgotten_also_before_its_ring_ran_again() {
     let dir = directory();
     let (files, ring) = (memory(), setup(256, 0x1000));
     let of = (&ring, &files[..]);
-    let kept = || Kept::new(dir.path(), "nic0/vf0", 4);
-    kept().clear(3); // there is nothing yet
+    let saved = || SavedRings::new(dir.path(), "nic0/vf0", 4);
+    saved().clear(3); // there is no file yet
     assert!(!dir.path().join(DIRECTORY).exists());
-    kept().of(3, &ring, &files).unwrap();
+    saved().of(3, &ring, &files).unwrap();
     note(dir.path(), 3);
-    kept().clear(2);
-    kept().clear(4);
-    assert!(says(dir.path(), &mut kept(), 3, of));
-    kept().clear(3);
-    assert!(!says(dir.path(), &mut kept(), 3, of), "the front-end was told");
+    saved().clear(2);
+    saved().clear(4);
+    assert!(says(dir.path(), &mut saved(), 3, of));
+    saved().clear(3);
+    assert!(!says(dir.path(), &mut saved(), 3, of), "the front-end was told");
 }
 
 #[test]
 fn nothing_is_kept_where_lanes_could_wait_for_a_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
-    assert!(kept.of(0, &setup(256, 0x1000), &memory()).is_none());
+    let mut saved = SavedRings::new(dir.path(), "nic0/vf0", 2);
+    assert!(saved.of(0, &setup(256, 0x1000), &memory()).is_none());
 }
 
 #[test]
@@ -145,7 +150,7 @@ fn files_of_devices_that_are_no_more_are_removed() {
     remove(dir.path(), gone.iter()); // there is no directory yet
     let (files, ring) = (memory(), setup(256, 0x1000));
     for label in ["n/vf0", "n/vf1", "n/uplink"] {
-        Kept::new(dir.path(), label, 2).of(0, &ring, &files).unwrap();
+        SavedRings::new(dir.path(), label, 2).of(0, &ring, &files).unwrap();
     }
     remove(dir.path(), gone.iter());
     let left = std::fs::read_dir(dir.path().join(DIRECTORY)).unwrap();

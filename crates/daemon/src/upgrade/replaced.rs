@@ -1,4 +1,4 @@
-//! A daemon that another process takes over from.
+//! Being replaced by another process.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal};
 
 use super::super::{Daemon, GUARDIAN};
 use super::notify::main_pid;
-use super::old::{Belongings, Origin, replace};
+use super::old_process::{HandoverResources, LaunchContext, replace};
 
-/// How long clients may take to read their last answers when another process has taken over.
+/// Time for clients to read their last replies after a takeover.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 impl Daemon {
-    /// Lets another process take over when that is ordered; before, such orders are refused.
-    pub(in super::super) fn be_replaceable(&mut self, origin: Origin) -> Result<()> {
+    /// Accepts upgrade requests from now on; earlier ones are rejected.
+    pub(in super::super) fn accept_upgrades(&mut self, origin: LaunchContext) -> Result<()> {
         if let Some(guardian) = &origin.guardian {
             let data = epoll::EventData::new_u64(GUARDIAN);
             epoll::add(&self.epoll, guardian, data, epoll::EventFlags::IN)?;
@@ -27,20 +27,20 @@ impl Daemon {
         Ok(())
     }
 
-    /// Carries out an order to be replaced; says which process has taken over, if one has.
-    pub(in super::super) fn look_at_desk(&mut self) -> Option<u32> {
-        let waiting = self.desk.next()?;
+    /// Handles an upgrade request; returns the pid of the process that has taken over, if one has.
+    pub(in super::super) fn handle_upgrade(&mut self) -> Option<u32> {
+        let waiting = self.upgrades.next()?;
         let Some(origin) = &self.origin else {
-            waiting.answer(Err("this daemon was not started by shunt up".to_owned()));
+            waiting.answer(Err("this daemon was not started by `shunt up`".to_owned()));
             return None;
         };
-        let belongings = Belongings {
+        let resources = HandoverResources {
             origin,
             run_lock: self.lock.as_fd(),
             server: self.server.as_ref(),
             stop: self.stop.as_fd(),
         };
-        let done = replace(&self.data_plane, &belongings, &waiting.order);
+        let done = replace(&self.data_plane, &resources, &waiting.order);
         match &done {
             Ok(upgraded) => {
                 main_pid(upgraded.pid);
@@ -53,8 +53,8 @@ impl Daemon {
         by
     }
 
-    /// Ends this process for the one that has taken over, and removes nothing that is its now.
-    pub(in super::super) fn leave(self, to: u32) -> ! {
+    /// Ends this process after a takeover, without removing files that the new process uses.
+    pub(in super::super) fn exit_replaced(self, to: u32) -> ! {
         if let Some(server) = &self.server {
             server.drain(LAST_ANSWERS);
         }
@@ -64,13 +64,12 @@ impl Daemon {
     }
 }
 
-/// Hands an order to stop on to the process that has taken over, if one came and nobody looked any
-/// more; says whether it did.
+/// Forwards an unread order to stop to the new process; returns `true` if there was one.
 fn hand_on(stop: &UnixStream, to: u32) -> bool {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
     let came = rustix::net::recv(stop, &mut [0; 1][..], flags).is_ok_and(|(n, _)| n > 0);
     let to = Pid::from_raw(to as i32).filter(|_| came);
-    // It cannot be another's number: its parent is this process, which has not asked how it ended.
+    // The pid cannot be reused: this process is its parent, and has not waited for it.
     to.is_some_and(|to| rustix::process::kill_process(to, Signal::TERM).is_ok())
 }
 
@@ -84,12 +83,12 @@ mod tests {
 
     #[test]
     fn an_order_to_stop_that_came_late_is_handed_on() {
-        let mut successor = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        let mut new_process = Command::new("/bin/sleep").arg("600").spawn().unwrap();
         let (stop, mut hand) = UnixStream::pair().unwrap();
-        assert!(!hand_on(&stop, successor.id()), "nobody asked");
-        assert!(successor.try_wait().unwrap().is_none());
+        assert!(!hand_on(&stop, new_process.id()), "no order came");
+        assert!(new_process.try_wait().unwrap().is_none());
         hand.write_all(&[0]).unwrap();
-        assert!(hand_on(&stop, successor.id()));
-        assert_eq!(successor.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        assert!(hand_on(&stop, new_process.id()));
+        assert_eq!(new_process.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     }
 }

@@ -1,8 +1,8 @@
-//! Messages with descriptors between two daemons of one user.
+//! Messages with file descriptors between two daemons of one user.
 //!
-//! A message is a head (magic, bytes of text, number of descriptors), then one byte for each batch
-//! of descriptors, which come beside it, then the text. Every wait has an end, and ends early when
-//! the daemon is to stop.
+//! A message is a header (magic, bytes of text, number of descriptors), then one byte for each
+//! batch of descriptors, which are attached to it, then the text. Every wait has a deadline, and is
+//! cut short when the daemon is to stop.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -24,29 +24,29 @@ use super::format::Fd;
 
 const MAGIC: [u8; 8] = *b"SHUNTUP\n";
 const HEAD: usize = 16;
-/// Descriptors beside one byte; the kernel takes 253.
+/// Descriptors attached to one byte; the kernel's limit is 253.
 const BATCH: usize = 250;
-/// The longest text, bytes: tables of the largest daemon are a tenth of it.
+/// Maximum text, in bytes: ten times the tables of the largest daemon.
 const TEXT_MAX: usize = 256 << 20;
-/// The most descriptors.
+/// Maximum number of descriptors.
 const FDS_MAX: usize = 1 << 20;
 
-/// Why a message did not come through.
+/// Error of the handover channel.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ChannelError {
-    #[error("it ended")]
+pub(crate) enum ChannelError {
+    #[error("the other process closed the connection")]
     Ended,
-    #[error("it was silent for too long")]
+    #[error("the other process did not answer in time")]
     Late,
-    #[error("this daemon is to stop")]
+    #[error("this daemon is stopping")]
     Stopping,
-    #[error("it says something else")]
+    #[error("invalid handover message")]
     Strange,
-    #[error("it says something else: {0}")]
+    #[error("invalid handover message: {0}")]
     Text(serde_json::Error),
     #[error("descriptors were lost; raise the limit of open files (ulimit -n)")]
     Descriptors,
-    #[error("the socket between failed")]
+    #[error("socket error")]
     Socket(#[source] std::io::Error),
 }
 
@@ -60,79 +60,76 @@ impl From<Errno> for ChannelError {
     }
 }
 
-/// Descriptors that are to go beside a message.
+/// Descriptors to send with a message.
 #[derive(Default)]
-pub(in super::super) struct Giving(Vec<Arc<dyn AsFd + Send + Sync>>);
+pub(crate) struct OutgoingFds(Vec<Arc<dyn AsFd + Send + Sync>>);
 
-impl Giving {
-    /// Puts in another hold on a file.
-    pub(in super::super) fn put(&mut self, fd: BorrowedFd<'_>) -> std::io::Result<Fd> {
+impl OutgoingFds {
+    /// Adds a duplicate of a descriptor.
+    pub(crate) fn put(&mut self, fd: BorrowedFd<'_>) -> std::io::Result<Fd> {
         Ok(self.put_shared(Arc::new(fd.try_clone_to_owned()?)))
     }
 
-    /// Puts in one that is shared.
-    pub(in super::super) fn put_shared(
-        &mut self,
-        fd: Arc<impl AsFd + Send + Sync + 'static>,
-    ) -> Fd {
+    /// Adds a shared descriptor.
+    pub(crate) fn put_shared(&mut self, fd: Arc<impl AsFd + Send + Sync + 'static>) -> Fd {
         self.0.push(fd);
         Fd(self.0.len() as u32 - 1)
     }
 }
 
-/// Descriptors that came beside a message; those that nobody takes are closed.
+/// Descriptors received with a message; those not taken are closed.
 #[derive(Debug, Default)]
-pub(in super::super) struct Given(Vec<Option<OwnedFd>>);
+pub(crate) struct ReceivedFds(Vec<Option<OwnedFd>>);
 
-impl Given {
-    /// Takes one out, once.
-    pub(in super::super) fn take(&mut self, fd: Fd) -> Option<OwnedFd> {
+impl ReceivedFds {
+    /// Takes a descriptor out, once.
+    pub(crate) fn take(&mut self, fd: Fd) -> Option<OwnedFd> {
         self.0.get_mut(fd.0 as usize)?.take()
     }
 }
 
-/// How long something may take, and what ends it early.
+/// Deadline of an operation, and what cuts it short.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience<'a> {
-    pub(super) until: Instant,
+pub(crate) struct Deadline<'a> {
+    pub(crate) until: Instant,
     /// Readable when the daemon is to stop.
-    pub(super) stop: Option<BorrowedFd<'a>>,
+    pub(crate) stop: Option<BorrowedFd<'a>>,
 }
 
-/// One end.
+/// One end of the channel.
 #[derive(Debug)]
-pub(super) struct Channel(pub(super) UnixStream);
+pub(crate) struct Channel(pub(crate) UnixStream);
 
 impl Channel {
     /// Sends a message.
-    pub(super) fn send(
+    pub(crate) fn send(
         &self,
         message: &impl Serialize,
-        giving: &Giving,
-        patience: Patience<'_>,
+        outgoing: &OutgoingFds,
+        deadline: Deadline<'_>,
     ) -> Result<(), ChannelError> {
         let text = serde_json::to_vec(message).map_err(ChannelError::Text)?;
         let mut head = MAGIC.to_vec();
         head.extend((text.len() as u32).to_le_bytes());
-        head.extend((giving.0.len() as u32).to_le_bytes());
-        self.send_all(&head, patience)?;
-        for batch in giving.0.chunks(BATCH) {
+        head.extend((outgoing.0.len() as u32).to_le_bytes());
+        self.send_all(&head, deadline)?;
+        for batch in outgoing.0.chunks(BATCH) {
             let fds: Vec<BorrowedFd<'_>> = batch.iter().map(|fd| fd.as_fd()).collect();
             while self.send_some(&[0], &fds)? == 0 {
-                self.wait(PollFlags::OUT, patience)?;
+                self.wait(PollFlags::OUT, deadline)?;
             }
         }
-        self.send_all(&text, patience)
+        self.send_all(&text, deadline)
     }
 
     /// Waits for a message.
-    pub(super) fn receive<T: DeserializeOwned>(
+    pub(crate) fn receive<T: DeserializeOwned>(
         &self,
-        patience: Patience<'_>,
-    ) -> Result<(T, Given), ChannelError> {
+        deadline: Deadline<'_>,
+    ) -> Result<(T, ReceivedFds), ChannelError> {
         let mut head = [0; HEAD];
         let mut fds = Vec::new();
-        self.receive_all(&mut head, &mut fds, patience)?;
+        self.receive_all(&mut head, &mut fds, deadline)?;
         let number = |at: usize| {
             let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
             u32::from_le_bytes(bytes) as usize
@@ -142,29 +139,29 @@ impl Channel {
             return Err(ChannelError::Strange);
         }
         for _ in 0..count.div_ceil(BATCH) {
-            self.receive_all(&mut [0], &mut fds, patience)?;
+            self.receive_all(&mut [0], &mut fds, deadline)?;
         }
         let mut text = vec![0; len];
-        self.receive_all(&mut text, &mut fds, patience)?;
+        self.receive_all(&mut text, &mut fds, deadline)?;
         if fds.len() != count {
             return Err(ChannelError::Descriptors);
         }
         let message = serde_json::from_slice(&text).map_err(ChannelError::Text)?;
-        Ok((message, Given(fds.into_iter().map(Some).collect())))
+        Ok((message, ReceivedFds(fds.into_iter().map(Some).collect())))
     }
 
-    fn send_all(&self, bytes: &[u8], patience: Patience<'_>) -> Result<(), ChannelError> {
+    fn send_all(&self, bytes: &[u8], deadline: Deadline<'_>) -> Result<(), ChannelError> {
         let mut sent = 0;
         while sent < bytes.len() {
             match self.send_some(&bytes[sent..], &[])? {
-                0 => self.wait(PollFlags::OUT, patience)?,
+                0 => self.wait(PollFlags::OUT, deadline)?,
                 some => sent += some,
             }
         }
         Ok(())
     }
 
-    /// Sends what there is room for; 0 if there is none now.
+    /// Sends as much as fits; returns 0 if nothing fits now.
     fn send_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, ChannelError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -183,7 +180,7 @@ impl Channel {
         &self,
         bytes: &mut [u8],
         fds: &mut Vec<OwnedFd>,
-        patience: Patience<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<(), ChannelError> {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -204,7 +201,7 @@ impl Channel {
                     }
                     filled += received.bytes;
                 }
-                Err(Errno::AGAIN) => self.wait(PollFlags::IN, patience)?,
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, deadline)?,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -212,8 +209,8 @@ impl Channel {
         Ok(())
     }
 
-    fn wait(&self, events: PollFlags, patience: Patience<'_>) -> Result<(), ChannelError> {
-        let left = patience.until.saturating_duration_since(Instant::now());
+    fn wait(&self, events: PollFlags, deadline: Deadline<'_>) -> Result<(), ChannelError> {
+        let left = deadline.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ChannelError::Late);
         }
@@ -221,7 +218,7 @@ impl Channel {
         let socket = PollFd::new(&self.0, events);
         let mut fds = [socket.clone(), socket];
         let mut n = 1;
-        if let Some(stop) = patience.stop {
+        if let Some(stop) = deadline.stop {
             fds[1] = PollFd::from_borrowed_fd(stop, PollFlags::IN);
             n = 2;
         }
@@ -240,8 +237,8 @@ mod tests {
 
     use super::*;
 
-    fn soon<'a>() -> Patience<'a> {
-        Patience { until: Instant::now() + Duration::from_secs(5), stop: None }
+    fn soon<'a>() -> Deadline<'a> {
+        Deadline { until: Instant::now() + Duration::from_secs(5), stop: None }
     }
 
     fn pair() -> (Channel, Channel) {
@@ -253,39 +250,39 @@ mod tests {
     fn a_message_comes_with_all_its_descriptors_in_order() {
         let (here, there) = pair();
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let mut giving = Giving::default();
+        let mut outgoing = OutgoingFds::default();
         let null = std::fs::File::open("/dev/null").unwrap();
         let shared: Arc<OwnedFd> = Arc::new(null.into());
         for _ in 0..2 * BATCH {
-            giving.put_shared(shared.clone());
+            outgoing.put_shared(shared.clone());
         }
-        let place = giving.put(writer.as_fd()).unwrap();
+        let place = outgoing.put(writer.as_fd()).unwrap();
         drop(writer);
         let text: Vec<String> = (0..50_000).map(|i| i.to_string()).collect();
-        let sender = std::thread::spawn(move || here.send(&text, &giving, soon()).unwrap());
-        let (heard, mut given) = there.receive::<Vec<String>>(soon()).unwrap();
+        let sender = std::thread::spawn(move || here.send(&text, &outgoing, soon()).unwrap());
+        let (heard, mut received) = there.receive::<Vec<String>>(soon()).unwrap();
         sender.join().unwrap();
         assert_eq!(heard[49_999], "49999");
-        assert_eq!(given.0.len(), 2 * BATCH + 1);
-        std::fs::File::from(given.take(place).unwrap()).write_all(b"x").unwrap();
-        assert!(given.take(place).is_none(), "once");
-        assert!(given.take(Fd(9999)).is_none());
-        drop(given);
+        assert_eq!(received.0.len(), 2 * BATCH + 1);
+        std::fs::File::from(received.take(place).unwrap()).write_all(b"x").unwrap();
+        assert!(received.take(place).is_none(), "once");
+        assert!(received.take(Fd(9999)).is_none());
+        drop(received);
         let mut all = String::new();
         reader.read_to_string(&mut all).unwrap();
-        assert_eq!(all, "x", "and the sender's are closed");
+        assert_eq!(all, "x", "the sender's are closed");
     }
 
     #[test]
     fn every_wait_has_an_end() {
         let (here, there) = pair();
-        let short = Patience { until: Instant::now() + Duration::from_millis(10), stop: None };
+        let short = Deadline { until: Instant::now() + Duration::from_millis(10), stop: None };
         assert!(matches!(there.receive::<String>(short), Err(ChannelError::Late)));
         let (stop, stopper) = UnixStream::pair().unwrap();
         (&stopper).write_all(&[0]).unwrap();
-        let patience = Patience { stop: Some(stop.as_fd()), ..soon() };
-        assert!(matches!(there.receive::<String>(patience), Err(ChannelError::Stopping)));
-        here.send(&"word", &Giving::default(), soon()).unwrap();
+        let deadline = Deadline { stop: Some(stop.as_fd()), ..soon() };
+        assert!(matches!(there.receive::<String>(deadline), Err(ChannelError::Stopping)));
+        here.send(&"word", &OutgoingFds::default(), soon()).unwrap();
         drop(here);
         assert_eq!(there.receive::<String>(soon()).unwrap().0, "word");
         assert!(matches!(there.receive::<String>(soon()), Err(ChannelError::Ended)));
@@ -297,7 +294,7 @@ mod tests {
         (&here.0).write_all(b"Usage: something else").unwrap();
         assert!(matches!(there.receive::<String>(soon()), Err(ChannelError::Strange)));
         let (here, there) = pair();
-        here.send(&7, &Giving::default(), soon()).unwrap();
+        here.send(&7, &OutgoingFds::default(), soon()).unwrap();
         assert!(matches!(there.receive::<String>(soon()), Err(ChannelError::Text(_))));
     }
 }

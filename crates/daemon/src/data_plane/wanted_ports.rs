@@ -1,0 +1,72 @@
+//! Ports that a state asks for.
+
+use api::compile::PortOwner;
+use model::state::{Adapter, Attachment, Nic, State, Vxlan};
+
+use super::super::device::Identity;
+use super::super::port_spec::PortSpec;
+
+/// An attachment or tunnel to be served.
+#[derive(Debug, Clone)]
+pub(super) struct WantedPort {
+    /// Its field in the document.
+    pub(super) field: String,
+    pub(super) nic: String,
+    pub(super) owner: PortOwner,
+    pub(super) spec: PortSpec,
+    pub(super) identity: Identity,
+}
+
+/// All attachments and tunnels of a state.
+pub(super) fn wanted_ports(state: &State) -> Vec<WantedPort> {
+    let mut wanted = Vec::new();
+    for (i, nic) in state.nics.iter().enumerate() {
+        let mut want = |owner, field: &str, spec: &Attachment, identity| {
+            let (field, nic) = (format!("nic[{i}].{field}"), nic.name.clone());
+            let spec = PortSpec::Attachment(spec.clone());
+            wanted.push(WantedPort { field, nic, owner, spec, identity });
+        };
+        if let Some(uplink) = &nic.uplink {
+            want(PortOwner::Uplink, "uplink", uplink, Identity::default());
+        }
+        for (of, attachment, given) in nic.representors() {
+            let field = match given {
+                Some(at) => format!("representor[{at}].attachment"),
+                None => "mode".to_owned(),
+            };
+            want(PortOwner::Representor(of), &field, &attachment, Identity::default());
+        }
+        if let Some(pf) = &nic.pf {
+            let identity = Identity::of(pf.mac, &pf.settings.macs, pf.settings.spoof_check);
+            want(PortOwner::Pf, "pf.attachment", &pf.attachment, identity);
+        }
+    }
+    for (i, switch) in state.switches.iter().enumerate() {
+        let tunnel = |(j, tunnel): (usize, &Vxlan)| WantedPort {
+            field: format!("switch[{i}].vxlan[{j}]"),
+            nic: switch.nic.clone(),
+            owner: PortOwner::Tunnel(tunnel.name.clone()),
+            spec: PortSpec::Tunnel(tunnel.clone()),
+            identity: Identity::default(),
+        };
+        wanted.extend(switch.tunnels.iter().enumerate().map(tunnel));
+    }
+    for (i, adapter) in state.adapters.iter().enumerate() {
+        let Some(nic) = state.nic_of(adapter) else { continue };
+        wanted.push(WantedPort {
+            field: format!("adapter[{i}].attachment"),
+            nic: nic.name.clone(),
+            owner: PortOwner::Adapter(adapter.name.clone()),
+            spec: PortSpec::Attachment(adapter.attachment.clone()),
+            identity: Identity::of(adapter.mac, &adapter.settings.macs, is_checked(nic, adapter)),
+        });
+    }
+    wanted
+}
+
+/// Returns `true` if sources are checked for the adapter, by its own settings or by those of the VF
+/// it names.
+fn is_checked(nic: &Nic, adapter: &Adapter) -> bool {
+    let own = nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf);
+    adapter.settings.spoof_check || own.is_some_and(|vf| vf.settings.spoof_check)
+}

@@ -1,0 +1,51 @@
+//! Opening a device: the interface of all kinds, and its error.
+
+use port::xdp::GuestQueues;
+use port::{OpenedDevice, PortHandover};
+use wire::Mac;
+
+/// Opens a device, as often as necessary.
+pub(in super::super) trait DeviceOpener: Send + std::fmt::Debug {
+    /// Opens the device.
+    fn open(&self) -> Result<OpenedDevice, OpenError>;
+
+    /// Adopts the device from the previous process.
+    fn resume(&self, _legacy: PortHandover) -> Result<OpenedDevice, OpenError> {
+        self.open()
+    }
+
+    /// Interface name and network namespace, if the device is an interface.
+    fn interface(&self) -> Option<(&str, Option<&str>)> {
+        None
+    }
+
+    /// Returns `true` if the device must be reopened to follow the interface's MTU.
+    fn follows_mtu(&self) -> bool {
+        false
+    }
+
+    /// GuestQueues beyond those of the port, as of the last open.
+    fn queues(&self) -> Option<GuestQueues> {
+        None
+    }
+
+    /// Changes the MAC address, if the device has one.
+    fn set_mac(&mut self, _mac: Mac) {}
+
+    /// Maximum MTU, if the MTU can be set.
+    fn mtu_max(&self) -> Option<u16> {
+        None
+    }
+
+    /// Replaces the receive filter, if the device has one.
+    fn set_addresses(&mut self, _addresses: Vec<port::xdp::Address>) {}
+}
+
+/// Error of opening a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct OpenError {
+    /// Cause and remedy.
+    pub(in super::super) text: String,
+    /// The device may appear later.
+    pub(in super::super) may_appear: bool,
+}
