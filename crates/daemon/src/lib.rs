@@ -117,7 +117,7 @@ pub struct Daemon {
     /// Upgrade requests, and what the successor must know.
     upgrades: UpgradeRequests,
     upgrade_sender: Option<UpgradeSender>,
-    origin: Option<LaunchContext>,
+    launch: Option<LaunchContext>,
     /// The API while the old process serves it.
     takeover: Option<PendingTakeover>,
     /// Signals that are only logged, if this process is the daemon's own.
@@ -200,7 +200,7 @@ impl Daemon {
             stop: ours,
             upgrades,
             upgrade_sender: Some(upgrade_sender),
-            origin: None,
+            launch: None,
             takeover: None,
             ignored: IgnoredSignals::default(),
             lock,

@@ -42,7 +42,7 @@ pub(in super::super) struct LaunchContext {
 /// Resources handed over besides the data plane.
 #[derive(Debug)]
 pub(in super::super) struct HandoverResources<'a> {
-    pub(in super::super) origin: &'a LaunchContext,
+    pub(in super::super) launch: &'a LaunchContext,
     pub(in super::super) run_lock: BorrowedFd<'a>,
     pub(in super::super) server: Option<&'a Server>,
     /// Readable when the daemon is to stop.
@@ -60,7 +60,7 @@ pub(in super::super) fn replace(
     order: &UpgradeOrder,
 ) -> Result<Upgraded> {
     let begun = Instant::now();
-    let path = choose(&resources.origin.program, order.binary.as_deref(), order.user)?;
+    let path = choose(&resources.launch.program, order.binary.as_deref(), order.user)?;
     let program = Program::open(&path)?;
     let (ours, theirs) = UnixStream::pair().context("no socket for the new program")?;
     let started = program.start(theirs);
@@ -158,11 +158,11 @@ fn handover(
     order: &UpgradeOrder,
     outgoing: &mut OutgoingFds,
 ) -> Result<HandoverState> {
-    let HandoverResources { origin, run_lock, server, stop: _ } = resources;
+    let HandoverResources { launch, run_lock, server, stop: _ } = resources;
     if !data_plane.is_tx_resumed() {
         bail!("guests are still returning to this daemon; try again in a second");
     }
-    let guardian = origin.guardian.as_ref();
+    let guardian = launch.guardian.as_ref();
     let api = match server {
         Some(server) => Some(ApiSocketsHandover {
             unix: super::super::attachment::listening(server.unix(), outgoing)?,
@@ -172,7 +172,7 @@ fn handover(
     };
     let [vfs, queues] = data_plane.allocated();
     Ok(HandoverState {
-        config: (origin.config.name().into(), origin.config.text().into()),
+        config: (launch.config.name().into(), launch.config.text().into()),
         guardian: guardian.map(|guardian| outgoing.put(guardian.as_fd())).transpose()?,
         run_lock: outgoing.put(*run_lock)?,
         state_lock: outgoing.put(order.state_lock.as_fd())?,

@@ -18,24 +18,24 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 impl Daemon {
     /// Accepts upgrade requests from now on; earlier ones are rejected.
-    pub(in super::super) fn accept_upgrades(&mut self, origin: LaunchContext) -> Result<()> {
-        if let Some(guardian) = &origin.guardian {
+    pub(in super::super) fn accept_upgrades(&mut self, launch: LaunchContext) -> Result<()> {
+        if let Some(guardian) = &launch.guardian {
             let data = epoll::EventData::new_u64(GUARDIAN);
             epoll::add(&self.epoll, guardian, data, epoll::EventFlags::IN)?;
         }
-        self.origin = Some(origin);
+        self.launch = Some(launch);
         Ok(())
     }
 
     /// Handles an upgrade request; returns the pid of the process that has taken over, if one has.
     pub(in super::super) fn handle_upgrade(&mut self) -> Option<u32> {
         let waiting = self.upgrades.next()?;
-        let Some(origin) = &self.origin else {
+        let Some(launch) = &self.launch else {
             waiting.answer(Err("this daemon was not started by `shunt up`".to_owned()));
             return None;
         };
         let resources = HandoverResources {
-            origin,
+            launch,
             run_lock: self.lock.as_fd(),
             server: self.server.as_ref(),
             stop: self.stop.as_fd(),

@@ -44,7 +44,7 @@ impl Daemon {
         program: PathBuf,
     ) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
-        let origin = new_process::launch_context(&mut handover, &mut received, program)?;
+        let launch = new_process::launch_context(&mut handover, &mut received, program)?;
         let HandoverState {
             config: _,
             guardian: _,
@@ -81,7 +81,7 @@ impl Daemon {
             bail!("the state in force has generation {generation}, but the stored one {stored}");
         }
         daemon.data_plane.lock().adopt_sessions()?;
-        daemon.accept_upgrades(origin)?;
+        daemon.accept_upgrades(launch)?;
         daemon.takeover = Some(PendingTakeover { manager, api_sockets, before: events });
         Ok((daemon, Stop(stop)))
     }
