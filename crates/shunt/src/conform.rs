@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use conform::soft::SoftNic;
 use conform::{TestReport, TestResult};
 
-use crate::{UsageError, say};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Test a NIC against known SR-IOV issues.
 ///
@@ -60,7 +61,7 @@ impl Conform {
             true => serde_json::to_string_pretty(&report)? + "\n",
             false => report.table(),
         };
-        say(&text)?;
+        print(&text)?;
         match report.count(TestResult::Fail) {
             0 => Ok(()),
             failed => bail!("{failed} of {count} tests failed"),
@@ -75,12 +76,12 @@ impl Conform {
                 serde_json::json!({"name": name, "thread": thread, "promise": promise})
             };
             let list = serde_json::json!({"tests": tests.iter().map(one).collect::<Vec<_>>()});
-            return Ok(say(&format!("{list:#}\n"))?);
+            return Ok(print(&format!("{list:#}\n"))?);
         }
         let one = |test: &&conform::Test| {
             format!("{}\n    {}\n    {}\n", test.name, test.thread, test.promise)
         };
-        Ok(say(&tests.iter().map(one).collect::<String>())?)
+        Ok(print(&tests.iter().map(one).collect::<String>())?)
     }
 }
 

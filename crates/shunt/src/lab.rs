@@ -2,6 +2,7 @@
 
 mod bare;
 mod calibrate;
+mod common;
 mod compare;
 mod distance;
 mod fairness;
@@ -9,23 +10,19 @@ mod hostile;
 mod idle;
 mod measure;
 mod path_changes;
+mod restarts;
 mod run;
 mod scale;
-mod succession;
 mod switches;
 mod throughput;
 
 use std::ffi::OsString;
-use std::fmt::{self, Display};
-use std::io::IsTerminal;
-use std::path::PathBuf;
-use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use lab::bench::interrupt;
 
-use crate::UsageError;
+use common::IncompleteRun;
 
 /// Measure virtual machines' network paths on this machine.
 ///
@@ -75,8 +72,8 @@ enum Experiment {
     Idle(idle::Idle),
     Fairness(fairness::Fairness),
     PathChanges(path_changes::PathChanges),
-    Upgrade(succession::Upgrade),
-    Kill(succession::Kill),
+    Upgrade(restarts::Upgrade),
+    Kill(restarts::Kill),
     Switching(switches::Switching),
     Throughput(throughput::Throughput),
     Calibrate(calibrate::Calibrate),
@@ -106,7 +103,7 @@ impl Lab {
         match self.experiment() {
             Err(error) if interrupt::is_set() => {
                 eprintln!("shunt: interrupted; all child processes have ended");
-                if let Some(Partial(_)) = error.downcast_ref() {
+                if let Some(IncompleteRun(_)) = error.downcast_ref() {
                     eprintln!("shunt: {error}");
                 }
                 std::process::exit(interrupt::EXIT_CODE)
@@ -142,46 +139,4 @@ impl Lab {
             Some(Experiment::Guest) => traffic::main(),
         }
     }
-}
-
-fn seed_from_clock() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |time| time.as_nanos() as u64)
-}
-
-fn check_seconds(seconds: f64) -> Result<(), UsageError> {
-    if (0.1..=3600.0).contains(&seconds) {
-        return Ok(());
-    }
-    Err(UsageError(format!("--seconds {seconds}: 0.1 to 3600 are possible")))
-}
-
-fn check_rounds(rounds: usize) -> Result<(), UsageError> {
-    if (1..=100).contains(&rounds) {
-        return Ok(());
-    }
-    Err(UsageError(format!("--rounds {rounds}: 1 to 100 are possible")))
-}
-
-/// Incomplete results, and their directory.
-#[derive(Debug)]
-struct Partial(PathBuf);
-
-impl Display for Partial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "incomplete; resume with: shunt lab resume {}", self.0.display())
-    }
-}
-
-/// Prints the progress of an experiment on one line of a terminal; nothing if there is none.
-fn progress<N: PartialEq + Display>(what: &str, done: N, of: N) {
-    if std::io::stderr().is_terminal() {
-        let end = if done == of { "\n" } else { "" };
-        eprint!("\r{what} {done} of {of} {end}");
-    }
-}
-
-/// Path of this program, to start daemon and guests.
-fn program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot find this program's own file")
 }

@@ -3,6 +3,7 @@
 //! Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
 
 mod conform;
+mod error;
 mod lab;
 mod manage;
 mod migrate;
@@ -15,9 +16,9 @@ mod up;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use daemon::log::Log;
-use model::config::ConfigErrors;
+use error::UsageError;
 use rustix::io::Errno;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -57,17 +58,6 @@ enum Command {
     Conform(conform::Conform),
     Completions(pages::Completions),
     Man(pages::Man),
-}
-
-/// Error in the command line or a file: exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct UsageError(String);
-
-impl From<ConfigErrors> for UsageError {
-    fn from(errors: ConfigErrors) -> UsageError {
-        UsageError(errors.to_string())
-    }
 }
 
 fn main() -> ExitCode {
@@ -138,8 +128,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Lab(lab) => lab.run(),
         Command::Plan(plan) => plan.run(),
         Command::Conform(conform) => conform.run(),
-        Command::Completions(completions) => completions.run(),
-        Command::Man(man) => man.run(),
+        Command::Completions(completions) => completions.run(Cli::command()),
+        Command::Man(man) => man.run(Cli::command()),
     }
 }
 
@@ -148,16 +138,6 @@ fn run(command: Command) -> anyhow::Result<()> {
 fn complain(text: &str) {
     if !daemon::log::say(text) {
         let _ = io::stderr().write_all(text.as_bytes());
-    }
-}
-
-/// Writes to standard output. A reader that closes early (`shunt stats | head`) is no error.
-fn say(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
     }
 }
 

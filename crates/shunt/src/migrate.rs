@@ -13,7 +13,8 @@ use migrate::{
 };
 use model::config::socket_path;
 
-use crate::{UsageError, say};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Migrate a running guest, with its adapters, to another host.
 ///
@@ -130,7 +131,7 @@ impl Migrate {
         if self.dry_run {
             let plan = migrate::plan(&spec).map_err(told)?;
             let text = if self.json { json(&plan) } else { plan.to_string() };
-            say(&text)?;
+            print(&text)?;
             return match plan.obstacles.is_empty() {
                 true => Ok(()),
                 false => Err(UsageError("no adapter to migrate".into()).into()),
@@ -138,7 +139,7 @@ impl Migrate {
         }
         let report = migrate::run(&spec, &mut self.teller()).map_err(told)?;
         if self.json {
-            say(&json(&report))?;
+            print(&json(&report))?;
         }
         ended(&report)
     }
@@ -170,7 +171,7 @@ impl Migrate {
         let end = if self.abort { migrate::abort } else { migrate::finish };
         let ended = end(&ending, &mut self.teller()).map_err(told)?;
         if self.json {
-            say(&json(&ended))?;
+            print(&json(&ended))?;
         }
         match ended.error {
             None => Ok(()),

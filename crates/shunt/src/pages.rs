@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::{Cli, say};
+use crate::text::print;
 
 /// Write completions for a shell to standard output.
 #[derive(Debug, Args)]
@@ -20,10 +20,10 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self, mut command: Command) -> Result<()> {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "shunt", &mut text);
-        Ok(say(&String::from_utf8(text)?)?)
+        clap_complete::generate(self.shell, &mut command, "shunt", &mut text);
+        Ok(print(&String::from_utf8(text)?)?)
     }
 }
 
@@ -38,10 +38,10 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self, command: Command) -> Result<()> {
         let shown = self.dir.display();
         std::fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {shown}"))?;
-        clap_mangen::generate_to(Cli::command(), &self.dir)
+        clap_mangen::generate_to(command, &self.dir)
             .with_context(|| format!("cannot write the manual pages to {shown}"))
     }
 }

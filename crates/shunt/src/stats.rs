@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use api::stats::{self, LaneStats, PortStats};
 
-use crate::say;
+use crate::text::print;
 
 /// Show the counters of a daemon since its start.
 ///
@@ -45,7 +45,7 @@ impl Stats {
             };
             HEADER.to_string() + &ports.chain(lanes).chain([dropped]).collect::<String>()
         };
-        say(&text)?;
+        print(&text)?;
         if !daemon_runs {
             let run_dir = run_dir.display();
             bail!("no daemon runs with run_dir {run_dir}; these are the counters of the last one");

@@ -1,5 +1,7 @@
 //! Text for the terminal, at most 80 columns wide.
 
+use std::io::{self, Write};
+
 use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 
 /// Maximum width of text, in columns.
@@ -38,6 +40,16 @@ pub(crate) fn wrapped(sentence: &str) -> String {
         room = room.saturating_sub(word.len() + 1);
     }
     text + "\n"
+}
+
+/// Writes to standard output. A reader that closes early (`shunt stats | head`) is no error.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
 }
 
 #[cfg(test)]

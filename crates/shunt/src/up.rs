@@ -7,7 +7,8 @@ use anyhow::Result;
 use daemon::Launch;
 use model::config::{Config, SourceFile};
 
-use crate::{UsageError, say};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Run the daemon in the foreground.
 ///
@@ -46,7 +47,7 @@ impl Up {
         let source = SourceFile::read(&path, "--config").map_err(UsageError::from)?;
         let config = Config::of(&source).map_err(UsageError::from)?;
         if self.check {
-            return Ok(say(&format!("{}: good\n", path.display()))?);
+            return Ok(print(&format!("{}: good\n", path.display()))?);
         }
         let launch = Launch { config: source, with_parent: self.with_parent };
         daemon::run(&config, launch, say_ready)
@@ -56,7 +57,7 @@ impl Up {
 /// Prints "ready" from a thread: standard output may be a full pipe, and must not block the daemon.
 fn say_ready() {
     let thread = std::thread::Builder::new().name("ready".into());
-    if let Err(error) = thread.spawn(|| drop(say("ready\n"))) {
+    if let Err(error) = thread.spawn(|| drop(print("ready\n"))) {
         tracing::warn!("cannot start a thread to print \"ready\": {error}");
     }
 }

@@ -34,7 +34,7 @@ const WAIT: Duration = Duration::from_secs(10);
 
 /// Ring features to negotiate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RingOptions {
     /// Ring layout, and in-order use of buffers.
     pub kind: RingKind,
     /// Notification suppression by event indices.
@@ -45,10 +45,10 @@ pub struct Shape {
     pub mergeable: bool,
 }
 
-impl Shape {
+impl RingOptions {
     /// Rings of a kind, without event indices and inflight records.
-    pub fn of(kind: RingKind) -> Shape {
-        Shape { kind, event_idx: false, inflight: false, mergeable: true }
+    pub fn of(kind: RingKind) -> RingOptions {
+        RingOptions { kind, event_idx: false, inflight: false, mergeable: true }
     }
 
     /// Features of these rings: virtio feature bits and vhost-user protocol features.
@@ -101,7 +101,7 @@ pub struct Adapter {
     call_tx: OwnedFd,
     call_rx: OwnedFd,
     frontend: Frontend,
-    shape: Shape,
+    options: RingOptions,
     /// Negotiated virtio features.
     pub features: u64,
     /// Inflight records written by the daemon.
@@ -112,37 +112,41 @@ pub struct Adapter {
 impl Adapter {
     /// Attaches to the daemon's socket with split rings. Waits for the socket to appear.
     pub fn attach(socket: &Path, event_idx: bool, pages: Pages) -> Result<Adapter> {
-        Adapter::attach_as(socket, Shape { event_idx, ..Shape::of(RingKind::Split) }, pages)
+        Adapter::attach_as(
+            socket,
+            RingOptions { event_idx, ..RingOptions::of(RingKind::Split) },
+            pages,
+        )
     }
 
     /// Attaches with the given ring features.
-    pub fn attach_as(socket: &Path, shape: Shape, pages: Pages) -> Result<Adapter> {
+    pub fn attach_as(socket: &Path, options: RingOptions, pages: Pages) -> Result<Adapter> {
         let shown = || format!("cannot attach to {}", socket.display());
         let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
-        Adapter::on(frontend, shape, pages).with_context(shown)
+        Adapter::on(frontend, options, pages).with_context(shown)
     }
 
     /// Waits for a switch to connect, and starts the rings on it.
     ///
     /// # Errors
     /// No switch connects in time, or it does not offer the required features.
-    pub fn accept(listener: &Listener, shape: Shape, pages: Pages) -> Result<Adapter> {
+    pub fn accept(listener: &Listener, options: RingOptions, pages: Pages) -> Result<Adapter> {
         /// ACKNOWLEDGE, DRIVER, FEATURES_OK and DRIVER_OK: DPDK's back-ends wait for the last.
         const STARTED: u8 = 0xf;
         let shown = || format!("no switch connected to {}", listener.path().display());
         let frontend = Frontend::accept(listener, WAIT).with_context(shown)?;
-        let mut adapter = Adapter::on(frontend, shape, pages).with_context(shown)?;
+        let mut adapter = Adapter::on(frontend, options, pages).with_context(shown)?;
         adapter.frontend.set_status(STARTED)?;
         Ok(adapter)
     }
 
-    fn on(mut frontend: Frontend, shape: Shape, pages: Pages) -> Result<Adapter> {
-        let agreed = shape.agree(&mut frontend)?;
+    fn on(mut frontend: Frontend, options: RingOptions, pages: Pages) -> Result<Adapter> {
+        let agreed = options.agree(&mut frontend)?;
         let rings = DriverQueue::bytes(RING);
         let size = (2 * rings + u64::from(BUFFERS) * STRIDE + FIRST).next_multiple_of(2 << 20);
         let file = SharedFile::create("shunt-lab-guest", size, pages)?;
         let memory = virtq::guest_memory(&file, BASE)?;
-        let (_, features) = shape.features();
+        let (_, features) = options.features();
         let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
         let tx = DriverQueue::new(memory.clone(), BASE + rings, RING, features)?;
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -159,7 +163,7 @@ impl Adapter {
             call_tx: event()?,
             call_rx: event()?,
             frontend,
-            shape,
+            options,
             features: agreed,
             records: None,
             file,
@@ -171,7 +175,7 @@ impl Adapter {
     /// Sends memory and rings to the daemon, and starts them.
     fn start(&mut self) -> Result<()> {
         let Adapter { rx, tx, frontend, file, records, .. } = self;
-        if self.shape.inflight {
+        if self.options.inflight {
             if records.is_none() {
                 *records = Some(frontend.get_inflight(2, RING)?);
             }
@@ -205,7 +209,7 @@ impl Adapter {
     }
 
     /// Returns `true` if the daemon closed the connection.
-    pub fn is_alone(&self) -> bool {
+    pub fn is_disconnected(&self) -> bool {
         self.frontend.is_closed()
     }
 
@@ -215,7 +219,7 @@ impl Adapter {
     /// No daemon listens yet, or the old one has not closed all its sockets: try again.
     pub fn reattach(&mut self, socket: &Path) -> Result<()> {
         let mut frontend = Frontend::connect(socket, Duration::ZERO)?;
-        self.features = self.shape.agree(&mut frontend)?;
+        self.features = self.options.agree(&mut frontend)?;
         self.frontend = frontend;
         self.start()
     }

@@ -9,7 +9,7 @@ use report::RingKind;
 use virtq::BURST;
 use wire::Mac;
 
-use super::adapter::{Adapter, BUFFERS, HEADER, Shape};
+use super::adapter::{Adapter, BUFFERS, HEADER, RingOptions};
 use super::generate::frame;
 
 /// One guest's forwarder.
@@ -37,7 +37,7 @@ impl Forwarder {
         pages: Pages,
         ring: RingKind,
     ) -> Result<Forwarder> {
-        let adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
+        let adapter = Adapter::attach_as(socket, RingOptions::of(ring), pages)?;
         Ok(Forwarder::on(adapter, addresses))
     }
 

@@ -17,7 +17,7 @@ use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start, 
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
-use super::adapter::{Adapter, HEADER, RING, Shape};
+use super::adapter::{Adapter, HEADER, RING, RingOptions};
 
 /// Default number of frames in flight: half a ring.
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
@@ -27,7 +27,7 @@ pub const SEQUENCE_AT: u32 = 44;
 
 /// Settings of a generator.
 #[derive(Clone, Copy, Debug)]
-pub struct Traffic<'a> {
+pub struct GeneratorConfig<'a> {
     /// Source and destination of the frames, used in turn.
     pub flows: &'a [(Mac, Mac)],
     /// Bytes of a frame, with FCS.
@@ -71,9 +71,9 @@ struct Closed {
 
 impl Generator {
     /// Attaches, and prepares the frames and twice as many receive buffers. The first step sends.
-    pub fn attach(socket: &Path, traffic: &Traffic<'_>) -> Result<Generator> {
-        let Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring } = *traffic;
-        let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
+    pub fn attach(socket: &Path, traffic: &GeneratorConfig<'_>) -> Result<Generator> {
+        let GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring } = *traffic;
+        let mut adapter = Adapter::attach_as(socket, RingOptions::of(ring), pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
         let len = HEADER + frame_bytes.saturating_sub(4);

@@ -9,77 +9,30 @@
 //! never come from others (spoof check), nor frames of the other VLAN. The witness reads all frames
 //! that leave by the uplink, which must carry their sender's VLAN tag.
 
-pub(super) mod end;
-mod judge;
+mod classify;
+pub(super) mod guest;
 mod witness;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use host::tsc;
-use serde::{Deserialize, Serialize};
 use wire::Mac;
 
-use super::pace::Pace;
-use super::{Event, say, wait_for_word};
-use end::{End, FRAMES, Received};
-use judge::{Judge, Seen};
+use super::turn_counter::TurnCounter;
+use crate::parent::{send_event, wait_for_parent};
+use crate::protocol::Event;
+use crate::protocol::honest::{HonestResult, HonestSpec};
+use classify::{FrameClass, FrameClassifier};
+use guest::{FRAMES, ProbeGuest, ReceivedFrame};
 use witness::Witness;
 
 /// Longest wait for the last frames after the origin stops sending.
 const DRAIN: Duration = Duration::from_secs(30);
 /// Maximum frames in flight: a quarter of a ring.
 const IN_FLIGHT_MAX: u64 = 256;
-
-/// Task: honest guests. Addresses are written as `02:00:00:00:00:01`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HonestSpec {
-    /// CPU to pin to, if any.
-    pub cpu: Option<usize>,
-    /// Socket and address of origin and mirror.
-    pub guests: [(PathBuf, String); 2],
-    /// Socket of the uplink.
-    pub uplink: PathBuf,
-    /// Addresses of other guests on the honest guests' VLAN.
-    pub near: Vec<String>,
-    /// Addresses on the other VLAN, and its VLAN ID.
-    pub far: (Vec<String>, u16),
-    /// File of the shared turn counter.
-    pub pace: PathBuf,
-    /// Frames in flight, 1 to 256.
-    pub in_flight: u64,
-}
-
-/// Account of the frames.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct HonestResult {
-    /// Seconds from the first frame to the last.
-    pub seconds: f64,
-    /// Frames that the origin sent.
-    pub sent: u64,
-    /// Frames that came back, intact and in order.
-    pub received: u64,
-    /// Frames that never came back.
-    pub lost: u64,
-    /// Frames with a changed byte, length or number.
-    pub corrupted: u64,
-    /// Frames of others with a forged source address.
-    pub spoofed: u64,
-    /// Frames on a wrong VLAN, or without its tag at the uplink.
-    pub misplaced: u64,
-    /// Valid frames of others that origin or mirror received.
-    pub foreign: u64,
-    /// Frames that the witness saw.
-    pub witnessed: u64,
-    /// Longest time between two arrivals at the origin, in milliseconds.
-    pub longest_gap_ms: f64,
-    /// Longest time between two turns of this process, in milliseconds: it had no CPU, so no frame
-    /// could arrive.
-    pub longest_absence_ms: f64,
-}
 
 /// Attaches, forwards until the parent writes a line, and reports the account.
 pub fn run(spec: &HonestSpec) -> Result<()> {
@@ -88,24 +41,24 @@ pub fn run(spec: &HonestSpec) -> Result<()> {
     }
     ensure!((1..=IN_FLIGHT_MAX).contains(&spec.in_flight), "1 to {IN_FLIGHT_MAX} frames in flight");
     let mut honest = Honest::new(spec)?;
-    say(&Event::Ready)?;
-    wait_for_word()?;
+    send_event(&Event::Ready)?;
+    wait_for_parent()?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopper = stop.clone();
     std::thread::spawn(move || {
-        let _ = wait_for_word(); // end of file stops it, too
+        let _ = wait_for_parent(); // end of file stops it, too
         stopper.store(true, Ordering::Release);
     });
     honest.run(spec.in_flight, &stop);
-    say(&Event::Honest(honest.result))
+    send_event(&Event::Honest(honest.result))
 }
 
 struct Honest {
-    origin: End,
-    mirror: End,
+    origin: ProbeGuest,
+    mirror: ProbeGuest,
     witness: Witness,
-    judge: Judge,
-    pace: Pace,
+    classifier: FrameClassifier,
+    pace: TurnCounter,
     /// Next number expected by origin and mirror.
     expected: u64,
     expected_by_mirror: u64,
@@ -119,14 +72,17 @@ impl Honest {
         let [(origin, origin_mac), (mirror, mirror_mac)] = &spec.guests;
         let (origin_mac, mirror_mac) = (mac(origin_mac)?, mac(mirror_mac)?);
         let (far, vlan) = &spec.far;
-        let judge =
-            Judge { honest: [origin_mac, mirror_mac], near: macs(&spec.near)?, far: macs(far)? };
+        let classifier = FrameClassifier {
+            honest: [origin_mac, mirror_mac],
+            near: macs(&spec.near)?,
+            far: macs(far)?,
+        };
         Ok(Honest {
-            origin: End::attach(origin, origin_mac, mirror_mac)?,
-            mirror: End::attach(mirror, mirror_mac, origin_mac)?,
+            origin: ProbeGuest::attach(origin, origin_mac, mirror_mac)?,
+            mirror: ProbeGuest::attach(mirror, mirror_mac, origin_mac)?,
             witness: Witness::attach(&spec.uplink, *vlan)?,
-            judge,
-            pace: Pace::open(&spec.pace)?,
+            classifier,
+            pace: TurnCounter::open(&spec.pace)?,
             expected: 0,
             expected_by_mirror: 0,
             result: HonestResult::default(),
@@ -176,26 +132,28 @@ impl Honest {
     /// Empties all receive rings and posts their buffers; returns the number of returned frames.
     fn turn(&mut self, in_flight: u64) -> u64 {
         let before = self.result.received;
-        let Honest { mirror, origin, judge, result, expected_by_mirror, expected, .. } = self;
+        let Honest { mirror, origin, classifier, result, expected_by_mirror, expected, .. } = self;
         mirror.receive(|mirror, frame| {
-            match judge.judge(frame.bytes, origin.mac, mirror.mac) {
-                Seen::Ours(mark) if mark.sequence >= *expected_by_mirror => {
+            match classifier.classify(frame.bytes, origin.mac, mirror.mac) {
+                FrameClass::Probe(mark) if mark.sequence >= *expected_by_mirror => {
                     *expected_by_mirror = mark.sequence + 1;
                     return mirror.send_back(&frame);
                 }
-                Seen::Ours(_) => result.corrupted += 1,
+                FrameClass::Probe(_) => result.corrupted += 1,
                 other => result.count(other),
             }
             false
         });
         origin.receive(|origin, frame| {
-            match judge.judge(frame.bytes, mirror.mac, origin.mac) {
-                Seen::Ours(mark) if mark.sequence >= *expected && mark.sequence < result.sent => {
+            match classifier.classify(frame.bytes, mirror.mac, origin.mac) {
+                FrameClass::Probe(mark)
+                    if mark.sequence >= *expected && mark.sequence < result.sent =>
+                {
                     result.lost += mark.sequence - *expected;
                     *expected = mark.sequence + 1;
                     result.received += 1;
                 }
-                Seen::Ours(_) => result.corrupted += 1,
+                FrameClass::Probe(_) => result.corrupted += 1,
                 other => result.count(other),
             }
             false
@@ -205,23 +163,11 @@ impl Honest {
         }
         self.origin.publish();
         self.mirror.publish();
-        self.witness.look(&self.judge, &mut self.result);
+        self.witness.look(&self.classifier, &mut self.result);
         self.pace.end_turn();
         self.result.received - before
     }
 }
 
-impl HonestResult {
-    fn count(&mut self, seen: Seen) {
-        match seen {
-            Seen::Ours(_) => {}
-            Seen::Corrupted => self.corrupted += 1,
-            Seen::Spoofed => self.spoofed += 1,
-            Seen::Misplaced => self.misplaced += 1,
-            Seen::Foreign => self.foreign += 1,
-        }
-    }
-}
-
 // The frames of both guests, and as many of another sender, fit into a ring.
-const _: () = assert!(FRAMES as u64 >= 4 * IN_FLIGHT_MAX && Received::BYTES_MAX >= 1514);
+const _: () = assert!(FRAMES as u64 >= 4 * IN_FLIGHT_MAX && ReceivedFrame::BYTES_MAX >= 1514);

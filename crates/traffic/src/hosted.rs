@@ -11,9 +11,11 @@ use report::GeneratorLoad;
 
 use super::paced::Paced;
 use super::tapped::{self, TapForwarder, TapGenerator};
-use super::{
-    Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Place, Role, Traffic, say,
-    self_test, wait_for_word,
+use crate::forward::Forwarder;
+use crate::generate::{Generator, GeneratorConfig, self_test};
+use crate::parent::{send_event, wait_for_parent};
+use crate::protocol::{
+    AdapterBackend, Event, GuestCounts, GuestResult, GuestSpec, HostedGuest, Role,
 };
 
 /// Rounds of the generator's self-test.
@@ -24,42 +26,42 @@ const TURNS: u32 = 64;
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Runs a specification; the module's documentation lists its events.
-pub fn run(spec: &GuestSpec) -> Result<()> {
+pub(crate) fn run(spec: &GuestSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
     }
     let generator_limit_mpps = limit(spec)?;
     let guests = spec.guests.iter().map(|guest| Hosted::attach(guest, spec));
     let mut host = Host { guests: guests.collect::<Result<_>>()?, ..Host::default() };
-    say(&Event::Ready)?;
-    wait_for_word()?;
+    send_event(&Event::Ready)?;
+    wait_for_parent()?;
     host.run_for(Duration::from_secs_f64(spec.warmup_s), None);
     for guest in &mut host.guests {
         if let Hosted::Paced(paced) = guest {
             paced.begin();
         }
     }
-    say(&Event::Begin)?;
+    send_event(&Event::Begin)?;
     let before = host.clone_counts();
     let cycles = host.run_for(Duration::from_secs_f64(spec.seconds), None);
     let after = host.clone_counts();
-    say(&Event::End)?;
+    send_event(&Event::End)?;
     for guest in &mut host.guests {
         guest.stop();
     }
     host.run_for(DRAIN_MAX, Some(Duration::from_secs_f64(spec.quiet_s)));
     let last = host.clone_counts();
-    let total = |what: fn(&Counted) -> u64| {
+    let total = |what: fn(&GuestCounts) -> u64| {
         last.guests.iter().filter(|guest| guest.generator).map(what).sum::<u64>()
     };
     let share = |after: u64, before: u64| (after - before) as f64 / cycles as f64;
-    let guests = after.guests.iter().zip(&before.guests).map(|(after, before)| Counted {
+    let guests = after.guests.iter().zip(&before.guests).map(|(after, before)| GuestCounts {
         generator: after.generator,
         received: after.received - before.received,
         sent: after.sent - before.sent,
         dropped: after.dropped - before.dropped,
     });
-    say(&Event::Result(GuestResult {
+    send_event(&Event::Result(GuestResult {
         seconds: cycles as f64 / tsc::hz(),
         large_pages: host.guests.iter().all(Hosted::has_large_pages),
         guests: guests.collect(),
@@ -78,8 +80,8 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
 /// Highest offered rate of a generator, by the kind of its adapter.
 fn limit(spec: &GuestSpec) -> Result<f64> {
     let taps = spec.guests.iter().find_map(|guest| match &guest.place {
-        Place::Tap(tap) => Some(&tap.name),
-        Place::Socket(_) => None,
+        AdapterBackend::Tap(tap) => Some(&tap.name),
+        AdapterBackend::Socket(_) => None,
     });
     match taps {
         Some(name) => tapped::self_test(name, spec.frame_bytes, SELF_TEST_ROUNDS),
@@ -112,25 +114,29 @@ fn macs(flows: &[(String, String)]) -> Result<Vec<(Mac, Mac)>> {
 }
 
 impl Hosted {
-    fn attach(guest: &Guest, spec: &GuestSpec) -> Result<Hosted> {
+    fn attach(guest: &HostedGuest, spec: &GuestSpec) -> Result<Hosted> {
         let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Gathered };
         let (frame_bytes, ring) = (spec.frame_bytes, spec.ring);
         Ok(match (&guest.role, &guest.place) {
             (Role::Generate { flows, in_flight, load, touch }, place) => {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, *load, *touch);
-                let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
+                let traffic =
+                    GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring };
                 match place {
-                    Place::Socket(socket) => {
+                    AdapterBackend::Socket(socket) => {
                         Hosted::Generator(Generator::attach(socket, &traffic)?)
                     }
-                    Place::Tap(tap) => Hosted::TapGenerator(TapGenerator::attach(tap, &traffic)?),
+                    AdapterBackend::Tap(tap) => {
+                        Hosted::TapGenerator(TapGenerator::attach(tap, &traffic)?)
+                    }
                 }
             }
-            (Role::Pace { flows, in_flight, load_fps, burst }, Place::Socket(socket)) => {
+            (Role::Pace { flows, in_flight, load_fps, burst }, AdapterBackend::Socket(socket)) => {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, GeneratorLoad::default(), true);
-                let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
+                let traffic =
+                    GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring };
                 Hosted::Paced(Box::new(Paced::attach(
                     socket,
                     &traffic,
@@ -139,15 +145,17 @@ impl Hosted {
                     spec.guests.len() as u32,
                 )?))
             }
-            (Role::Pace { .. }, Place::Tap(_)) => bail!("no constant rate over a tap as yet"),
-            (Role::Sink, Place::Socket(socket)) => {
+            (Role::Pace { .. }, AdapterBackend::Tap(_)) => {
+                bail!("no constant rate over a tap as yet")
+            }
+            (Role::Sink, AdapterBackend::Socket(socket)) => {
                 Hosted::Sink(Generator::attach_sink(socket, false, pages)?)
             }
-            (Role::Sink, Place::Tap(_)) => bail!("no experiment has a sink at a tap"),
-            (Role::Forward { own, next }, Place::Socket(socket)) => {
+            (Role::Sink, AdapterBackend::Tap(_)) => bail!("no experiment has a sink at a tap"),
+            (Role::Forward { own, next }, AdapterBackend::Socket(socket)) => {
                 Hosted::Forwarder(Forwarder::attach(socket, (mac(own)?, mac(next)?), pages, ring)?)
             }
-            (Role::Forward { own, next }, Place::Tap(tap)) => {
+            (Role::Forward { own, next }, AdapterBackend::Tap(tap)) => {
                 Hosted::TapForwarder(TapForwarder::attach(tap, mac(own)?, mac(next)?)?)
             }
         })
@@ -174,23 +182,26 @@ impl Hosted {
         }
     }
 
-    fn counted(&self) -> Counted {
+    fn counted(&self) -> GuestCounts {
         match self {
             Hosted::Generator(Generator { sent, received, .. })
             | Hosted::TapGenerator(TapGenerator { sent, received, .. }) => {
-                Counted { generator: true, sent: *sent, received: *received, dropped: 0 }
+                GuestCounts { generator: true, sent: *sent, received: *received, dropped: 0 }
             }
             Hosted::Paced(paced) => {
                 let (sent, received) = (paced.sent, paced.received());
-                Counted { generator: true, sent, received, dropped: 0 }
+                GuestCounts { generator: true, sent, received, dropped: 0 }
             }
             Hosted::Sink(Generator { received, .. }) => {
-                Counted { received: *received, ..Counted::default() }
+                GuestCounts { received: *received, ..GuestCounts::default() }
             }
             Hosted::Forwarder(Forwarder { sent, received, dropped, .. })
-            | Hosted::TapForwarder(TapForwarder { sent, received, dropped, .. }) => {
-                Counted { generator: false, sent: *sent, received: *received, dropped: *dropped }
-            }
+            | Hosted::TapForwarder(TapForwarder { sent, received, dropped, .. }) => GuestCounts {
+                generator: false,
+                sent: *sent,
+                received: *received,
+                dropped: *dropped,
+            },
         }
     }
 }
@@ -204,7 +215,7 @@ struct Host {
 
 #[derive(Debug)]
 struct Counts {
-    guests: Vec<Counted>,
+    guests: Vec<GuestCounts>,
     generator_cycles: u64,
     forwarder_cycles: u64,
 }

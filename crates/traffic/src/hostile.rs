@@ -15,94 +15,45 @@
 //! # Promise to the honest guests
 //! A NIC does not promise that a receive ring never overflows: a guest on the same VLAN may flood
 //! it, and a frame without a buffer is lost. So the near VF sends at most 256 frames and then stops
-//! its ring until two turns of the honest guests have ended ([`Pace`]): they have received its
+//! its ring until two turns of the honest guests have ended ([`TurnCounter`]): they have received its
 //! frames, and have as many buffers again. Every frame lost after that was lost by the daemon.
 //!
 //! # Limits
 //! The daemon's speed affects the run: a seed repeats the choices, not their timing.
 
 mod bursts;
+mod connection;
 mod control;
+mod edge_values;
 mod frames;
-mod link;
 mod memory;
-mod mess;
 mod near;
 mod session;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use guestmem::Pages;
 use report::statistics::random::Random;
-use serde::{Deserialize, Serialize};
 use virtq::BURST;
 use wire::Mac;
 
 use super::adapter::{Adapter, HEADER, RING};
-use super::pace::Pace;
-use super::{Event, generate, say, wait_for_word};
-use frames::Cast;
+use super::turn_counter::TurnCounter;
+use crate::generate;
+use crate::parent::{send_event, wait_for_parent};
+use crate::protocol::Event;
+use crate::protocol::hostile::{HostileResult, HostileSpec, HostileVf};
+use frames::GuestAddresses;
 use near::Near;
-use session::Session;
+use session::{PATIENCE, Session};
 
 /// Queue pairs of each far VF.
 pub const FAR_PAIRS: u16 = 2;
 /// Frames that the courier sends for each volley.
 const COURIER_FRAMES: u32 = 64;
-/// Longest wait for a volley: a multiple of the lane's need, unless it has no CPU.
-const PATIENCE: Duration = Duration::from_millis(5);
 /// Interval of progress events.
 const PROGRESS: Duration = Duration::from_millis(500);
-
-/// A VF to attach to. Addresses are written as `02:00:00:00:00:01`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Target {
-    /// Vhost-user socket of the daemon.
-    pub socket: PathBuf,
-    /// MAC address of the VF.
-    pub mac: String,
-}
-
-/// Task: hostile guests.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HostileSpec {
-    /// CPU to pin to, if any.
-    pub cpu: Option<usize>,
-    /// Seed of the random numbers.
-    pub seed: u64,
-    /// Bursts to send.
-    pub bursts: u64,
-    /// VFs of [`FAR_PAIRS`] queue pairs, on another VLAN than the honest guests.
-    pub far: [Target; 2],
-    /// A VF on the same VLAN as `far`.
-    pub courier: Target,
-    /// A VF on the honest guests' VLAN.
-    pub near: Target,
-    /// Addresses of the honest guests.
-    pub honest: Vec<String>,
-    /// File of the honest guests' turn counter.
-    pub pace: PathBuf,
-}
-
-/// Account of the hostile guests.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct HostileResult {
-    /// Bursts sent.
-    pub bursts: u64,
-    /// Bursts that the daemon neither consumed nor stopped in time.
-    pub unanswered: u64,
-    /// Mutations of the connection.
-    pub control_mutations: u64,
-    /// Restarted rings.
-    pub restarts: u64,
-    /// Reconnections, after either side closed.
-    pub reconnects: u64,
-    /// Number of mutations by kind.
-    pub mutations: BTreeMap<String, u64>,
-}
 
 /// Attaches, waits for the parent, sends all bursts, and reports.
 pub fn run(spec: &HostileSpec) -> Result<()> {
@@ -110,13 +61,13 @@ pub fn run(spec: &HostileSpec) -> Result<()> {
         host::cpu::pin_this_thread(cpu)?;
     }
     let mut hostile = Hostile::new(spec)?;
-    say(&Event::Ready)?;
-    wait_for_word()?;
+    send_event(&Event::Ready)?;
+    wait_for_parent()?;
     let mut next = Instant::now();
     while hostile.result.bursts < spec.bursts {
         hostile.act()?;
         if Instant::now() >= next {
-            say(&Event::Progress { bursts: hostile.result.bursts })?;
+            send_event(&Event::Progress { bursts: hostile.result.bursts })?;
             next = Instant::now() + PROGRESS;
         }
     }
@@ -125,7 +76,7 @@ pub fn run(spec: &HostileSpec) -> Result<()> {
         hostile.result.restarts += session.restarts;
         hostile.result.reconnects += session.connects.saturating_sub(1);
     }
-    say(&Event::Hostile(hostile.result))
+    send_event(&Event::Hostile(hostile.result))
 }
 
 struct Hostile {
@@ -143,8 +94,8 @@ impl Hostile {
         let [first, second] = [mac(&spec.far[0].mac)?, mac(&spec.far[1].mac)?];
         let mut random = Random::new(spec.seed);
         let courier = Courier::attach(&spec.courier, [first, second])?;
-        let far = |target: &Target, own, peers: [Mac; 2]| {
-            let cast = Cast { own, peers: peers.to_vec(), honest: honest.clone() };
+        let far = |target: &HostileVf, own, peers: [Mac; 2]| {
+            let cast = GuestAddresses { own, peers: peers.to_vec(), honest: honest.clone() };
             Session::new(&target.socket, FAR_PAIRS, memory::SIZE_MAX, cast)
         };
         let mut far = [
@@ -155,9 +106,9 @@ impl Hostile {
             session.attach(&mut random)?;
         }
         let own = mac(&spec.near.mac)?;
-        let cast = Cast { own, peers: honest.clone(), honest };
+        let cast = GuestAddresses { own, peers: honest.clone(), honest };
         let session = Session::new(&spec.near.socket, 1, near::RING_MAX, cast)?;
-        let near = Near::attach(session, Pace::open(&spec.pace)?, &mut random)?;
+        let near = Near::attach(session, TurnCounter::open(&spec.pace)?, &mut random)?;
         Ok(Hostile { far, near, courier, random, result: HostileResult::default() })
     }
 
@@ -193,7 +144,7 @@ struct Courier {
 }
 
 impl Courier {
-    fn attach(target: &Target, to: [Mac; 2]) -> Result<Courier> {
+    fn attach(target: &HostileVf, to: [Mac; 2]) -> Result<Courier> {
         let mac: Mac = target.mac.parse().with_context(|| format!("address {}", target.mac))?;
         let mut adapter = Adapter::attach(&target.socket, true, Pages::Ordinary)?;
         for (i, to) in to.into_iter().enumerate() {
@@ -232,13 +183,5 @@ impl Courier {
             }
         }
         Ok(())
-    }
-}
-
-/// Counts a mutation by name.
-fn count(result: &mut HostileResult, name: &str) {
-    match result.mutations.get_mut(name) {
-        Some(count) => *count += 1,
-        None => drop(result.mutations.insert(name.to_owned(), 1)),
     }
 }

@@ -27,8 +27,8 @@ use report::statistics::quantile::median;
 use serde::{Deserialize, Serialize};
 use virtq::BURST;
 
-use super::adapter::{Adapter, HEADER, RING, Shape};
-use super::generate::{SEQUENCE_AT, Traffic, frame};
+use super::adapter::{Adapter, HEADER, RING, RingOptions};
+use super::generate::{GeneratorConfig, SEQUENCE_AT, frame};
 use super::ledger::Ledger;
 use super::pauses::{Pauses, PausesResult};
 
@@ -177,13 +177,13 @@ impl Paced {
     /// measurement begins. The thread polls `guests` guests, this one included.
     pub(super) fn attach(
         socket: &Path,
-        traffic: &Traffic<'_>,
+        traffic: &GeneratorConfig<'_>,
         load_fps: f64,
         burst: Option<u64>,
         guests: u32,
     ) -> Result<Paced> {
-        let Traffic { flows, frame_bytes, in_flight, pages, ring, .. } = *traffic;
-        let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
+        let GeneratorConfig { flows, frame_bytes, in_flight, pages, ring, .. } = *traffic;
+        let mut adapter = Adapter::attach_as(socket, RingOptions::of(ring), pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         for buffer in 0..in_flight {
             let (source, destination) = flows[buffer as usize % flows.len()];

@@ -19,13 +19,14 @@ use guestmem::Pages;
 use hdrhistogram::Histogram;
 use host::tsc;
 use report::statistics::random::Random;
-use serde::{Deserialize, Serialize};
 use virtq::BURST;
 use wire::Mac;
 
 use super::adapter::{Adapter, HEADER, RING};
 use super::generate::frame;
-use super::{Event, say, wait_for_word};
+use crate::parent::{send_event, wait_for_parent};
+use crate::protocol::Event;
+use crate::protocol::probe::{ProbeResult, ProbeSpec, WakeTimes};
 use floor::Floor;
 
 /// Bytes of the frames, with FCS.
@@ -34,60 +35,6 @@ const FRAME: u32 = 64;
 const LOST: Duration = Duration::from_secs(5);
 /// Index of the transmit buffer.
 const SEND: u32 = RING as u32;
-
-/// Task: silent guests.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ProbeSpec {
-    /// CPU to pin to, if any.
-    pub cpu: Option<usize>,
-    /// CPU of the lane, if pinned.
-    pub lane_cpu: Option<usize>,
-    /// Vhost-user sockets of the daemon, two or more.
-    pub sockets: Vec<PathBuf>,
-    /// Addresses of the first two guests.
-    pub macs: [String; 2],
-    /// Frames to send.
-    pub frames: u64,
-    /// Silence before each frame, in microseconds: minimum and maximum.
-    pub silence_us: (u64, u64),
-    /// Seed of the random numbers.
-    pub seed: u64,
-}
-
-/// Result of a probe run.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ProbeResult {
-    /// Number of frames.
-    pub samples: u64,
-    /// Frames that needed a kick: the lane slept, or was about to.
-    pub kicks: u64,
-    /// Time from publishing a frame until it is in the receive ring.
-    pub wake: Times,
-    /// Wake-up time of a thread that only sleeps on an eventfd.
-    pub floor: Times,
-}
-
-/// Times in microseconds.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Times {
-    /// Median.
-    pub p50: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// Maximum.
-    pub max: f64,
-}
-
-impl Times {
-    fn of(histogram: &Histogram<u64>) -> Times {
-        let us = |ns: u64| ns as f64 / 1e3;
-        Times {
-            p50: us(histogram.value_at_quantile(0.5)),
-            p99: us(histogram.value_at_quantile(0.99)),
-            max: us(histogram.max()),
-        }
-    }
-}
 
 /// Attaches, stays silent, then measures.
 pub fn run(spec: &ProbeSpec) -> Result<()> {
@@ -105,11 +52,11 @@ pub fn run(spec: &ProbeSpec) -> Result<()> {
         Ok(adapter)
     };
     let mut adapters = spec.sockets.iter().map(attach).collect::<Result<Vec<_>>>()?;
-    say(&Event::Ready)?;
-    wait_for_word()?;
+    send_event(&Event::Ready)?;
+    wait_for_parent()?;
     let [from, to, ..] = &mut adapters[..] else { bail!("two guests are needed") };
     let result = measure(spec, from, to, &floor)?;
-    say(&Event::Probed(result))
+    send_event(&Event::Probed(result))
 }
 
 fn measure(
@@ -154,7 +101,12 @@ fn measure(
         let end = wait_until(awake, || floor.woken()).context("a thread did not wake up")?;
         bare.saturating_record(ns(begin, end));
     }
-    Ok(ProbeResult { samples: wake.len(), kicks, wake: Times::of(&wake), floor: Times::of(&bare) })
+    Ok(ProbeResult {
+        samples: wake.len(),
+        kicks,
+        wake: WakeTimes::of(&wake),
+        floor: WakeTimes::of(&bare),
+    })
 }
 
 /// Waits. With a CPU of its own the guest stays awake, as one that polls does: the result is then

@@ -7,19 +7,19 @@
 //! while frames move. Commands are lines of JSON on standard input; each is answered by
 //! [`Reflected`].
 
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use guestmem::Pages;
-use report::RingKind;
-use serde::{Deserialize, Serialize};
 use vhost_user::Listener;
 use wire::Mac;
 
-use super::adapter::{Adapter, Shape};
-use super::{Event, Forwarder, say};
+use super::adapter::{Adapter, RingOptions};
+use crate::forward::Forwarder;
+use crate::parent::send_event;
+use crate::protocol::Event;
+use crate::protocol::reflect::{Command, ReflectSpec, Reflected};
 
 /// Turns of both ports between two polls for a command.
 const TURNS: u32 = 64;
@@ -27,51 +27,6 @@ const TURNS: u32 = 64;
 const QUIET: Duration = Duration::from_millis(100);
 /// Longest time to drain all frames.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
-
-/// Settings of the guest.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ReflectSpec {
-    /// CPU to run on.
-    pub cpu: usize,
-    /// Socket of each port.
-    pub sockets: [PathBuf; 2],
-    /// Address of each port, such as `02:00:00:00:00:01`.
-    pub macs: [String; 2],
-    /// Rings.
-    pub ring: RingKind,
-    /// Ask for mergeable receive buffers.
-    pub mergeable: bool,
-}
-
-/// A command.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "do")]
-pub enum Command {
-    /// Count frames.
-    Count,
-    /// Send new frames from each port, and return all received ones.
-    Inject {
-        /// Frame size with FCS, bytes.
-        frame_bytes: u32,
-        /// Frames of each port.
-        frames: u32,
-    },
-    /// Receive all frames without returning them.
-    Drain,
-}
-
-/// Answer to a command.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Reflected {
-    /// Frames that both ports have received since the start.
-    pub received: u64,
-    /// Seconds since the start.
-    pub seconds: f64,
-    /// Frames received by the last [`Command::Drain`].
-    pub drained: u64,
-    /// Negotiated virtio features of each port.
-    pub features: [u64; 2],
-}
 
 /// Attaches both ports and serves commands until standard input ends.
 ///
@@ -81,16 +36,16 @@ pub fn run(spec: &ReflectSpec) -> Result<()> {
     host::cpu::pin_this_thread(spec.cpu)?;
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
     let [a, b] = [mac(&spec.macs[0])?, mac(&spec.macs[1])?];
-    let shape = Shape { mergeable: spec.mergeable, ..Shape::of(spec.ring) };
+    let options = RingOptions { mergeable: spec.mergeable, ..RingOptions::of(spec.ring) };
     // Both first: some switches connect only once, in any order.
     let [first, second] = [Listener::bind(&spec.sockets[0])?, Listener::bind(&spec.sockets[1])?];
     let port = |listener: &Listener, addresses| -> Result<Forwarder> {
-        Ok(Forwarder::on(Adapter::accept(listener, shape, Pages::Gathered)?, addresses))
+        Ok(Forwarder::on(Adapter::accept(listener, options, Pages::Gathered)?, addresses))
     };
     let ports = [port(&first, (a, b))?, port(&second, (b, a))?];
     let (start, is_draining, drained) = (Instant::now(), true, 0);
     let mut guest = Reflector { ports, start, is_draining, drained };
-    say(&Event::Ready)?;
+    send_event(&Event::Ready)?;
     let (sender, commands) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -120,7 +75,7 @@ impl Reflector {
                 Ok(line) => {
                     let command = serde_json::from_str(&line);
                     self.obey(command.with_context(|| format!("not a command: {line:?}"))?)?;
-                    say(&Event::Reflected(Reflected {
+                    send_event(&Event::Reflected(Reflected {
                         received: self.received(),
                         drained: self.drained,
                         seconds: self.start.elapsed().as_secs_f64(),

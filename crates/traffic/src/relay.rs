@@ -12,27 +12,15 @@ use host::links::Links;
 use host::tun;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
-use super::{Event, say};
+use crate::parent::send_event;
+use crate::protocol::Event;
+use crate::protocol::relay::RelaySpec;
 
 /// Maximum frames in one direction before the other has its turn.
 const TURN: usize = 64;
 /// Bytes of the longest frame with its header.
 const FRAME_MAX: usize = 12 + 18 + (64 << 10);
-
-/// Task: a relay.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RelaySpec {
-    /// CPU to pin to, if any.
-    pub cpu: Option<usize>,
-    /// Process whose namespace gets an `eth0`.
-    pub guest: u32,
-    /// Interface name of the tap on the bridge.
-    pub name: String,
-    /// Bridge in this process's namespace.
-    pub bridge: String,
-}
 
 /// Makes both taps, reports ready, and copies until it is killed.
 pub fn run(spec: &RelaySpec) -> Result<()> {
@@ -43,7 +31,7 @@ pub fn run(spec: &RelaySpec) -> Result<()> {
     let guest = only_queue(tun::open(Some(&room), "eth0", 1, true)?)?;
     let host = only_queue(tun::open(None, &spec.name, 1, true)?)?;
     Links::open()?.join(&spec.name, &spec.bridge)?;
-    say(&Event::Ready)?;
+    send_event(&Event::Ready)?;
     let mut buffer = vec![0; FRAME_MAX];
     loop {
         let mut ends = [&guest, &host].map(|end| PollFd::new(end, PollFlags::IN));

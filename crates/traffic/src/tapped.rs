@@ -16,9 +16,9 @@ use host::tun;
 use virtq::BURST;
 use wire::Mac;
 
-use super::generate::{SEQUENCE_AT, frame};
+use super::generate::{GeneratorConfig, IN_FLIGHT, SEQUENCE_AT, frame};
 use super::relay::only_queue;
-use super::{IN_FLIGHT, TapPlace, Traffic};
+use crate::protocol::TapSpec;
 
 /// Bytes of the virtio-net header before each frame.
 const HEADER: usize = tun::HEADER_LEN as usize;
@@ -36,7 +36,7 @@ pub(super) struct TapAdapter {
 
 impl TapAdapter {
     /// Makes the tap, and joins it to its bridge.
-    pub(super) fn attach(place: &TapPlace) -> Result<TapAdapter> {
+    pub(super) fn attach(place: &TapSpec) -> Result<TapAdapter> {
         // No offload: frames are complete, as those of a polling VNF.
         let queue = only_queue(tun::open(None, &place.name, 1, false)?)?;
         match &place.bridge {
@@ -76,8 +76,8 @@ pub(super) struct TapGenerator {
 
 impl TapGenerator {
     /// Attaches, and prepares a frame for each flow.
-    pub(super) fn attach(place: &TapPlace, traffic: &Traffic<'_>) -> Result<TapGenerator> {
-        let Traffic { flows, frame_bytes, in_flight, .. } = *traffic;
+    pub(super) fn attach(place: &TapSpec, traffic: &GeneratorConfig<'_>) -> Result<TapGenerator> {
+        let GeneratorConfig { flows, frame_bytes, in_flight, .. } = *traffic;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
         let one = |(source, destination): &(Mac, Mac)| {
@@ -156,7 +156,7 @@ pub(super) struct TapForwarder {
 
 impl TapForwarder {
     /// Attaches; frames are sent from `own` to `next`.
-    pub(super) fn attach(place: &TapPlace, own: Mac, next: Mac) -> Result<TapForwarder> {
+    pub(super) fn attach(place: &TapSpec, own: Mac, next: Mac) -> Result<TapForwarder> {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&next.0);
         addresses[6..].copy_from_slice(&own.0);
@@ -189,7 +189,7 @@ impl TapForwarder {
 
 /// Highest rate of writes to a tap without a reader, Mframes/s: the limit of a generator.
 pub(super) fn self_test(name: &str, frame_bytes: u32, rounds: u32) -> Result<f64> {
-    let place = TapPlace { name: format!("{name}-t"), bridge: None };
+    let place = TapSpec { name: format!("{name}-t"), bridge: None };
     let adapter = TapAdapter::attach(&place).context("no tap for the self-test")?;
     let nowhere = Mac([0x02, 0x5b, 0xff, 0xff, 0xff, 0xff]);
     let frame = [&[0; HEADER][..], &frame(nowhere, nowhere, frame_bytes, 0)?].concat();

@@ -9,14 +9,14 @@ use host::links::Links;
 use model::state::PathInForce;
 use report::{PathKind, Pattern};
 use traffic::Task;
-use traffic::arena;
-use traffic::relay::RelaySpec;
+use traffic::netns;
+use traffic::protocol::relay::RelaySpec;
 
-use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text};
+use super::{AdapterPlan, BenchAttachment, GuestProcess, SwitchedBench, SwitchedPlan, mac_text};
 
 /// Both attached ends, and their path.
 #[derive(Clone, Copy, Debug)]
-pub struct Between {
+pub struct CarrierSpec {
     /// Path.
     pub path: PathKind,
     /// North/south (far end outside) or east/west (another guest).
@@ -45,7 +45,7 @@ impl Carrier {
     ///
     /// # Errors
     /// This path needs something that is missing or not permitted.
-    pub fn start(program: &Path, between: &Between) -> Result<Carrier> {
+    pub fn start(program: &Path, between: &CarrierSpec) -> Result<Carrier> {
         match between.path {
             PathKind::Virtio => Carrier::bridge(program, between),
             PathKind::Vhost => Carrier::daemon(program, between, PathInForce::Synthetic),
@@ -53,9 +53,9 @@ impl Carrier {
         }
     }
 
-    fn bridge(program: &Path, between: &Between) -> Result<Carrier> {
-        let Between { pattern, cpu, guest, far, .. } = *between;
-        let bridge = arena::bridge()?;
+    fn bridge(program: &Path, between: &CarrierSpec) -> Result<Carrier> {
+        let CarrierSpec { pattern, cpu, guest, far, .. } = *between;
+        let bridge = netns::bridge()?;
         let relay = |name: &str, guest| {
             let (name, bridge) = (name.to_owned(), bridge.to_owned());
             let spec = RelaySpec { cpu, guest, name, bridge };
@@ -72,16 +72,16 @@ impl Carrier {
         Ok(Carrier::Bridge(relays, wire))
     }
 
-    fn daemon(program: &Path, between: &Between, path: PathInForce) -> Result<Carrier> {
-        let Between { pattern, cpu, guest, far, .. } = *between;
+    fn daemon(program: &Path, between: &CarrierSpec, path: PathInForce) -> Result<Carrier> {
+        let CarrierSpec { pattern, cpu, guest, far, .. } = *between;
         let adapter = |number, of| AdapterPlan {
-            attached: Attached::Tap { of },
+            attached: BenchAttachment::Tap { of },
             mac: mac_text(number, 0),
             path,
         };
         let mut adapters = vec![adapter(0, guest)];
         let uplink = match pattern {
-            Pattern::NorthSouth => Some(Attached::Tap { of: far }),
+            Pattern::NorthSouth => Some(BenchAttachment::Tap { of: far }),
             Pattern::EastWest => {
                 adapters.push(adapter(1, far));
                 None

@@ -25,7 +25,7 @@ use traffic::{Latency, PAUSE_MIN, RETURNED_LATE, SEQUENCE_AT, histogram, ns_betw
 
 use super::bare::session::{Offer, Session};
 use crate::measure::copy_loop::{HEADER, NUM_BUFFERS, Ring, Rings};
-use crate::measure::delay::{DelayLine, Distribution, Held};
+use crate::measure::delay::{DelayLine, Distribution, HeldFrame};
 
 /// Interval of polls of the socket.
 const POLL: Duration = Duration::from_millis(1);
@@ -58,7 +58,7 @@ impl DelayControl {
     }
 }
 
-/// Account of a device. Times are those of frames returned since [`DelayControl::begin`].
+/// Account of a device. DelayHistograms are those of frames returned since [`DelayControl::begin`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DelayResult {
     /// Delays drawn.
@@ -94,7 +94,7 @@ pub struct DelayDevice {
     delays: Delays,
 }
 
-/// Held frames, and their measured times.
+/// HeldFrame frames, and their measured times.
 #[derive(Debug)]
 struct Delays {
     distribution: Distribution,
@@ -104,12 +104,12 @@ struct Delays {
     spare: Vec<Vec<u8>>,
     /// Lateness, in cycles, from which a frame is marked.
     late: u64,
-    times: Times,
+    times: DelayHistograms,
 }
 
 /// Histograms of nanoseconds, by field of [`DelayResult`].
 #[derive(Debug)]
-struct Times {
+struct DelayHistograms {
     drawn: Histogram<u64>,
     held: Histogram<u64>,
     lateness: Histogram<u64>,
@@ -123,7 +123,7 @@ impl DelayDevice {
     /// Listening on the socket fails.
     pub fn listen(socket: &Path, distribution: Distribution, seed: u64) -> Result<DelayDevice> {
         let offer = Offer { packed: false, mergeable: true };
-        let times = Times {
+        let times = DelayHistograms {
             drawn: histogram()?,
             held: histogram()?,
             lateness: histogram()?,
@@ -217,7 +217,7 @@ impl Delays {
         if !self.line.is_due(now) || rx.queue.stage(TURN) == 0 {
             return false;
         }
-        let mut released = [const { None::<Held<Vec<u8>>> }; TURN];
+        let mut released = [const { None::<HeldFrame<Vec<u8>>> }; TURN];
         let mut count = 0;
         loop {
             let (buffers, rest) = rx.queue.buffers();
@@ -250,9 +250,9 @@ impl Delays {
     }
 }
 
-impl Times {
-    fn record(&mut self, frame: &Held<Vec<u8>>, published: u64) {
-        let Held { from, due, .. } = *frame;
+impl DelayHistograms {
+    fn record(&mut self, frame: &HeldFrame<Vec<u8>>, published: u64) {
+        let HeldFrame { from, due, .. } = *frame;
         self.drawn.saturating_record(ns_between(from, due));
         self.held.saturating_record(ns_between(from, published));
         self.lateness.saturating_record(ns_between(due, published));

@@ -13,8 +13,8 @@ pub mod interrupt;
 pub mod peers;
 mod switched;
 
-pub use carrier::{Between, Carrier};
+pub use carrier::{Carrier, CarrierSpec};
 pub use cpus::{Placement, plan};
 pub use daemon::{Bench, NicPlan, VfPlan, mac_text};
 pub use guests::GuestProcess;
-pub use switched::{AdapterPlan, Attached, SwitchedBench, SwitchedPlan};
+pub use switched::{AdapterPlan, BenchAttachment, SwitchedBench, SwitchedPlan};

@@ -13,7 +13,7 @@ use super::Bench;
 
 /// Attachment of an adapter or uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Attached {
+pub enum BenchAttachment {
     /// A vhost-user socket, named after its adapter.
     #[default]
     Socket,
@@ -24,14 +24,14 @@ pub enum Attached {
     },
 }
 
-impl Attached {
+impl BenchAttachment {
     /// Attachment as in the state; `socket` is the path of a socket.
     fn state(self, socket: &Path) -> Value {
         match self {
-            Attached::Socket => {
+            BenchAttachment::Socket => {
                 json!({ "kind": "vhost-user", "socket": socket.display().to_string() })
             }
-            Attached::Tap { of } => {
+            BenchAttachment::Tap { of } => {
                 json!({ "kind": "tap", "interface": "eth0", "netns": format!("/proc/{of}/ns/net") })
             }
         }
@@ -42,7 +42,7 @@ impl Attached {
 #[derive(Clone, Debug)]
 pub struct AdapterPlan {
     /// Attachment.
-    pub attached: Attached,
+    pub attached: BenchAttachment,
     /// MAC address.
     pub mac: Mac,
     /// Initial path.
@@ -55,7 +55,7 @@ pub struct SwitchedPlan {
     /// CPU of the lane, if pinned; the lane then never sleeps.
     pub cpu: Option<usize>,
     /// Attachment of the uplink, if there is one.
-    pub uplink: Option<Attached>,
+    pub uplink: Option<BenchAttachment>,
     /// Adapters; number i is named `gI`.
     pub adapters: Vec<AdapterPlan>,
 }
@@ -198,13 +198,13 @@ mod tests {
 
     fn plan() -> SwitchedPlan {
         let adapter = |i, path| AdapterPlan {
-            attached: Attached::Socket,
+            attached: BenchAttachment::Socket,
             mac: Mac([2, 0, 0, 0, 0, i]),
             path,
         };
         SwitchedPlan {
             cpu: Some(3),
-            uplink: Some(Attached::Socket),
+            uplink: Some(BenchAttachment::Socket),
             adapters: vec![adapter(0, PathInForce::Vf), adapter(1, PathInForce::Synthetic)],
         }
     }
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn a_tap_is_in_the_namespace_of_its_process() {
         let mut taps = plan();
-        taps.uplink = Some(Attached::Tap { of: 7 });
-        taps.adapters[0].attached = Attached::Tap { of: 8 };
+        taps.uplink = Some(BenchAttachment::Tap { of: 7 });
+        taps.adapters[0].attached = BenchAttachment::Tap { of: 8 };
         let state = State::parse(&taps.state(Path::new("/run/lab"))).unwrap();
         let uplink = state.nics[0].uplink.as_ref().unwrap().interface();
         assert_eq!(uplink, Some(("eth0", Some("/proc/7/ns/net".into()))));

@@ -14,7 +14,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use report::RingKind;
 use serde::Serialize;
-use traffic::{Guest, GuestSpec, IN_FLIGHT, Latency, PacedResult, PausesResult, Place, Role};
+use traffic::{
+    AdapterBackend, GuestSpec, HostedGuest, IN_FLIGHT, Latency, PacedResult, PausesResult, Role,
+};
 
 use super::forwarding::{OUTSIDE, WARMUP_S};
 use super::throughput::of_trials;
@@ -41,7 +43,7 @@ const SEED: u64 = 1;
 
 /// Settings of a calibration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct CalibrateSettings {
     /// Frames a second.
     pub rate_fps: f64,
     /// Trials of each distribution, each with a generator and a device of its own.
@@ -182,7 +184,7 @@ impl Verdict {
 pub fn run(
     program: &Path,
     cpus: &[usize],
-    settings: &Settings,
+    settings: &CalibrateSettings,
     mut done: impl FnMut(usize),
 ) -> Result<Calibration> {
     let placement = plan(cpus, 1);
@@ -219,7 +221,7 @@ fn generator_cpu(placement: &Placement) -> Option<usize> {
 fn trial(
     program: &Path,
     placement: &Placement,
-    settings: &Settings,
+    settings: &CalibrateSettings,
     distribution: Distribution,
     seed: u64,
 ) -> Result<(PacedResult, DelayResult)> {
@@ -240,7 +242,7 @@ fn trial(
         frame_bytes: FRAME_BYTES,
         huge_pages: false,
         ring: RingKind::Split,
-        guests: vec![Guest { place: Place::Socket(socket.clone()), role }],
+        guests: vec![HostedGuest { place: AdapterBackend::Socket(socket.clone()), role }],
     };
     let device = DelayDevice::listen(&socket, distribution, seed)?;
     let control = DelayControl::default();

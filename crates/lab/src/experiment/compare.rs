@@ -31,7 +31,7 @@ use report::statistics::random::Random;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
 
-use super::forwarding::{self, PointSpec, Switch};
+use super::forwarding::{self, PointSpec, SwitchProgram};
 use super::step::Machine;
 use crate::bench::interrupt;
 
@@ -90,7 +90,7 @@ impl fmt::Display for Side {
 
 /// Settings of a comparison.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CompareSettings {
     /// A, the baseline, and B.
     pub sides: [Side; 2],
     /// Point to measure.
@@ -142,7 +142,7 @@ pub struct BandCompared {
 /// A side cannot be measured, or no pair counts.
 pub fn run(
     machine: &Machine<'_>,
-    settings: &Settings,
+    settings: &CompareSettings,
     mut done: impl FnMut(usize),
 ) -> Result<Compared> {
     let mut slots = Vec::with_capacity(settings.pairs);
@@ -156,10 +156,10 @@ pub fn run(
             let switch = match &settings.sides[side] {
                 Side::Program(_) => {
                     let daemon = &copies[side].as_ref().context("a copy of each program")?.path;
-                    Switch::Shunt { daemon, program: machine.program }
+                    SwitchProgram::Shunt { daemon, program: machine.program }
                 }
                 Side::Bare(cycles) => {
-                    Switch::Bare { program: machine.program, delay_cycles: *cycles }
+                    SwitchProgram::Bare { program: machine.program, delay_cycles: *cycles }
                 }
             };
             let point = forwarding::slot(switch, &settings.point, machine.cpus);

@@ -9,34 +9,20 @@
 //! Every measurement uses fresh processes. The order of paths alternates by round (A B B A), so
 //! that drift and the order of guests affect both paths alike.
 
-mod conclude;
 mod measure;
-
-use std::path::PathBuf;
+mod summarize;
 
 use anyhow::{Context, Result};
 use model::state::PathInForce::{self, Synthetic, Vf};
 use report::experiment::CopySweep;
 use report::{CopySetup, FileCopy, copy_verdict};
-use traffic::arena;
+use traffic::netns;
 
-use self::conclude::conclude;
-use self::measure::{Seen, measure};
-use super::step::{Found, Step, Steps};
+pub use self::measure::CopySettings;
+use self::measure::{CopyRun, measure};
+use self::summarize::summarize;
+use super::step::{Step, StepResult, Steps};
 use crate::bench::interrupt;
-
-/// Settings of the copies.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The shunt binary.
-    pub program: PathBuf,
-    /// Allowed CPUs.
-    pub cpus: Vec<usize>,
-    /// File size, MiB.
-    pub file_mib: u32,
-    /// Measurements of each setup.
-    pub rounds: usize,
-}
 
 impl Steps for CopySweep {
     fn steps(&self, _experiment: &str) -> Vec<Step> {
@@ -44,7 +30,7 @@ impl Steps for CopySweep {
             let (file_mib, rounds) = (*file_mib, self.rounds);
             Step::new(format!("copies of {file_mib} MiB"), move |machine| {
                 let (program, cpus) = (machine.program.to_owned(), machine.cpus.to_vec());
-                Ok(Found::Copies(run(&Settings { program, cpus, file_mib, rounds })?))
+                Ok(StepResult::Copies(run(&CopySettings { program, cpus, file_mib, rounds })?))
             })
         };
         self.file_mib.iter().map(step).collect()
@@ -63,9 +49,9 @@ const SETUPS: [(CopySetup, &[PathInForce]); 3] = [
 ///
 /// # Errors
 /// The user may not make network namespaces, a copy differs from the file, or a process fails.
-pub fn run(settings: &Settings) -> Result<Vec<FileCopy>> {
-    arena::enter_for_guests()?;
-    let mut seen: [Vec<Seen>; SETUPS.len()] = Default::default();
+pub fn run(settings: &CopySettings) -> Result<Vec<FileCopy>> {
+    netns::enter_for_guests()?;
+    let mut seen: [Vec<CopyRun>; SETUPS.len()] = Default::default();
     for round in 0..settings.rounds {
         for setup in order(round) {
             interrupt::check()?;
@@ -79,7 +65,7 @@ pub fn run(settings: &Settings) -> Result<Vec<FileCopy>> {
     }
     let mut copies = Vec::new();
     for ((setup, _), seen) in SETUPS.iter().zip(&seen) {
-        let copy = conclude(settings, *setup, seen);
+        let copy = summarize(settings, *setup, seen);
         copy.check().context("the measurement is inconsistent")?;
         copies.push(copy);
     }

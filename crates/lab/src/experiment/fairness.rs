@@ -20,12 +20,12 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
-use traffic::contend::{Phase, Slice};
+use traffic::protocol::contend::{Phase, Slice};
 
 use super::sample::spread;
 use crate::bench::plan;
 use arithmetic::{error_pct, jain, shares};
-use situation::{Outcome, Place, Plan, Slices};
+use situation::{ContenderPlan, Machine, SituationResult, Slices};
 
 pub use situation::Situation;
 
@@ -180,22 +180,23 @@ pub fn run(
     mut done: impl FnMut(usize, usize),
 ) -> Result<Fairness> {
     let FairnessSpec { guests, seconds } = spec;
-    let place = Place { program, cpus };
+    let machine = Machine { program, cpus };
     let mut situations = Vec::new();
-    let mut measure = |name, plans: &[Plan], slices: &Slices| {
-        let outcome = situation::measure(place, name, plans, slices)?;
+    let mut measure = |name, plans: &[ContenderPlan], slices: &Slices| {
+        let outcome = situation::measure(machine, name, plans, slices)?;
         situations.push(outcome.told.clone());
         done(situations.len(), 6);
-        Ok::<Outcome, anyhow::Error>(outcome)
+        Ok::<SituationResult, anyhow::Error>(outcome)
     };
     let plain =
         Slices { round: vec![Phase::default()], rounds: SLICES, seconds: seconds * SLICE_PART };
-    let small = vec![Plan::frames_of(SMALL); guests];
-    let large = vec![Plan::frames_of(LARGE); guests];
+    let small = vec![ContenderPlan::frames_of(SMALL); guests];
+    let large = vec![ContenderPlan::frames_of(LARGE); guests];
 
     let equal = measure("equal weights, 64 B", &small, &plain)?;
     let sizes: Vec<u32> = (0..guests).map(|i| if i % 4 < 2 { SMALL } else { LARGE }).collect();
-    let two: Vec<Plan> = sizes.iter().map(|size| Plan::frames_of(*size)).collect();
+    let two: Vec<ContenderPlan> =
+        sizes.iter().map(|size| ContenderPlan::frames_of(*size)).collect();
     let mixed = measure("equal weights, 64 and 1518 B", &two, &plain)?;
 
     let mut weighted = small.clone();
@@ -234,14 +235,14 @@ pub fn run(
     })
 }
 
-fn with_maxima(plans: &[Plan]) -> Vec<Plan> {
+fn with_maxima(plans: &[ContenderPlan]) -> Vec<ContenderPlan> {
     let mut plans = plans.to_vec();
     plans.iter_mut().zip(MAXIMA).for_each(|(plan, max)| plan.max_tx_mbps = Some(max));
     plans
 }
 
 /// Gives the first guests minima, for a lane of `mbps` Mbit/s.
-fn with_minima(plans: &[Plan], mbps: f64) -> Vec<Plan> {
+fn with_minima(plans: &[ContenderPlan], mbps: f64) -> Vec<ContenderPlan> {
     let mut plans = plans.to_vec();
     let minima = MINIMA.map(|part| (mbps * part) as u32);
     plans.iter_mut().zip(minima).for_each(|(plan, min)| plan.min_tx_mbps = Some(min));
@@ -258,10 +259,10 @@ fn with_a_deaf_one() -> Slices {
     Slices { round, rounds: ROUNDS, seconds: ROUND_SLICE_S }
 }
 
-fn weights(plans: &[Plan], outcome: &Outcome) -> Vec<Weighted> {
+fn weights(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Weighted> {
     let (got, due) = (shares(&outcome.mbps), shares(&outcome.expected_mbps));
     let each = plans.iter().zip(got).zip(due);
-    let weighted = |((plan, share), expected): ((&Plan, f64), f64)| Weighted {
+    let weighted = |((plan, share), expected): ((&ContenderPlan, f64), f64)| Weighted {
         weight: plan.weight.unwrap_or_default(),
         share,
         expected,
@@ -270,7 +271,7 @@ fn weights(plans: &[Plan], outcome: &Outcome) -> Vec<Weighted> {
     each.map(weighted).collect()
 }
 
-fn minima(plans: &[Plan], outcome: &Outcome) -> Vec<Guaranteed> {
+fn minima(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Guaranteed> {
     let (got, due) = (shares(&outcome.mbps), shares(&outcome.expected_mbps));
     let guaranteed = |i: usize| Guaranteed {
         min_tx_mbps: plans[i].min_tx_mbps.unwrap_or(0),
@@ -283,7 +284,7 @@ fn minima(plans: &[Plan], outcome: &Outcome) -> Vec<Guaranteed> {
     (0..plans.len()).map(guaranteed).collect()
 }
 
-fn maxima(plans: &[Plan], outcome: &Outcome) -> Vec<Limited> {
+fn maxima(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Limited> {
     let each = plans.iter().zip(&outcome.mbps);
     each.filter_map(|(plan, mbps)| {
         let max_tx_mbps = plan.max_tx_mbps?;

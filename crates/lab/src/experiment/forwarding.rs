@@ -7,7 +7,8 @@
 //! Paths: `vf`, a NIC's VFs; `vhost`, a switch's adapters, both over vhost-user; `virtio`, a bridge
 //! of the kernel whose ports are taps, which guests read and write frame by frame.
 
-mod ground;
+mod point;
+mod running_switch;
 mod sweep;
 
 use std::path::Path;
@@ -16,20 +17,19 @@ use anyhow::{Context, Result, ensure};
 use host::CpuTime;
 use report::results::gbps;
 use report::statistics::bands;
-use report::{self, Bottleneck, Cpu, GeneratorLoad, PathKind, Pattern, Pinned, Point, RingKind};
-use traffic::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
-use wire::Mac;
+use report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point};
+use traffic::{GuestCounts, GuestSpec, HostedGuest, IN_FLIGHT, QUIET_S, Role};
 
-use self::ground::Ground;
+pub(super) use self::point::OUTSIDE;
+pub use self::point::{PointSpec, SwitchProgram};
+use self::running_switch::RunningSwitch;
 pub use self::sweep::slots;
 
 use super::sample::{self, Measured};
 use crate::bench::{GuestProcess, Placement, mac_text, plan};
 use crate::measure::distance;
-use crate::measure::others::Others;
+use crate::measure::other_processes::OtherProcesses;
 
-/// MAC address of the generator, beyond the uplink.
-pub(super) const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
 /// Seconds before a measurement, unless it consists of many short ones.
 pub const WARMUP_S: f64 = 0.3;
 /// Busy share from which a switch or guest is at its limit; for a generator, share of its highest
@@ -37,49 +37,6 @@ pub const WARMUP_S: f64 = 0.3;
 pub(super) const SATURATED: f64 = 0.9;
 /// Share of frames lost at one place that identifies the bottleneck.
 const LOSS: f64 = 0.01;
-
-/// A point to measure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PointSpec {
-    /// Traffic pattern.
-    pub pattern: Pattern,
-    /// Path.
-    pub path: PathKind,
-    /// Guests: 1 to 8, and at least 2 in a chain.
-    pub vms: usize,
-    /// Bytes of a frame with FCS: 64 to 1518.
-    pub frame_bytes: u32,
-    /// Seconds before the measurement.
-    pub warmup_s: f64,
-    /// Seconds of the measurement.
-    pub seconds: f64,
-    /// Rings of the guests, if any.
-    pub ring: RingKind,
-    /// Load of the generator.
-    pub load: GeneratorLoad,
-}
-
-impl PointSpec {
-    /// Validates the point.
-    ///
-    /// # Errors
-    /// One sentence that names the option, the value and the allowed range.
-    pub fn check(&self) -> Result<(), String> {
-        let least = if self.pattern == Pattern::EastWest { 2 } else { 1 };
-        if !(least..=8).contains(&self.vms) {
-            let (vms, pattern) = (self.vms, self.pattern);
-            return Err(format!("--vms {vms}: {pattern} takes {least} to 8 guests"));
-        }
-        if !(64..=1518).contains(&self.frame_bytes) {
-            let bytes = self.frame_bytes;
-            return Err(format!("--frame {bytes}: frames are 64 to 1518 bytes, with their FCS"));
-        }
-        if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
-            return Err(format!("--seconds {}: allowed are 0.1 to 3600", self.seconds));
-        }
-        Ok(())
-    }
-}
 
 /// CPUs of a point.
 pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
@@ -92,44 +49,11 @@ pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
     placement
 }
 
-/// Device under test.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Switch<'a> {
-    /// A daemon, or the kernel on the path virtio.
-    Shunt {
-        /// Program of the daemon.
-        daemon: &'a Path,
-        /// The shunt binary, which runs the guests.
-        program: &'a Path,
-    },
-    /// The bare copying loop between the generator and one guest.
-    Bare {
-        /// The shunt binary.
-        program: &'a Path,
-        /// Time-stamp cycles to spin for each frame.
-        delay_cycles: u64,
-    },
-}
-
-impl<'a> Switch<'a> {
-    /// This program as daemon and as guests.
-    pub fn shunt(program: &'a Path) -> Switch<'a> {
-        Switch::Shunt { daemon: program, program }
-    }
-
-    /// Program of the guests.
-    fn program(&self) -> &Path {
-        match self {
-            Switch::Shunt { program, .. } | Switch::Bare { program, .. } => program,
-        }
-    }
-}
-
 /// Measures a point at a constant distance of the CPUs; `program` is the shunt binary, `cpus` the
 /// allowed CPUs.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
-    let measure = || measure(Switch::shunt(program), spec, &placement);
+    let measure = || measure(SwitchProgram::shunt(program), spec, &placement);
     let both = placement.switch.zip(placement.guests[0].0);
     let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
     let point = Point { round_trip_cycles, ..point };
@@ -141,7 +65,7 @@ pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
 ///
 /// # Errors
 /// Those of [`run`].
-pub fn slot(switch: Switch<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
+pub fn slot(switch: SwitchProgram<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
     let both = placement.switch.zip(placement.guests[0].0);
     let round_trip = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
@@ -155,9 +79,9 @@ pub fn slot(switch: Switch<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Poin
 }
 
 /// One measurement, at any distance of the CPUs.
-fn measure(switch: Switch<'_>, spec: &PointSpec, placement: &Placement) -> Result<Point> {
+fn measure(switch: SwitchProgram<'_>, spec: &PointSpec, placement: &Placement) -> Result<Point> {
     let load = spec.load;
-    let others = Others::on(host::cpu::allowed());
+    let others = OtherProcesses::on(host::cpu::allowed());
     let measured = trial(switch, spec, placement, |flows, in_flight| Role::Generate {
         flows,
         in_flight,
@@ -170,21 +94,21 @@ fn measure(switch: Switch<'_>, spec: &PointSpec, placement: &Placement) -> Resul
 
 /// One trial with the generator that `role` makes from flows and a number of frames in flight.
 pub(super) fn trial(
-    switch: Switch<'_>,
+    switch: SwitchProgram<'_>,
     spec: &PointSpec,
     placement: &Placement,
     role: impl Fn(Vec<(String, String)>, u32) -> Role,
 ) -> Result<Measured> {
-    let mut ground = Ground::start(switch, spec, placement)?;
-    let specs = processes(&ground, spec, placement, role);
+    let mut running = RunningSwitch::start(switch, spec, placement)?;
+    let specs = processes(&running, spec, placement, role);
     let started = specs.iter().map(|spec| GuestProcess::start(switch.program(), spec));
     let mut guests = started.collect::<Result<Vec<_>>>()?;
-    sample::measure_on(ground.counting(), &mut guests)
+    sample::measure_on(running.counting(), &mut guests)
 }
 
 /// Specifications of each process: the generator first, alone or with the first guests.
 fn processes(
-    ground: &Ground,
+    running: &RunningSwitch,
     spec: &PointSpec,
     placement: &Placement,
     role: impl Fn(Vec<(String, String)>, u32) -> Role,
@@ -196,12 +120,12 @@ fn processes(
     let flows = entries.iter().map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
     // The queue of a tap is shorter than a ring.
     let in_flight = if spec.path == PathKind::Virtio { IN_FLIGHT / 2 } else { IN_FLIGHT };
-    let generator = Guest { place: ground.uplink(), role: role(flows.collect(), in_flight) };
+    let generator = HostedGuest { place: running.uplink(), role: role(flows.collect(), in_flight) };
     let forwarder = |vf: usize| {
         let last = spec.pattern == Pattern::NorthSouth || vf + 1 == spec.vms;
         let next = if last { OUTSIDE } else { mac_text(vf + 1, 0) };
         let role = Role::Forward { own: mac_text(vf, 0).to_string(), next: next.to_string() };
-        Guest { place: ground.guest(vf), role }
+        HostedGuest { place: running.guest(vf), role }
     };
     let process = |cpu, guests| GuestSpec {
         cpu,
@@ -247,7 +171,8 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
             }
         }
     }
-    let (result, outside): (_, Counted) = generator.context("no process reported the generator")?;
+    let (result, outside): (_, GuestCounts) =
+        generator.context("no process reported the generator")?;
     ensure!(outside.sent > 0, SentNothing);
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
     let ours = spec.path != PathKind::Virtio;

@@ -18,8 +18,9 @@ use api::stats::Stats;
 use guestmem::Pages;
 use serde::Serialize;
 use traffic::adapter::{Adapter, HEADER, RING};
-use traffic::honest::{HonestResult, HonestSpec};
-use traffic::hostile::{FAR_PAIRS, HostileResult, HostileSpec, Target};
+use traffic::hostile::FAR_PAIRS;
+use traffic::protocol::honest::{HonestResult, HonestSpec};
+use traffic::protocol::hostile::{HostileResult, HostileSpec, HostileVf};
 use traffic::{Event, Task};
 
 use super::sample;
@@ -207,7 +208,7 @@ fn honest_spec(bench: &Bench, placement: &Placement) -> HonestSpec {
 
 fn hostile_spec(bench: &Bench, placement: &Placement, run: HostileRun) -> HostileSpec {
     let mac = |vf: usize| mac_text(vf, 0).to_string();
-    let target = |vf| Target { socket: bench.vf_socket(vf), mac: mac(vf) };
+    let target = |vf| HostileVf { socket: bench.vf_socket(vf), mac: mac(vf) };
     HostileSpec {
         // The last CPU of the guests: with three or more it is not the honest guests'.
         cpu: placement.generator.or(placement.guests[0].0),

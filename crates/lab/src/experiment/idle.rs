@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use traffic::probe::{ProbeSpec, Times};
+use traffic::protocol::probe::{ProbeSpec, WakeTimes};
 use traffic::{Event, Task};
 
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
@@ -69,10 +69,10 @@ pub struct Idle {
     /// CPU time of the daemon in the silence, as a share of one core.
     pub cpu_share: f64,
     /// Time from publishing a frame to its arrival.
-    pub wake_us: Times,
+    pub wake_us: WakeTimes,
     /// Wake-up time of a thread on the lane's CPU that only sleeps on an eventfd, in turn with the
     /// frames.
-    pub floor_us: Times,
+    pub floor_us: WakeTimes,
     /// Frames that were timed.
     pub samples: u64,
     /// Number of times that the lane slept meanwhile.

@@ -14,12 +14,12 @@ use anyhow::{Result, bail};
 use model::state::PathInForce;
 use report::statistics::random::Random;
 use serde::Serialize;
-use traffic::numbered::{Direction, NumberedResult, NumberedSpec};
+use traffic::protocol::numbered::{Direction, NumberedResult, NumberedSpec};
 use traffic::{Event, Task};
 
 use super::sample::spread;
 use crate::bench::{
-    AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
+    AdapterPlan, BenchAttachment, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
 
 /// Paths to change between.
@@ -92,8 +92,11 @@ pub fn run(
 ) -> Result<PathChanges> {
     let placement = plan(cpus, 1);
     let paths = [PathInForce::Vf, PathInForce::Synthetic];
-    let adapter =
-        |i: usize| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path: paths[i] };
+    let adapter = |i: usize| AdapterPlan {
+        attached: BenchAttachment::Socket,
+        mac: mac_text(i, 0),
+        path: paths[i],
+    };
     let adapters = vec![adapter(0), adapter(1)];
     let plan = SwitchedPlan { cpu: placement.switch, adapters, ..SwitchedPlan::default() };
     let mut bench = SwitchedBench::start(program, &plan)?;

@@ -12,13 +12,14 @@ use report::experiment::ReceiveSweep;
 use report::receive::ReceivePath;
 use report::results::gbps;
 use report::{GeneratorLoad, Receive, RingKind};
-use traffic::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
+use traffic::{AdapterBackend, GuestSpec, HostedGuest, IN_FLIGHT, QUIET_S, Role};
 
 use super::forwarding::{OUTSIDE, SATURATED};
 use super::sample::{self, spread};
-use super::step::{Found, Machine, Step, Steps};
+use super::step::{Machine, Step, StepResult, Steps};
 use crate::bench::{
-    AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text, plan,
+    AdapterPlan, BenchAttachment, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text,
+    plan,
 };
 use crate::measure::distance;
 
@@ -28,7 +29,7 @@ impl Steps for ReceiveSweep {
             let sweep = self.clone();
             let title = format!("receive, {guests} guests, {frame_bytes} B");
             Step::new(title, move |machine| {
-                Ok(Found::Receive(receive(&sweep, machine, guests, frame_bytes)?))
+                Ok(StepResult::Receive(receive(&sweep, machine, guests, frame_bytes)?))
             })
         };
         let frames = |guests: &usize| {
@@ -76,18 +77,20 @@ fn measure(
     machine: &Machine<'_>,
     (guests, frame_bytes): (usize, u32),
     path: PathInForce,
-) -> Result<Seen> {
+) -> Result<ReceiveRun> {
     let placement = plan(machine.cpus, 1);
-    let adapter = |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path };
+    let adapter = |i| AdapterPlan { attached: BenchAttachment::Socket, mac: mac_text(i, 0), path };
     let adapters = (0..guests).map(adapter).collect();
-    let plan = SwitchedPlan { cpu: placement.switch, uplink: Some(Attached::Socket), adapters };
+    let plan =
+        SwitchedPlan { cpu: placement.switch, uplink: Some(BenchAttachment::Socket), adapters };
     let mut bench = SwitchedBench::start(machine.program, &plan)?;
     let flows = (0..guests).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
     let role =
         Role::Generate { flows, in_flight: IN_FLIGHT, load: GeneratorLoad::Overload, touch: false };
-    let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
-    let sinks =
-        (0..guests).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
+    let generator =
+        HostedGuest { place: AdapterBackend::Socket(bench.bench.uplink_socket()), role };
+    let sinks = (0..guests)
+        .map(|i| HostedGuest { place: AdapterBackend::Socket(bench.socket(i)), role: Role::Sink });
     let spec = GuestSpec {
         cpu: placement.guests[0].0,
         warmup_s: sweep.warmup_s,
@@ -104,7 +107,7 @@ fn measure(
     let (generator, sinks) = result.guests.split_first().context("there is a generator")?;
     let received: u64 = sinks.iter().map(|sink| sink.received).sum();
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
-    Ok(Seen {
+    Ok(ReceiveRun {
         mpps: rate(received),
         cycles: measured.switch.cycles_per_frame().context("no frame passed")?,
         // Some frames sent before the measurement arrive in it.
@@ -116,7 +119,7 @@ fn measure(
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ReceiveRun {
     mpps: f64,
     cycles: f64,
     lost_share: f64,
@@ -124,10 +127,10 @@ struct Seen {
     limit_mpps: f64,
 }
 
-fn conclude(frame_bytes: u32, seen: &[(Seen, Seen)]) -> Receive {
-    let over = |what: fn(&(Seen, Seen)) -> f64| spread(seen.iter().map(what));
-    let side = |of: fn(&(Seen, Seen)) -> Seen| {
-        let spread_of = |what: fn(Seen) -> f64| spread(seen.iter().map(|s| what(of(s))));
+fn conclude(frame_bytes: u32, seen: &[(ReceiveRun, ReceiveRun)]) -> Receive {
+    let over = |what: fn(&(ReceiveRun, ReceiveRun)) -> f64| spread(seen.iter().map(what));
+    let side = |of: fn(&(ReceiveRun, ReceiveRun)) -> ReceiveRun| {
+        let spread_of = |what: fn(ReceiveRun) -> f64| spread(seen.iter().map(|s| what(of(s))));
         let mpps = spread_of(|seen| seen.mpps);
         ReceivePath {
             mpps,
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_round_by_round() {
-        let seen = |mpps, cycles| Seen {
+        let seen = |mpps, cycles| ReceiveRun {
             mpps,
             cycles,
             lost_share: 0.0,

@@ -11,13 +11,13 @@ use host::MachineFacts;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::experiment::Experiment;
 use report::{self, PathKind, Results, Started};
-use traffic::arena;
+use traffic::netns;
 
 use super::forwarding::SentNothing;
-use super::step::{Found, Machine, Step, steps};
+use super::step::{Machine, Step, StepResult, steps};
 use super::{copy, transfer};
 use crate::bench::interrupt;
-use crate::measure::others::Others;
+use crate::measure::other_processes::OtherProcesses;
 
 /// Maximum bytes of a report.
 const REPORT_BYTES: usize = 4 << 20;
@@ -41,7 +41,7 @@ pub struct Runner<'a> {
 
 /// Results of a run.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// Measured results; a note says if they are incomplete.
     pub results: Results,
     /// Directory of the report.
@@ -54,7 +54,7 @@ pub struct Ran {
 ///
 /// # Errors
 /// The first step fails, or the report cannot be written.
-pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
+pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<RunResult> {
     std::fs::create_dir_all(runner.out).with_context(|| {
         format!("cannot make {}; choose another directory with --out", runner.out.display())
     })?;
@@ -90,7 +90,7 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
 ///
 /// # Errors
 /// The directory holds no results of an experiment, or complete ones; and those of [`run`].
-pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
+pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<RunResult> {
     let mut results = report::read(dir)?;
     check_room(dir)?;
     // As in `run`: before the first child is started.
@@ -112,12 +112,12 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
 }
 
 /// Measures the remaining steps.
-fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ran> {
+fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<RunResult> {
     let steps = results.experiment.as_ref().map(steps).unwrap_or_default();
     let bar = ProgressBar::new(steps.len() as u64).with_position(results.steps_done as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {eta} left: {msg}")?);
     let (mut failure, mut saved) = (None, Instant::now());
-    let others = Others::on(runner.machine.cpus);
+    let others = OtherProcesses::on(runner.machine.cpus);
     for step in &steps[results.steps_done..] {
         bar.set_message(step.title().to_owned());
         if let Err(error) = take(step, runner, &mut results) {
@@ -142,7 +142,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
     results.ended_early =
         failure.as_ref().map(|error| not_whole(&results, steps.len(), &format!("{error:#}")));
     report::write(&dir, &results)?;
-    Ok(Ran { results, dir, failure })
+    Ok(RunResult { results, dir, failure })
 }
 
 fn not_whole(results: &Results, steps: usize, why: &str) -> String {
@@ -176,7 +176,7 @@ fn check_same_machine(then: &serde_json::Value, now: &serde_json::Value) -> Resu
 }
 
 /// Measures a step, repeatedly while other processes keep its generator from the CPU.
-fn measured(step: &Step, machine: &Machine<'_>) -> Result<Found> {
+fn measured(step: &Step, machine: &Machine<'_>) -> Result<StepResult> {
     for _ in 1..TRIES {
         interrupt::check()?;
         match step.measure(machine) {
@@ -209,7 +209,7 @@ fn paths(experiment: &Experiment) -> (Vec<PathKind>, Option<String>) {
     if experiment.paths().all(|path| path != PathKind::Virtio) {
         return (PathKind::ALL.to_vec(), None);
     }
-    match arena::bridge() {
+    match netns::bridge() {
         Ok(_) => (PathKind::ALL.to_vec(), None),
         Err(why) => {
             let note =

@@ -13,7 +13,7 @@ use report::GeneratorLoad::Closed;
 use report::RingKind;
 use report::statistics::bands::{self, Band};
 use serde::Serialize;
-use traffic::{Guest, GuestSpec, Place, QUIET_S, Role};
+use traffic::{AdapterBackend, GuestSpec, HostedGuest, QUIET_S, Role};
 
 use super::sample::{self, spread};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
@@ -25,7 +25,7 @@ pub const POINTS: [(usize, usize); 7] =
 
 /// Settings of the measurement.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ScaleSettings {
     /// Rounds: measurements of each point.
     pub rounds: usize,
     /// Frames that each VF keeps in flight.
@@ -122,10 +122,10 @@ impl ScaleRound {
 pub fn run(
     program: &Path,
     cpus: &[usize],
-    settings: Settings,
+    settings: ScaleSettings,
     mut done: impl FnMut(usize, usize),
 ) -> Result<Scale> {
-    let Settings { rounds, in_flight, touch, huge_pages, ring, seconds } = settings;
+    let ScaleSettings { rounds, in_flight, touch, huge_pages, ring, seconds } = settings;
     let placement = plan(cpus, 1);
     let both = placement.switch.zip(placement.guests[0].0);
     let distance = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
@@ -134,7 +134,8 @@ pub fn run(
     for round in 0..rounds {
         for (i, (vfs, macs)) in POINTS.into_iter().enumerate() {
             let frame_bytes = 64;
-            let load = Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds };
+            let load =
+                ScaleLoad { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds };
             let measured = point(program, cpus, load)?;
             let after = distance()?;
             let round_trip_cycles = before.zip(after).map(|(before, after)| [before, after]);
@@ -175,7 +176,7 @@ fn bands(rounds: &[ScaleRound]) -> Vec<ScaleBand> {
 
 /// Settings of a point.
 #[derive(Clone, Copy, Debug)]
-struct Load {
+struct ScaleLoad {
     /// Number of VFs; even.
     vfs: usize,
     /// Addresses of all VFs together; a multiple of `vfs`.
@@ -195,8 +196,8 @@ struct Load {
 }
 
 /// Measures one point once; the caller sets the distance.
-fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScaleRound> {
-    let Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds } = load;
+fn point(program: &Path, cpus: &[usize], load: ScaleLoad) -> Result<ScaleRound> {
+    let ScaleLoad { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds } = load;
     let placement = plan(cpus, 1);
     let each = macs / vfs;
     let addresses = |vf: usize| (0..each).map(move |n| mac_text(vf, n));
@@ -211,8 +212,8 @@ fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScaleRound> {
     let guest = |vf: usize| {
         let pairs = addresses(vf).zip(addresses(vf ^ 1));
         let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
-        Guest {
-            place: Place::Socket(bench.vf_socket(vf)),
+        HostedGuest {
+            place: AdapterBackend::Socket(bench.vf_socket(vf)),
             role: Role::Generate { flows, in_flight, load: Closed, touch },
         }
     };

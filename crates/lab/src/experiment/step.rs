@@ -19,7 +19,7 @@ pub struct Machine<'a> {
 
 /// Result of a step.
 #[derive(Debug)]
-pub enum Found {
+pub enum StepResult {
     /// A point of forwarding.
     Point(Point),
     /// One traffic on all its paths.
@@ -30,14 +30,14 @@ pub enum Found {
     Copies(Vec<FileCopy>),
 }
 
-impl Found {
+impl StepResult {
     /// Adds it to the results of a run.
     pub fn add_to(self, results: &mut Results) {
         match self {
-            Found::Point(point) => results.points.push(point),
-            Found::Transfers(transfers) => results.transfers.extend(transfers),
-            Found::Receive(receive) => results.receives.push(receive),
-            Found::Copies(copies) => results.copies.extend(copies),
+            StepResult::Point(point) => results.points.push(point),
+            StepResult::Transfers(transfers) => results.transfers.extend(transfers),
+            StepResult::Receive(receive) => results.receives.push(receive),
+            StepResult::Copies(copies) => results.copies.extend(copies),
         }
     }
 }
@@ -60,7 +60,7 @@ pub fn steps(experiment: &Experiment) -> Vec<Step> {
     all
 }
 
-type Measure = Box<dyn Fn(&Machine<'_>) -> Result<Found>>;
+type Measure = Box<dyn Fn(&Machine<'_>) -> Result<StepResult>>;
 
 /// Unit of measurement: a run may end and be resumed between two steps.
 pub struct Step {
@@ -70,7 +70,10 @@ pub struct Step {
 
 impl Step {
     /// A step with this title and measurement.
-    pub fn new(title: String, measure: impl Fn(&Machine<'_>) -> Result<Found> + 'static) -> Step {
+    pub fn new(
+        title: String,
+        measure: impl Fn(&Machine<'_>) -> Result<StepResult> + 'static,
+    ) -> Step {
         Step { title, measure: Box::new(measure) }
     }
 
@@ -83,7 +86,7 @@ impl Step {
     ///
     /// # Errors
     /// Those of the load.
-    pub fn measure(&self, machine: &Machine<'_>) -> Result<Found> {
+    pub fn measure(&self, machine: &Machine<'_>) -> Result<StepResult> {
         (self.measure)(machine)
     }
 }

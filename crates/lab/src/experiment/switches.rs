@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! The guest of each switch is the same program, on the same CPU, with two ports between which
-//! frames circulate. [`Switch`] and [`Guest`] list the kinds. Ports are vhost-user sockets; for
+//! frames circulate. [`SwitchType`] and [`GuestType`] list the kinds. Ports are vhost-user sockets; for
 //! switches of the kernel's network they are interfaces, and only the guest's program is the same.
 //!
 //! Each round starts all switches, each with its own guest; all but one are stopped (SIGSTOP), so
@@ -39,178 +39,39 @@
 
 mod guest;
 mod kind;
+mod launch;
 mod rules;
+mod settings;
 mod side;
+mod slot;
 mod summary;
 mod switch;
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use report::Stages;
+use anyhow::{Context, Result};
 use serde::Serialize;
-use traffic::arena;
+use traffic::netns;
 
 use crate::bench::interrupt;
 use crate::bench::peers::process::OwnPriority;
 use crate::bench::peers::testpmd::BURST;
 use crate::bench::peers::{Hugepages, Qemu};
 use crate::measure::distance;
-pub use guest::Guest;
+pub use guest::GuestType;
+pub use launch::{BURSTS_MAX, Rings};
+pub use settings::SwitchesSettings;
 use side::Side;
+pub use slot::{DISTURBED, Drain, PAIRS_MIN, Slot};
 pub use summary::{BandResult, Ratio, SideResult, SizeResult};
-pub use switch::Switch;
-
-/// Minimum pairs of a reported band: with fewer, no 99 % interval is bounded.
-pub const PAIRS_MIN: usize = 8;
-/// Maximum bursts in flight from each port: a ring holds 1024 frames.
-pub const BURSTS_MAX: u64 = 30;
-/// Maximum share of a CPU taken by other processes in a slot that counts. Smaller shares are in the
-/// figures: they add to the busy cycles of all switches alike.
-pub const DISTURBED: f64 = 0.10;
-
-/// Rings of guests with vhost-user ports; interfaces have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Rings {
-    /// Ask for packed rings.
-    pub packed: bool,
-    /// Ask for mergeable receive buffers.
-    pub mergeable: bool,
-}
-
-impl fmt::Display for Rings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = if self.packed { "packed" } else { "split" };
-        let mergeable = if self.mergeable { "on" } else { "off" };
-        write!(f, "{layout} rings, mergeable buffers {mergeable}")
-    }
-}
-
-/// Settings of a comparison.
-#[derive(Clone, Debug, Serialize)]
-pub struct Settings {
-    /// Switches; the others are compared with the first.
-    pub switches: Vec<Switch>,
-    /// Guest of each switch.
-    pub guest: Guest,
-    /// Rings, measured one after the other.
-    pub rings: Vec<Rings>,
-    /// Frame sizes with FCS, bytes.
-    pub sizes: Vec<u32>,
-    /// Pairs of each size, over all rounds.
-    pub pairs: usize,
-    /// Rounds with fresh processes.
-    pub rounds: usize,
-    /// Seconds of a slot.
-    pub slot_s: f64,
-    /// Seconds from a switch's resumption to its slot.
-    pub settle_s: f64,
-    /// Bursts of 32 frames in flight from each port.
-    pub bursts: u64,
-    /// CPU of the switches' polling threads.
-    pub switch_cpu: usize,
-    /// CPU of the guests.
-    pub guest_cpu: usize,
-    /// Time-stamp cycles that the bare loop spins for each frame.
-    pub delay_cycles: u64,
-    /// Guests, Open vSwitch and testpmd use pages of 2 MiB.
-    pub hugepages: bool,
-}
-
-impl Settings {
-    /// Bursts in flight from each port of a switch: the setting, at most the switch's limit.
-    pub fn bursts_of(&self, switch: Switch) -> u64 {
-        self.bursts.min(switch.kind().bursts_max)
-    }
-
-    fn hugepages_needed(&self) -> u64 {
-        let pages = |switch: &Switch| self.guest.kind().hugepages + switch.kind().hugepages;
-        if self.hugepages { self.switches.iter().map(pages).sum() } else { 0 }
-    }
-
-    /// Fails if a switch does not support the settings.
-    ///
-    /// # Errors
-    /// A sentence that names the supported values.
-    pub fn check(&self) -> Result<(), String> {
-        let guest = self.guest;
-        if let Some(switch) = self.switches.iter().find(|switch| !guest.fits(**switch)) {
-            return Err(format!(
-                "--guest {guest} has no ports for switch {switch}; {guest} is possible on {}; \
-                 {switch} takes --guest {}",
-                Switch::names(|switch| guest.fits(switch)),
-                Guest::names(|guest| guest.fits(*switch)),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Fails if a program is not installed.
-    fn check_installed(&self, program: &Path) -> Result<()> {
-        if let Some(missing) = (self.guest.kind().missing)(program) {
-            bail!(missing);
-        }
-        if let Some(missing) = self.switches.iter().find(|switch| !switch.is_installed()) {
-            bail!("switch {missing} is not installed; run tests/e2e/setup --peers");
-        }
-        Ok(())
-    }
-
-    /// Passes of a size in a round; forward and backward count as one each.
-    fn passes(&self) -> usize {
-        self.pairs.div_ceil(self.rounds).next_multiple_of(2)
-    }
-}
-
-/// One slot of one switch.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Slot {
-    /// The switch.
-    pub switch: Switch,
-    /// Round, from 0.
-    pub round: usize,
-    /// Pass within the round, from 0; even: forward, odd: backward.
-    pub pass: usize,
-    /// Frame size with FCS, bytes.
-    pub frame_bytes: u32,
-    /// Distance of both CPUs before and after, cycles.
-    pub distances: [f64; 2],
-    /// Busy cycles for each delivered frame.
-    pub cycles_per_frame: f64,
-    /// Part of them spent in the kernel on the guest's CPU; 0 with vhost-user ports.
-    pub kernel_cycles_per_frame: f64,
-    /// Mframes/s received by the guest.
-    pub mpps: f64,
-    /// Busy share of the polling thread, or kernel share of the guest's CPU.
-    pub busy_share: f64,
-    /// Largest share of the time in which the polling thread or the guest waited for a CPU.
-    pub disturbance: f64,
-    /// Cycles for each delivered frame by stage; Shunt only.
-    pub stages: Option<Stages>,
-}
-
-/// Frames of a switch that were drained from the rings at the end of a size.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Drain {
-    /// The switch.
-    pub switch: Switch,
-    /// Round, from 0.
-    pub round: usize,
-    /// Frame size with FCS, bytes.
-    pub frame_bytes: u32,
-    /// Drained frames.
-    pub frames: u64,
-    /// Frames that were in flight.
-    pub expected: u64,
-}
+pub use switch::SwitchType;
 
 /// Result of a comparison: what `shunt lab switches --json` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Switches {
     /// Settings.
-    pub settings: Settings,
+    pub settings: SwitchesSettings,
     /// Minimum pairs of a reported band.
     pub pairs_min: usize,
     /// Processor of a guest in QEMU: `kvm` or `emulated`; `None` for other guests.
@@ -229,7 +90,7 @@ pub struct RingsResult {
     /// One result per frame size.
     pub sizes: Vec<SizeResult>,
     /// Negotiated virtio features, by switch: ports of its guest, in hexadecimal.
-    pub features: Vec<(Switch, Vec<String>)>,
+    pub features: Vec<(SwitchType, Vec<String>)>,
     /// Every slot.
     pub slots: Vec<Slot>,
     /// Every drain.
@@ -241,12 +102,16 @@ pub struct RingsResult {
 ///
 /// # Errors
 /// A program is not installed, or the first round fails.
-pub fn run(program: &Path, settings: Settings, mut told: impl FnMut(&str)) -> Result<Switches> {
+pub fn run(
+    program: &Path,
+    settings: SwitchesSettings,
+    mut told: impl FnMut(&str),
+) -> Result<Switches> {
     settings.check().map_err(anyhow::Error::msg)?;
     settings.check_installed(program)?;
     if !settings.switches.iter().all(|switch| switch.is_vhost_user()) {
         // Before any process is started.
-        arena::enter().map_err(anyhow::Error::msg)?;
+        netns::enter().map_err(anyhow::Error::msg)?;
     }
     let pages = match settings.hugepages_needed() {
         0 => None,
@@ -284,9 +149,9 @@ pub fn run(program: &Path, settings: Settings, mut told: impl FnMut(&str)) -> Re
 /// Rounds of one setting of the rings, in progress.
 struct Run<'a> {
     program: &'a Path,
-    settings: &'a Settings,
+    settings: &'a SwitchesSettings,
     rings: Rings,
-    features: Vec<(Switch, Vec<String>)>,
+    features: Vec<(SwitchType, Vec<String>)>,
     slots: Vec<Slot>,
     drains: Vec<Drain>,
 }
@@ -317,7 +182,7 @@ impl Run<'_> {
     }
 
     fn size(&mut self, round: usize, frame_bytes: u32, sides: &mut [Side]) -> Result<()> {
-        let Settings { switch_cpu, guest_cpu, .. } = *self.settings;
+        let SwitchesSettings { switch_cpu, guest_cpu, .. } = *self.settings;
         for side in sides.iter_mut() {
             let bursts = self.settings.bursts_of(side.switch);
             side.running(|side| side.guest.inject(frame_bytes, bursts))?;

@@ -12,6 +12,7 @@
 //! CPU with the guests, which then reach their limit first.
 
 mod back_to_back;
+mod trial;
 
 use std::path::Path;
 
@@ -23,12 +24,13 @@ use report::{GeneratorLoad, PathKind, Pinned};
 use serde::Serialize;
 use traffic::{IN_FLIGHT, PacedResult, Role};
 
-use super::forwarding::{self, PointSpec, Switch};
+use super::forwarding::{self, PointSpec};
 use crate::bench::Placement;
 use crate::measure::distance;
 
 pub use self::back_to_back::BackToBack;
 use self::back_to_back::Point;
+use self::trial::paced_trial;
 
 /// Maximum share of due frames that a generator may skip and still count as on rate.
 const SKIPPED_MAX: f64 = 0.005;
@@ -46,7 +48,7 @@ const MIN_LOAD: f64 = 0.01;
 
 /// Settings of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct ThroughputSettings {
     /// Loss ratio that counts as none for the NDR.
     pub ndr_tolerance: f64,
     /// Loss ratio of the PDR.
@@ -166,7 +168,7 @@ pub fn run(
     program: &Path,
     spec: &PointSpec,
     cpus: &[usize],
-    settings: &Settings,
+    settings: &ThroughputSettings,
     mut done: impl FnMut(&str),
 ) -> Result<Throughput> {
     ensure!(spec.path != PathKind::Virtio, "the path virtio has no generator at a constant rate");
@@ -180,7 +182,7 @@ pub fn run(
     done(&format!("closed loop: {:.3} Mpps", closed.offered_mpps));
     let closed_fps = closed.offered_mpps * 1e6;
     let [min_load_fps, max_load_fps] = [MIN_LOAD, MAX_LOAD].map(|share| closed_fps * share);
-    let Settings { trials_max, seconds_max, .. } = *settings;
+    let ThroughputSettings { trials_max, seconds_max, .. } = *settings;
     let limits = SearchLimits { min_load_fps, max_load_fps, trials_max, seconds_max };
     let search =
         ThroughputSearch::new(goals(settings), limits).context("the search cannot be made")?;
@@ -247,9 +249,16 @@ fn rates(goals: &[GoalResult]) -> Vec<Rate> {
     goals.iter().zip(["NDR", "PDR"]).map(rate).collect()
 }
 
-fn goals(settings: &Settings) -> Vec<Goal> {
-    let Settings { ndr_tolerance, pdr_loss, trial_s, duration_sum_s, exceed_ratio, width, .. } =
-        *settings;
+fn goals(settings: &ThroughputSettings) -> Vec<Goal> {
+    let ThroughputSettings {
+        ndr_tolerance,
+        pdr_loss,
+        trial_s,
+        duration_sum_s,
+        exceed_ratio,
+        width,
+        ..
+    } = *settings;
     let goal = |loss_ratio, loss_tolerance, width| Goal {
         loss_ratio,
         loss_tolerance,
@@ -277,19 +286,6 @@ fn trial(
         load_fps,
         burst: None,
     })
-}
-
-/// One trial with the generator that `role` makes from flows.
-fn paced_trial(
-    program: &Path,
-    spec: &PointSpec,
-    placement: &Placement,
-    role: impl Fn(Vec<(String, String)>) -> Role,
-) -> Result<PacedResult> {
-    let role = |flows, _| role(flows);
-    let measured = forwarding::trial(Switch::shunt(program), spec, placement, role)?;
-    let paced = measured.results.iter().find_map(|result| result.paced);
-    paced.context("no process reported the generator")
 }
 
 /// `true` if the generator kept its rate in the measured time.

@@ -5,56 +5,29 @@
 //! the self-test of the programs, and then over the paths in turn. Odd rounds reverse the order, so
 //! that drift affects all paths alike.
 
-mod conclude;
 mod measure;
+mod summarize;
 mod sweep;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
-use report::{PathKind, Pattern, SocketWorkload, Transfer};
-use traffic::arena;
+use report::Transfer;
+use traffic::netns;
 
-use self::conclude::conclude;
+pub use self::measure::{TransferLoad, TransferSettings};
 use self::measure::{cpus_of_ends, measure};
+use self::summarize::summarize;
 use crate::bench::{interrupt, plan};
-
-/// Traffic to measure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Traffic {
-    /// Kind of traffic.
-    pub workload: SocketWorkload,
-    /// Connections, or sockets.
-    pub streams: u32,
-    /// Bytes of a write, or of a datagram.
-    pub send_bytes: u32,
-    /// Socket buffers, KiB; `None`: the kernel's default.
-    pub buffer_kib: Option<u32>,
-}
-
-/// Settings of the measurement.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The shunt binary.
-    pub program: PathBuf,
-    /// Allowed CPUs.
-    pub cpus: Vec<usize>,
-    /// Paths, in the order of measurement.
-    pub paths: Vec<PathKind>,
-    /// Location of the far end.
-    pub pattern: Pattern,
-    /// Measurements of each traffic on each path.
-    pub rounds: usize,
-    /// Seconds of each measurement.
-    pub seconds: f64,
-}
 
 /// Measures a traffic on each path, round by round, for the experiment of this name.
 ///
 /// # Errors
 /// The user may not make network namespaces, or a process fails.
-pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Vec<Transfer>> {
-    arena::enter_for_guests()?;
+pub fn run(
+    settings: &TransferSettings,
+    experiment: &str,
+    traffic: TransferLoad,
+) -> Result<Vec<Transfer>> {
+    netns::enter_for_guests()?;
     let mut limits = Vec::new();
     let mut seen = vec![Vec::new(); settings.paths.len()];
     for round in 0..settings.rounds {
@@ -76,7 +49,7 @@ pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Ve
     }
     let mut transfers = Vec::new();
     for (path, seen) in settings.paths.iter().zip(&seen) {
-        let transfer = conclude(settings, (experiment, *path), &traffic, (seen, &limits));
+        let transfer = summarize(settings, (experiment, *path), &traffic, (seen, &limits));
         transfer.check().context("the measurement is inconsistent")?;
         transfers.push(transfer);
     }

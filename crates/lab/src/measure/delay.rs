@@ -7,4 +7,4 @@ mod distribution;
 mod line;
 
 pub use distribution::{DELAY_US_MAX, Distribution};
-pub use line::{DelayLine, Held};
+pub use line::{DelayLine, HeldFrame};

@@ -3,6 +3,6 @@
 pub mod copy_loop;
 pub mod delay;
 pub mod distance;
-pub mod others;
+pub mod other_processes;
 pub mod softirq;
 pub(crate) mod stages;

@@ -7,7 +7,7 @@ use clap::Args;
 use lab::bench::bare::{self, BareSpec};
 use wire::Mac;
 
-use crate::UsageError;
+use crate::error::UsageError;
 
 /// Run the bare copying loop as a vhost-user switch between two guests.
 ///

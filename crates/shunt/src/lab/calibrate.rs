@@ -2,11 +2,14 @@
 
 use anyhow::Result;
 use clap::Args;
-use lab::experiment::calibrate::{self, Calibration, DelayMeasured, Quantiles, Settings, Verdict};
+use lab::experiment::calibrate::{
+    self, CalibrateSettings, Calibration, DelayMeasured, Quantiles, Verdict,
+};
 use lab::measure::delay::Distribution;
 
-use super::{check_seconds, program, progress};
-use crate::{UsageError, say};
+use super::common::{check_seconds, program, progress};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Maximum frames a second.
 const RATE_MAX: f64 = 1_000_000.0;
@@ -58,8 +61,12 @@ impl Calibrate {
             delays.extend(Distribution::USUAL);
         }
         let all = delays.len();
-        let settings =
-            Settings { rate_fps: self.rate, trials: self.trials, seconds: self.seconds, delays };
+        let settings = CalibrateSettings {
+            rate_fps: self.rate,
+            trials: self.trials,
+            seconds: self.seconds,
+            delays,
+        };
         let found = calibrate::run(&program()?, host::cpu::allowed(), &settings, |done| {
             progress("distribution", done, all);
         })?;
@@ -67,7 +74,7 @@ impl Calibrate {
             true => serde_json::to_string_pretty(&found)? + "\n",
             false => text(&found),
         };
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 

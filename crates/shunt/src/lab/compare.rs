@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use clap::Args;
-use lab::experiment::compare::{self, Settings, Side};
+use lab::experiment::compare::{self, CompareSettings, Side};
 use lab::experiment::forwarding::PointSpec;
 use lab::experiment::step::Machine;
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 
-use super::{program, progress};
-use crate::text::wrapped;
-use crate::{UsageError, say};
+use super::common::{program, progress};
+use crate::error::UsageError;
+use crate::text::{print, wrapped};
 
 /// Compare two builds of shunt at one point.
 ///
@@ -87,16 +87,16 @@ impl Compare {
             );
             return Err(UsageError(text).into());
         }
-        let settings = Settings { sides: [self.a, self.b], point, pairs: self.pairs };
+        let settings = CompareSettings { sides: [self.a, self.b], point, pairs: self.pairs };
         let machine = Machine { program: &program()?, cpus: host::cpu::allowed() };
         let compared = compare::run(&machine, &settings, |done| {
             progress("pair", done, settings.pairs);
         })?;
         if self.json {
-            return Ok(say(&(serde_json::to_string_pretty(&compared)? + "\n"))?);
+            return Ok(print(&(serde_json::to_string_pretty(&compared)? + "\n"))?);
         }
         let title = "Switch's cycles for a delivered frame, medians by distance of the CPUs\n";
         let text = title.to_owned() + &compared.table() + "\n" + &wrapped(&compared.sentence());
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }

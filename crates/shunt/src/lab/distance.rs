@@ -4,7 +4,8 @@ use anyhow::Result;
 use clap::Args;
 use lab::experiment::distance;
 
-use crate::{UsageError, say};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Measure the distance of two CPUs: the round trip of a cache line between them.
 ///
@@ -44,7 +45,7 @@ impl Distance {
         };
         let distance = distance::run(cpus, self.samples)?;
         if self.json {
-            return Ok(say(&format!("{}\n", serde_json::to_string_pretty(&distance)?))?);
+            return Ok(print(&format!("{}\n", serde_json::to_string_pretty(&distance)?))?);
         }
         let [least, median, most] = distance.round_trip_cycles;
         let text = format!(
@@ -55,6 +56,6 @@ impl Distance {
         let share = |band: &distance::BandShare| {
             format!("{:<20} {:>4.0} % of samples\n", band.band, 100.0 * band.share)
         };
-        Ok(say(&(text + &distance.bands.iter().map(share).collect::<String>()))?)
+        Ok(print(&(text + &distance.bands.iter().map(share).collect::<String>()))?)
     }
 }

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use lab::experiment::fairness::{self, FairnessSpec, Situation};
 
-use super::{program, progress};
-use crate::{UsageError, say};
+use super::common::{program, progress};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Measure each guest's share of a lane under contention.
 ///
@@ -37,13 +38,13 @@ impl Fairness {
             progress("situation", done, of);
         })?;
         let text =
-            if json { serde_json::to_string_pretty(&fairness)? + "\n" } else { told(&fairness) };
-        Ok(say(&text)?)
+            if json { serde_json::to_string_pretty(&fairness)? + "\n" } else { text(&fairness) };
+        Ok(print(&text)?)
     }
 }
 
 /// Result as text.
-fn told(fairness: &fairness::Fairness) -> String {
+fn text(fairness: &fairness::Fairness) -> String {
     let mut text = String::new();
     let mixed = &fairness.mixed;
     for (title, index, shares) in [

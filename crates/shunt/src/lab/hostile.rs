@@ -4,8 +4,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use lab::experiment::hostile::{self, HostileRun};
 
-use super::{program, progress, seed_from_clock};
-use crate::{UsageError, say};
+use super::common::{program, progress, seed_from_clock};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Attack a daemon from a hostile guest, while honest ones account for every frame.
 ///
@@ -41,8 +42,8 @@ impl Hostile {
             progress("burst", done, bursts);
         })?;
         let text =
-            if self.json { serde_json::to_string_pretty(&hostile)? + "\n" } else { told(&hostile) };
-        say(&text)?;
+            if self.json { serde_json::to_string_pretty(&hostile)? + "\n" } else { text(&hostile) };
+        print(&text)?;
         match (hostile.passed(), hostile.failure) {
             (true, _) => Ok(()),
             (false, Some(failure)) => bail!("failed with seed {seed}: {failure}"),
@@ -52,7 +53,7 @@ impl Hostile {
 }
 
 /// Result as text.
-fn told(hostile: &hostile::Hostile) -> String {
+fn text(hostile: &hostile::Hostile) -> String {
     let (attack, honest) = (&hostile.attack, &hostile.honest);
     let mut text = format!(
         "{} bursts and {} mutations of the connection in {:.1} s; \

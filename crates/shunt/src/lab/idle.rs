@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use lab::experiment::idle::{self, IdleSpec};
 
-use super::program;
-use crate::{UsageError, say};
+use super::common::program;
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Measure idle CPU with silent guests, and the wake-up latency of the first frame.
 #[derive(Debug, Args)]
@@ -41,7 +42,7 @@ impl Idle {
         spec.check().map_err(UsageError)?;
         let idle = idle::run(&program()?, host::cpu::allowed(), spec)?;
         if json {
-            return Ok(say(&format!("{}\n", serde_json::to_string_pretty(&idle)?))?);
+            return Ok(print(&format!("{}\n", serde_json::to_string_pretty(&idle)?))?);
         }
         let percent = idle.cpu_share * 100.0;
         let (wake, floor) = (idle.wake_us, idle.floor_us);
@@ -64,6 +65,6 @@ impl Idle {
             floor.p99,
             floor.max
         );
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
-use lab::experiment::runner::{self, Ran, Runner};
+use lab::experiment::runner::{self, RunResult, Runner};
 use lab::experiment::step::{Machine, steps};
 use report::experiment::{self, Experiment, SHIPPED, SettingOverride};
 use report::{self, PathKind, Pattern, Results};
 
-use super::{Partial, program};
-use crate::text::wrapped;
-use crate::{UsageError, say};
+use super::common::{IncompleteRun, program};
+use crate::error::UsageError;
+use crate::text::{print, wrapped};
 
 /// Default directory of reports.
 const OUT: &str = "lab-results";
@@ -80,7 +80,7 @@ impl Measure {
         self.with(|runner| runner::run(runner, experiment))
     }
 
-    fn with(&self, run: impl FnOnce(&Runner<'_>) -> Result<Ran>) -> Result<()> {
+    fn with(&self, run: impl FnOnce(&Runner<'_>) -> Result<RunResult>) -> Result<()> {
         let ran = run(&Runner {
             machine: Machine { program: &program()?, cpus: host::cpu::allowed() },
             out: &self.out,
@@ -88,12 +88,12 @@ impl Measure {
             version: env!("CARGO_PKG_VERSION"),
         })?;
         match self.json {
-            true => say(&report::json::results(&ran.results)?)?,
-            false => say(&shown(&ran.results, &ran.dir))?,
+            true => print(&report::json::results(&ran.results)?)?,
+            false => print(&shown(&ran.results, &ran.dir))?,
         }
         match ran.failure {
             None => Ok(()),
-            Some(error) => Err(error.context(Partial(ran.dir))),
+            Some(error) => Err(error.context(IncompleteRun(ran.dir))),
         }
     }
 
@@ -159,7 +159,7 @@ impl List {
             let steps = steps(&experiment).len();
             text += &format!("{name:<8} {paper:<16} {steps:>4} steps  {}\n", experiment.title);
         }
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 
@@ -192,7 +192,7 @@ impl Show {
             (None, Some(Schema::Results)) => report::json::schema(),
             (None, _) => experiment::schema(),
         };
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 
@@ -247,10 +247,10 @@ impl History {
         dirs.retain(|dir| dir.join(report::RESULTS).exists());
         if dirs.is_empty() {
             let out = self.out.display();
-            return Ok(say(&format!("No runs in {out}: shunt lab makes one.\n"))?);
+            return Ok(print(&format!("No runs in {out}: shunt lab makes one.\n"))?);
         }
         let text: String = dirs.iter().map(|dir| row(dir)).collect();
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 

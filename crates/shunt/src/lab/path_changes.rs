@@ -4,8 +4,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use lab::experiment::path_changes::{self, PathChangesRun};
 
-use super::{program, progress, seed_from_clock};
-use crate::{UsageError, say};
+use super::common::{program, progress, seed_from_clock};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Change adapters' paths at random while numbered frames flow, and account for every frame.
 ///
@@ -41,7 +42,7 @@ impl PathChanges {
         let told = path_changes::run(&program()?, host::cpu::allowed(), run, |done| {
             progress("change", done, count);
         })?;
-        say(&if self.json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
+        print(&if self.json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
         if !told.passed() {
             bail!("failed with seed {seed}; see the figures");
         }

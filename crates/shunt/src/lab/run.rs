@@ -5,8 +5,8 @@ use clap::Args;
 use lab::experiment::forwarding::{self, PointSpec};
 use report::{self, GeneratorLoad, PathKind, Pattern, RingKind};
 
-use super::program;
-use crate::UsageError;
+use super::common::program;
+use crate::error::UsageError;
 
 /// Measure one point.
 ///

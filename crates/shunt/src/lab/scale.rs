@@ -5,8 +5,9 @@ use clap::Args;
 use lab::experiment::scale;
 use report::RingKind;
 
-use super::{check_rounds, check_seconds, program, progress};
-use crate::{UsageError, say};
+use super::common::{check_rounds, check_seconds, program, progress};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Measure the cost of a 64 B frame by number of VFs and MAC addresses.
 #[derive(Debug, Args)]
@@ -47,7 +48,7 @@ impl Scale {
             return Err(UsageError(text).into());
         }
         check_seconds(self.seconds)?;
-        let settings = scale::Settings {
+        let settings = scale::ScaleSettings {
             rounds: self.rounds,
             in_flight: self.in_flight,
             touch: !self.untouched,
@@ -62,7 +63,7 @@ impl Scale {
             println!("{}", serde_json::to_string_pretty(&scale)?);
             return Ok(());
         }
-        Ok(say(&table(&scale))?)
+        Ok(print(&table(&scale))?)
     }
 }
 

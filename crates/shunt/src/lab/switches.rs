@@ -4,13 +4,14 @@ use anyhow::{Result, bail};
 use clap::{Args, Command, FromArgMatches};
 use comfy_table::{CellAlignment, Table, presets};
 use lab::experiment::switches::{
-    self, BandResult, Guest, PAIRS_MIN, Rings, RingsResult, Settings, SideResult, Switch,
-    Switches as Comparison,
+    self, BandResult, GuestType, PAIRS_MIN, Rings, RingsResult, SideResult, SwitchType,
+    Switches as Comparison, SwitchesSettings,
 };
 use report::Stages;
 
-use super::{check_rounds, program};
-use crate::{UsageError, say};
+use super::common::{check_rounds, program};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Compare switches between two ports of the same guest: cycles per frame, frames per second.
 ///
@@ -41,9 +42,9 @@ pub(super) struct Switches {
         default_value = "shunt,bare,ovs-dpdk,testpmd",
         help = switch_help()
     )]
-    switch: Vec<Switch>,
+    switch: Vec<SwitchType>,
     #[arg(long, value_name = "NAME", default_value = "testpmd", help = guest_help())]
-    guest: Guest,
+    guest: GuestType,
     /// Rings of the guests, measured one after the other: split, packed.
     #[arg(
         long,
@@ -106,14 +107,14 @@ impl Switches {
             true => serde_json::to_string_pretty(&result)? + "\n",
             false => text(&result),
         };
-        say(&text)?;
+        print(&text)?;
         match result.ended_early {
             Some(why) => bail!("ended early, with the results so far; {why}"),
             None => Ok(()),
         }
     }
 
-    fn settings(self) -> Result<Settings> {
+    fn settings(self) -> Result<SwitchesSettings> {
         check_rounds(self.rounds)?;
         let cpus = host::cpu::allowed();
         let switch_cpu = self.switch_cpu.unwrap_or(cpus[0]);
@@ -147,7 +148,7 @@ impl Switches {
             };
             self.mergeable.iter().map(of)
         });
-        let settings = Settings {
+        let settings = SwitchesSettings {
             rings: rings.collect(),
             switches: self.switch,
             guest: self.guest,
@@ -168,12 +169,12 @@ impl Switches {
 }
 
 fn switch_help() -> String {
-    let about = Switch::ALL.map(|switch| format!("\n- {switch}: {}", switch.about()));
+    let about = SwitchType::ALL.map(|switch| format!("\n- {switch}: {}", switch.about()));
     format!("Switches; the others are compared with the first:{}", about.concat())
 }
 
 fn guest_help() -> String {
-    let about = Guest::ALL.map(|guest| format!("\n- {guest}: {}", guest.about()));
+    let about = GuestType::ALL.map(|guest| format!("\n- {guest}: {}", guest.about()));
     format!("Guest of each switch:{}", about.concat())
 }
 
@@ -247,7 +248,7 @@ impl Preset {
 
 /// Result as text.
 fn text(result: &Comparison) -> String {
-    let Settings { switches, guest, switch_cpu, guest_cpu, .. } = &result.settings;
+    let SwitchesSettings { switches, guest, switch_cpu, guest_cpu, .. } = &result.settings;
     let first = switches[0];
     let kind = result.guest_cpu_kind.map_or_else(String::new, |kind| format!(" ({kind})"));
     format!(
@@ -434,7 +435,7 @@ mod tests {
         switches: Switches,
     }
 
-    fn settings(args: &[&str]) -> Result<Settings, String> {
+    fn settings(args: &[&str]) -> Result<SwitchesSettings, String> {
         let cpus = ["shunt", "--switch-cpu", "0", "--guest-cpu", "1"];
         let parsed = Program::try_parse_from(cpus.iter().chain(args));
         let parsed = parsed.map_err(|error| error.to_string())?;
@@ -454,12 +455,12 @@ mod tests {
 
     #[test]
     fn every_switch_and_guest_is_known_by_its_name() {
-        for switch in Switch::ALL {
-            assert_eq!(switch.as_str().parse::<Switch>().unwrap(), switch);
+        for switch in SwitchType::ALL {
+            assert_eq!(switch.as_str().parse::<SwitchType>().unwrap(), switch);
             assert!(!switch.about().is_empty(), "{switch}");
         }
-        for guest in Guest::ALL {
-            assert_eq!(guest.as_str().parse::<Guest>().unwrap().as_str(), guest.as_str());
+        for guest in GuestType::ALL {
+            assert_eq!(guest.as_str().parse::<GuestType>().unwrap().as_str(), guest.as_str());
         }
     }
 

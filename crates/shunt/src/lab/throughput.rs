@@ -4,13 +4,14 @@ use anyhow::Result;
 use clap::Args;
 use lab::experiment::forwarding::{PointSpec, WARMUP_S};
 use lab::experiment::throughput::{
-    self, BackToBack, LatencyAt, Rate, Settings, Throughput as Found,
+    self, BackToBack, LatencyAt, Rate, Throughput as Found, ThroughputSettings,
 };
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 use traffic::Latency;
 
-use super::program;
-use crate::{UsageError, say};
+use super::common::program;
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Search for the non-drop and partial-drop rates, and measure latency below them.
 ///
@@ -102,7 +103,7 @@ impl Throughput {
             let text = format!("--back-to-back {}: 0 to 100 are possible", self.back_to_back);
             return Err(UsageError(text).into());
         }
-        let settings = Settings {
+        let settings = ThroughputSettings {
             ndr_tolerance: self.ndr_tolerance,
             pdr_loss: self.pdr_loss,
             trial_s: (self.trial_seconds / 4.0, self.trial_seconds),
@@ -122,7 +123,7 @@ impl Throughput {
             true => serde_json::to_string_pretty(&found)? + "\n",
             false => text(&found),
         };
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 

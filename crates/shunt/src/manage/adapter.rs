@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates, told_of};
+use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
 use super::patch::{FunctionFlags, Patch};
-use super::{Change, Target, part};
 use crate::text::table;
 
 /// Show and change adapters: the network adapters of guests.
@@ -22,7 +22,7 @@ Examples:
   shunt adapter delete web")]
 pub(crate) struct Adapters {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -47,7 +47,7 @@ Examples:
 Examples:
   shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock")]
     Create(Box<Create>),
-    /// Change some settings of an adapter; the others stay.
+    /// ChangeArgs some settings of an adapter; the others stay.
     #[command(after_help = "\
 Examples:
   shunt adapter set web --iov-weight 100 --vlan 7
@@ -59,7 +59,7 @@ Examples:
         #[command(flatten)]
         settings: Box<Settings>,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
     /// Remove an adapter, and the settings of its port.
     #[command(after_help = "\
@@ -73,7 +73,7 @@ Examples:
         #[arg(long, value_name = "TOKEN")]
         owner: Option<u64>,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
 }
 
@@ -90,7 +90,7 @@ struct Create {
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
-    how: Change,
+    how: ChangeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -157,7 +157,7 @@ impl Settings {
 impl Adapters {
     pub(crate) fn run(self) -> Result<()> {
         let target = &self.target;
-        let path = |adapter: &str| format!("/v1/adapters/{}", part(adapter));
+        let path = |adapter: &str| format!("/v1/adapters/{}", encode_segment(adapter));
         match &self.command {
             Command::List => list(target),
             Command::Show { adapter } => target.show_object("adapter", &path(adapter), |actual| {
@@ -171,17 +171,17 @@ impl Adapters {
                     .set("switch", switch.as_deref())
                     .set("nic", nic.as_deref())
                     .finish();
-                super::must_be_new(target, &path(adapter))?;
+                must_be_new(target, &path(adapter))?;
                 let done = format!("created adapter {adapter}");
                 target.change(Method::PUT, &path(adapter), Some(&body), how, &done)
             }
             Command::Set { adapter, settings, how } => {
-                let body = super::some(settings.patch())?;
+                let body = settings.patch().finish_non_empty()?;
                 let done = format!("changed adapter {adapter}");
                 target.change(Method::PATCH, &path(adapter), Some(&body), how, &done)
             }
             Command::Delete { adapter, owner, how } => {
-                let path = super::released(path(adapter), *owner);
+                let path = release_path(path(adapter), *owner);
                 let done = format!("deleted adapter {adapter}");
                 target.change(Method::DELETE, &path, None, how, &done)
             }
@@ -189,7 +189,7 @@ impl Adapters {
     }
 }
 
-fn list(target: &Target) -> Result<()> {
+fn list(target: &DaemonArgs) -> Result<()> {
     let (wished, actual) = (target.get("/v1/adapters")?, target.get("/v1/actual")?);
     let joined: Vec<Value> = entries(&wished)
         .map(|adapter| {

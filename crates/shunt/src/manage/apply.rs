@@ -8,8 +8,9 @@ use api::{ApplyOutcome, Method};
 use clap::Args;
 use model::config::SourceFile;
 
-use super::Target;
-use crate::{UsageError, say};
+use super::client::DaemonArgs;
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Apply a state file atomically.
 ///
@@ -28,7 +29,7 @@ Examples:
   generate | shunt apply -f - --json")]
 pub(crate) struct Apply {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
     /// State file; - for standard input.
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
@@ -80,7 +81,7 @@ impl Apply {
             return Err(UsageError(text).into());
         }
         if !self.target.json {
-            say(&shown(&plan))?;
+            print(&shown(&plan))?;
         }
         if asks && !agreed(&plan.in_use)? {
             bail!("nothing was changed");
@@ -134,7 +135,7 @@ Examples:
   shunt export --json | jq '.adapter[].name'")]
 pub(crate) struct Export {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
 }
 
 impl Export {

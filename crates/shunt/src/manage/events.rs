@@ -6,7 +6,7 @@ use anyhow::Result;
 use api::{Event, EventList};
 use clap::Args;
 
-use super::Target;
+use super::client::DaemonArgs;
 
 /// Poll interval of `--follow`.
 const LOOK: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ Examples:
   shunt events --since 41 --json          those after number 41, for a program")]
 pub(crate) struct Events {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
     /// Only events with a greater number.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     since: u64,

@@ -6,9 +6,9 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::cells::{attachment, cell, entries, find, told_of, with_state};
+use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
 use super::patch::Patch;
 use super::rules::{Rules, representors};
-use super::{Change, Target, part};
 use crate::text::table;
 
 /// Show and change NICs.
@@ -23,7 +23,7 @@ Examples:
   shunt nic delete nic0 --dry-run")]
 pub(crate) struct Nics {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -65,9 +65,9 @@ Examples:
         #[command(flatten)]
         settings: Box<Settings>,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
-    /// Change some settings of a NIC; the others stay.
+    /// ChangeArgs some settings of a NIC; the others stay.
     #[command(after_help = "\
 Examples:
   shunt nic set nic0 --num-vfs 0
@@ -78,7 +78,7 @@ Examples:
         #[command(flatten)]
         settings: Box<Settings>,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
     /// Show or change the rules of a NIC in mode switchdev, with their counters.
     #[command(after_help = "\
@@ -96,7 +96,7 @@ Examples:
         /// Name of the NIC.
         nic: String,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
 }
 
@@ -163,7 +163,7 @@ impl Settings {
 impl Nics {
     pub(crate) fn run(self) -> Result<()> {
         let target = &self.target;
-        let path = |nic: &str| format!("/v1/nics/{}", part(nic));
+        let path = |nic: &str| format!("/v1/nics/{}", encode_segment(nic));
         match &self.command {
             Command::List => list(target),
             Command::Show { nic } => target.show_object("nic", &path(nic), |actual| {
@@ -179,11 +179,11 @@ impl Nics {
                     .set("vmq_queues", *vmq_queues)
                     .finish();
                 let done = format!("created NIC {nic}");
-                super::must_be_new(target, &path(nic))?;
+                must_be_new(target, &path(nic))?;
                 target.change(Method::PUT, &path(nic), Some(&body), how, &done)
             }
             Command::Set { nic, settings, how } => {
-                let body = super::some(settings.patch(Patch::default()))?;
+                let body = settings.patch(Patch::default()).finish_non_empty()?;
                 let done = format!("changed NIC {nic}");
                 target.change(Method::PATCH, &path(nic), Some(&body), how, &done)
             }
@@ -196,7 +196,7 @@ impl Nics {
     }
 }
 
-fn list(target: &Target) -> Result<()> {
+fn list(target: &DaemonArgs) -> Result<()> {
     let (state, actual) = (target.get("/v1/state")?, target.get("/v1/actual")?);
     let joined: Vec<Value> = entries(&state["nic"])
         .map(|nic| {

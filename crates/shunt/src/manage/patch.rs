@@ -3,7 +3,7 @@
 use model::state::{Attachment, AttachmentKind};
 use serde_json::{Map, Value, json};
 
-use super::OnOff;
+use crate::error::UsageError;
 
 /// A merge patch under construction.
 #[derive(Debug, Default)]
@@ -65,8 +65,29 @@ impl Patch {
         self.0.is_empty()
     }
 
+    /// The patch as a document; an empty one is rejected.
+    pub(super) fn finish_non_empty(self) -> Result<Value, UsageError> {
+        if self.is_empty() {
+            return Err(UsageError("no setting to change; see --help".into()));
+        }
+        Ok(self.finish())
+    }
+
     pub(super) fn finish(self) -> Value {
         Value::Object(self.0)
+    }
+}
+
+/// `on` or `off`, the words of `ip link` and PowerShell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum OnOff {
+    On,
+    Off,
+}
+
+impl From<OnOff> for Value {
+    fn from(word: OnOff) -> Value {
+        Value::from(word == OnOff::On)
     }
 }
 

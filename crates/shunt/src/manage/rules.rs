@@ -6,7 +6,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, told_of};
-use super::{Change, Target, UsageError, part};
+use super::client::{ChangeArgs, DaemonArgs, encode_segment};
+use crate::error::UsageError;
 use crate::text::table;
 
 #[derive(Debug, Args)]
@@ -24,12 +25,12 @@ pub(super) struct Rules {
     #[arg(long, conflicts_with = "remove")]
     clear: bool,
     #[command(flatten)]
-    how: Change,
+    how: ChangeArgs,
 }
 
 impl Rules {
-    pub(super) fn run(&self, target: &Target) -> Result<()> {
-        let path = format!("/v1/nics/{}", part(&self.nic));
+    pub(super) fn run(&self, target: &DaemonArgs) -> Result<()> {
+        let path = format!("/v1/nics/{}", encode_segment(&self.nic));
         let nic = target.send(Method::GET, &path, None, None)?;
         let rules: Vec<Value> = entries(&nic.body["rule"]).cloned().collect();
         if self.add.is_empty() && self.remove.is_empty() && !self.clear {

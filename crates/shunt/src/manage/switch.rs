@@ -6,10 +6,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries};
+use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
+use super::patch::OnOff;
 use super::patch::{Patch, list as listed, switched};
 use super::tunnel::{Tunnel, tunnels};
-use super::{Change, OnOff, Target, part};
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::text::table;
 
 /// Show and change switches and their ports.
@@ -23,7 +24,7 @@ Examples:
   shunt switch acl sw0 web --clear")]
 pub(crate) struct Switches {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -60,9 +61,9 @@ Examples:
         #[arg(long, value_name = "S")]
         ageing_s: Option<u64>,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
-    /// Change settings of a switch.
+    /// ChangeArgs settings of a switch.
     #[command(after_help = "\
 Examples:
   shunt switch set sw0 --ageing-s 60")]
@@ -73,7 +74,7 @@ Examples:
         #[arg(long, value_name = "S")]
         ageing_s: Option<u64>,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
     /// Remove an unused switch.
     #[command(after_help = "\
@@ -83,7 +84,7 @@ Examples:
         /// Name of the switch.
         switch: String,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
     /// List the ports of a switch with settings of their own.
     #[command(after_help = "\
@@ -93,7 +94,7 @@ Examples:
         /// Name of the switch.
         switch: String,
     },
-    /// Change some settings of a port; the others stay.
+    /// ChangeArgs some settings of a port; the others stay.
     #[command(after_help = "\
 Examples:
   shunt switch port sw0 web --dhcp-guard on --isolated on
@@ -155,7 +156,7 @@ struct Port {
     #[arg(long)]
     reset: bool,
     #[command(flatten)]
-    how: Change,
+    how: ChangeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -172,7 +173,7 @@ struct Acl {
     #[arg(long)]
     clear: bool,
     #[command(flatten)]
-    how: Change,
+    how: ChangeArgs,
 }
 
 impl Port {
@@ -192,7 +193,7 @@ impl Port {
 impl Switches {
     pub(crate) fn run(self) -> Result<()> {
         let target = &self.target;
-        let path = |switch: &str| format!("/v1/switches/{}", part(switch));
+        let path = |switch: &str| format!("/v1/switches/{}", encode_segment(switch));
         match &self.command {
             Command::List => list(target),
             Command::Show { switch } => {
@@ -204,12 +205,12 @@ impl Switches {
                     .set("iov", Some(*iov))
                     .set("ageing_s", *ageing_s)
                     .finish();
-                super::must_be_new(target, &path(switch))?;
+                must_be_new(target, &path(switch))?;
                 let done = format!("created switch {switch}");
                 target.change(Method::PUT, &path(switch), Some(&body), how, &done)
             }
             Command::Set { switch, ageing_s, how } => {
-                let body = super::some(Patch::default().set("ageing_s", *ageing_s))?;
+                let body = Patch::default().set("ageing_s", *ageing_s).finish_non_empty()?;
                 let done = format!("changed switch {switch}");
                 target.change(Method::PATCH, &path(switch), Some(&body), how, &done)
             }
@@ -225,7 +226,7 @@ impl Switches {
                     let done = format!("reset the port of {adapter} on {switch}");
                     return target.change(Method::DELETE, &path, None, how, &done);
                 }
-                let body = super::some(port.patch())?;
+                let body = port.patch().finish_non_empty()?;
                 let done = format!("changed the port of {adapter} on {switch}");
                 target.change(Method::PATCH, &path, Some(&body), how, &done)
             }
@@ -237,12 +238,12 @@ impl Switches {
 }
 
 fn port_path(switch: &str, adapter: &str) -> String {
-    format!("/v1/switches/{}/ports/{}", part(switch), part(adapter))
+    format!("/v1/switches/{}/ports/{}", encode_segment(switch), encode_segment(adapter))
 }
 
 impl Acl {
-    fn run(&self, target: &Target) -> Result<()> {
-        let ports = format!("/v1/switches/{}/ports", part(&self.switch));
+    fn run(&self, target: &DaemonArgs) -> Result<()> {
+        let ports = format!("/v1/switches/{}/ports", encode_segment(&self.switch));
         let ports = target.send(Method::GET, &ports, None, None)?;
         let port = super::cells::find(&ports.body, "adapter", &json!(self.adapter));
         let mut rules: Vec<Value> = entries(&port["acl"]).cloned().collect();
@@ -302,7 +303,7 @@ fn show_rules(rules: &[Value]) -> String {
     table(["rule", "action", "conditions"], rules.iter().enumerate().map(row).collect())
 }
 
-fn list(target: &Target) -> Result<()> {
+fn list(target: &DaemonArgs) -> Result<()> {
     let state = target.get("/v1/state")?;
     target.show(&state["switch"], |switches| {
         let row = |switch: &Value| {
@@ -316,7 +317,7 @@ fn list(target: &Target) -> Result<()> {
     })
 }
 
-fn ports(target: &Target, path: &str) -> Result<()> {
+fn ports(target: &DaemonArgs, path: &str) -> Result<()> {
     let ports = target.get(path)?;
     target.show(&ports, |ports| {
         let row = |port: &Value| {

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::cells::{cell, entries};
+use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use super::patch::{Patch, list};
-use super::{Change, Target, part};
 use crate::text::table;
 
 #[derive(Debug, Args)]
@@ -38,18 +38,19 @@ pub(super) struct Tunnel {
     #[arg(long, conflicts_with_all = ["vni", "vlan", "peers", "local", "port", "mtu"])]
     delete: bool,
     #[command(flatten)]
-    how: Change,
+    how: ChangeArgs,
 }
 
 impl Tunnel {
-    pub(super) fn run(&self, target: &Target) -> Result<()> {
+    pub(super) fn run(&self, target: &DaemonArgs) -> Result<()> {
         let Tunnel { switch, tunnel, how, .. } = self;
-        let path = format!("/v1/switches/{}/tunnels/{}", part(switch), part(tunnel));
+        let path =
+            format!("/v1/switches/{}/tunnels/{}", encode_segment(switch), encode_segment(tunnel));
         if self.delete {
             let done = format!("deleted tunnel {tunnel} of {switch}");
             return target.change(Method::DELETE, &path, None, how, &done);
         }
-        let body = super::some(self.patch())?;
+        let body = self.patch().finish_non_empty()?;
         let done = format!("changed tunnel {tunnel} of {switch}");
         target.change(Method::PATCH, &path, Some(&body), how, &done)
     }
@@ -71,8 +72,8 @@ impl Tunnel {
 }
 
 /// Prints the tunnels of a switch.
-pub(super) fn tunnels(target: &Target, switch: &str) -> Result<()> {
-    let tunnels = target.get(&format!("/v1/switches/{}/tunnels", part(switch)))?;
+pub(super) fn tunnels(target: &DaemonArgs, switch: &str) -> Result<()> {
+    let tunnels = target.get(&format!("/v1/switches/{}/tunnels", encode_segment(switch)))?;
     let actual = target.get("/v1/actual")?;
     target.show(&tunnels, |tunnels| {
         let here = entries(&actual["actual"]["tunnels"]).filter(|one| one["switch"] == *switch);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use api::{Method, Upgraded};
 use serde_json::json;
 
-use super::Target;
+use super::client::DaemonArgs;
 
 /// Hot-restart the daemon: a new process takes over, and no frame is lost.
 ///
@@ -24,7 +24,7 @@ pub(crate) struct Upgrade {
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
 }
 
 impl Upgrade {

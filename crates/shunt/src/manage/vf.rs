@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates};
+use super::client::{ChangeArgs, DaemonArgs, encode_segment, release_path};
 use super::patch::{FunctionFlags, Patch};
-use super::{Change, Target, part};
 use crate::text::table;
 
 /// Show and change VFs, with the flags of `ip link set PF vf N`.
@@ -25,7 +25,7 @@ Examples:
   shunt vf reset nic0 3 --owner 17        only if it still is owner 17's")]
 pub(crate) struct Vfs {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -50,7 +50,7 @@ Examples:
         /// VF number.
         vf: u64,
     },
-    /// Change some settings of a VF; the others stay.
+    /// ChangeArgs some settings of a VF; the others stay.
     #[command(after_help = "\
 Examples:
   shunt vf set nic0 3 --mac 02:00:00:00:00:03 --vlan 100 --spoof-check on
@@ -71,7 +71,7 @@ Examples:
         #[arg(long, value_name = "TOKEN")]
         owner: Option<u64>,
         #[command(flatten)]
-        how: Change,
+        how: ChangeArgs,
     },
 }
 
@@ -87,7 +87,7 @@ struct Set {
     #[command(flatten)]
     settings: FunctionFlags,
     #[command(flatten)]
-    how: Change,
+    how: ChangeArgs,
 }
 
 impl Set {
@@ -99,18 +99,18 @@ impl Set {
 impl Vfs {
     pub(crate) fn run(self) -> Result<()> {
         let target = &self.target;
-        let path = |nic: &str, vf: u64| format!("/v1/nics/{}/vfs/{vf}", part(nic));
+        let path = |nic: &str, vf: u64| format!("/v1/nics/{}/vfs/{vf}", encode_segment(nic));
         match &self.command {
             Command::List { nic } => list(target, nic),
             Command::Show { nic, vf } => target.show_at(&path(nic, *vf)),
             Command::Set(set) => {
                 let Set { nic, vf, how, .. } = &**set;
-                let body = super::some(set.patch())?;
+                let body = set.patch().finish_non_empty()?;
                 let done = format!("changed VF {vf} of {nic}");
                 target.change(Method::PATCH, &path(nic, *vf), Some(&body), how, &done)
             }
             Command::Reset { nic, vf, owner, how } => {
-                let path = super::released(path(nic, *vf), *owner);
+                let path = release_path(path(nic, *vf), *owner);
                 let done = format!("reset VF {vf} of {nic}");
                 target.change(Method::DELETE, &path, None, how, &done)
             }
@@ -126,8 +126,8 @@ fn settings_of(adapter: &Value) -> Value {
     Value::Object(given.collect())
 }
 
-fn list(target: &Target, nic: &str) -> Result<()> {
-    let wished = target.get(&format!("/v1/nics/{}", part(nic)))?;
+fn list(target: &DaemonArgs, nic: &str) -> Result<()> {
+    let wished = target.get(&format!("/v1/nics/{}", encode_segment(nic)))?;
     let actual = target.get("/v1/actual")?;
     let adapters = target.get("/v1/adapters")?;
     let behind: Vec<&Value> =

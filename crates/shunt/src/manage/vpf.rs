@@ -13,11 +13,11 @@ use model::state::{State, Vpf};
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find};
-use super::{Change, Target};
-use crate::text::table;
-use crate::{UsageError, say};
-use document::{Backend, Wanted};
-use qemu::How;
+use super::client::{ChangeArgs, DaemonArgs};
+use crate::error::UsageError;
+use crate::text::{print, table};
+use document::{VpfArgs, VpfRequest};
+use qemu::QemuArgs;
 
 /// Give a guest a PF with VFs: configure the daemon, and print QEMU's options.
 ///
@@ -36,11 +36,11 @@ Examples:
   shunt vpf vm7 --remove")]
 pub(crate) struct Vpfs {
     #[command(flatten)]
-    target: Target,
+    target: DaemonArgs,
     /// Name of the virtual PF.
     name: Option<String>,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: VpfArgs,
     #[command(flatten)]
     machine: Machine,
     /// Ask the guest's QEMU, at the socket of its -qmp, for the number of enabled VFs: the guest's
@@ -51,72 +51,7 @@ pub(crate) struct Vpfs {
     #[arg(long, conflicts_with_all = ["vfs", "nic", "switch", "model", "grant"])]
     remove: bool,
     #[command(flatten)]
-    how: Change,
-}
-
-/// Objects to make in the daemon.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "In the daemon")]
-struct Daemon {
-    /// Number of VFs, 0 to 7; igb has 7.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=7))]
-    vfs: Option<u16>,
-    /// Device model of QEMU: virtio or igb.
-    #[arg(long)]
-    model: Option<String>,
-    /// NIC of its VFs; without it and --switch, the NIC of the same name, made if missing.
-    #[arg(long, conflicts_with = "switch")]
-    nic: Option<String>,
-    /// Switch of its functions.
-    #[arg(long)]
-    switch: Option<String>,
-    /// Attachment of its functions: vhost-user sockets, stream sockets, or taps that QEMU makes.
-    /// [default: vhost-user; stream for igb]
-    #[arg(long, value_enum)]
-    backend: Option<Backend>,
-    /// Use a vhost-vdpa device of this host as a VF, as N=/dev/vhost-vdpa-N; repeatable.
-    #[arg(long, value_name = "VF=DEVICE")]
-    vdpa: Vec<String>,
-    /// Directory of its sockets. [default: the run directory]
-    #[arg(long, value_name = "DIR")]
-    socket_dir: Option<PathBuf>,
-    /// MAC address of the PF; those of VFs follow it. [default: derived from the name]
-    #[arg(long, value_name = "MAC")]
-    mac: Option<String>,
-    /// Queue pairs of each function.
-    #[arg(long, value_name = "N")]
-    queue_pairs: Option<u64>,
-    /// igb only: VLANs that its functions may use, such as 5,100-199.
-    #[arg(long, value_name = "LIST")]
-    trunks: Option<String>,
-    /// igb only: maximum rate of all its functions together, in Mbit/s.
-    #[arg(long, value_name = "MBPS")]
-    max_tx_mbps: Option<u64>,
-    /// No control channel for the guest to read and set its VFs.
-    #[arg(long)]
-    no_control: bool,
-    /// Settings that the guest may change: all, none, or some of mac, vlan, rate, spoof_check,
-    /// trust, link_state.
-    #[arg(long, value_name = "LIST")]
-    grant: Option<String>,
-    /// Prefix of addresses that the guest may set, such as 52:54:00.
-    #[arg(long, value_name = "LIST")]
-    grant_macs: Option<String>,
-    /// VLANs that the guest may set, such as 5,100-199.
-    #[arg(long, value_name = "LIST")]
-    grant_vlans: Option<String>,
-    /// Tag protocols allowed for those VLANs besides the host's: 802.1q, 802.1ad.
-    #[arg(long, value_name = "LIST")]
-    grant_vlan_protos: Option<String>,
-    /// VFs that the guest may set, such as 0,1; all for all.
-    #[arg(long, value_name = "LIST")]
-    grant_vfs: Option<String>,
-    /// Highest maximum rate that the guest may set, in Mbit/s.
-    #[arg(long, value_name = "MBPS")]
-    grant_max_tx_mbps: Option<u64>,
-    /// Highest guaranteed rate that the guest may set, in Mbit/s.
-    #[arg(long, value_name = "MBPS")]
-    grant_min_tx_mbps: Option<u64>,
+    how: ChangeArgs,
 }
 
 /// Further options of QEMU.
@@ -220,12 +155,12 @@ impl Vpfs {
         })
     }
 
-    fn wanted(&self, name: &str) -> Result<Wanted<'_>> {
+    fn wanted(&self, name: &str) -> Result<VpfRequest<'_>> {
         let run_dir = self.target.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
         let sockets = self.daemon.socket_dir.clone().unwrap_or(run_dir);
         let sockets = std::path::absolute(sockets)?;
         let vdpa = self.daemon.vdpa.iter().map(|text| vdpa(text)).collect::<Result<_>>()?;
-        Ok(Wanted { name: name.to_owned(), flags: &self.daemon, sockets, vdpa })
+        Ok(VpfRequest { name: name.to_owned(), flags: &self.daemon, sockets, vdpa })
     }
 
     /// Applies a document, the given state with a changed virtual PF, and prints `done`, if any;
@@ -252,7 +187,7 @@ impl Vpfs {
 
     fn print(&self, state: &State, vpf: &Vpf) -> Result<()> {
         let Machine { format, memory, reconnect_ms, bus, chassis } = &self.machine;
-        let how = How {
+        let how = QemuArgs {
             memory: memory.as_deref(),
             reconnect_ms: *reconnect_ms,
             bus: bus.as_deref(),
@@ -265,9 +200,9 @@ impl Vpfs {
         if self.target.json {
             let words: Vec<&String> = options.iter().flatten().collect();
             let all = json!({"vpf": vpf, "qemu": words, "notes": qemu::notes(state, vpf, &how)});
-            return Ok(say(&format!("{all:#}\n"))?);
+            return Ok(print(&format!("{all:#}\n"))?);
         }
-        Ok(say(&match format {
+        Ok(print(&match format {
             Format::Args => qemu::as_lines(&options),
             Format::Libvirt => qemu::as_libvirt(&options),
         })?)
@@ -290,7 +225,7 @@ fn vdpa(text: &str) -> Result<(u16, String)> {
     Ok((vf, device.to_owned()))
 }
 
-fn list(target: &Target) -> Result<()> {
+fn list(target: &DaemonArgs) -> Result<()> {
     let actual = target.get("/v1/actual")?["vpfs"].take();
     target.show(&actual, |vpfs| {
         let row = |vpf: &Value| {

@@ -11,9 +11,10 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
-use super::{HOST, On, file, read_toml, sweep, titles, write_new};
-use crate::text::{table, wrapped};
-use crate::{UsageError, say};
+use super::input::{HOST, MachineArgs, read_toml, titles, write_new};
+use super::{file, sweep};
+use crate::error::UsageError;
+use crate::text::{print, table, wrapped};
 
 /// Frame sizes whose crossovers are reported.
 const SIZES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
@@ -26,7 +27,7 @@ pub(super) struct Advise {
     #[arg(long, value_name = "FILE", required = true)]
     workload: Option<PathBuf>,
     #[command(flatten)]
-    on: On,
+    on: MachineArgs,
     /// Repeat the query for each value of a parameter: nic, cores, guest-cores, ghz, vfs, lanes,
     /// line, guests or frame, as cores=1..8, frame=64,512,1518 or nic=xl710,e810.
     #[arg(long, value_name = "FIGURE=VALUES")]
@@ -51,7 +52,7 @@ impl Advise {
         if let Some(what) = &self.what_if {
             let text = sweep::sweep(&machine, &workload, what, self.json)
                 .map_err(|error| mistake(&error))?;
-            return Ok(say(&text)?);
+            return Ok(print(&text)?);
         }
         let advice = advise(&machine, &workload).map_err(|error| mistake(&error))?;
         if let Some(to) = &self.write {
@@ -63,12 +64,12 @@ impl Advise {
             true => format!("{:#}\n", object(&self.on, &machine, &workload, &advice)),
             false => people(&machine, &workload, &advice) + &default_host(&self.on),
         };
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 
 /// Hint if the answer is not for the user's own host.
-fn default_host(on: &On) -> String {
+fn default_host(on: &MachineArgs) -> String {
     let told = format!(
         "For the host {HOST}, since --host is not given. For yours: shunt lab, then shunt plan \
          validate --from DIR --write host.toml, then --host host.toml."
@@ -81,7 +82,7 @@ fn resource(workload: &Workload, advice: &Advice, of: &(Resource, f64)) -> Value
     json!({"limit": what.limit, "of": advice.owner(workload, what.scope), "taken": taken})
 }
 
-fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> Value {
+fn object(on: &MachineArgs, machine: &Machine, workload: &Workload, advice: &Advice) -> Value {
     let adapter = |adapter: &AdapterAdvice| {
         let otherwise = adapter.alternative.map(|other| {
             json!({"path": other.path, "against": other.relative_scale, "binding_limit": other.binding})

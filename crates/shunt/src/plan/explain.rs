@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use plan::explain::draw;
 use plan::frames::FrameMix;
 
-use super::On;
-use crate::{UsageError, say};
+use super::input::MachineArgs;
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Longest chain that is readable in a drawing.
 const GUESTS_MAX: u32 = 16;
@@ -20,7 +21,7 @@ Examples:
   shunt plan explain --nic e810 > chain.svg")]
 pub(super) struct Explain {
     #[command(flatten)]
-    on: On,
+    on: MachineArgs,
     /// Guests of the chain, 1 to 16.
     #[arg(long, default_value_t = 6, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GUESTS_MAX.into()))]
     guests: u32,
@@ -42,7 +43,7 @@ impl Explain {
         let svg = draw(&machine, self.guests, &frames)
             .map_err(|error| UsageError(format!("shunt plan: {error}")))?;
         match self.out {
-            None => Ok(say(&svg)?),
+            None => Ok(print(&svg)?),
             Some(path) => std::fs::write(&path, svg)
                 .with_context(|| format!("{} cannot be written", path.display())),
         }

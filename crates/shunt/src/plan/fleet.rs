@@ -7,9 +7,9 @@ use anyhow::Result;
 use plan::fleet::{Fleet as Task, FleetError, FleetPlan, PlacedChains, Placement, Utilization};
 use serde_json::json;
 
-use super::read_toml;
-use crate::text::{table, wrapped};
-use crate::{UsageError, say};
+use super::input::read_toml;
+use crate::error::UsageError;
+use crate::text::{print, table, wrapped};
 
 /// Maximum placements in the text output.
 const SHOWN: usize = 24;
@@ -46,7 +46,7 @@ impl Fleet {
             true => format!("{:#}\n", json!({"plan": plan, "seconds": seconds})),
             false => people(&plan, seconds),
         };
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 

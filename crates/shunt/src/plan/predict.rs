@@ -5,9 +5,9 @@ use plan::machine::Machine;
 use plan::predict::{Latency, PathKind, Pattern, Prediction, Scenario, predict};
 use serde_json::{Value, json};
 
-use super::{On, titles};
-use crate::text::table;
-use crate::{UsageError, say};
+use super::input::{MachineArgs, titles};
+use crate::error::UsageError;
+use crate::text::{print, table};
 
 /// Loads of reported latencies, as shares of the predicted rate.
 const LOADS: [f64; 4] = [0.0, 0.5, 0.8, 0.95];
@@ -20,7 +20,7 @@ Examples:
   shunt plan predict --nic e810 --pattern north-south --path vf --frame imix --guests 16")]
 pub(super) struct Predict {
     #[command(flatten)]
-    on: On,
+    on: MachineArgs,
     /// Traffic pattern: north-south (over the wire) or east-west (from guest to guest, in a chain).
     #[arg(long, value_name = "PATTERN")]
     pattern: Pattern,
@@ -56,7 +56,7 @@ impl Predict {
             true => format!("{:#}\n", object(&self, &machine, &said)),
             false => people(&machine, &scenario, &said),
         };
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 

@@ -7,9 +7,9 @@ use anyhow::Result;
 use plan::validate::{Errors, Measured, ValidateError, Validation};
 use report::json;
 
-use super::{read, write_new};
-use crate::text::{table, wrapped};
-use crate::{UsageError, say};
+use super::input::{read, write_new};
+use crate::error::UsageError;
+use crate::text::{print, table, wrapped};
 
 /// Fit the model to points of few guests, and compare its predictions with points of many.
 ///
@@ -69,7 +69,7 @@ impl Validate {
             true => serde_json::to_string_pretty(&validation)? + "\n",
             false => people(&validation),
         };
-        Ok(say(&text)?)
+        Ok(print(&text)?)
     }
 }
 

@@ -7,9 +7,9 @@ use guestmem::Pages;
 use virtq::BURST;
 use wire::vlan::Tag;
 
-use super::HonestResult;
-use super::judge::{Judge, Seen, source};
+use super::classify::{FrameClass, FrameClassifier, source};
 use crate::adapter::{Adapter, HEADER, RING};
+use crate::protocol::honest::HonestResult;
 
 /// Bytes to read: addresses, tag, type.
 const LOOK: usize = 18;
@@ -33,14 +33,14 @@ impl Witness {
     }
 
     /// Reads and counts all received frames.
-    pub(super) fn look(&mut self, judge: &Judge, result: &mut HonestResult) {
+    pub(super) fn look(&mut self, classifier: &FrameClassifier, result: &mut HonestResult) {
         let mut frames = [(0, 0); BURST];
         loop {
             let received = self.adapter.reap_receive(&mut frames);
             for (buffer, _) in &frames[..received] {
                 let mut head = [0; LOOK];
                 self.adapter.buffer(*buffer).skip(HEADER).read_bytes(&mut head);
-                self.count(&head, judge, result);
+                self.count(&head, classifier, result);
                 self.adapter.post_receive(*buffer);
             }
             if received < BURST {
@@ -50,19 +50,19 @@ impl Witness {
         self.adapter.publish();
     }
 
-    fn count(&self, head: &[u8; LOOK], judge: &Judge, result: &mut HonestResult) {
+    fn count(&self, head: &[u8; LOOK], classifier: &FrameClassifier, result: &mut HonestResult) {
         result.witnessed += 1;
         let tag = Tag::parse(head).ok().flatten().map_or(0, |tag| tag.vid);
         let Some(source) = source(head) else { return };
-        if judge.honest.contains(&source) {
-            return result.count(Seen::Spoofed); // origin and mirror send only to each other
+        if classifier.honest.contains(&source) {
+            return result.count(FrameClass::Spoofed); // origin and mirror send only to each other
         }
-        match judge.others(source) {
+        match classifier.classify_source(source) {
             // A far guest's frames are tagged; a near guest can send at most a priority tag.
-            Seen::Misplaced if tag == self.vlan => {}
-            Seen::Foreign if tag == 0 => {}
-            Seen::Spoofed => result.count(Seen::Spoofed),
-            _ => result.count(Seen::Misplaced),
+            FrameClass::Misplaced if tag == self.vlan => {}
+            FrameClass::Foreign if tag == 0 => {}
+            FrameClass::Spoofed => result.count(FrameClass::Spoofed),
+            _ => result.count(FrameClass::Misplaced),
         }
     }
 }

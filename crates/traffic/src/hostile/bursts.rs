@@ -1,23 +1,15 @@
 //! Bursts of descriptors, most of them mutated.
 
-use super::memory::{Descriptor, HIGH, INDIRECT, Memory, NEXT, RINGS, RawRing, SIZE, SLOTS, WRITE};
-use super::mess;
-use super::session::SEND_SLOTS;
+use super::edge_values;
+use super::memory::{
+    BurstTarget, Descriptor, HIGH, INDIRECT, NEXT, RINGS, RawRing, SEND_SLOTS, SIZE, SLOTS, WRITE,
+};
 use report::statistics::random::Random;
 
 /// Maximum descriptors in a batch.
 const BATCH: u64 = 64;
 /// Writes during the daemon's reading in one race.
 const RACE: u32 = 300;
-
-/// Ring and memory that a burst is written to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    pub(super) memory: &'a Memory,
-    /// Bytes of the frame in each slot.
-    pub(super) lens: &'a [u32],
-    pub(super) ring: RawRing,
-}
 
 /// Mutation of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +67,7 @@ impl Style {
 }
 
 /// Writes a batch and publishes it; returns its mutation.
-pub(super) fn write(place: &Place<'_>, random: &mut Random, ring: &mut RawRing) -> Style {
+pub(super) fn write(place: &BurstTarget<'_>, random: &mut Random, ring: &mut RawRing) -> Style {
     let style = random.pick(&Style::ALL);
     let n = random.between(1, BATCH.min(ring.size.into())) as u16;
     let mut avail = ring.avail.wrapping_add(n);
@@ -94,7 +86,7 @@ pub(super) fn write(place: &Place<'_>, random: &mut Random, ring: &mut RawRing) 
             }
         }),
         Style::Jump => avail = jump(random, ring),
-        Style::Scribble => mess::scribble(place, random),
+        Style::Scribble => edge_values::scribble(place, random),
         _ => {}
     }
     ring.publish(place.memory, avail);
@@ -102,7 +94,7 @@ pub(super) fn write(place: &Place<'_>, random: &mut Random, ring: &mut RawRing) 
 }
 
 /// Changes descriptors and frames while the daemon reads them, after a burst of [`Style::Race`].
-pub(super) fn race(style: Style, place: &Place<'_>, random: &mut Random) {
+pub(super) fn race(style: Style, place: &BurstTarget<'_>, random: &mut Random) {
     if style != Style::Race {
         return;
     }
@@ -121,7 +113,7 @@ pub(super) fn race(style: Style, place: &Place<'_>, random: &mut Random) {
 }
 
 /// A valid descriptor.
-pub(super) fn simple(place: &Place<'_>, random: &mut Random) -> Descriptor {
+pub(super) fn simple(place: &BurstTarget<'_>, random: &mut Random) -> Descriptor {
     if place.ring.receives() {
         let slot = random.between(SEND_SLOTS, SLOTS - 1);
         Descriptor { addr: place.memory.slot(slot).1, len: 2048, flags: WRITE, next: 0 }
@@ -133,7 +125,7 @@ pub(super) fn simple(place: &Place<'_>, random: &mut Random) -> Descriptor {
 }
 
 /// Writes `n` heads, each a valid single descriptor, from a random one on.
-fn good(place: &Place<'_>, random: &mut Random, n: u16) {
+fn good(place: &BurstTarget<'_>, random: &mut Random, n: u16) {
     let first = random.bits() as u16;
     for i in 0..n {
         let head = first.wrapping_add(i) & (place.ring.size - 1);
@@ -143,7 +135,7 @@ fn good(place: &Place<'_>, random: &mut Random, n: u16) {
 }
 
 /// Mutates one of the `n` heads from `from` on, or its descriptor.
-fn mutate(place: &Place<'_>, random: &mut Random, from: u64, n: u64) {
+fn mutate(place: &BurstTarget<'_>, random: &mut Random, from: u64, n: u64) {
     let at = (from + random.below(n)) as u16;
     let head = random.bits() as u16;
     if random.one_in(12) {
@@ -155,12 +147,12 @@ fn mutate(place: &Place<'_>, random: &mut Random, from: u64, n: u64) {
 }
 
 /// Mutates one field of a valid descriptor.
-pub(super) fn spoil(place: &Place<'_>, random: &mut Random, good: Descriptor) -> Descriptor {
+pub(super) fn spoil(place: &BurstTarget<'_>, random: &mut Random, good: Descriptor) -> Descriptor {
     let mut bad = good;
     let (size, any) = (place.ring.size, random.bits());
     match random.below(12) {
-        0 | 1 => bad.addr = mess::address(random, place),
-        2 | 3 => bad.len = mess::length(random),
+        0 | 1 => bad.addr = edge_values::address(random, place),
+        2 | 3 => bad.len = edge_values::length(random),
         4 => bad.flags ^= WRITE,
         5 => bad.flags = any as u16,
         6 => {
@@ -184,7 +176,7 @@ pub(super) fn spoil(place: &Place<'_>, random: &mut Random, good: Descriptor) ->
 }
 
 /// Chains through the whole table; a few are valid.
-fn chains(place: &Place<'_>, random: &mut Random, n: u16) {
+fn chains(place: &BurstTarget<'_>, random: &mut Random, n: u16) {
     let size = place.ring.size;
     let mut next = random.bits() as u16;
     for i in 0..n {
@@ -215,7 +207,7 @@ fn chains(place: &Place<'_>, random: &mut Random, n: u16) {
 }
 
 /// Indirect tables, valid and invalid.
-fn tables(place: &Place<'_>, random: &mut Random, n: u16) {
+fn tables(place: &BurstTarget<'_>, random: &mut Random, n: u16) {
     for i in 0..n {
         let head = random.bits() as u16 & (place.ring.size - 1);
         let (table, addr) = place.memory.table(u64::from(i));
@@ -251,7 +243,7 @@ fn tables(place: &Place<'_>, random: &mut Random, n: u16) {
     }
 }
 
-fn garbage(place: &Place<'_>, random: &mut Random, n: u16) {
+fn garbage(place: &BurstTarget<'_>, random: &mut Random, n: u16) {
     for i in 0..n {
         let descriptor = Descriptor {
             addr: random.bits(),
@@ -265,7 +257,7 @@ fn garbage(place: &Place<'_>, random: &mut Random, n: u16) {
 }
 
 /// Receive buffers that are valid and useless.
-fn crumbs(place: &Place<'_>, random: &mut Random, n: u16) {
+fn crumbs(place: &BurstTarget<'_>, random: &mut Random, n: u16) {
     let first = random.bits() as u16;
     let tiny = random.between(1, 64) as u32;
     for i in 0..n {

@@ -13,7 +13,7 @@ const HEADER: u32 = 12;
 
 /// Addresses of all guests.
 #[derive(Clone, Debug)]
-pub(super) struct Cast {
+pub(super) struct GuestAddresses {
     /// MAC address of the guest.
     pub(super) own: Mac,
     /// Destinations of valid frames.
@@ -23,7 +23,7 @@ pub(super) struct Cast {
 }
 
 /// Writes a frame with its header to `slot`; returns the bytes of both.
-pub(super) fn write(random: &mut Random, cast: &Cast, slot: GuestSlice<'_>) -> u32 {
+pub(super) fn write(random: &mut Random, cast: &GuestAddresses, slot: GuestSlice<'_>) -> u32 {
     let mut bytes = [0; SLOT as usize];
     for chunk in bytes[HEADER as usize..][..64].chunks_exact_mut(8) {
         chunk.copy_from_slice(&random.bits().to_le_bytes());
@@ -48,7 +48,7 @@ pub(super) fn write(random: &mut Random, cast: &Cast, slot: GuestSlice<'_>) -> u
     HEADER + frame_len(random)
 }
 
-fn destination(random: &mut Random, cast: &Cast) -> Mac {
+fn destination(random: &mut Random, cast: &GuestAddresses) -> Mac {
     match random.below(16) {
         0..9 => random.pick(&cast.peers),
         9..12 => random.pick(&cast.honest),
@@ -59,7 +59,7 @@ fn destination(random: &mut Random, cast: &Cast) -> Mac {
     }
 }
 
-fn source(random: &mut Random, cast: &Cast) -> Mac {
+fn source(random: &mut Random, cast: &GuestAddresses) -> Mac {
     match random.below(16) {
         0..12 => cast.own,
         12 | 13 => random.pick(&cast.honest),

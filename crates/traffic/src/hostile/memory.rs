@@ -28,6 +28,8 @@ const USED: u64 = 96 << 10;
 pub(super) const SLOT: u64 = 2048;
 const TABLES: u64 = 256 << 10;
 pub(super) const SLOTS: u64 = (SIZE - RINGS - TABLES) / SLOT;
+/// Slots of frames to send; the others are receive buffers.
+pub(super) const SEND_SLOTS: u64 = SLOTS / 2;
 pub(super) const TABLE: u64 = 4096;
 pub(super) const TABLE_COUNT: u64 = TABLES / TABLE;
 
@@ -164,7 +166,7 @@ impl RawRing {
     }
 
     /// Resets the ring at `start`: no entry available, none used.
-    pub(super) fn renew(&mut self, memory: &Memory, start: u16) {
+    pub(super) fn reset(&mut self, memory: &Memory, start: u16) {
         self.avail = start;
         for (part, at, value) in [(1, 0, 0), (1, 2, start), (2, 0, 0), (2, 2, start)] {
             self.word(memory, part, at).store(value, Ordering::Release);
@@ -178,3 +180,12 @@ impl RawRing {
 
 // The parts of the largest ring do not overlap at any offset.
 const _: () = assert!(16 * SIZE_MAX as u64 <= AVAIL && AVAIL + 6 + 2 * SIZE_MAX as u64 <= USED);
+
+/// Ring and memory that a burst is written to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BurstTarget<'a> {
+    pub(super) memory: &'a Memory,
+    /// Bytes of the frame in each slot.
+    pub(super) lens: &'a [u32],
+    pub(super) ring: RawRing,
+}

@@ -11,10 +11,11 @@ use anyhow::{Result, ensure};
 use report::statistics::random::Random;
 use vhost_user::Request;
 
-use super::link::Gone;
-use super::session::Session;
-use super::{HostileResult, PATIENCE, control};
-use crate::pace::Pace;
+use super::connection::Disconnected;
+use super::control;
+use super::session::{PATIENCE, Session};
+use crate::protocol::hostile::HostileResult;
+use crate::turn_counter::TurnCounter;
 
 /// Maximum entries of the rings.
 pub(super) const RING_MAX: u16 = 256;
@@ -26,13 +27,13 @@ const TURNS: Duration = Duration::from_secs(60);
 /// The near VF.
 pub(super) struct Near {
     pub(super) session: Session,
-    pace: Pace,
+    pace: TurnCounter,
     /// Turns of the honest guests at the end of the last volley.
     turns: u64,
 }
 
 impl Near {
-    pub(super) fn attach(session: Session, pace: Pace, random: &mut Random) -> Result<Near> {
+    pub(super) fn attach(session: Session, pace: TurnCounter, random: &mut Random) -> Result<Near> {
         let turns = pace.turns();
         let mut near = Near { session, pace, turns };
         near.session.attach(random)?;
@@ -47,21 +48,25 @@ impl Near {
         if random.one_in(8) {
             control::mutate_near(&mut self.session, random, result)?;
         } else if self.volley(random, result).is_err() {
-            self.session.link = None;
+            self.session.connection = None;
         }
         self.session.attach(random)?;
         self.turns = self.pace.turns();
         Ok(())
     }
 
-    fn volley(&mut self, random: &mut Random, result: &mut HostileResult) -> Result<(), Gone> {
+    fn volley(
+        &mut self,
+        random: &mut Random,
+        result: &mut HostileResult,
+    ) -> Result<(), Disconnected> {
         let session = &mut self.session;
         session.restart(&[TRANSMIT], random)?;
         session.burst(TRANSMIT, random, result);
         result.unanswered += session.wait(&[TRANSMIT], PATIENCE);
         session.stop(&[TRANSMIT])?;
         // Its answer came after the ring was stopped; this one comes after all requests.
-        session.link.as_mut().ok_or(Gone)?.ask(Request::GetFeatures).map(drop)
+        session.connection.as_mut().ok_or(Disconnected)?.query(Request::GetFeatures).map(drop)
     }
 
     fn wait_for_turns(&self) -> Result<()> {

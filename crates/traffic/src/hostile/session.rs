@@ -9,18 +9,19 @@ use report::statistics::random::Random;
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{Connector, Features, Request};
 
-use super::bursts::{self, Place};
-use super::frames::{self, Cast};
-use super::link::{self, Gone, Link};
-use super::memory::{Memory, RawRing, SLOTS};
-use super::{HostileResult, count};
+use super::bursts;
+use super::connection::{self, Disconnected, RawConnection};
+use super::frames::{self, GuestAddresses};
+use super::memory::{BurstTarget, Memory, RawRing, SEND_SLOTS};
+use crate::protocol::hostile::HostileResult;
 
 /// Longest time that the daemon may refuse connections.
 const ATTACH: Duration = Duration::from_secs(60);
-/// Slots of frames to send; the others are receive buffers.
-pub(super) const SEND_SLOTS: u64 = SLOTS / 2;
 /// Frames rewritten for each volley.
 const FRESH: u64 = 4;
+
+/// Longest wait for a volley: a multiple of the lane's need, unless it has no CPU.
+pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Eventfds of a ring.
 #[derive(Debug)]
@@ -43,8 +44,8 @@ pub(super) struct Session {
     socket: PathBuf,
     pub(super) memory: Memory,
     pub(super) rings: Vec<RawRing>,
-    pub(super) link: Option<Link>,
-    pub(super) cast: Cast,
+    pub(super) connection: Option<RawConnection>,
+    pub(super) cast: GuestAddresses,
     pub(super) features: u64,
     events: Vec<Events>,
     ring_max: u16,
@@ -55,14 +56,19 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(socket: &Path, pairs: u16, ring_max: u16, cast: Cast) -> Result<Session> {
+    pub(super) fn new(
+        socket: &Path,
+        pairs: u16,
+        ring_max: u16,
+        cast: GuestAddresses,
+    ) -> Result<Session> {
         let rings = 2 * pairs as u8;
         let events = (0..rings).map(|_| Events::new()).collect::<Result<_>>()?;
         Ok(Session {
             socket: socket.to_path_buf(),
             memory: Memory::new()?,
             rings: (0..rings).map(|index| RawRing::new(index, ring_max.min(256))).collect(),
-            link: None,
+            connection: None,
             cast,
             features: 0,
             events,
@@ -76,7 +82,7 @@ impl Session {
     /// Connects and starts all rings, if there is no session.
     pub(super) fn attach(&mut self, random: &mut Random) -> Result<()> {
         let begin = Instant::now();
-        while self.link.is_none() {
+        while self.connection.is_none() {
             if begin.elapsed() > ATTACH {
                 bail!("the daemon accepts no connection at {}", self.socket.display());
             }
@@ -85,9 +91,9 @@ impl Session {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
-            self.link = Some(Link::new(stream));
+            self.connection = Some(RawConnection::new(stream));
             if self.set_up(random).is_err() {
-                self.link = None;
+                self.connection = None;
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -96,17 +102,17 @@ impl Session {
 
     /// Negotiates and starts all rings; ends with a query, so that the daemon has processed all
     /// requests.
-    fn set_up(&mut self, random: &mut Random) -> Result<(), Gone> {
+    fn set_up(&mut self, random: &mut Random) -> Result<(), Disconnected> {
         self.connects += 1;
         for slot in 0..SEND_SLOTS {
             let (place, _) = self.memory.slot(slot);
             self.lens[slot as usize] = frames::write(random, &self.cast, place);
         }
-        let link = self.link.as_mut().ok_or(Gone)?;
-        link.tell(Request::SetOwner, Vec::new(), &[])?;
-        let offered = link.ask(Request::GetFeatures)?;
-        let protocol = link.ask(Request::GetProtocolFeatures)?;
-        link.tell(Request::SetProtocolFeatures, protocol.to_ne_bytes().to_vec(), &[])?;
+        let link = self.connection.as_mut().ok_or(Disconnected)?;
+        link.send(Request::SetOwner, Vec::new(), &[])?;
+        let offered = link.query(Request::GetFeatures)?;
+        let protocol = link.query(Request::GetProtocolFeatures)?;
+        link.send(Request::SetProtocolFeatures, protocol.to_ne_bytes().to_vec(), &[])?;
         let optional = Features::INDIRECT_DESC | Features::EVENT_IDX | Features::MRG_RXBUF;
         let mut left_out = random.bits() & optional.bits();
         // The rings are split: read as packed rings they are noise, and a ring that must log waits
@@ -116,49 +122,53 @@ impl Session {
         let rare = rare.into_iter().chain([(Features::LOG_ALL, !random.one_in(16))]);
         left_out |= rare.filter(|(_, out)| *out).map(|(feature, _)| feature.bits()).sum::<u64>();
         self.features = offered & !left_out;
-        link.tell(Request::SetFeatures, self.features.to_ne_bytes().to_vec(), &[])?;
+        link.send(Request::SetFeatures, self.features.to_ne_bytes().to_vec(), &[])?;
         let fds = [self.memory.fd(), self.memory.fd()];
-        link.tell(Request::SetMemTable, link::table(2, &Memory::regions()), &fds)?;
+        link.send(Request::SetMemTable, connection::table(2, &Memory::regions()), &fds)?;
         for at in 0..self.rings.len() {
             self.set_up_ring(at, random)?;
         }
-        self.link.as_mut().ok_or(Gone)?.ask(Request::GetFeatures).map(drop)
+        self.connection.as_mut().ok_or(Disconnected)?.query(Request::GetFeatures).map(drop)
     }
 
     /// Sets up a ring except for its kick descriptor, which would start it.
-    fn set_up_ring(&mut self, at: usize, random: &mut Random) -> Result<(), Gone> {
+    fn set_up_ring(&mut self, at: usize, random: &mut Random) -> Result<(), Disconnected> {
         let (ring, events) = (&mut self.rings[at], &self.events[at]);
-        let link = self.link.as_mut().ok_or(Gone)?;
+        let link = self.connection.as_mut().ok_or(Disconnected)?;
         ring.runs = false;
-        ring.renew(&self.memory, random.bits() as u16);
+        ring.reset(&self.memory, random.bits() as u16);
         let index = u64::from(ring.index).to_ne_bytes().to_vec();
-        link.tell(Request::SetVringCall, index.clone(), &[events.call.as_fd()])?;
-        link.tell(Request::SetVringErr, index, &[events.error.as_fd()])?;
-        link.tell(Request::SetVringEnable, link::state(ring.index, 1), &[])?;
+        link.send(Request::SetVringCall, index.clone(), &[events.call.as_fd()])?;
+        link.send(Request::SetVringErr, index, &[events.error.as_fd()])?;
+        link.send(Request::SetVringEnable, connection::state(ring.index, 1), &[])?;
         self.place_ring(at)
     }
 
     /// Sends size and addresses of a stopped ring.
-    fn place_ring(&mut self, at: usize) -> Result<(), Gone> {
+    fn place_ring(&mut self, at: usize) -> Result<(), Disconnected> {
         let ring = &self.rings[at];
-        let link = self.link.as_mut().ok_or(Gone)?;
+        let link = self.connection.as_mut().ok_or(Disconnected)?;
         let addresses = ring.parts().map(|part| super::memory::USER + part);
-        link.tell(Request::SetVringNum, link::state(ring.index, ring.size.into()), &[])?;
-        link.tell(Request::SetVringAddr, link::addresses(ring.index, 0, addresses), &[])
+        link.send(Request::SetVringNum, connection::state(ring.index, ring.size.into()), &[])?;
+        link.send(Request::SetVringAddr, connection::addresses(ring.index, 0, addresses), &[])
     }
 
     /// Starts a ring that is set up and stopped.
-    pub(super) fn start_ring(&mut self, at: usize, random: &mut Random) -> Result<(), Gone> {
+    pub(super) fn start_ring(
+        &mut self,
+        at: usize,
+        random: &mut Random,
+    ) -> Result<(), Disconnected> {
         let _ = self.is_stopped_by_daemon(at); // clears the event of the previous ring
         let (ring, events) = (&mut self.rings[at], &self.events[at]);
-        let link = self.link.as_mut().ok_or(Gone)?;
+        let link = self.connection.as_mut().ok_or(Disconnected)?;
         let start = random.bits() as u16;
-        ring.renew(&self.memory, start);
+        ring.reset(&self.memory, start);
         // The daemon reads the used index; a wrong base must do no harm.
         let base = if random.one_in(16) { random.bits() as u16 } else { start };
-        link.tell(Request::SetVringBase, link::state(ring.index, base.into()), &[])?;
+        link.send(Request::SetVringBase, connection::state(ring.index, base.into()), &[])?;
         let index = u64::from(ring.index).to_ne_bytes().to_vec();
-        link.tell(Request::SetVringKick, index, &[events.kick.as_fd()])?;
+        link.send(Request::SetVringKick, index, &[events.kick.as_fd()])?;
         ring.runs = true;
         Ok(())
     }
@@ -173,7 +183,7 @@ impl Session {
         let mut sent = Vec::new();
         for at in 0..self.rings.len() {
             if !self.rings[at].runs && self.start_ring(at, random).is_err() {
-                self.link = None;
+                self.connection = None;
                 return sent;
             }
             self.burst(at, random, result);
@@ -184,7 +194,7 @@ impl Session {
 
     /// Publishes one burst on a running ring.
     pub(super) fn burst(&mut self, at: usize, random: &mut Random, result: &mut HostileResult) {
-        let place = Place { memory: &self.memory, lens: &self.lens, ring: self.rings[at] };
+        let place = BurstTarget { memory: &self.memory, lens: &self.lens, ring: self.rings[at] };
         let style = bursts::write(&place, random, &mut self.rings[at]);
         count(result, style.name());
         result.bursts += 1;
@@ -248,12 +258,16 @@ impl Session {
             }
         }
         if self.restart(&stopped, random).is_err() {
-            self.link = None;
+            self.connection = None;
         }
     }
 
     /// Restarts rings, sometimes at another address or with another size.
-    pub(super) fn restart(&mut self, rings: &[usize], random: &mut Random) -> Result<(), Gone> {
+    pub(super) fn restart(
+        &mut self,
+        rings: &[usize],
+        random: &mut Random,
+    ) -> Result<(), Disconnected> {
         self.stop(rings)?;
         for &at in rings {
             if random.one_in(8) {
@@ -268,14 +282,14 @@ impl Session {
     }
 
     /// Stops rings, and waits until the daemon has done so.
-    pub(super) fn stop(&mut self, rings: &[usize]) -> Result<(), Gone> {
-        let link = self.link.as_mut().ok_or(Gone)?;
+    pub(super) fn stop(&mut self, rings: &[usize]) -> Result<(), Disconnected> {
+        let link = self.connection.as_mut().ok_or(Disconnected)?;
         for &at in rings {
-            let state = link::state(self.rings[at].index, 0);
-            link.tell(Request::GetVringBase, state, &[])?;
+            let state = connection::state(self.rings[at].index, 0);
+            link.send(Request::GetVringBase, state, &[])?;
         }
         for &at in rings {
-            link.hear(Request::GetVringBase)?;
+            link.receive_reply(Request::GetVringBase)?;
             self.rings[at].runs = false;
             self.restarts += 1;
         }
@@ -284,9 +298,14 @@ impl Session {
 
     /// Replaces unusable memory; the session starts over with it.
     pub(super) fn renew_memory(&mut self) -> Result<()> {
-        self.link = None;
+        self.connection = None;
         self.memory = Memory::new()?;
         Ok(())
+    }
+
+    /// The open connection.
+    pub(super) fn connection(&mut self) -> Result<&mut RawConnection, Disconnected> {
+        self.connection.as_mut().ok_or(Disconnected)
     }
 
     pub(super) fn socket(&self) -> &Path {
@@ -295,5 +314,13 @@ impl Session {
 
     pub(super) fn kick_fd(&self, at: usize) -> BorrowedFd<'_> {
         self.events[at].kick.as_fd()
+    }
+}
+
+/// Counts a mutation by name.
+pub(super) fn count(result: &mut HostileResult, name: &str) {
+    match result.mutations.get_mut(name) {
+        Some(count) => *count += 1,
+        None => drop(result.mutations.insert(name.to_owned(), 1)),
     }
 }

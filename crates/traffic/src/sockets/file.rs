@@ -15,11 +15,12 @@ use report::statistics::random::Random;
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use serde::{Deserialize, Serialize};
 
+use super::common::{PATIENCE, PORT};
 use super::stream::{accept, connect};
-use super::{Load, PATIENCE, PORT};
-use crate::{Event, say, wait_for_word};
+use crate::parent::{send_event, wait_for_parent};
+use crate::protocol::Event;
+use crate::protocol::sockets::{Fetched, Served, SocketLoad};
 
 /// Bytes that are generated at once: a multiple of [`BLOCK`].
 const CHUNK: usize = 128 << 10;
@@ -27,28 +28,6 @@ const CHUNK: usize = 128 << 10;
 const BLOCK: usize = 32;
 /// Seed of the content, which is the same in every run.
 const SEED: u64 = 2012;
-
-/// Result of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Served {
-    /// Common start of all copies, nanoseconds of the monotonic clock.
-    pub started_ns: u64,
-    /// Checksum of the file.
-    pub checksum: u64,
-}
-
-/// Result of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Fetched {
-    /// End of the copy, nanoseconds of the monotonic clock, which all processes share.
-    pub ended_ns: u64,
-    /// Bytes received.
-    pub bytes: u64,
-    /// Checksum of the received bytes.
-    pub checksum: u64,
-    /// CPU seconds of this process during the copy, user and system, as the scheduler counts them.
-    pub cpu_s: f64,
-}
 
 /// The file that a server sends.
 #[derive(Debug)]
@@ -91,26 +70,26 @@ impl SharedFile {
 }
 
 /// Sends the file to one client per stream, with a common start.
-pub(super) fn serve(file: &SharedFile, load: &Load) -> Result<()> {
+pub(super) fn serve(file: &SharedFile, load: &SocketLoad) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot listen")?;
     let clients = accept(&listener, load.streams)?;
     for client in &clients {
         client.set_write_timeout(Some(PATIENCE))?;
     }
-    say(&Event::Begin)?;
-    wait_for_word()?;
+    send_event(&Event::Begin)?;
+    wait_for_parent()?;
     let started_ns = nanoseconds(ClockId::Monotonic);
     std::thread::scope(|scope| {
         let send = |client| scope.spawn(move || file.send(client, load.bytes as usize));
         let threads: Vec<_> = clients.iter().map(send).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
     })?;
-    say(&Event::Served(Served { started_ns, checksum: file.checksum }))?;
+    send_event(&Event::Served(Served { started_ns, checksum: file.checksum }))?;
     stay()
 }
 
 /// Receives the file from a server.
-pub(super) fn fetch(from: Ipv4Addr, load: &Load) -> Result<()> {
+pub(super) fn fetch(from: Ipv4Addr, load: &SocketLoad) -> Result<()> {
     let size = load.bytes as usize;
     ensure!(size > 0 && size.is_multiple_of(BLOCK), "reads are multiples of {BLOCK} bytes");
     let mut stream = connect(from, load)?;
@@ -120,7 +99,7 @@ pub(super) fn fetch(from: Ipv4Addr, load: &Load) -> Result<()> {
     let (bytes, checksum) = receive(&mut stream, &mut buffer)?;
     let ended_ns = nanoseconds(ClockId::Monotonic);
     let cpu_s = (nanoseconds(ClockId::ProcessCPUTime) - cpu_before) as f64 / 1e9;
-    say(&Event::Fetched(Fetched { ended_ns, bytes, checksum, cpu_s }))?;
+    send_event(&Event::Fetched(Fetched { ended_ns, bytes, checksum, cpu_s }))?;
     stay()
 }
 

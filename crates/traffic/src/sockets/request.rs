@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 
-use super::{Load, PATIENCE, PORT, Times, patiently, payload};
-use crate::{Event, say};
+use super::common::{PATIENCE, PORT, patiently, payload};
+use crate::parent::send_event;
+use crate::protocol::Event;
+use crate::protocol::sockets::{RoundTripResult, RunTimes, SocketLoad};
 
 /// Longest wait for an answer; a later one is lost.
 const LOST: Duration = Duration::from_millis(250);
@@ -17,27 +18,8 @@ const NUMBER: usize = 8;
 /// Longest recorded round trip: ten seconds.
 const MAX_NS: u64 = 10_000_000_000;
 
-/// Result of a requester.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
-    /// Seconds of the measurement.
-    pub seconds: f64,
-    /// Answered requests.
-    pub answered: u64,
-    /// Requests without an answer within 250 ms.
-    pub lost: u64,
-    /// Median round trip, in microseconds.
-    pub p50_us: f64,
-    /// 99th percentile, in microseconds.
-    pub p99_us: f64,
-    /// 99.9th percentile, in microseconds.
-    pub p999_us: f64,
-    /// Longest round trip, in microseconds.
-    pub max_us: f64,
-}
-
 /// Sends requests, and measures.
-pub(super) fn ask(to: Ipv4Addr, load: &Load, times: &Times) -> Result<()> {
+pub(super) fn ask(to: Ipv4Addr, load: &SocketLoad, times: &RunTimes) -> Result<()> {
     ensure!(load.bytes as usize >= NUMBER, "requests begin with {NUMBER} bytes of number");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("cannot open a socket")?;
     patiently(&format!("cannot reach {to}"), || socket.connect((to, PORT)))?;
@@ -48,11 +30,11 @@ pub(super) fn ask(to: Ipv4Addr, load: &Load, times: &Times) -> Result<()> {
         ensure!(Instant::now() < end, "{to} does not answer");
     }
     client.ask_for(times.warmup_s)?;
-    say(&Event::Begin)?;
+    send_event(&Event::Begin)?;
     let asked = client.ask_for(times.seconds)?;
-    say(&Event::End)?;
+    send_event(&Event::End)?;
     client.ask_for(times.cooldown_s)?;
-    say(&Event::Asked(asked))
+    send_event(&Event::Asked(asked))
 }
 
 struct Client {
@@ -82,7 +64,7 @@ impl Client {
         }
     }
 
-    fn ask_for(&mut self, seconds: f64) -> Result<Asked> {
+    fn ask_for(&mut self, seconds: f64) -> Result<RoundTripResult> {
         let mut trips = Histogram::<u64>::new_with_max(MAX_NS, 3).context("no histogram")?;
         let (start, mut lost) = (Instant::now(), 0);
         let elapsed = loop {
@@ -96,7 +78,7 @@ impl Client {
             }
         };
         let us = |quantile: f64| trips.value_at_quantile(quantile) as f64 / 1e3;
-        Ok(Asked {
+        Ok(RoundTripResult {
             seconds: elapsed,
             answered: trips.len(),
             lost,
@@ -109,7 +91,7 @@ impl Client {
 }
 
 /// Returns each datagram to its sender.
-pub(super) fn answer(load: &Load) -> Result<()> {
+pub(super) fn answer(load: &SocketLoad) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot open a socket")?;
     let mut data = payload(load.bytes)?;
     loop {

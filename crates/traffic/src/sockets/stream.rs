@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt;
 
-use super::{Load, PATIENCE, PORT, Received, Times, measured, patiently, payload, set_buffers};
-use crate::{Event, say};
+use super::common::{PATIENCE, PORT, measured, patiently, payload, set_buffers};
+use crate::parent::send_event;
+use crate::protocol::Event;
+use crate::protocol::sockets::{BulkResult, RunTimes, SocketLoad};
 
 /// Bytes per read.
 const READ: usize = 128 << 10;
 
 /// Connects, and writes until this process is killed or the other end closes.
-pub(super) fn send(to: Ipv4Addr, load: &Load) -> Result<()> {
+pub(super) fn send(to: Ipv4Addr, load: &SocketLoad) -> Result<()> {
     let mut threads = Vec::new();
     for _ in 0..load.streams {
         let mut stream = connect(to, load)?;
@@ -30,7 +32,7 @@ pub(super) fn send(to: Ipv4Addr, load: &Load) -> Result<()> {
 }
 
 /// Connects. Buffers are set before: they determine the offered window.
-pub(super) fn connect(to: Ipv4Addr, load: &Load) -> Result<TcpStream> {
+pub(super) fn connect(to: Ipv4Addr, load: &SocketLoad) -> Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketAddrV4, SocketFlags, SocketType, connect, socket_with};
     let what = format!("cannot connect to {to}");
     patiently(&what, || -> rustix::io::Result<TcpStream> {
@@ -44,7 +46,7 @@ pub(super) fn connect(to: Ipv4Addr, load: &Load) -> Result<TcpStream> {
 }
 
 /// Accepts the connections, and measures.
-pub(super) fn receive(load: &Load, times: &Times) -> Result<()> {
+pub(super) fn receive(load: &SocketLoad, times: &RunTimes) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot listen")?;
     set_buffers(&listener, load.buffer)?;
     let streams = accept(&listener, load.streams)?;
@@ -58,7 +60,7 @@ pub(super) fn receive(load: &Load, times: &Times) -> Result<()> {
     let (seconds, [before], [after]) = measured(times, || [all().sum::<u64>()])?;
     let buffer = sockopt::socket_recv_buffer_size(&one)? as u64;
     let bytes = after - before;
-    say(&Event::Received(Received { seconds, bytes, buffer, ..Received::default() }))
+    send_event(&Event::Received(BulkResult { seconds, bytes, buffer, ..BulkResult::default() }))
 }
 
 /// Accepts `streams` connections.

@@ -42,7 +42,7 @@ pub(in crate::bench) struct Session {
     stream: Option<UnixStream>,
     receiver: Receiver,
     backend: Backend,
-    pub(in crate::bench) guest: Guest,
+    pub(in crate::bench) guest: GuestRings,
 }
 
 impl Session {
@@ -60,7 +60,7 @@ impl Session {
             stream: None,
             receiver: Receiver::new(),
             backend: Backend::new(config(offer))?,
-            guest: Guest::default(),
+            guest: GuestRings::default(),
         })
     }
 
@@ -138,12 +138,12 @@ fn config(offer: Offer) -> BackendConfig {
 
 /// Memory and rings of a guest.
 #[derive(Debug, Default)]
-pub(in crate::bench) struct Guest {
+pub(in crate::bench) struct GuestRings {
     pub(in crate::bench) rings: Rings,
     memory: Arc<GuestMemory>,
 }
 
-impl Guest {
+impl GuestRings {
     fn ring(&mut self, index: usize) -> &mut Option<Ring> {
         if index == RX { &mut self.rings.rx } else { &mut self.rings.tx }
     }
@@ -194,7 +194,7 @@ fn not_offered() -> Refused {
     Refused::new("the bare loop does not offer this")
 }
 
-impl Device for Guest {
+impl Device for GuestRings {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
         self.set_regions(regions.iter().map(map).collect::<Result<_, _>>()?)
     }

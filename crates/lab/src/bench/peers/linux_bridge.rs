@@ -17,7 +17,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use host::links::Links;
-use traffic::arena;
+use traffic::netns;
 
 use super::Veths;
 
@@ -33,7 +33,7 @@ impl LinuxBridge {
     /// # Errors
     /// The kernel has no bridge, or rejects an interface as port.
     pub fn start(veths: &Veths) -> Result<LinuxBridge> {
-        let bridge = arena::bridge()?;
+        let bridge = netns::bridge()?;
         let mut links = Links::open()?;
         veths.switch.iter().try_for_each(|port| links.join(port, bridge))?;
         Ok(LinuxBridge { ports: veths.switch.clone() })

@@ -65,7 +65,7 @@ pub struct Qemu {
     peer: Peer,
     macs: [Mac; 2],
     commands: u64,
-    asked: Counted,
+    asked: GuestCounters,
     /// Socket of QEMU's monitor, and the connection to it.
     monitor: PathBuf,
     qmp: Option<Qmp>,
@@ -73,7 +73,7 @@ pub struct Qemu {
 
 /// Counters of the guest at one moment of its clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Counted {
+struct GuestCounters {
     nanos: u64,
     /// Frames received by both ports.
     received: u64,
@@ -112,7 +112,7 @@ impl Qemu {
             peer: Peer::start(&args, dir, &[], Some(Signal::TERM))?,
             macs,
             commands: 0,
-            asked: Counted::default(),
+            asked: GuestCounters::default(),
             monitor,
             qmp: None,
         })
@@ -209,7 +209,7 @@ impl Qemu {
         Ok(last - before)
     }
 
-    fn counted(&mut self) -> Result<Counted> {
+    fn counted(&mut self) -> Result<GuestCounters> {
         let text = self.command("count")?;
         counted(&text).with_context(|| format!("not the guest's counters:\n{text}"))
     }
@@ -293,12 +293,12 @@ fn bits(text: &str) -> Option<u64> {
 }
 
 /// Parses the output of the guest's `count`.
-fn counted(text: &str) -> Option<Counted> {
+fn counted(text: &str) -> Option<GuestCounters> {
     let number = |name: &str| {
         let mut words = text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace();
         words.next()?.parse::<u64>().ok()
     };
-    Some(Counted {
+    Some(GuestCounters {
         nanos: number("now ")?,
         received: number("eth0 ")? + number("eth1 ")?,
         drained: number("sink ")?,
@@ -322,7 +322,10 @@ mod tests {
     #[test]
     fn counters_are_named_and_all_are_needed() {
         let text = "now 123456789\neth0 10\neth1 32\nsink 5\n";
-        assert_eq!(counted(text), Some(Counted { nanos: 123_456_789, received: 42, drained: 5 }));
+        assert_eq!(
+            counted(text),
+            Some(GuestCounters { nanos: 123_456_789, received: 42, drained: 5 })
+        );
         assert_eq!(counted("now 1\neth0 10\nsink 5\n"), None);
     }
 

@@ -15,7 +15,7 @@ use host::interface::Interfaces;
 use wire::Mac;
 
 use host::links::Links;
-use traffic::arena;
+use traffic::netns;
 
 /// Settings of the namespace; some files are missing on some machines.
 const SILENT: [(&str, &str); 5] = [
@@ -42,7 +42,7 @@ impl Veths {
     /// The machine allows no namespace, or the kernel has no veth.
     pub fn new(macs: [Mac; 2]) -> Result<Veths> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        arena::enter().map_err(anyhow::Error::msg)?;
+        netns::enter().map_err(anyhow::Error::msg)?;
         for (file, value) in SILENT {
             if fs::exists(file).unwrap_or(false) {
                 fs::write(file, value).with_context(|| format!("cannot write {file}"))?;

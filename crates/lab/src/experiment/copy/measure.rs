@@ -1,18 +1,20 @@
 //! One measurement of file copies.
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use host::CpuTime;
 use model::state::PathInForce;
 use report::Pinned;
-use traffic::sockets::{Fetched, Load, Part, Room, Served, SocketSpec};
+use traffic::protocol::sockets::{
+    Fetched, NetNamespace, Served, SocketLoad, SocketRole, SocketSpec,
+};
 use traffic::{Event, Task};
 
-use super::Settings;
 use crate::bench::{
-    AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
+    AdapterPlan, BenchAttachment, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
 use crate::experiment::sample::{Sample, switch_counts};
 use crate::measure::softirq;
@@ -22,9 +24,22 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Bytes of each read, and of each sendfile(2).
 const CHUNK: u32 = 128 << 10;
 
+/// Settings of the copies.
+#[derive(Clone, Debug)]
+pub struct CopySettings {
+    /// The shunt binary.
+    pub program: PathBuf,
+    /// Allowed CPUs.
+    pub cpus: Vec<usize>,
+    /// File size, MiB.
+    pub file_mib: u32,
+    /// Measurements of each setup.
+    pub rounds: usize,
+}
+
 /// One guest of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct SeenGuest {
+pub(super) struct GuestCopy {
     pub(super) path: PathInForce,
     /// Time from the common start to the end of its copy.
     pub(super) seconds: f64,
@@ -35,9 +50,9 @@ pub(super) struct SeenGuest {
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct CopyRun {
     pub(super) checksum: u64,
-    pub(super) guests: Vec<SeenGuest>,
+    pub(super) guests: Vec<GuestCopy>,
     /// Time between both readings of CPU time.
     pub(super) read_s: f64,
     pub(super) server: CpuTime,
@@ -60,30 +75,31 @@ pub(super) fn cpus(allowed: &[usize], guests: usize) -> Pinned {
 }
 
 /// Copies the file to one guest for each path, all at once.
-pub(super) fn measure(settings: &Settings, paths: &[PathInForce]) -> Result<Seen> {
+pub(super) fn measure(settings: &CopySettings, paths: &[PathInForce]) -> Result<CopyRun> {
     let pinned = cpus(&settings.cpus, paths.len());
     let start = |cpu, number: usize, part, streams| {
         let ip = Ipv4Addr::from_bits(SERVER.to_bits() + number as u32);
-        let room = Room::Own { ip, mac: mac_text(number, 0).to_string() };
-        let load = Load { tcp: true, streams, bytes: CHUNK, buffer: None };
+        let room = NetNamespace::Own { ip, mac: mac_text(number, 0).to_string() };
+        let load = SocketLoad { tcp: true, streams, bytes: CHUNK, buffer: None };
         let spec = SocketSpec { cpu, room, part, load };
         GuestProcess::start_task(&settings.program, &Task::Sockets(spec))
     };
     let server_cpu = pinned.generator.first().copied();
-    let mut server = start(server_cpu, 0, Part::Serve(settings.file_mib), paths.len() as u32)?;
+    let mut server =
+        start(server_cpu, 0, SocketRole::Serve(settings.file_mib), paths.len() as u32)?;
     let mut guests = Vec::new();
     for number in 0..paths.len() {
         let cpu = pinned.guests.iter().cycle().nth(number).copied();
-        guests.push(start(cpu, number + 1, Part::Fetch(SERVER), 1)?);
+        guests.push(start(cpu, number + 1, SocketRole::Fetch(SERVER), 1)?);
     }
     let adapter = |(number, (path, guest)): (usize, (&PathInForce, &GuestProcess))| AdapterPlan {
-        attached: Attached::Tap { of: guest.pid() },
+        attached: BenchAttachment::Tap { of: guest.pid() },
         mac: mac_text(number + 1, 0),
         path: *path,
     };
     let plan = SwitchedPlan {
         cpu: pinned.switch.first().copied(),
-        uplink: Some(Attached::Tap { of: server.pid() }),
+        uplink: Some(BenchAttachment::Tap { of: server.pid() }),
         adapters: paths.iter().zip(&guests).enumerate().map(adapter).collect(),
     };
     let mut switched = SwitchedBench::start(&settings.program, &plan)?;
@@ -121,7 +137,7 @@ fn observe(
     server: &mut GuestProcess,
     guests: &mut [GuestProcess],
     paths: &[PathInForce],
-) -> Result<Seen> {
+) -> Result<CopyRun> {
     server.begin()?;
     let before = Reading::take(switched, server, guests)?;
     server.mark()?;
@@ -132,13 +148,13 @@ fn observe(
         other => bail!("the server said {other:?} and not that it has sent the file"),
     };
     let lane = switch_counts(&before.sample.stats, &after.sample.stats)?;
-    let guest = |(i, fetched): (usize, Fetched)| SeenGuest {
+    let guest = |(i, fetched): (usize, Fetched)| GuestCopy {
         path: paths[i],
         seconds: seconds(&served, &fetched),
         cpu: after.sample.guests_cpu[i].since(&before.sample.guests_cpu[i]),
         fetched,
     };
-    Ok(Seen {
+    Ok(CopyRun {
         checksum: served.checksum,
         guests: fetched.into_iter().enumerate().map(guest).collect(),
         read_s: (after.at - before.at).as_secs_f64(),
@@ -162,7 +178,7 @@ fn seconds(served: &Served, fetched: &Fetched) -> f64 {
     fetched.ended_ns.saturating_sub(served.started_ns).max(1) as f64 / 1e9
 }
 
-impl Seen {
+impl CopyRun {
     /// Bytes received by all guests.
     pub(super) fn bytes(&self) -> u64 {
         self.guests.iter().map(|guest| guest.fetched.bytes).sum()
@@ -190,8 +206,8 @@ mod tests {
         let served = Served { started_ns: 1_000_000_000, checksum: 7 };
         assert_eq!(seconds(&served, &fetched), 1.5);
         let guest =
-            SeenGuest { path: PathInForce::Vf, seconds: 1.5, cpu: CpuTime::default(), fetched };
-        let mut seen = Seen {
+            GuestCopy { path: PathInForce::Vf, seconds: 1.5, cpu: CpuTime::default(), fetched };
+        let mut seen = CopyRun {
             checksum: 7,
             guests: vec![guest; 2],
             read_s: 1.5,

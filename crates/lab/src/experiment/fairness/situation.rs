@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use traffic::contend::{ContendSpec, Contender, LaneCounts, Phase, Slice};
+use traffic::lane_counts::LaneCounts;
+use traffic::protocol::contend::{ContendSpec, Contender, Phase, Slice};
 use traffic::{Event, Task};
 
 use super::arithmetic::{Claim, expected, jain};
@@ -24,17 +25,17 @@ const FCS: u32 = 4;
 
 /// A guest's settings and frames.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct ContenderPlan {
     pub(super) frame_bytes: u32,
     pub(super) weight: Option<u32>,
     pub(super) min_tx_mbps: Option<u32>,
     pub(super) max_tx_mbps: Option<u32>,
 }
 
-impl Plan {
+impl ContenderPlan {
     /// A guest with the daemon's defaults.
-    pub(super) fn frames_of(frame_bytes: u32) -> Plan {
-        Plan { frame_bytes, weight: None, min_tx_mbps: None, max_tx_mbps: None }
+    pub(super) fn frames_of(frame_bytes: u32) -> ContenderPlan {
+        ContenderPlan { frame_bytes, weight: None, min_tx_mbps: None, max_tx_mbps: None }
     }
 
     fn claim(&self) -> Claim {
@@ -82,7 +83,7 @@ pub struct Situation {
 
 /// A situation, and the rates of its guests.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
+pub(super) struct SituationResult {
     pub(super) told: Situation,
     /// Mbit/s of each guest, over all slices.
     pub(super) mbps: Vec<f64>,
@@ -94,7 +95,7 @@ pub(super) struct Outcome {
 
 /// Machine and program of the measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Machine<'a> {
     pub(super) program: &'a Path,
     pub(super) cpus: &'a [usize],
 }
@@ -118,16 +119,16 @@ impl Slices {
 
 /// Measures a situation.
 pub(super) fn measure(
-    place: Place<'_>,
+    machine: Machine<'_>,
     name: &'static str,
-    guests: &[Plan],
+    guests: &[ContenderPlan],
     slices: &Slices,
-) -> Result<Outcome> {
-    let placement = plan(place.cpus, 1);
+) -> Result<SituationResult> {
+    let placement = plan(machine.cpus, 1);
     let both = placement.switch.zip(placement.guests[0].0);
     let trip = || both.map(|(here, there)| distance::round_trip_cycles(here, there)).transpose();
     let before = trip()?;
-    let vf = |(i, guest): (usize, &Plan)| VfPlan {
+    let vf = |(i, guest): (usize, &ContenderPlan)| VfPlan {
         macs: vec![mac_text(i, 0)],
         weight: guest.weight,
         min_tx_mbps: guest.min_tx_mbps,
@@ -139,8 +140,8 @@ pub(super) fn measure(
         vfs: guests.iter().enumerate().map(vf).collect(),
         busy: placement.switch.is_some(),
     };
-    let mut bench = Bench::start(place.program, &nic)?;
-    let contender = |(i, guest): (usize, &Plan)| Contender {
+    let mut bench = Bench::start(machine.program, &nic)?;
+    let contender = |(i, guest): (usize, &ContenderPlan)| Contender {
         socket: bench.vf_socket(i),
         mac: mac_text(i, 0).to_string(),
         peer: mac_text(i ^ 1, 0).to_string(),
@@ -177,13 +178,17 @@ pub(super) fn measure(
 }
 
 /// Megabits of `frames` frames of a guest.
-fn mbit(guest: &Plan, frames: u64) -> f64 {
+fn mbit(guest: &ContenderPlan, frames: u64) -> f64 {
     frames as f64 * f64::from(guest.frame_bytes - FCS) * 8.0 / 1e6
 }
 
-fn conclude(told: Situation, guests: &[Plan], slices: Vec<(Phase, Slice)>) -> Outcome {
+fn conclude(
+    told: Situation,
+    guests: &[ContenderPlan],
+    slices: Vec<(Phase, Slice)>,
+) -> SituationResult {
     let seconds: f64 = slices.iter().map(|(_, slice)| slice.seconds).sum();
-    let claims: Vec<Claim> = guests.iter().map(Plan::claim).collect();
+    let claims: Vec<Claim> = guests.iter().map(ContenderPlan::claim).collect();
     let mut mbps = vec![0.0; guests.len()];
     let mut jain_index_least = 1.0f64;
     let mut lanes = LaneCounts::default();
@@ -215,7 +220,7 @@ fn conclude(told: Situation, guests: &[Plan], slices: Vec<(Phase, Slice)>) -> Ou
         jain_index_least,
         ..told
     };
-    Outcome { told, mbps, expected_mbps: expected(total, &claims), slices }
+    SituationResult { told, mbps, expected_mbps: expected(total, &claims), slices }
 }
 
 /// Rounds of `round` slices with full load in all slices; all rounds, if there are none.
@@ -248,7 +253,7 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_without_fcs_and_over_all_slices() {
-        let guests = [Plan::frames_of(64), Plan::frames_of(1004)];
+        let guests = [ContenderPlan::frames_of(64), ContenderPlan::frames_of(1004)];
         let lanes =
             LaneCounts { frames: 30, bursts: 4, backlog_bursts: 3, ..LaneCounts::default() };
         let slice = |sent: [u64; 2], seconds| {

@@ -27,7 +27,7 @@ fn only_the_other_pairs_count_beside_a_stuck_one() {
 
 #[test]
 fn settings_are_given_to_the_first_guests() {
-    let plans = vec![Plan::frames_of(SMALL); 4];
+    let plans = vec![ContenderPlan::frames_of(SMALL); 4];
     let minima: Vec<_> = with_minima(&plans, 10_000.0).iter().map(|p| p.min_tx_mbps).collect();
     assert_eq!(minima, [Some(2500), Some(2000), None, None]);
     let maxima: Vec<_> = with_maxima(&plans).iter().map(|p| p.max_tx_mbps).collect();

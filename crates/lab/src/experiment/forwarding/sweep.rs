@@ -1,7 +1,7 @@
 //! Points of forwarding from an experiment file.
 
-use super::{PointSpec, Switch, slot};
-use crate::experiment::step::{Found, Step, Steps};
+use super::{PointSpec, SwitchProgram, slot};
+use crate::experiment::step::{Step, StepResult, Steps};
 use report::Pattern;
 use report::experiment::ForwardSweep;
 
@@ -11,8 +11,8 @@ impl Steps for ForwardSweep {
             let PointSpec { pattern, path, vms, frame_bytes, .. } = spec;
             let title = format!("{pattern} {path}, {vms} guests, {frame_bytes} B");
             Step::new(title, move |machine| {
-                let switch = Switch::shunt(machine.program);
-                Ok(Found::Point(slot(switch, &spec, machine.cpus)?))
+                let switch = SwitchProgram::shunt(machine.program);
+                Ok(StepResult::Point(slot(switch, &spec, machine.cpus)?))
             })
         };
         slots(self).into_iter().map(step).collect()

@@ -9,34 +9,21 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use host::tsc;
 use tempfile::TempDir;
-use wire::Mac;
 
-use super::guest::GuestProcess;
-use super::switch::{Start, Switch, SwitchProcess};
-use super::{Rings, Settings, Slot};
+use super::launch::{GuestProcess, LaunchSpec, MACS, Rings, Start, SwitchProcess};
+use super::settings::SwitchesSettings;
+use super::slot::Slot;
+use super::switch::SwitchType;
 use crate::bench::peers::{CpuWait, Veths, pause, prefer, resume};
 
-/// MAC addresses of the guest's ports.
-pub(super) const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 /// Time from a guest's readiness to the first stop: Open vSwitch enables queues a moment later.
 const SETTLE: Duration = Duration::from_millis(300);
-
-/// Settings of a side.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SideSpec<'a> {
-    /// This program.
-    pub(super) program: &'a Path,
-    pub(super) settings: &'a Settings,
-    pub(super) rings: Rings,
-    /// Directory of this side.
-    pub(super) dir: &'a Path,
-}
 
 /// A switch and its guest. Dropping it resumes and ends both, and removes their interfaces and
 /// their directory.
 #[derive(Debug)]
 pub(super) struct Side {
-    pub(super) switch: Switch,
+    pub(super) switch: SwitchType,
     /// Negotiated virtio features of each port, in hexadecimal.
     pub(super) features: Vec<String>,
     // In the order in which they are ended.
@@ -53,13 +40,21 @@ impl Side {
     /// One of them does not start.
     pub(super) fn start(
         program: &Path,
-        switch: Switch,
-        settings: &Settings,
+        switch: SwitchType,
+        settings: &SwitchesSettings,
         rings: Rings,
     ) -> Result<Side> {
         let dir = tempfile::Builder::new().prefix("shunt-lab-").tempdir();
         let dir = dir.context("cannot make a temporary directory; set TMPDIR to a writable one")?;
-        let spec = SideSpec { program, settings, rings, dir: dir.path() };
+        let spec = LaunchSpec {
+            program,
+            rings,
+            switch_cpu: settings.switch_cpu,
+            guest_cpu: settings.guest_cpu,
+            delay_cycles: settings.delay_cycles,
+            hugepages: settings.hugepages,
+            dir: dir.path(),
+        };
         let guest = settings.guest.kind();
         let (process, guest, veths) = match switch.kind().start {
             Start::Sockets(start) => {

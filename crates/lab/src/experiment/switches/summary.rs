@@ -7,7 +7,8 @@ use report::statistics::quantile::median;
 use report::statistics::random::Random;
 use serde::Serialize;
 
-use super::{DISTURBED, Drain, PAIRS_MIN, Slot, Switch};
+use super::slot::{DISTURBED, Drain, PAIRS_MIN, Slot};
+use super::switch::SwitchType;
 
 /// Level of the interval of a ratio: 99 %.
 const ALPHA: f64 = 0.01;
@@ -36,7 +37,7 @@ pub struct BandResult {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideResult {
     /// The switch.
-    pub switch: Switch,
+    pub switch: SwitchType,
     /// Pairs with the first switch; for the first, its own slots.
     pub pairs: usize,
     /// Figures; `None` with fewer than [`PAIRS_MIN`] pairs.
@@ -75,7 +76,7 @@ pub struct Ratio {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// The switch.
-    pub switch: Switch,
+    pub switch: SwitchType,
     /// The CPUs moved during a slot or between both.
     pub moved: usize,
     /// Other processes took more than [`DISTURBED`] of a CPU.
@@ -94,7 +95,7 @@ struct Paired<'a> {
 /// Summarises the slots of one size.
 pub(super) fn of_size(
     frame_bytes: u32,
-    switches: &[Switch],
+    switches: &[SwitchType],
     slots: &[Slot],
     drains: &[Drain],
 ) -> SizeResult {
@@ -199,11 +200,11 @@ fn stages(slots: &[&Slot]) -> Option<Stages> {
 mod tests {
     use super::*;
 
-    const BARE: Switch = Switch::ALL[0];
-    const SHUNT: Switch = Switch::ALL[1];
-    const SWITCHES: [Switch; 2] = [SHUNT, BARE];
+    const BARE: SwitchType = SwitchType::ALL[0];
+    const SHUNT: SwitchType = SwitchType::ALL[1];
+    const SWITCHES: [SwitchType; 2] = [SHUNT, BARE];
 
-    fn slot(switch: Switch, pass: usize, distances: [f64; 2]) -> Slot {
+    fn slot(switch: SwitchType, pass: usize, distances: [f64; 2]) -> Slot {
         let is_shunt = switch == SHUNT;
         let cycles_per_frame = if is_shunt { 40.0 } else { 20.0 + pass as f64 / 100.0 };
         Slot {

@@ -16,7 +16,7 @@ use report::statistics::quantile::median;
 use serde::Serialize;
 use traffic::{IN_FLIGHT, Role};
 
-use super::paced_trial;
+use super::trial::paced_trial;
 use crate::bench::{Placement, interrupt};
 use crate::experiment::forwarding::PointSpec;
 

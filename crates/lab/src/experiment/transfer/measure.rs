@@ -1,35 +1,67 @@
 //! One measurement of traffic over guests' sockets.
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use host::CpuTime;
-use report::{LayerCpu, PathKind, SocketWorkload};
-use traffic::sockets::{Asked, Load, Part, Received, Room, SocketSpec, Times};
+use report::{LayerCpu, PathKind, Pattern, SocketWorkload};
+use traffic::protocol::sockets::{
+    BulkResult, NetNamespace, RoundTripResult, RunTimes, SocketLoad, SocketRole, SocketSpec,
+};
 use traffic::{Event, Task};
 
-use super::{Settings, Traffic};
-use crate::bench::{Between, Carrier, GuestProcess, Placement, mac_text, plan};
+use crate::bench::{Carrier, CarrierSpec, GuestProcess, Placement, mac_text, plan};
 use crate::measure::softirq;
 
 /// Addresses of the guest and the far end, of the benchmark range (RFC 2544).
 const GUEST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// TransferLoad to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TransferLoad {
+    /// Kind of traffic.
+    pub workload: SocketWorkload,
+    /// Connections, or sockets.
+    pub streams: u32,
+    /// Bytes of a write, or of a datagram.
+    pub send_bytes: u32,
+    /// Socket buffers, KiB; `None`: the kernel's default.
+    pub buffer_kib: Option<u32>,
+}
+
+/// Settings of the measurement.
+#[derive(Clone, Debug)]
+pub struct TransferSettings {
+    /// The shunt binary.
+    pub program: PathBuf,
+    /// Allowed CPUs.
+    pub cpus: Vec<usize>,
+    /// Paths, in the order of measurement.
+    pub paths: Vec<PathKind>,
+    /// Location of the far end.
+    pub pattern: Pattern,
+    /// Measurements of each traffic on each path.
+    pub rounds: usize,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+}
+
 /// One measurement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) received: Received,
-    pub(super) asked: Option<Asked>,
+pub(super) struct TransferRun {
+    pub(super) received: BulkResult,
+    pub(super) asked: Option<RoundTripResult>,
     pub(super) cpu: LayerCpu,
 }
 
-impl Seen {
+impl TransferRun {
     pub(super) fn gbps(&self) -> f64 {
         self.received.bytes as f64 * 8.0 / self.received.seconds.max(f64::EPSILON) / 1e9
     }
 
     pub(super) fn lost_share(&self) -> f64 {
-        let Received { datagrams, sent, .. } = self.received;
+        let BulkResult { datagrams, sent, .. } = self.received;
         // Some frames sent before the measurement arrive in it.
         sent.saturating_sub(datagrams) as f64 / sent.max(1) as f64
     }
@@ -37,33 +69,33 @@ impl Seen {
 
 /// Direction: the sending and the receiving end.
 struct Ends {
-    guest: Part,
-    far: Part,
+    guest: SocketRole,
+    far: SocketRole,
     guest_measures: bool,
 }
 
-fn ends(workload: SocketWorkload, times: Times, loopback: bool) -> Ends {
+fn ends(workload: SocketWorkload, times: RunTimes, loopback: bool) -> Ends {
     let (guest, far) =
         if loopback { (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST) } else { (GUEST, FAR) };
     let (guest, far) = match workload {
         SocketWorkload::TcpStream | SocketWorkload::UdpTransmit => {
-            (Part::Send(far), Part::Receive(times))
+            (SocketRole::Send(far), SocketRole::Receive(times))
         }
-        SocketWorkload::UdpReceive => (Part::Receive(times), Part::Send(guest)),
-        SocketWorkload::UdpRequest => (Part::Ask(far, times), Part::Answer),
+        SocketWorkload::UdpReceive => (SocketRole::Receive(times), SocketRole::Send(guest)),
+        SocketWorkload::UdpRequest => (SocketRole::Ask(far, times), SocketRole::Answer),
     };
-    let guest_measures = matches!(guest, Part::Receive(_) | Part::Ask(..));
+    let guest_measures = matches!(guest, SocketRole::Receive(_) | SocketRole::Ask(..));
     Ends { guest, far, guest_measures }
 }
 
 /// Measures once; without a path, over loopback.
 pub(super) fn measure(
-    settings: &Settings,
-    traffic: &Traffic,
+    settings: &TransferSettings,
+    traffic: &TransferLoad,
     path: Option<PathKind>,
-) -> Result<Seen> {
+) -> Result<TransferRun> {
     let placement = plan(&settings.cpus, 1);
-    let load = Load {
+    let load = SocketLoad {
         tcp: traffic.workload == SocketWorkload::TcpStream,
         streams: traffic.streams,
         bytes: traffic.send_bytes,
@@ -72,26 +104,26 @@ pub(super) fn measure(
     let seconds = settings.seconds;
     let (warmup_s, cooldown_s) =
         ((seconds / 4.0).clamp(0.2, 5.0), (seconds / 10.0).clamp(0.1, 5.0));
-    let ends = ends(traffic.workload, Times { warmup_s, seconds, cooldown_s }, path.is_none());
-    let start = |cpu, room, part: &Part| {
+    let ends = ends(traffic.workload, RunTimes { warmup_s, seconds, cooldown_s }, path.is_none());
+    let start = |cpu, room, part: &SocketRole| {
         let spec = SocketSpec { cpu, room, part: part.clone(), load };
         GuestProcess::start_task(&settings.program, &Task::Sockets(spec))
     };
-    let own = |ip, number| Room::Own { ip, mac: mac_text(number, 0).to_string() };
+    let own = |ip, number| NetNamespace::Own { ip, mac: mac_text(number, 0).to_string() };
     let (guest_cpu, mut far_cpu) = cpus_of_ends(&placement);
     if path.is_none() && traffic.workload != SocketWorkload::UdpRequest {
         // An upper bound needs all CPUs of the paths: that of the carrier is free.
         far_cpu = placement.switch.or(far_cpu);
     }
-    let guest_room = if path.is_some() { own(GUEST, 0) } else { Room::Alone };
+    let guest_room = if path.is_some() { own(GUEST, 0) } else { NetNamespace::Alone };
     let mut guest = start(guest_cpu, guest_room, &ends.guest)?;
-    let far_room = if path.is_some() { own(FAR, 1) } else { Room::Of(guest.pid()) };
+    let far_room = if path.is_some() { own(FAR, 1) } else { NetNamespace::Of(guest.pid()) };
     let mut far = start(far_cpu, far_room, &ends.far)?;
     let mut carrier = match path {
         None => Carrier::Loopback,
         Some(path) => Carrier::start(
             &settings.program,
-            &Between {
+            &CarrierSpec {
                 path,
                 pattern: settings.pattern,
                 cpu: placement.switch,
@@ -157,7 +189,7 @@ fn observe(
     carrier: &mut Carrier,
     [guest, far]: [&mut GuestProcess; 2],
     guest_measures: bool,
-) -> Result<Seen> {
+) -> Result<TransferRun> {
     fn measuring<'a>(
         guest: &'a mut GuestProcess,
         far: &'a mut GuestProcess,
@@ -172,7 +204,7 @@ fn observe(
     let (received, asked) = match measuring(guest, far, guest_measures).hear()? {
         Event::Received(received) => (received, None),
         Event::Asked(asked) => {
-            (Received { seconds: asked.seconds, ..Received::default() }, Some(asked))
+            (BulkResult { seconds: asked.seconds, ..BulkResult::default() }, Some(asked))
         }
         other => bail!("the measuring end said {other:?} and no result"),
     };
@@ -180,7 +212,7 @@ fn observe(
     let moved = received.bytes + asked.map_or(0, |asked| asked.answered);
     ensure!(moved > 0, "nothing arrived in {:.1} s", received.seconds);
     let cpu = after.layers(&before, received.seconds);
-    Ok(Seen { received, asked, cpu })
+    Ok(TransferRun { received, asked, cpu })
 }
 
 #[cfg(test)]
@@ -190,19 +222,19 @@ mod tests {
     #[test]
     fn what_was_not_received_is_lost_and_what_came_late_is_not_negative() {
         let of = |datagrams, sent| {
-            let received = Received { datagrams, sent, ..Received::default() };
-            Seen { received, ..Seen::default() }.lost_share()
+            let received = BulkResult { datagrams, sent, ..BulkResult::default() };
+            TransferRun { received, ..TransferRun::default() }.lost_share()
         };
         assert_eq!([of(75, 100), of(101, 100), of(0, 0)], [0.25, 0.0, 0.0]);
     }
 
     #[test]
     fn who_measures_is_who_hears() {
-        let times = Times { warmup_s: 0.0, seconds: 1.0, cooldown_s: 0.0 };
+        let times = RunTimes { warmup_s: 0.0, seconds: 1.0, cooldown_s: 0.0 };
         let measures =
             SocketWorkload::ALL.map(|workload| ends(workload, times, false).guest_measures);
         assert_eq!(measures, [false, false, true, true]);
-        let Part::Send(to) = ends(SocketWorkload::UdpReceive, times, false).far else {
+        let SocketRole::Send(to) = ends(SocketWorkload::UdpReceive, times, false).far else {
             panic!("sends")
         };
         assert_eq!(to, GUEST);

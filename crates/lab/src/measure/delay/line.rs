@@ -1,4 +1,4 @@
-//! Held frames, each with its own release time.
+//! HeldFrame frames, each with its own release time.
 //!
 //! A frame with a short delay overtakes one with a long delay: frames are released in the order of
 //! their release times, and those of the same time in the order of arrival. All times are
@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 /// A held frame.
 #[derive(Clone, Debug)]
-pub struct Held<T> {
+pub struct HeldFrame<T> {
     /// Start of its delay.
     pub from: u64,
     /// Release time.
@@ -20,30 +20,30 @@ pub struct Held<T> {
     pub frame: T,
 }
 
-impl<T> PartialEq for Held<T> {
-    fn eq(&self, other: &Held<T>) -> bool {
+impl<T> PartialEq for HeldFrame<T> {
+    fn eq(&self, other: &HeldFrame<T>) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<T> Eq for Held<T> {}
+impl<T> Eq for HeldFrame<T> {}
 
-impl<T> PartialOrd for Held<T> {
-    fn partial_cmp(&self, other: &Held<T>) -> Option<Ordering> {
+impl<T> PartialOrd for HeldFrame<T> {
+    fn partial_cmp(&self, other: &HeldFrame<T>) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Held<T> {
-    fn cmp(&self, other: &Held<T>) -> Ordering {
+impl<T> Ord for HeldFrame<T> {
+    fn cmp(&self, other: &HeldFrame<T>) -> Ordering {
         (self.due, self.number).cmp(&(other.due, other.number))
     }
 }
 
-/// Held frames, the next to be released first.
+/// HeldFrame frames, the next to be released first.
 #[derive(Debug)]
 pub struct DelayLine<T> {
-    held: BinaryHeap<Reverse<Held<T>>>,
+    held: BinaryHeap<Reverse<HeldFrame<T>>>,
     /// Number of frames that arrived.
     arrivals: u64,
     /// Number after the highest released one.
@@ -64,7 +64,7 @@ impl<T> DelayLine<T> {
         let number = self.arrivals;
         self.arrivals += 1;
         let due = from.saturating_add(delay);
-        self.held.push(Reverse(Held { from, due, number, frame }));
+        self.held.push(Reverse(HeldFrame { from, due, number, frame }));
     }
 
     /// `true` if a frame is due.
@@ -73,7 +73,7 @@ impl<T> DelayLine<T> {
     }
 
     /// Releases the next due frame; `None` if none is due.
-    pub fn release(&mut self, now: u64) -> Option<Held<T>> {
+    pub fn release(&mut self, now: u64) -> Option<HeldFrame<T>> {
         if !self.is_due(now) {
             return None;
         }

@@ -4,12 +4,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::super::patch::list;
-use super::Daemon;
-use crate::UsageError;
+use crate::error::UsageError;
 
 /// Attachment of a virtual PF's functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -22,15 +21,80 @@ pub(super) enum Backend {
     Tap,
 }
 
+/// Objects to make in the daemon.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "In the daemon")]
+pub(super) struct VpfArgs {
+    /// Number of VFs, 0 to 7; igb has 7.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=7))]
+    pub(super) vfs: Option<u16>,
+    /// Device model of QEMU: virtio or igb.
+    #[arg(long)]
+    pub(super) model: Option<String>,
+    /// NIC of its VFs; without it and --switch, the NIC of the same name, made if missing.
+    #[arg(long, conflicts_with = "switch")]
+    pub(super) nic: Option<String>,
+    /// Switch of its functions.
+    #[arg(long)]
+    pub(super) switch: Option<String>,
+    /// Attachment of its functions: vhost-user sockets, stream sockets, or taps that QEMU makes.
+    /// [default: vhost-user; stream for igb]
+    #[arg(long, value_enum)]
+    pub(super) backend: Option<Backend>,
+    /// Use a vhost-vdpa device of this host as a VF, as N=/dev/vhost-vdpa-N; repeatable.
+    #[arg(long, value_name = "VF=DEVICE")]
+    pub(super) vdpa: Vec<String>,
+    /// Directory of its sockets. [default: the run directory]
+    #[arg(long, value_name = "DIR")]
+    pub(super) socket_dir: Option<PathBuf>,
+    /// MAC address of the PF; those of VFs follow it. [default: derived from the name]
+    #[arg(long, value_name = "MAC")]
+    pub(super) mac: Option<String>,
+    /// Queue pairs of each function.
+    #[arg(long, value_name = "N")]
+    pub(super) queue_pairs: Option<u64>,
+    /// igb only: VLANs that its functions may use, such as 5,100-199.
+    #[arg(long, value_name = "LIST")]
+    pub(super) trunks: Option<String>,
+    /// igb only: maximum rate of all its functions together, in Mbit/s.
+    #[arg(long, value_name = "MBPS")]
+    pub(super) max_tx_mbps: Option<u64>,
+    /// No control channel for the guest to read and set its VFs.
+    #[arg(long)]
+    pub(super) no_control: bool,
+    /// Settings that the guest may change: all, none, or some of mac, vlan, rate, spoof_check,
+    /// trust, link_state.
+    #[arg(long, value_name = "LIST")]
+    pub(super) grant: Option<String>,
+    /// Prefix of addresses that the guest may set, such as 52:54:00.
+    #[arg(long, value_name = "LIST")]
+    pub(super) grant_macs: Option<String>,
+    /// VLANs that the guest may set, such as 5,100-199.
+    #[arg(long, value_name = "LIST")]
+    pub(super) grant_vlans: Option<String>,
+    /// Tag protocols allowed for those VLANs besides the host's: 802.1q, 802.1ad.
+    #[arg(long, value_name = "LIST")]
+    pub(super) grant_vlan_protos: Option<String>,
+    /// VFs that the guest may set, such as 0,1; all for all.
+    #[arg(long, value_name = "LIST")]
+    pub(super) grant_vfs: Option<String>,
+    /// Highest maximum rate that the guest may set, in Mbit/s.
+    #[arg(long, value_name = "MBPS")]
+    pub(super) grant_max_tx_mbps: Option<u64>,
+    /// Highest guaranteed rate that the guest may set, in Mbit/s.
+    #[arg(long, value_name = "MBPS")]
+    pub(super) grant_min_tx_mbps: Option<u64>,
+}
+
 /// Number of VFs of QEMU's igb.
 const IGB_VFS: u16 = 7;
 /// All settings that can be granted.
 const SETTINGS: [&str; 6] = ["mac", "vlan", "rate", "spoof_check", "trust", "link_state"];
 
 /// Requested settings.
-pub(super) struct Wanted<'a> {
+pub(super) struct VpfRequest<'a> {
     pub(super) name: String,
-    pub(super) flags: &'a Daemon,
+    pub(super) flags: &'a VpfArgs,
     pub(super) sockets: PathBuf,
     pub(super) vdpa: Vec<(u16, String)>,
 }
@@ -59,10 +123,10 @@ fn set(table: &mut Value, field: &str, value: Option<impl Into<Value>>) {
     }
 }
 
-impl Wanted<'_> {
+impl VpfRequest<'_> {
     /// Returns `true` if any setting of the daemon's document is requested.
     pub(super) fn is_any(&self) -> bool {
-        let Daemon { vfs, model, nic, switch, backend, vdpa, mac, queue_pairs, trunks, .. } =
+        let VpfArgs { vfs, model, nic, switch, backend, vdpa, mac, queue_pairs, trunks, .. } =
             self.flags;
         let texts = [model, nic, switch, mac, trunks].into_iter().any(Option::is_some);
         texts
@@ -75,7 +139,7 @@ impl Wanted<'_> {
     }
 
     fn asks_control(&self) -> bool {
-        let Daemon { grant, grant_macs, grant_vlans, grant_vlan_protos, grant_vfs, .. } =
+        let VpfArgs { grant, grant_macs, grant_vlans, grant_vlan_protos, grant_vfs, .. } =
             self.flags;
         let texts = [grant, grant_macs, grant_vlans, grant_vlan_protos, grant_vfs];
         let texts = texts.into_iter().any(Option::is_some);

@@ -10,7 +10,7 @@ use model::state::{
 
 /// Options that are not in the document.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How<'a> {
+pub(super) struct QemuArgs<'a> {
     pub(super) memory: Option<&'a str>,
     pub(super) reconnect_ms: u32,
     pub(super) bus: Option<&'a str>,
@@ -33,7 +33,7 @@ fn escaped(value: &str) -> String {
 ///
 /// # Errors
 /// An adapter is missing, or has an attachment that QEMU does not support.
-pub(super) fn options(state: &State, vpf: &Vpf, how: &How<'_>) -> Result<Options, String> {
+pub(super) fn options(state: &State, vpf: &Vpf, how: &QemuArgs<'_>) -> Result<Options, String> {
     let mut options = Vec::new();
     // Letters first: an id may not begin with a digit.
     let id = format!("vpf-{}", vpf.name);
@@ -78,7 +78,7 @@ pub(super) fn options(state: &State, vpf: &Vpf, how: &How<'_>) -> Result<Options
     Ok(options)
 }
 
-fn channel(options: &mut Options, vpf: &Vpf, id: &str, how: &How<'_>) {
+fn channel(options: &mut Options, vpf: &Vpf, id: &str, how: &QemuArgs<'_>) {
     let Some(control) = &vpf.control else { return };
     let socket = format!("socket,id={id}-ctl,path={}{}", escaped(&control.socket), reconnect(how));
     options.push(option("-chardev", socket));
@@ -88,7 +88,7 @@ fn channel(options: &mut Options, vpf: &Vpf, id: &str, how: &How<'_>) {
     options.push(option("-device", port));
 }
 
-fn reconnect(how: &How<'_>) -> String {
+fn reconnect(how: &QemuArgs<'_>) -> String {
     match how.reconnect_ms {
         0 => String::new(),
         ms => format!(",reconnect-ms={ms}"),
@@ -133,7 +133,7 @@ fn netdev(
     options: &mut Options,
     adapter: &Adapter,
     id: &str,
-    how: &How<'_>,
+    how: &QemuArgs<'_>,
 ) -> Result<Queues, String> {
     let place = escaped(adapter.attachment.place());
     let none = Queues::default();
@@ -175,7 +175,7 @@ fn netdev(
 }
 
 /// Notes for the operator who starts the guest.
-pub(super) fn notes(state: &State, vpf: &Vpf, how: &How<'_>) -> Vec<String> {
+pub(super) fn notes(state: &State, vpf: &Vpf, how: &QemuArgs<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let names = std::iter::once(&vpf.pf).chain(vpf.vfs.iter().filter_map(|vf| vf.adapter.as_ref()));
     let adapters = names.filter_map(|name| state.adapter(name));

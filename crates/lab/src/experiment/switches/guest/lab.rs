@@ -3,11 +3,10 @@
 
 use anyhow::{Result, bail};
 use report::RingKind;
-use traffic::reflect::{Command, ReflectSpec, Reflected};
+use traffic::protocol::reflect::{Command, ReflectSpec, Reflected};
 use traffic::{Event, Task};
 
-use super::super::side::MACS;
-use super::{GuestKind, GuestProcess};
+use super::super::launch::{GuestKind, GuestProcess, MACS};
 use crate::bench::peers::testpmd::BURST;
 
 pub(super) static KIND: GuestKind = GuestKind {
@@ -17,7 +16,7 @@ pub(super) static KIND: GuestKind = GuestKind {
     hugepages: 0,
     on_sockets: |spec, sockets| {
         let task = Task::Reflect(ReflectSpec {
-            cpu: spec.settings.guest_cpu,
+            cpu: spec.guest_cpu,
             sockets: sockets.clone(),
             macs: MACS.map(|mac| mac.to_string()),
             ring: if spec.rings.packed { RingKind::Packed } else { RingKind::Split },

@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use super::super::side::MACS;
-use super::{GuestKind, GuestProcess};
+use super::super::launch::{GuestKind, GuestProcess, MACS};
 use crate::bench::peers::{Qemu, QemuRings};
 
 pub(super) static KIND: GuestKind = GuestKind {
@@ -12,7 +11,7 @@ pub(super) static KIND: GuestKind = GuestKind {
     missing: Qemu::missing,
     hugepages: 0,
     on_sockets: |spec, sockets| {
-        let (settings, rings) = (spec.settings, spec.rings);
+        let (settings, rings) = (spec, spec.rings);
         let rings = QemuRings { packed: rings.packed, mergeable: rings.mergeable };
         let cpu = settings.guest_cpu;
         Ok(Box::new(Qemu::start(spec.program, sockets, MACS, rings, cpu, spec.dir)?))

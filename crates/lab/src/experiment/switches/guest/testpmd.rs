@@ -2,12 +2,8 @@
 
 use anyhow::Result;
 
-use super::super::side::MACS;
-use super::{GuestKind, GuestProcess};
+use super::super::launch::{GuestKind, GuestProcess, LaunchSpec, MACS, TESTPMD_PAGES};
 use crate::bench::peers::{GuestPort, Testpmd};
-
-/// Huge pages of 2 MiB that testpmd needs.
-pub(in super::super) const TESTPMD_PAGES: u64 = 128;
 
 pub(super) static KIND: GuestKind = GuestKind {
     name: "testpmd",
@@ -29,8 +25,8 @@ pub(super) static KIND: GuestKind = GuestKind {
     on_interfaces: Some(|spec, veths| start(spec, &veths.guest.clone().map(GuestPort::Interface))),
 };
 
-fn start(spec: &super::SideSpec<'_>, ports: &[GuestPort; 2]) -> Result<Box<dyn GuestProcess>> {
-    let settings = spec.settings;
+fn start(spec: &LaunchSpec<'_>, ports: &[GuestPort; 2]) -> Result<Box<dyn GuestProcess>> {
+    let settings = spec;
     let (cpu, hugepages) = (settings.guest_cpu, settings.hugepages);
     Ok(Box::new(Testpmd::start_guest(ports, MACS, cpu, spec.dir, hugepages)?))
 }

@@ -2,9 +2,7 @@
 
 use anyhow::Result;
 
-use super::super::BURSTS_MAX;
-use super::super::side::MACS;
-use super::{Counted, Start, SwitchKind, SwitchProcess};
+use super::super::launch::{BURSTS_MAX, MACS, Start, SwitchCounters, SwitchKind, SwitchProcess};
 use crate::bench::bare::{BareProcess, BareSpec};
 
 pub(super) static KIND: SwitchKind = SwitchKind {
@@ -19,8 +17,8 @@ pub(super) static KIND: SwitchKind = SwitchKind {
             sockets: sockets.clone(),
             connect: true,
             addresses: MACS,
-            cpu: Some(spec.settings.switch_cpu),
-            delay_cycles: spec.settings.delay_cycles,
+            cpu: Some(spec.switch_cpu),
+            delay_cycles: spec.delay_cycles,
             packed: spec.rings.packed,
             mergeable: spec.rings.mergeable,
             with_parent: true,
@@ -34,9 +32,9 @@ impl SwitchProcess for BareProcess {
         vec![self.pid()]
     }
 
-    fn counted(&mut self) -> Result<Counted> {
+    fn counted(&mut self) -> Result<SwitchCounters> {
         let counters = self.counters()?;
         let (frames, busy_cycles) = (counters.frames, counters.busy_cycles);
-        Ok(Counted { frames, busy_cycles, ..Counted::default() })
+        Ok(SwitchCounters { frames, busy_cycles, ..SwitchCounters::default() })
     }
 }

@@ -3,8 +3,7 @@
 
 use anyhow::Result;
 
-use super::super::BURSTS_MAX;
-use super::{Counted, Start, SwitchKind, SwitchProcess};
+use super::super::launch::{BURSTS_MAX, Start, SwitchCounters, SwitchKind, SwitchProcess};
 use crate::bench::peers::LinuxBridge;
 use crate::measure::softirq::kernel_cycles;
 
@@ -18,7 +17,7 @@ pub(super) static KIND: SwitchKind = SwitchKind {
     hugepages: 0,
     is_installed: || true,
     start: Start::Interfaces(|spec, veths| {
-        let (bridge, guest_cpu) = (LinuxBridge::start(veths)?, spec.settings.guest_cpu);
+        let (bridge, guest_cpu) = (LinuxBridge::start(veths)?, spec.guest_cpu);
         Ok(Box::new(Bridge { bridge, guest_cpu }))
     }),
 };
@@ -34,8 +33,8 @@ impl SwitchProcess for Bridge {
         Vec::new()
     }
 
-    fn counted(&mut self) -> Result<Counted> {
+    fn counted(&mut self) -> Result<SwitchCounters> {
         let (frames, kernel_cycles) = (self.bridge.frames()?, kernel_cycles(self.guest_cpu)?);
-        Ok(Counted { frames, kernel_cycles, ..Counted::default() })
+        Ok(SwitchCounters { frames, kernel_cycles, ..SwitchCounters::default() })
     }
 }

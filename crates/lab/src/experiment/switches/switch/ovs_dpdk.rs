@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::super::side::SideSpec;
+use super::super::launch::{LaunchSpec, Start, SwitchCounters, SwitchKind, SwitchProcess};
 use super::super::{BURSTS_MAX, rules};
-use super::{Counted, Start, SwitchKind, SwitchProcess};
 use crate::bench::peers::Ovs;
 use crate::bench::peers::ovs::{Flows, Ports};
 
@@ -37,11 +36,11 @@ const KIND: SwitchKind = SwitchKind {
 };
 
 fn start(
-    spec: &SideSpec<'_>,
+    spec: &LaunchSpec<'_>,
     sockets: &[PathBuf; 2],
     flows: &Flows,
 ) -> Result<Box<dyn SwitchProcess>> {
-    let settings = spec.settings;
+    let settings = spec;
     let (main_cpu, hugepages) = (settings.guest_cpu, settings.hugepages);
     let ports = Ports::Dpdk { sockets, main_cpu, hugepages };
     Ok(Box::new(Dpdk(Ovs::start(ports, settings.switch_cpu, spec.dir, flows)?)))
@@ -55,8 +54,8 @@ impl SwitchProcess for Dpdk {
         self.0.pids()
     }
 
-    fn counted(&mut self) -> Result<Counted> {
+    fn counted(&mut self) -> Result<SwitchCounters> {
         let (frames, busy_cycles) = self.0.cycles()?;
-        Ok(Counted { frames, busy_cycles, ..Counted::default() })
+        Ok(SwitchCounters { frames, busy_cycles, ..SwitchCounters::default() })
     }
 }

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 
-use super::{Counted, Start, SwitchKind, SwitchProcess};
+use super::super::launch::{Start, SwitchCounters, SwitchKind, SwitchProcess};
 use crate::bench::peers::Ovs;
 use crate::bench::peers::ovs::{Flows, Ports};
 use crate::measure::softirq::kernel_cycles;
@@ -21,7 +21,7 @@ pub(super) static KIND: SwitchKind = SwitchKind {
     hugepages: 0,
     is_installed: Ovs::is_installed,
     start: Start::Interfaces(|spec, veths| {
-        let settings = spec.settings;
+        let settings = spec;
         let ports = Ports::Interfaces(&veths.switch);
         let ovs = Ovs::start(ports, settings.switch_cpu, spec.dir, &Flows::Static)?;
         Ok(Box::new(Userspace { ovs, guest_cpu: settings.guest_cpu }))
@@ -39,9 +39,9 @@ impl SwitchProcess for Userspace {
         self.ovs.pids()
     }
 
-    fn counted(&mut self) -> Result<Counted> {
+    fn counted(&mut self) -> Result<SwitchCounters> {
         let (frames, busy_cycles) = self.ovs.cycles()?;
         let kernel_cycles = kernel_cycles(self.guest_cpu)?;
-        Ok(Counted { frames, busy_cycles, kernel_cycles, ..Counted::default() })
+        Ok(SwitchCounters { frames, busy_cycles, kernel_cycles, ..SwitchCounters::default() })
     }
 }

@@ -6,9 +6,8 @@ use anyhow::Result;
 use model::state::PathInForce;
 use serde_json::{Value, json};
 
-use super::super::side::{MACS, SideSpec};
+use super::super::launch::{LaunchSpec, MACS, Start, SwitchCounters, SwitchKind, SwitchProcess};
 use super::super::{BURSTS_MAX, rules};
-use super::{Counted, Start, SwitchKind, SwitchProcess};
 use crate::bench::{Bench, SwitchedBench};
 use crate::measure::stages::StageCounts;
 
@@ -72,11 +71,11 @@ impl Ports {
 }
 
 fn start(
-    spec: &SideSpec<'_>,
+    spec: &LaunchSpec<'_>,
     sockets: &[PathBuf; 2],
     ports: Ports,
 ) -> Result<Box<dyn SwitchProcess>> {
-    let cpu = spec.settings.switch_cpu;
+    let cpu = spec.switch_cpu;
     let config = |run_dir: &Path| configuration(run_dir, sockets, cpu, ports);
     let Some(path) = ports.path() else {
         return Ok(Box::new(Bench::with_config(spec.program, config)?));
@@ -140,11 +139,11 @@ impl SwitchProcess for Bench {
         vec![self.pid()]
     }
 
-    fn counted(&mut self) -> Result<Counted> {
+    fn counted(&mut self) -> Result<SwitchCounters> {
         let stats = self.stats()?;
         let lanes = stats.lanes.iter();
         let sum = |name| lanes.clone().filter_map(|lane| lane.values.get(name)).sum();
-        Ok(Counted {
+        Ok(SwitchCounters {
             frames: sum("frames"),
             busy_cycles: sum("busy_cycles"),
             kernel_cycles: 0,

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::super::BURSTS_MAX;
-use super::super::guest::TESTPMD_PAGES;
-use super::{Counted, Start, SwitchKind, SwitchProcess};
+use super::super::launch::{
+    BURSTS_MAX, Start, SwitchCounters, SwitchKind, SwitchProcess, TESTPMD_PAGES,
+};
 use crate::bench::peers::Testpmd;
 
 pub(super) static KIND: SwitchKind = SwitchKind {
@@ -15,7 +15,7 @@ pub(super) static KIND: SwitchKind = SwitchKind {
     hugepages: TESTPMD_PAGES,
     is_installed: Testpmd::is_installed,
     start: Start::Sockets(|spec, sockets| {
-        let settings = spec.settings;
+        let settings = spec;
         let cpus = (settings.switch_cpu, settings.guest_cpu);
         Ok(Box::new(Testpmd::start_switch(sockets, cpus, spec.dir, settings.hugepages)?))
     }),
@@ -31,8 +31,8 @@ impl SwitchProcess for Testpmd {
         Testpmd::set_forwarding(self, forwards)
     }
 
-    fn counted(&mut self) -> Result<Counted> {
+    fn counted(&mut self) -> Result<SwitchCounters> {
         let (frames, busy_cycles) = self.cycles()?;
-        Ok(Counted { frames, busy_cycles, ..Counted::default() })
+        Ok(SwitchCounters { frames, busy_cycles, ..SwitchCounters::default() })
     }
 }

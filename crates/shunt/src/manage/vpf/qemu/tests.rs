@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const HOW: How<'static> = How { memory: Some("512M"), reconnect_ms: 1000, bus: None, chassis: 9 };
+const HOW: QemuArgs<'static> =
+    QemuArgs { memory: Some("512M"), reconnect_ms: 1000, bus: None, chassis: 9 };
 
 fn adapter(name: &str, byte: u8, attachment: Value) -> Value {
     let mac = format!("02:00:00:00:00:{byte:02x}");
@@ -18,7 +19,7 @@ fn state(adapters: Value, vpf: Value) -> State {
 }
 
 /// Lines for the only virtual PF of a state.
-fn lines(state: &State, how: &How<'_>) -> String {
+fn lines(state: &State, how: &QemuArgs<'_>) -> String {
     as_lines(&options(state, &state.vpfs[0], how).unwrap())
 }
 
@@ -47,7 +48,7 @@ fn vfs_come_before_the_pf_and_name_it() {
 -device virtserialport,bus=vpf-7-serial.0,chardev=vpf-7-ctl,name=shunt.vpf.7
 ";
     assert_eq!(lines(&virtio(), &HOW), expected);
-    let how = How { memory: None, reconnect_ms: 0, bus: Some("rp"), chassis: 0 };
+    let how = QemuArgs { memory: None, reconnect_ms: 0, bus: Some("rp"), chassis: 0 };
     let bare = lines(&virtio(), &how);
     for gone in ["reconnect", "memory", "pcie-root-port"] {
         assert!(!bare.contains(gone), "{gone} in {bare}");

@@ -17,38 +17,38 @@ pub(super) const FDS: usize = 32;
 
 /// A connection; unusable after any failure.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct RawConnection {
     stream: UnixStream,
     receiver: Receiver,
 }
 
 /// The connection is unusable.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gone;
+pub(super) struct Disconnected;
 
-impl Link {
-    pub(super) fn new(stream: UnixStream) -> Link {
-        Link { stream, receiver: Receiver::new() }
+impl RawConnection {
+    pub(super) fn new(stream: UnixStream) -> RawConnection {
+        RawConnection { stream, receiver: Receiver::new() }
     }
 
     /// Sends a request that has no answer.
-    pub(super) fn tell(
+    pub(super) fn send(
         &mut self,
         request: Request,
         payload: Vec<u8>,
         fds: &[BorrowedFd<'_>],
-    ) -> Result<(), Gone> {
+    ) -> Result<(), Disconnected> {
         let flags = Flags::empty();
         let message = Message { request: request.code(), flags, payload, fds: Vec::new() };
         let deadline = Instant::now() + PATIENCE;
-        socket::send_before(&self.stream, &message, fds, deadline).map_err(|_| Gone)
+        socket::send_before(&self.stream, &message, fds, deadline).map_err(|_| Disconnected)
     }
 
     /// Waits for the answer to a request; drops other answers.
-    pub(super) fn hear(&mut self, request: Request) -> Result<Vec<u8>, Gone> {
+    pub(super) fn receive_reply(&mut self, request: Request) -> Result<Vec<u8>, Disconnected> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let reply = self.receiver.receive(&self.stream, deadline).map_err(|_| Gone)?;
+            let reply = self.receiver.receive(&self.stream, deadline).map_err(|_| Disconnected)?;
             if reply.request == request.code() {
                 return Ok(reply.payload);
             }
@@ -56,26 +56,30 @@ impl Link {
     }
 
     /// Sends a request, and returns its 64-bit answer.
-    pub(super) fn ask(&mut self, request: Request) -> Result<u64, Gone> {
-        self.tell(request, Vec::new(), &[])?;
-        let payload = self.hear(request)?;
-        payload.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Gone)
+    pub(super) fn query(&mut self, request: Request) -> Result<u64, Disconnected> {
+        self.send(request, Vec::new(), &[])?;
+        let payload = self.receive_reply(request)?;
+        payload.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Disconnected)
     }
 
     /// Sends raw bytes with descriptors; returns the number of bytes sent.
-    pub(super) fn say(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Gone> {
+    pub(super) fn send_raw(
+        &mut self,
+        bytes: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<usize, Disconnected> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(Gone);
+            return Err(Disconnected);
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         rustix::net::sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, flags)
-            .map_err(|_| Gone)
+            .map_err(|_| Disconnected)
     }
 }
 
-impl AsFd for Link {
+impl AsFd for RawConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

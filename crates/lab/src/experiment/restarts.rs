@@ -1,7 +1,7 @@
 //! Daemon restarts while numbered frames flow: hot restarts, or kills.
 //!
 //! Two guests send numbered frames to each other at a given rate. The daemon is repeatedly replaced
-//! by another process ([`How::Upgrade`]), or killed with SIGKILL and started again ([`How::Kill`]);
+//! by another process ([`RestartKind::Upgrade`]), or killed with SIGKILL and started again ([`RestartKind::Kill`]);
 //! after a kill the guests reattach, with their rings unchanged. [`traffic::numbered`] accounts for
 //! each number and buffer.
 //!
@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use report::RingKind;
 use serde::Serialize;
-use traffic::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
+use traffic::protocol::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
 use traffic::{Event, Task};
 
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
@@ -22,7 +22,7 @@ use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 /// Kind of restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum How {
+pub enum RestartKind {
     /// Hot restart: the new process takes over.
     Upgrade,
     /// Kill and start.
@@ -31,9 +31,9 @@ pub enum How {
 
 /// Settings of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SuccessionRun {
+pub struct RestartRun {
     /// Kind of restart.
-    pub how: How,
+    pub how: RestartKind,
     /// Number of restarts.
     pub count: u64,
     /// Frames a second in each direction; 0: unlimited.
@@ -74,9 +74,9 @@ impl Spread {
 
 /// Result, printed by `shunt lab upgrade --json` and `shunt lab kill --json`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Succession {
+pub struct RestartResult {
     /// Kind of restart.
-    pub how: How,
+    pub how: RestartKind,
     /// Number of restarts.
     pub count: u64,
     /// Rings of the guests' adapters.
@@ -125,13 +125,15 @@ pub struct Succession {
     pub pinned: Vec<usize>,
 }
 
-impl Succession {
+impl RestartResult {
     /// `true` if every frame arrived, intact and in order, and every buffer was returned once.
     /// After an upgrade also no duplicates, and no gap above the limit.
     pub fn passed(&self) -> bool {
         let doubled = match self.how {
-            How::Upgrade => self.duplicated,
-            How::Kill => self.duplicated_at_once_max.saturating_sub(2 * virtq::BURST as u64),
+            RestartKind::Upgrade => self.duplicated,
+            RestartKind::Kill => {
+                self.duplicated_at_once_max.saturating_sub(2 * virtq::BURST as u64)
+            }
         };
         let frames = self.lost + doubled + self.reordered + self.corrupted;
         let used = self.used_repeated + self.used_out_of_order + self.used_missing;
@@ -157,9 +159,9 @@ const SETTLED: Duration = Duration::from_secs(1);
 pub fn run(
     program: &Path,
     cpus: &[usize],
-    run: SuccessionRun,
+    run: RestartRun,
     mut done: impl FnMut(u64),
-) -> Result<Succession> {
+) -> Result<RestartResult> {
     let placement = plan(cpus, 1);
     let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
     let vfs = (0..run.mirrors.max(2)).map(vf).collect();
@@ -173,7 +175,7 @@ pub fn run(
         rate_pps: run.rate_pps,
         ring: run.ring,
         inflight: run.inflight,
-        reattach: run.how == How::Kill,
+        reattach: run.how == RestartKind::Kill,
     };
     let mut guests = GuestProcess::start_task(program, &Task::Numbered(spec))?;
     guests.go()?;
@@ -183,8 +185,8 @@ pub fn run(
     for turn in 1..=run.count {
         std::thread::sleep(AROUND);
         silent_ms.push(match run.how {
-            How::Upgrade => bench.upgrade()?.silent_us as f64 / 1e3,
-            How::Kill => bench.kill_and_restart()? * 1e3,
+            RestartKind::Upgrade => bench.upgrade()?.silent_us as f64 / 1e3,
+            RestartKind::Kill => bench.kill_and_restart()? * 1e3,
         });
         std::thread::sleep(AROUND);
         guests.mark()?;
@@ -198,16 +200,16 @@ pub fn run(
     };
     bench.check_alive()?;
     let pinned = placement.switch.into_iter().chain(placement.guests[0].0).collect();
-    Ok(Succession { pinned, ..conclude(&result, run, silent_ms) })
+    Ok(RestartResult { pinned, ..conclude(&result, run, silent_ms) })
 }
 
-fn conclude(result: &NumberedResult, run: SuccessionRun, silent_ms: Vec<f64>) -> Succession {
+fn conclude(result: &NumberedResult, run: RestartRun, silent_ms: Vec<f64>) -> RestartResult {
     let ways = &result.directions;
     let sum = |what: fn(&Direction) -> u64| ways.iter().map(what).sum::<u64>();
     let marks = result.marks.get(1..).unwrap_or_default();
     let spread =
         |what: fn(&Mark) -> f64| Spread::of(marks.iter().map(|mark| what(mark) / 1e3).collect());
-    Succession {
+    RestartResult {
         how: run.how,
         count: silent_ms.len() as u64,
         ring: run.ring,
@@ -238,7 +240,7 @@ fn conclude(result: &NumberedResult, run: SuccessionRun, silent_ms: Vec<f64>) ->
 mod tests {
     use super::*;
 
-    fn told(how: How, change: fn(&mut NumberedResult)) -> Succession {
+    fn told(how: RestartKind, change: fn(&mut NumberedResult)) -> RestartResult {
         let way = Direction { sent: 9, received: 9, ..Direction::default() };
         let mark = |gap_us| Mark { gap_us, ..Mark::default() };
         let mut result = NumberedResult {
@@ -251,31 +253,31 @@ mod tests {
         let ring = RingKind::Split;
         let (inflight, mirrors) = (false, 0);
         let run =
-            SuccessionRun { how, count: 2, rate_pps: 5, ring, inflight, mirrors, gap_max_ms: None };
+            RestartRun { how, count: 2, rate_pps: 5, ring, inflight, mirrors, gap_max_ms: None };
         conclude(&result, run, vec![2.0, 1.0])
     }
 
     #[test]
     fn gaps_are_told_without_what_was_before_the_first() {
-        let told = told(How::Upgrade, |_| {});
+        let told = told(RestartKind::Upgrade, |_| {});
         assert!(told.passed());
         assert_eq!((told.count, told.frames), (2, 18));
         assert_eq!(told.gap_ms, Spread { p50: 1.0, p90: 3.0, p99: 3.0, max: 3.0 });
         assert_eq!(told.silent_ms.p50, 1.0);
         assert_eq!(Spread::of(Vec::new()), Spread::default());
-        let within = |most| Succession { gap_max_ms: Some(most), ..told.clone() }.passed();
+        let within = |most| RestartResult { gap_max_ms: Some(most), ..told.clone() }.passed();
         assert!(within(3.0) && !within(2.9));
     }
 
     #[test]
     fn whatever_is_wrong_once_is_enough_to_fail() {
         let fails = |how, change| !told(how, change).passed();
-        assert!(fails(How::Upgrade, |result| result.directions[1].lost = 1));
-        assert!(fails(How::Kill, |result| result.directions[0].reordered = 1));
-        assert!(fails(How::Kill, |result| result.directions[0].corrupted = 1));
-        assert!(fails(How::Kill, |result| result.used_repeated = 1));
-        assert!(fails(How::Kill, |result| result.used_out_of_order = 1));
-        assert!(fails(How::Upgrade, |result| result.used_missing = 1));
+        assert!(fails(RestartKind::Upgrade, |result| result.directions[1].lost = 1));
+        assert!(fails(RestartKind::Kill, |result| result.directions[0].reordered = 1));
+        assert!(fails(RestartKind::Kill, |result| result.directions[0].corrupted = 1));
+        assert!(fails(RestartKind::Kill, |result| result.used_repeated = 1));
+        assert!(fails(RestartKind::Kill, |result| result.used_out_of_order = 1));
+        assert!(fails(RestartKind::Upgrade, |result| result.used_missing = 1));
     }
 
     #[test]
@@ -284,9 +286,9 @@ mod tests {
             result.directions[0].duplicated = 64;
             result.marks[1].duplicated = 64;
         };
-        assert!(told(How::Kill, burst).passed());
-        assert!(!told(How::Upgrade, burst).passed());
+        assert!(told(RestartKind::Kill, burst).passed());
+        assert!(!told(RestartKind::Upgrade, burst).passed());
         let more = |result: &mut NumberedResult| result.marks[1].duplicated = 129;
-        assert!(!told(How::Kill, more).passed());
+        assert!(!told(RestartKind::Kill, more).passed());
     }
 }

@@ -3,16 +3,17 @@
 use wire::Mac;
 use wire::probe::{self, Mark};
 
-use super::end::frame_len;
+use super::guest::frame_len;
+use crate::protocol::honest::HonestResult;
 
 /// EtherType of probes.
 const IPV4: [u8; 2] = wire::ethernet::TYPE_IPV4.to_be_bytes();
 
 /// Class of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum FrameClass {
     /// A probe, unchanged.
-    Ours(Mark),
+    Probe(Mark),
     /// A probe with changed bytes.
     Corrupted,
     /// Forged source address.
@@ -25,37 +26,37 @@ pub(super) enum Seen {
 
 /// Addresses of all senders.
 #[derive(Clone, Debug)]
-pub(super) struct Judge {
+pub(super) struct FrameClassifier {
     pub(super) honest: [Mac; 2],
     pub(super) near: Vec<Mac>,
     pub(super) far: Vec<Mac>,
 }
 
-impl Judge {
+impl FrameClassifier {
     /// Classifies a frame that arrived at `to`, which expects probes of `from`.
-    pub(super) fn judge(&self, frame: &[u8], from: Mac, to: Mac) -> Seen {
-        let Some(source) = source(frame) else { return Seen::Corrupted };
+    pub(super) fn classify(&self, frame: &[u8], from: Mac, to: Mac) -> FrameClass {
+        let Some(source) = source(frame) else { return FrameClass::Corrupted };
         if source != from {
-            return self.others(source);
+            return self.classify_source(source);
         }
         match probe::verify(frame) {
             Ok(mark) if frame[..6] == to.0 && frame.len() == frame_len(mark.sequence) => {
-                Seen::Ours(mark)
+                FrameClass::Probe(mark)
             }
             // Frames of the hostile guests have another EtherType than probes.
-            _ if frame.get(12..14) == Some(&IPV4[..]) => Seen::Corrupted,
-            _ => Seen::Spoofed,
+            _ if frame.get(12..14) == Some(&IPV4[..]) => FrameClass::Corrupted,
+            _ => FrameClass::Spoofed,
         }
     }
 
     /// Classifies a frame whose source sends no probes to this receiver.
-    pub(super) fn others(&self, source: Mac) -> Seen {
+    pub(super) fn classify_source(&self, source: Mac) -> FrameClass {
         if self.near.contains(&source) {
-            Seen::Foreign
+            FrameClass::Foreign
         } else if self.far.contains(&source) {
-            Seen::Misplaced
+            FrameClass::Misplaced
         } else {
-            Seen::Spoofed
+            FrameClass::Spoofed
         }
     }
 }
@@ -63,6 +64,19 @@ impl Judge {
 /// Source address of a frame.
 pub(super) fn source(frame: &[u8]) -> Option<Mac> {
     frame.get(6..)?.first_chunk().copied().map(Mac)
+}
+
+impl HonestResult {
+    /// Counts a frame of another sender.
+    pub(super) fn count(&mut self, seen: FrameClass) {
+        match seen {
+            FrameClass::Probe(_) => {}
+            FrameClass::Corrupted => self.corrupted += 1,
+            FrameClass::Spoofed => self.spoofed += 1,
+            FrameClass::Misplaced => self.misplaced += 1,
+            FrameClass::Foreign => self.foreign += 1,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -92,24 +106,24 @@ mod tests {
     #[test]
     fn frames_are_told_apart() {
         let [a, b, near, far, nobody] = MACS;
-        let judge = Judge { honest: [a, b], near: vec![near], far: vec![far] };
-        let seen = |frame: &[u8]| judge.judge(frame, a, b);
+        let classifier = FrameClassifier { honest: [a, b], near: vec![near], far: vec![far] };
+        let seen = |frame: &[u8]| classifier.classify(frame, a, b);
         for sequence in 0..20 {
             let good = frame(a, b, sequence);
-            assert!(matches!(seen(&good), Seen::Ours(mark) if mark.sequence == sequence));
-            assert_eq!(seen(&good[..good.len() - 1]), Seen::Corrupted);
+            assert!(matches!(seen(&good), FrameClass::Probe(mark) if mark.sequence == sequence));
+            assert_eq!(seen(&good[..good.len() - 1]), FrameClass::Corrupted);
             for at in 14..good.len() {
                 let mut bad = good.clone();
                 bad[at] ^= 0x10;
-                assert!(!matches!(seen(&bad), Seen::Ours(_)), "byte {at}");
+                assert!(!matches!(seen(&bad), FrameClass::Probe(_)), "byte {at}");
             }
         }
-        assert_eq!(seen(&frame(a, near, 0)), Seen::Corrupted, "another's frame");
-        assert_eq!(seen(&wire::rarp::announcement(a)), Seen::Spoofed);
-        assert_eq!(seen(&frame(b, b, 0)), Seen::Spoofed, "its own address");
-        assert_eq!(seen(&frame(near, b, 0)), Seen::Foreign);
-        assert_eq!(seen(&frame(far, b, 0)), Seen::Misplaced);
-        assert_eq!(seen(&frame(nobody, b, 0)), Seen::Spoofed);
-        assert_eq!(seen(&[0; 11]), Seen::Corrupted);
+        assert_eq!(seen(&frame(a, near, 0)), FrameClass::Corrupted, "another's frame");
+        assert_eq!(seen(&wire::rarp::announcement(a)), FrameClass::Spoofed);
+        assert_eq!(seen(&frame(b, b, 0)), FrameClass::Spoofed, "its own address");
+        assert_eq!(seen(&frame(near, b, 0)), FrameClass::Foreign);
+        assert_eq!(seen(&frame(far, b, 0)), FrameClass::Misplaced);
+        assert_eq!(seen(&frame(nobody, b, 0)), FrameClass::Spoofed);
+        assert_eq!(seen(&[0; 11]), FrameClass::Corrupted);
     }
 }

@@ -21,16 +21,16 @@ struct Ticks {
 
 /// Start of the count, and CPUs.
 #[derive(Debug)]
-pub struct Others<'a> {
+pub struct OtherProcesses<'a> {
     cpus: &'a [usize],
     began: Instant,
     before: Option<Ticks>,
 }
 
-impl<'a> Others<'a> {
+impl<'a> OtherProcesses<'a> {
     /// Counts on these CPUs from now on.
-    pub fn on(cpus: &'a [usize]) -> Others<'a> {
-        Others { cpus, began: Instant::now(), before: now(cpus) }
+    pub fn on(cpus: &'a [usize]) -> OtherProcesses<'a> {
+        OtherProcesses { cpus, began: Instant::now(), before: now(cpus) }
     }
 
     /// Shares of the CPUs' time since the start; `None` if the kernel does not report them.
@@ -61,7 +61,7 @@ impl Shares {
     pub fn note(&self) -> Option<String> {
         (self.most() >= OTHERS_MUCH).then(|| {
             format!(
-                "Others used the CPUs meanwhile: processes {:.0} %, other virtual machines {:.0} % \
+                "OtherProcesses used the CPUs meanwhile: processes {:.0} %, other virtual machines {:.0} % \
                  of their time. Rates are lower and cycles higher than on an idle machine; measure \
                  again when it is.",
                 self.processes * 100.0,

@@ -2,11 +2,14 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use lab::experiment::succession::{self, How, MIRRORS_MAX, Spread, Succession, SuccessionRun};
+use lab::experiment::restarts::{
+    self, MIRRORS_MAX, RestartKind, RestartResult, RestartRun, Spread,
+};
 use report::RingKind;
 
-use super::{program, progress};
-use crate::{UsageError, say};
+use super::common::{program, progress};
+use crate::error::UsageError;
+use crate::text::print;
 
 /// Options of both commands.
 #[derive(Debug, Args)]
@@ -74,7 +77,7 @@ impl Upgrade {
             let text = format!("--mirrors {mirrors}: 0 to {MIRRORS_MAX} are possible");
             return Err(UsageError(text).into());
         }
-        self.common.run(How::Upgrade, false, mirrors, self.gap_max)
+        self.common.run(RestartKind::Upgrade, false, mirrors, self.gap_max)
     }
 }
 
@@ -84,21 +87,27 @@ impl Kill {
         if self.no_inflight && ring != RingKind::Split {
             return Err(UsageError(format!("--no-inflight: not with --ring {ring}")).into());
         }
-        self.common.run(How::Kill, !self.no_inflight, 0, None)
+        self.common.run(RestartKind::Kill, !self.no_inflight, 0, None)
     }
 }
 
 impl Common {
-    fn run(self, how: How, inflight: bool, mirrors: usize, gap_max_ms: Option<f64>) -> Result<()> {
+    fn run(
+        self,
+        how: RestartKind,
+        inflight: bool,
+        mirrors: usize,
+        gap_max_ms: Option<f64>,
+    ) -> Result<()> {
         let Common { count, rate, ring, json } = self;
         if !(1..=100_000).contains(&count) {
             return Err(UsageError(format!("--count {count}: 1 to 100000 are possible")).into());
         }
-        let run = SuccessionRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
-        let told = succession::run(&program()?, host::cpu::allowed(), run, |done| {
+        let run = RestartRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
+        let told = restarts::run(&program()?, host::cpu::allowed(), run, |done| {
             progress("take-over", done, count);
         })?;
-        say(&if json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
+        print(&if json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
         if !told.passed() {
             bail!("failed; see the figures");
         }
@@ -107,10 +116,10 @@ impl Common {
 }
 
 /// Result as text.
-fn text(told: &Succession) -> String {
+fn text(told: &RestartResult) -> String {
     let (what, silent) = match told.how {
-        How::Upgrade => ("upgrades", "not serving"),
-        How::Kill => ("kills", "kill to ready"),
+        RestartKind::Upgrade => ("upgrades", "not serving"),
+        RestartKind::Kill => ("kills", "kill to ready"),
     };
     let ring = told.ring;
     let records = if told.inflight { ", with inflight records" } else { "" };
@@ -146,7 +155,7 @@ fn text(told: &Succession) -> String {
     row("gap", told.gap_ms);
     row("without a CPU", told.absence_ms);
     row(silent, told.silent_ms);
-    if told.how == How::Kill {
+    if told.how == RestartKind::Kill {
         row("reattached", told.reattach_ms);
     }
     text

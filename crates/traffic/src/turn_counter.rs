@@ -17,20 +17,20 @@ const SIZE: u64 = 4096;
 
 /// The shared counter.
 #[derive(Debug)]
-pub struct Pace {
+pub struct TurnCounter {
     mapping: Mapping,
 }
 
-impl Pace {
+impl TurnCounter {
     /// Maps the file at `path`; makes it if it is missing.
-    pub fn open(path: &Path) -> Result<Pace> {
+    pub fn open(path: &Path) -> Result<TurnCounter> {
         let shown = || format!("cannot open {}", path.display());
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path);
         let file = file.with_context(shown)?;
         file.set_len(SIZE).with_context(shown)?;
         let mapping = Mapping::new(file.as_fd(), SIZE, 0).with_context(shown)?;
-        Ok(Pace { mapping })
+        Ok(TurnCounter { mapping })
     }
 
     /// Number of ended turns.
@@ -57,7 +57,7 @@ mod tests {
     fn both_ends_see_the_same_count() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pace");
-        let (one, other) = (Pace::open(&path).unwrap(), Pace::open(&path).unwrap());
+        let (one, other) = (TurnCounter::open(&path).unwrap(), TurnCounter::open(&path).unwrap());
         one.end_turn();
         one.end_turn();
         assert_eq!((one.turns(), other.turns()), (2, 2));

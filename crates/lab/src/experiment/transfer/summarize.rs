@@ -1,25 +1,24 @@
 //! Figures from rounds of measurements.
 
-use super::measure::{Seen, cpus_of_ends};
-use super::{Settings, Traffic};
+use super::measure::{TransferLoad, TransferRun, TransferSettings, cpus_of_ends};
 use crate::bench::plan;
 use crate::experiment::sample::spread;
 use report::statistics::quantile::median_item;
 use report::{Bottleneck, PathKind, Pinned, RoundTrip, SocketWorkload, Transfer};
-use traffic::sockets::Asked;
+use traffic::protocol::sockets::RoundTripResult;
 
 /// Busy share from which a carrier or an end is at its limit; for the programs, share of their rate
 /// over loopback.
 const SATURATED: f64 = 0.9;
 
 /// Figures of one traffic on one path: medians of the rounds.
-pub(super) fn conclude(
-    settings: &Settings,
+pub(super) fn summarize(
+    settings: &TransferSettings,
     (experiment, path): (&str, PathKind),
-    traffic: &Traffic,
-    (seen, limits): (&[Seen], &[Seen]),
+    traffic: &TransferLoad,
+    (seen, limits): (&[TransferRun], &[TransferRun]),
 ) -> Transfer {
-    let Traffic { workload, streams, send_bytes, buffer_kib } = *traffic;
+    let TransferLoad { workload, streams, send_bytes, buffer_kib } = *traffic;
     let requests = workload == SocketWorkload::UdpRequest;
     let placement = plan(&settings.cpus, 1);
     let (guest_cpu, far_cpu) = cpus_of_ends(&placement);
@@ -27,7 +26,7 @@ pub(super) fn conclude(
     let limit = if requests {
         median(limits, |seen| seen.asked.map_or(0.0, |asked| asked.p50_us))
     } else {
-        median(limits, Seen::gbps)
+        median(limits, TransferRun::gbps)
     };
     let is_udp = matches!(workload, SocketWorkload::UdpTransmit | SocketWorkload::UdpReceive);
     let mut transfer = Transfer {
@@ -41,8 +40,8 @@ pub(super) fn conclude(
         granted_kib: (!requests).then_some((middle.received.buffer >> 10) as u32),
         seconds: settings.seconds,
         rounds: seen.len() as u32,
-        gbps: (!requests).then(|| spread(seen.iter().map(Seen::gbps))),
-        lost_share: is_udp.then(|| median(seen, Seen::lost_share)),
+        gbps: (!requests).then(|| spread(seen.iter().map(TransferRun::gbps))),
+        lost_share: is_udp.then(|| median(seen, TransferRun::lost_share)),
         round_trip: requests.then(|| round_trip(seen)),
         limit,
         published: None,
@@ -59,17 +58,19 @@ pub(super) fn conclude(
 }
 
 /// The round of median throughput, or of median round trips.
-fn middle(seen: &[Seen]) -> Seen {
-    let figure = |seen: &Seen| seen.asked.map_or_else(|| seen.gbps(), |asked| asked.p50_us);
+fn middle(seen: &[TransferRun]) -> TransferRun {
+    let figure = |seen: &TransferRun| seen.asked.map_or_else(|| seen.gbps(), |asked| asked.p50_us);
     median_item(seen, figure).copied().unwrap_or_default()
 }
 
-fn median(seen: &[Seen], of: impl Fn(&Seen) -> f64) -> f64 {
+fn median(seen: &[TransferRun], of: impl Fn(&TransferRun) -> f64) -> f64 {
     spread(seen.iter().map(of))[1]
 }
 
-fn round_trip(seen: &[Seen]) -> RoundTrip {
-    let of = |what: fn(&Asked) -> f64| median(seen, |seen| seen.asked.as_ref().map_or(0.0, what));
+fn round_trip(seen: &[TransferRun]) -> RoundTrip {
+    let of = |what: fn(&RoundTripResult) -> f64| {
+        median(seen, |seen| seen.asked.as_ref().map_or(0.0, what))
+    };
     RoundTrip {
         p50_us: of(|asked| asked.p50_us),
         p99_us: of(|asked| asked.p99_us),
@@ -100,20 +101,20 @@ mod tests {
 
     use super::*;
     use report::{LayerCpu, Pattern};
-    use traffic::sockets::Received;
+    use traffic::protocol::sockets::BulkResult;
 
-    fn seen(bytes: u64, ends: f64, carrier: f64) -> Seen {
+    fn seen(bytes: u64, ends: f64, carrier: f64) -> TransferRun {
         let cpu = LayerCpu {
             guest_system_cores: ends,
             carrier_user_cores: carrier,
             ..LayerCpu::default()
         };
-        let received = Received { seconds: 1.0, bytes, ..Received::default() };
-        Seen { received, asked: None, cpu }
+        let received = BulkResult { seconds: 1.0, bytes, ..BulkResult::default() };
+        TransferRun { received, asked: None, cpu }
     }
 
-    fn concluded(seen: &[Seen], limit: u64) -> Transfer {
-        let settings = Settings {
+    fn concluded(seen: &[TransferRun], limit: u64) -> Transfer {
+        let settings = TransferSettings {
             program: PathBuf::new(),
             cpus: vec![0, 1],
             paths: vec![PathKind::Virtio],
@@ -122,9 +123,9 @@ mod tests {
             seconds: 1.0,
         };
         let (workload, send_bytes) = (SocketWorkload::TcpStream, 64 << 10);
-        let traffic = Traffic { workload, streams: 1, send_bytes, buffer_kib: None };
+        let traffic = TransferLoad { workload, streams: 1, send_bytes, buffer_kib: None };
         let which = ("ntttcp", PathKind::Virtio);
-        conclude(&settings, which, &traffic, (seen, &[self::seen(limit, 1.0, 0.0)]))
+        summarize(&settings, which, &traffic, (seen, &[self::seen(limit, 1.0, 0.0)]))
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Edge values for addresses and lengths, and writes to the daemon's fields.
 
-use super::bursts::Place;
-use super::memory::{HIGH, LOW, RINGS, SIZE, USER};
+use super::memory::{BurstTarget, HIGH, LOW, RINGS, SIZE, USER};
 use report::statistics::random::Random;
 
 /// Guest addresses at the edges of regions, rings and the address space.
-pub(super) fn address(random: &mut Random, place: &Place<'_>) -> u64 {
+pub(super) fn address(random: &mut Random, place: &BurstTarget<'_>) -> u64 {
     let high_end = HIGH + SIZE - RINGS;
     let edges = [
         0,
@@ -62,7 +61,7 @@ pub(super) fn length(random: &mut Random) -> u32 {
 }
 
 /// Overwrites the daemon's fields: used ring, used index, flags and events of both sides.
-pub(super) fn scribble(place: &Place<'_>, random: &mut Random) {
+pub(super) fn scribble(place: &BurstTarget<'_>, random: &mut Random) {
     let [_, avail, used] = place.ring.parts();
     let size = u64::from(place.ring.size);
     for _ in 0..random.between(1, 32) {

@@ -11,7 +11,7 @@ use virtq::BURST;
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
-use crate::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
+use crate::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, RingOptions};
 
 /// Receive buffers per ring.
 pub(crate) const FRAMES: u16 = RING;
@@ -39,37 +39,37 @@ fn probe(mac: Mac, peer: Mac) -> Probe {
 
 /// A frame in a receive buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received<'a> {
+pub(crate) struct ReceivedFrame<'a> {
     /// Copy of the frame's bytes.
     pub(crate) bytes: &'a [u8],
     buffer: u32,
 }
 
-impl Received<'_> {
+impl ReceivedFrame<'_> {
     pub(crate) const BYTES_MAX: usize = (BUFFER - HEADER) as usize;
 }
 
 /// One honest guest.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct ProbeGuest {
     pub(crate) mac: Mac,
     adapter: Adapter,
     probe: Probe,
     free: Vec<u32>,
     /// Buffers posted to the daemon, in order.
-    sent: Order,
-    posted: Order,
+    sent: PostOrder,
+    posted: PostOrder,
 }
 
 /// Posted buffers in the order in which the daemon must return them.
 #[derive(Debug, Default)]
-struct Order {
+struct PostOrder {
     buffers: VecDeque<u32>,
     /// Number of buffers returned out of that order.
     wrong: u64,
 }
 
-impl Order {
+impl PostOrder {
     fn back(&mut self, buffer: u32) {
         match self.buffers.front() {
             Some(first) if *first == buffer => drop(self.buffers.pop_front()),
@@ -92,30 +92,35 @@ pub(crate) struct Accounts {
     pub(crate) missing: u64,
 }
 
-impl End {
+impl ProbeGuest {
     /// Attaches; frames go from `mac` to `peer`.
-    pub(crate) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<End> {
-        let shape = Shape { event_idx: true, ..Shape::of(RingKind::Split) };
-        End::attach_shaped(socket, mac, peer, shape)
+    pub(crate) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<ProbeGuest> {
+        let options = RingOptions { event_idx: true, ..RingOptions::of(RingKind::Split) };
+        ProbeGuest::attach_with(socket, mac, peer, options)
     }
 
     /// Attaches with the given ring features.
-    pub(crate) fn attach_shaped(socket: &Path, mac: Mac, peer: Mac, shape: Shape) -> Result<End> {
-        End::attach_as(socket, shape, probe(mac, peer))
+    pub(crate) fn attach_with(
+        socket: &Path,
+        mac: Mac,
+        peer: Mac,
+        options: RingOptions,
+    ) -> Result<ProbeGuest> {
+        ProbeGuest::attach_as(socket, options, probe(mac, peer))
     }
 
-    fn attach_as(socket: &Path, shape: Shape, probe: Probe) -> Result<End> {
-        let adapter = Adapter::attach_as(socket, shape, Pages::Ordinary)?;
+    fn attach_as(socket: &Path, options: RingOptions, probe: Probe) -> Result<ProbeGuest> {
+        let adapter = Adapter::attach_as(socket, options, Pages::Ordinary)?;
         let (sent, posted) = Default::default();
         let free = (0..BUFFERS).rev().collect();
-        let mut end = End { mac: probe.src, adapter, probe, free, sent, posted };
+        let mut end = ProbeGuest { mac: probe.src, adapter, probe, free, sent, posted };
         end.publish();
         Ok(end)
     }
 
     /// Returns `true` if the daemon closed the connection.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.adapter.is_alone()
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.adapter.is_disconnected()
     }
 
     /// Attaches to the next daemon with the posted buffers; returns `true` on success.
@@ -134,9 +139,12 @@ impl End {
 
     /// Passes each received frame to `look`, as a copy of its bytes, and posts the buffers again,
     /// except those that `look` has sent on.
-    pub(crate) fn receive(&mut self, mut look: impl FnMut(&mut End, Received<'_>) -> bool) {
+    pub(crate) fn receive(
+        &mut self,
+        mut look: impl FnMut(&mut ProbeGuest, ReceivedFrame<'_>) -> bool,
+    ) {
         let mut frames = [(0, 0); BURST];
-        let mut bytes = [0; Received::BYTES_MAX];
+        let mut bytes = [0; ReceivedFrame::BYTES_MAX];
         loop {
             let received = self.adapter.reap_receive(&mut frames);
             if received == 0 {
@@ -147,7 +155,7 @@ impl End {
                 let len = len.saturating_sub(HEADER).min(BUFFER - HEADER);
                 let bytes = &mut bytes[..len as usize];
                 self.adapter.buffer(buffer).skip(HEADER).read_bytes(bytes);
-                if !look(self, Received { bytes, buffer }) {
+                if !look(self, ReceivedFrame { bytes, buffer }) {
                     self.free.push(buffer);
                 }
             }
@@ -183,7 +191,7 @@ impl End {
     }
 
     /// Returns a received frame to its sender, in the same buffer.
-    pub(crate) fn send_back(&mut self, frame: &Received<'_>) -> bool {
+    pub(crate) fn send_back(&mut self, frame: &ReceivedFrame<'_>) -> bool {
         let place = self.adapter.buffer(frame.buffer);
         place.write(0, [0; HEADER as usize]);
         place.write(HEADER, self.probe.dst.0);

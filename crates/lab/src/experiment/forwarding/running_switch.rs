@@ -6,19 +6,20 @@ use anyhow::{Context, Result, ensure};
 use model::state::PathInForce;
 use report::{PathKind, Pattern, RingKind};
 use tempfile::TempDir;
-use traffic::arena;
-use traffic::{Place, TapPlace};
+use traffic::netns;
+use traffic::{AdapterBackend, TapSpec};
 
-use super::{OUTSIDE, PointSpec, Switch};
+use super::point::{OUTSIDE, PointSpec, SwitchProgram};
 use crate::bench::bare::{BareProcess, BareSpec};
 use crate::bench::{
-    AdapterPlan, Attached, Bench, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan, mac_text,
+    AdapterPlan, Bench, BenchAttachment, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan,
+    mac_text,
 };
 use crate::experiment::sample::Counting;
 
 /// Running device under test.
 #[derive(Debug)]
-pub(super) enum Ground {
+pub(super) enum RunningSwitch {
     /// A NIC and its VFs.
     Nic(Bench),
     /// A switch whose adapters are on the path synthetic.
@@ -29,15 +30,15 @@ pub(super) enum Ground {
     Bare(BareProcess, TempDir),
 }
 
-impl Ground {
+impl RunningSwitch {
     pub(super) fn start(
-        switch: Switch<'_>,
+        switch: SwitchProgram<'_>,
         spec: &PointSpec,
         placement: &Placement,
-    ) -> Result<Ground> {
+    ) -> Result<RunningSwitch> {
         let program = match switch {
-            Switch::Shunt { daemon, .. } => daemon,
-            Switch::Bare { program, delay_cycles } => {
+            SwitchProgram::Shunt { daemon, .. } => daemon,
+            SwitchProgram::Bare { program, delay_cycles } => {
                 return bare(program, delay_cycles, spec, placement);
             }
         };
@@ -50,52 +51,57 @@ impl Ground {
                     vfs: (0..spec.vms).map(vf).collect(),
                     busy: placement.switch.is_some(),
                 };
-                Ground::Nic(Bench::start(program, &nic)?)
+                RunningSwitch::Nic(Bench::start(program, &nic)?)
             }
             PathKind::Vhost => {
                 let path = PathInForce::Synthetic;
-                let adapter =
-                    |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path };
+                let adapter = |i| AdapterPlan {
+                    attached: BenchAttachment::Socket,
+                    mac: mac_text(i, 0),
+                    path,
+                };
                 let adapters = (0..spec.vms).map(adapter).collect();
                 let cpu = placement.switch;
-                let plan = SwitchedPlan { cpu, uplink: Some(Attached::Socket), adapters };
-                Ground::Switch(SwitchedBench::start(program, &plan)?)
+                let plan = SwitchedPlan { cpu, uplink: Some(BenchAttachment::Socket), adapters };
+                RunningSwitch::Switch(SwitchedBench::start(program, &plan)?)
             }
-            PathKind::Virtio => Ground::Bridge(arena::bridge()?),
+            PathKind::Virtio => RunningSwitch::Bridge(netns::bridge()?),
         })
     }
 
     /// Counters of frames and cycles, if there are any.
     pub(super) fn counting(&mut self) -> Option<&mut dyn Counting> {
         match self {
-            Ground::Nic(bench) => Some(bench),
-            Ground::Switch(switched) => Some(&mut switched.bench),
-            Ground::Bridge(_) => None,
-            Ground::Bare(bare, _) => Some(bare),
+            RunningSwitch::Nic(bench) => Some(bench),
+            RunningSwitch::Switch(switched) => Some(&mut switched.bench),
+            RunningSwitch::Bridge(_) => None,
+            RunningSwitch::Bare(bare, _) => Some(bare),
         }
     }
 
-    pub(super) fn uplink(&self) -> Place {
+    pub(super) fn uplink(&self) -> AdapterBackend {
         match self {
-            Ground::Nic(bench) => Place::Socket(bench.uplink_socket()),
-            Ground::Switch(switched) => Place::Socket(switched.bench.uplink_socket()),
-            Ground::Bridge(bridge) => tap("uplink".into(), bridge),
-            Ground::Bare(_, dir) => Place::Socket(sockets(dir)[0].clone()),
+            RunningSwitch::Nic(bench) => AdapterBackend::Socket(bench.uplink_socket()),
+            RunningSwitch::Switch(switched) => {
+                AdapterBackend::Socket(switched.bench.uplink_socket())
+            }
+            RunningSwitch::Bridge(bridge) => tap("uplink".into(), bridge),
+            RunningSwitch::Bare(_, dir) => AdapterBackend::Socket(sockets(dir)[0].clone()),
         }
     }
 
-    pub(super) fn guest(&self, number: usize) -> Place {
+    pub(super) fn guest(&self, number: usize) -> AdapterBackend {
         match self {
-            Ground::Nic(bench) => Place::Socket(bench.vf_socket(number)),
-            Ground::Switch(switched) => Place::Socket(switched.socket(number)),
-            Ground::Bridge(bridge) => tap(format!("guest{number}"), bridge),
-            Ground::Bare(_, dir) => Place::Socket(sockets(dir)[1].clone()),
+            RunningSwitch::Nic(bench) => AdapterBackend::Socket(bench.vf_socket(number)),
+            RunningSwitch::Switch(switched) => AdapterBackend::Socket(switched.socket(number)),
+            RunningSwitch::Bridge(bridge) => tap(format!("guest{number}"), bridge),
+            RunningSwitch::Bare(_, dir) => AdapterBackend::Socket(sockets(dir)[1].clone()),
         }
     }
 }
 
-fn tap(name: String, bridge: &str) -> Place {
-    Place::Tap(TapPlace { name, bridge: Some(bridge.to_owned()) })
+fn tap(name: String, bridge: &str) -> AdapterBackend {
+    AdapterBackend::Tap(TapSpec { name, bridge: Some(bridge.to_owned()) })
 }
 
 /// Sockets of the bare loop: uplink and guest.
@@ -108,7 +114,7 @@ fn bare(
     delay_cycles: u64,
     spec: &PointSpec,
     placement: &Placement,
-) -> Result<Ground> {
+) -> Result<RunningSwitch> {
     ensure!(
         (spec.pattern, spec.vms) == (Pattern::NorthSouth, 1),
         "the bare loop has two sockets: north-south with one guest"
@@ -124,5 +130,5 @@ fn bare(
         mergeable: true,
         with_parent: true,
     };
-    Ok(Ground::Bare(BareProcess::start(program, &bare)?, dir))
+    Ok(RunningSwitch::Bare(BareProcess::start(program, &bare)?, dir))
 }

@@ -1,7 +1,6 @@
 //! Figures from rounds of file copies: minimum, median and maximum.
 
-use super::Settings;
-use super::measure::{Seen, SeenGuest, cpus};
+use super::measure::{CopyRun, CopySettings, GuestCopy, cpus};
 use crate::experiment::sample::spread;
 use report::copy::{CopyGuest, CopyHost, FileCopy};
 use report::{CopySetup, Spread};
@@ -10,8 +9,8 @@ const KIB: f64 = 1024.0;
 const GIB: f64 = KIB * KIB * KIB;
 
 /// Figures of one setup.
-pub(super) fn conclude(settings: &Settings, setup: CopySetup, seen: &[Seen]) -> FileCopy {
-    let rounds: Vec<Vec<&SeenGuest>> = seen.iter().map(by_path).collect();
+pub(super) fn summarize(settings: &CopySettings, setup: CopySetup, seen: &[CopyRun]) -> FileCopy {
+    let rounds: Vec<Vec<&GuestCopy>> = seen.iter().map(by_path).collect();
     let guests = rounds.first().map_or(0, Vec::len);
     let of = |guest: usize| rounds.iter().map(|round| round[guest]).collect::<Vec<_>>();
     FileCopy {
@@ -19,7 +18,7 @@ pub(super) fn conclude(settings: &Settings, setup: CopySetup, seen: &[Seen]) -> 
         file_mib: settings.file_mib,
         checksum: seen.last().map_or(String::new(), |seen| hex(seen.checksum)),
         rounds: seen.len() as u32,
-        seconds: over(seen, Seen::seconds),
+        seconds: over(seen, CopyRun::seconds),
         gbps: over(seen, |seen| gbps(seen.bytes(), seen.seconds())),
         guests: (0..guests).map(|number| guest(&of(number))).collect(),
         host: host(seen),
@@ -28,14 +27,14 @@ pub(super) fn conclude(settings: &Settings, setup: CopySetup, seen: &[Seen]) -> 
 }
 
 /// Guests of a round, sorted by path.
-fn by_path(seen: &Seen) -> Vec<&SeenGuest> {
-    let mut guests: Vec<&SeenGuest> = seen.guests.iter().collect();
+fn by_path(seen: &CopyRun) -> Vec<&GuestCopy> {
+    let mut guests: Vec<&GuestCopy> = seen.guests.iter().collect();
     guests.sort_by_key(|guest| guest.path);
     guests
 }
 
-fn guest(rounds: &[&SeenGuest]) -> CopyGuest {
-    let over = |value: fn(&SeenGuest) -> f64| over(rounds, |guest| value(guest));
+fn guest(rounds: &[&GuestCopy]) -> CopyGuest {
+    let over = |value: fn(&GuestCopy) -> f64| over(rounds, |guest| value(guest));
     let last = rounds[rounds.len() - 1];
     CopyGuest {
         path: last.path,
@@ -49,8 +48,9 @@ fn guest(rounds: &[&SeenGuest]) -> CopyGuest {
     }
 }
 
-fn host(seen: &[Seen]) -> CopyHost {
-    let cycles_per_kib = |seen: &Seen| seen.lane_busy_cycles as f64 / (seen.bytes() as f64 / KIB);
+fn host(seen: &[CopyRun]) -> CopyHost {
+    let cycles_per_kib =
+        |seen: &CopyRun| seen.lane_busy_cycles as f64 / (seen.bytes() as f64 / KIB);
     CopyHost {
         server_user_cores: over(seen, |seen| seen.server.user_s / seen.read_s),
         server_system_cores: over(seen, |seen| seen.server.system_s / seen.read_s),
@@ -74,7 +74,7 @@ fn hex(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 
-impl Seen {
+impl CopyRun {
     /// Time from the common start to the end of the last copy.
     fn seconds(&self) -> f64 {
         self.guests.iter().map(|guest| guest.seconds).fold(f64::MIN_POSITIVE, f64::max)
@@ -87,19 +87,19 @@ mod tests {
     use model::state::PathInForce::{Synthetic, Vf};
 
     use super::*;
-    use traffic::sockets::Fetched;
+    use traffic::protocol::sockets::Fetched;
 
     /// A round in which each guest got 1 GiB: first path, seconds of the guests on path vf.
-    fn round(first: model::state::PathInForce, vf_s: f64) -> Seen {
+    fn round(first: model::state::PathInForce, vf_s: f64) -> CopyRun {
         let guest = |path| {
             let seconds = if path == Vf { vf_s } else { 4.0 };
             let cpu = CpuTime { user_s: 0.5, system_s: 1.0 };
             let fetched =
                 Fetched { ended_ns: 0, bytes: 1 << 30, checksum: 0xab, cpu_s: seconds / 4.0 };
-            SeenGuest { path, seconds, cpu, fetched }
+            GuestCopy { path, seconds, cpu, fetched }
         };
         let second = if first == Vf { Synthetic } else { Vf };
-        Seen {
+        CopyRun {
             checksum: 0xab,
             guests: [first, second, second, first].map(guest).to_vec(),
             read_s: 4.0,
@@ -114,9 +114,13 @@ mod tests {
     #[test]
     fn guests_are_told_by_path_and_rounds_by_their_median() {
         let rounds = [round(Vf, 2.0), round(Synthetic, 1.0), round(Vf, 3.0)];
-        let settings =
-            Settings { program: Default::default(), cpus: vec![0, 1], file_mib: 1024, rounds: 3 };
-        let copy = conclude(&settings, CopySetup::Together, &rounds);
+        let settings = CopySettings {
+            program: Default::default(),
+            cpus: vec![0, 1],
+            file_mib: 1024,
+            rounds: 3,
+        };
+        let copy = summarize(&settings, CopySetup::Together, &rounds);
         copy.check().unwrap();
         let paths: Vec<_> = copy.guests.iter().map(|guest| guest.path).collect();
         assert_eq!(paths, [Vf, Vf, Synthetic, Synthetic]);
