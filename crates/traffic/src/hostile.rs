@@ -15,8 +15,8 @@
 //! # Promise to the honest guests
 //! A NIC does not promise that a receive ring never overflows: a guest on the same VLAN may flood
 //! it, and a frame without a buffer is lost. So the near VF sends at most 256 frames and then stops
-//! its ring until two turns of the honest guests have ended ([`TurnCounter`]): they have received its
-//! frames, and have as many buffers again. Every frame lost after that was lost by the daemon.
+//! its ring until two turns of the honest guests have ended ([`TurnCounter`]): they have received
+//! its frames, and have as many buffers again. Every frame lost after that was lost by the daemon.
 //!
 //! # Limits
 //! The daemon's speed affects the run: a seed repeats the choices, not their timing.

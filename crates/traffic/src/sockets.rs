@@ -6,11 +6,11 @@
 //! measured time, [`Event::End`], cool-down, and its result. The other end works until it is
 //! killed.
 //!
-//! File copies ([`SocketRole::Serve`], [`SocketRole::Fetch`]) have their own sequence, documented in the module
-//! `file`.
+//! File copies ([`SocketRole::Serve`], [`SocketRole::Fetch`]) have their own sequence, documented
+//! in the module `file`.
 //!
-//! A process in the namespace of another ([`NetNamespace::Of`]) reaches it over `lo`: the self-test, as no
-//! path can exceed the rate of both ends without a path between them.
+//! A process in the namespace of another ([`NetNamespace::Of`]) reaches it over `lo`: the
+//! self-test, as no path can exceed the rate of both ends without a path between them.
 
 mod common;
 mod datagram;

@@ -1,9 +1,9 @@
 //! Daemon restarts while numbered frames flow: hot restarts, or kills.
 //!
 //! Two guests send numbered frames to each other at a given rate. The daemon is repeatedly replaced
-//! by another process ([`RestartKind::Upgrade`]), or killed with SIGKILL and started again ([`RestartKind::Kill`]);
-//! after a kill the guests reattach, with their rings unchanged. [`traffic::numbered`] accounts for
-//! each number and buffer.
+//! by another process ([`RestartKind::Upgrade`]), or killed with SIGKILL and started again
+//! ([`RestartKind::Kill`]); after a kill the guests reattach, with their rings unchanged.
+//! [`traffic::numbered`] accounts for each number and buffer.
 //!
 //! Frames that a killed daemon had delivered but not yet returned to their sender arrive again: at
 //! most a burst in each direction per kill.

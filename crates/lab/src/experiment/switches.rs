@@ -2,8 +2,9 @@
 //!
 //! # Model
 //! The guest of each switch is the same program, on the same CPU, with two ports between which
-//! frames circulate. [`SwitchType`] and [`GuestType`] list the kinds. Ports are vhost-user sockets; for
-//! switches of the kernel's network they are interfaces, and only the guest's program is the same.
+//! frames circulate. [`SwitchType`] and [`GuestType`] list the kinds. Ports are vhost-user sockets;
+//! for switches of the kernel's network they are interfaces, and only the guest's program is the
+//! same.
 //!
 //! Each round starts all switches, each with its own guest; all but one are stopped (SIGSTOP), so
 //! all use the same two CPUs without disturbing each other. They take turns in slots: forward (A B

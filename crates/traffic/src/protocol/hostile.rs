@@ -23,7 +23,8 @@ pub struct HostileSpec {
     pub seed: u64,
     /// Bursts to send.
     pub bursts: u64,
-    /// VFs of [`FAR_PAIRS`](crate::hostile::FAR_PAIRS) queue pairs, on another VLAN than the honest guests.
+    /// VFs of [`FAR_PAIRS`](crate::hostile::FAR_PAIRS) queue pairs, on another VLAN than the honest
+    /// guests.
     pub far: [HostileVf; 2],
     /// A VF on the same VLAN as `far`.
     pub courier: HostileVf,
