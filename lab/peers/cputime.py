@@ -12,9 +12,9 @@ KERNEL_THREAD = 0x00200000  # in the flags of /proc/PID/stat
 
 @dataclass(frozen=True)
 class Look:
-    """Ticks of all CPUs at some time; `users` has those of each process but for kernel threads.
+    """Ticks of all CPUs at one moment; `users` has those of each process except kernel threads.
 
-    What a process had that began and ended between two looks is in nobody's account; it counts as our own.
+    The time of a process that began and ended between two readings is in no account; it counts as our own.
     """
 
     busy: int

@@ -1,4 +1,4 @@
-"""What the host did to the measurement: huge pages it lends, CPU time it takes away."""
+"""Effects of the host on the measurement: huge pages that it lends, CPU time that it takes away."""
 
 import contextlib
 import os
@@ -55,7 +55,7 @@ def put_first(pid):
     """Lets the threads of a process have their CPU before all others (nice -20). Only root may."""
     for tid in os.listdir(f"/proc/{pid}/task"):
         os.setpriority(os.PRIO_PROCESS, int(tid), -20)
-    # Where the kernel groups processes by session, a nice value counts only within the session.
+    # If the kernel groups processes by session, a nice value counts only within the session.
     autogroup = f"/proc/{pid}/autogroup"
     if os.path.exists(autogroup):
         _write_number(autogroup, -20)
@@ -81,7 +81,7 @@ def own_first(priority=1):
 
 @dataclass(frozen=True)
 class Load:
-    """How the threads of a process have run: nanoseconds on a CPU, and waiting for one."""
+    """CPU time and run-queue wait of the threads of a process, in nanoseconds."""
 
     threads: dict
     time_ns: int

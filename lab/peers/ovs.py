@@ -1,6 +1,6 @@
-"""Open vSwitch with its user-space datapath: private database, private sockets, nothing of the host's own.
+"""Open vSwitch with its user-space datapath: private database, private sockets, separate from the host's.
 
-A subclass says how ovs-vswitchd is started, its settings and its ports. Needs root: the datapath makes tap devices.
+A subclass defines the start of ovs-vswitchd, its settings and its ports. Needs root: the datapath makes tap devices.
 """
 
 import os
@@ -50,7 +50,7 @@ class Ovs:
         raise NotImplementedError
 
     def vswitchd(self):
-        """How ovs-vswitchd is started."""
+        """Command that starts ovs-vswitchd."""
         raise NotImplementedError
 
     def add_ports(self):

@@ -1,4 +1,4 @@
-"""What `tcp` and `wire` say of figures and of this machine."""
+"""Text of `tcp` and `wire` on figures and on this machine."""
 
 import os
 import platform

@@ -77,11 +77,11 @@ class _VSwitchd(Ovs):
         return self._settings or ["other_config:userspace-tso-enable=false"]
 
     def vswitchd(self):
-        """Not pinned by itself: without DPDK there is one thread that polls, and it may sleep."""
+        """Not pinned: without DPDK there is one thread that polls, and it may sleep."""
         return self._space.within(["taskset", "-c", str(self.cpu), PLAIN_VSWITCHD])
 
     def add_ports(self):
-        """Two taps; the bridge learns, as it does by itself."""
+        """Two taps; the bridge learns, as by default."""
         for name in ("t0", "t1"):
             self._vsctl("add-port", BRIDGE, name, "--", "set", "Interface", name, "type=tap")
 
@@ -106,7 +106,7 @@ class OvsTaps(Side):
             space.ip("link", "set", "dev", name, "netns", end.name, "name", "e0")
 
     def pids(self):
-        """ovs-vswitchd; the database sleeps by itself."""
+        """ovs-vswitchd; the database sleeps."""
         return self.switch.pids()[-1:] if self.switch else []
 
 

@@ -1,4 +1,4 @@
-"""What the suites share: a back-end and a guest in a temporary directory, and the questions put to them."""
+"""Shared by the suites: a back-end and a guest in a temporary directory, and queries to them."""
 
 import os
 import shutil

@@ -56,7 +56,7 @@ class Daemon:
     """One `shunt up`; `kill` and `start` again stand for a crash and its restart."""
 
     name = "shunt"
-    resume_limit_s = 1.0  # the promise: traffic goes on this soon after a restart
+    resume_limit_s = 1.0  # promise: traffic resumes this soon after a restart
     keeps_frames = True  # the promise: a restart loses no frame that a guest has posted
     popen = {}  # further options for the process
     within = ()  # what the command line begins with: `ip netns exec NAME`
@@ -91,7 +91,7 @@ class Daemon:
             )
 
     def log(self):
-        """What the running process has logged."""
+        """Log of the running process."""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             file.seek(self._log_start)
             return file.read()
@@ -106,7 +106,7 @@ class Daemon:
             time.sleep(0.005)
 
     def check_alive(self):
-        """Raises when the process has ended by itself."""
+        """Raises if the process has ended unexpectedly."""
         code = self._process.poll()
         if code is not None:
             raise DaemonError(f"shunt ended with {code}; its log:\n{self.log()[-4000:]}")
@@ -116,7 +116,7 @@ class Daemon:
         return [self._process.pid] if self._process and self._process.poll() is None else []
 
     def stats(self):
-        """What `shunt stats --json` says: {"ports": [...], "lanes": [...]}."""
+        """Output of `shunt stats --json`: {"ports": [...], "lanes": [...]}."""
         result = subprocess.run(
             [self.program, "stats", "--json", "--run-dir", self.run_dir],
             capture_output=True,

@@ -126,7 +126,7 @@ class Intel:
 class SerialPort:
     """A virtio-serial port: `/dev/virtio-ports` has it by its number only, /sys/class/virtio-ports/*/name by its name.
 
-    QEMU connects to the socket, or with `listens` somebody else does.
+    QEMU connects to the socket, or listens on it with `listens`.
     """
 
     name: str

@@ -57,7 +57,7 @@ class Document:
         return document | wanted.settings
 
     def disagreements(self, in_force):
-        """What of the answer of `/v1/actual` is not as this document has it, as sentences."""
+        """Differences between the answer of `/v1/actual` and this document, as sentences."""
         actual = in_force["actual"]
         found = []
 
@@ -76,7 +76,7 @@ class Document:
                 {name: (mac_text(wanted.mac), wanted.vlan)
                  for name, wanted in self.adapters.items() if wanted.path == "vf"})  # fmt: skip
         own = {vf["index"]: (vf["mac"], vf["vlan"]["id"]) for vf in self.nic.get("vf", [])}
-        # A VF that nobody has, has an address that the NIC made up, and no VLAN of who had it before.
+        # An unused VF has an address that the NIC generated, and no VLAN of its previous user.
         free = {vf["index"]: (vf["mac"], vf["vlan"]) for vf in vfs if not vf["adapter"]}
         left = {i: of for i, of in free.items() if of[0].startswith(mac_text(0)[:-2]) or of[1]}
         compare("VFs without adapters", left, own)
@@ -92,7 +92,7 @@ def own_vf(index, mac, vlan):
 
 
 def second_nic(name, bridging):
-    """Another NIC, with VFs and nobody on them."""
+    """Another NIC, with unused VFs."""
     return {"name": name, "total_vfs": 3, "num_vfs": 3, "bridging": bridging}
 
 

@@ -1,7 +1,7 @@
-"""Ends that send what is in a capture, frame by frame, and keep what they receive: one for each kind of attachment.
+"""Ends that send the frames of a capture, and keep the received ones: one class for each kind of attachment.
 
-An end has `attachment`, its part of the document; `prepare` makes what must be there before the daemon attaches,
-`attached` does what can be done only then, `play` sends, `received` tells what came.
+An end has `attachment`, its part of the document; `prepare` makes what must exist before the daemon attaches,
+`attached` does the steps that come after it, `play` sends, `received` returns the received frames.
 """
 
 import os
@@ -16,21 +16,21 @@ from pcapfile import read, write
 from testpmd import Process, command_line
 from tools import Capture
 
-# Sent by who has nothing to send yet, and before all else. Nobody else's frames are of this type.
+# Sent by an end without frames of its own, and before all others. No other frame has this type.
 FIRST = bytes.fromhex("ffffffffffff0280000000ff88b5").ljust(60, b"\0")
 BURST, GAP_S = 16, 0.001  # what is sent at once: no ring is to be full
 MTU = 9000
 
 
 class End:
-    """What the ends have in common."""
+    """Base class of the ends."""
 
     kind = ""
 
     def __init__(self, network, host, name, frames):
         self.network, self.host, self.name, self.frames = network, host, name, frames
         self.attachment = {}
-        self.apply = None  # brings the document into force, with `attachment` as it is then
+        self.apply = None  # applies the document, with the present `attachment`
 
     def path(self, suffix):
         """A path for a file of this end."""
@@ -50,7 +50,7 @@ class End:
         raise NotImplementedError
 
     def count(self):
-        """How many frames came so far."""
+        """Number of received frames so far."""
         return len(self.received())
 
     def received(self):

@@ -62,7 +62,7 @@ class Frontend:
         os.posix_fallocate(self._memory, 0, os.fstat(self._memory).st_size)
 
     def shrink(self):
-        """Its memory is no more; where it was mapped already nobody is hurt."""
+        """Truncates its memory; existing mappings must not crash."""
         os.ftruncate(self._memory, 0)
 
     def start_nowhere(self):
@@ -76,7 +76,7 @@ class Frontend:
         return self.acknowledged(SET_VRING_ENABLE, struct.pack("<II", 0, 1)) or refused
 
     def lives(self):
-        """Whether the session is still served."""
+        """Returns true if the session is still served."""
         try:
             return self.ask(GET_FEATURES) & VERSION_1 != 0
         except (EOFError, ConnectionError):

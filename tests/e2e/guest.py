@@ -36,7 +36,7 @@ class GuestError(NetworkError):
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended. `status` as subprocess has it; `late`: it was killed for its time."""
+    """End of a command. `status` as in subprocess; `late`: it was killed by the timeout."""
 
     status: int
     out: str
@@ -169,7 +169,7 @@ class Running:
         return self.done
 
     def said(self):
-        """What it has printed so far (standard output)."""
+        """Output so far (standard output)."""
         return self.done.out if self.done else self.agent.ask("peek", of=self._number).get("out", "")
 
     def wait_said(self, text, timeout=COMMAND_S):
@@ -190,13 +190,13 @@ class Running:
 
 
 class Place(Interfaces):
-    """Where commands run in a guest: its first namespace, or another one."""
+    """Context of commands in a guest: its first namespace, or another one."""
 
     def __init__(self, agent, name, within=()):
         self.agent, self.name, self.within = agent, name, tuple(within)
 
     def ask(self, *argv, timeout=COMMAND_S, given=""):
-        """Runs a command, and says how it ended."""
+        """Runs a command, and returns its end."""
         argv = [*self.within, *argv]
         answer = self.agent.ask("run", timeout + 10, argv=argv, limit=timeout, given=given)
         return Done(answer["status"], answer["out"], answer["err"], answer["late"])
@@ -256,7 +256,7 @@ class Guest(Place):
         return self
 
     def reboot(self):
-        """Starts Linux anew, at once and without asking anybody; QEMU goes on."""
+        """Reboots Linux immediately, without an orderly shutdown; QEMU continues."""
         count = len(self.agent.boots) + 1
         self.agent.send("run", argv=["reboot", "-f"], limit=None)
         self.wait_boot(count)
@@ -324,7 +324,7 @@ class Guest(Place):
                 return data
 
     def read(self, path):
-        """What a file says, such as one of /sys, without the end of its line."""
+        """Content of a file, such as one of /sys, without the final newline."""
         return self.run("cat", path).strip()
 
     def write(self, path, text):

@@ -82,11 +82,11 @@ class Host:
             guest.up()
 
     def actual(self):
-        """What is in force, as the API says it."""
+        """State in force, from the API."""
         return self.daemon.ask("/v1/actual").body["actual"]
 
     def device(self, name="uplink"):
-        """How the device behind the uplink or an adapter is, as the API says it: `up`, `down` or `gone`."""
+        """State of the device behind the uplink or an adapter, from the API: `up`, `down` or `gone`."""
         actual = self.actual()
         adapters = {adapter["name"]: adapter.get("device") for adapter in actual["adapters"]}
         return (actual["nics"][0]["uplink"] if name == "uplink" else adapters[name])["state"]

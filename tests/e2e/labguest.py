@@ -13,7 +13,7 @@ class LabGuestError(Exception):
 
 
 class LabGuests:
-    """They attach to two sockets; `go` makes them send until `stop`, which tells what became of the frames."""
+    """They attach to two sockets; `go` makes them send until `stop`, which returns the account of the frames."""
 
     def __init__(self, sockets, macs):
         self._process = subprocess.Popen(
@@ -46,8 +46,8 @@ class LabGuests:
         self._say("go")
 
     def stop(self):
-        """Ends it, and returns what became of the frames of each direction. Each has the longest time that the guests had
-        no CPU (absence_us_max), as nothing can arrive then."""
+        """Ends them, and returns the account of each direction. Each has the longest time that the guests had no CPU
+        (absence_us_max), as no frame can arrive in it."""
         self._say("stop")
         result = self._hear("numbered")
         self.kill()

@@ -40,7 +40,7 @@ class Reply:
 
 
 def exchange(connection, method, path, body=None, headers=None):
-    """One request, and its `Reply`. Whatever `body` is is sent as it is."""
+    """One request, and its `Reply`. `body` is sent unchanged."""
     try:
         try:
             connection.request(method, path, body=body, headers=headers or {})
@@ -94,7 +94,7 @@ class Managed(Daemon):
         )
 
     def says(self, *args, given=""):
-        """What a command that must succeed prints."""
+        """Output of a command that must succeed."""
         done = self.command(*args, given=given)
         if done.returncode != 0 or done.stderr:
             raise DaemonError(f"shunt {' '.join(args)}: exit code {done.returncode}: {done.stderr}")
@@ -196,7 +196,7 @@ def as_user(user):
 
 
 def free_port():
-    """A TCP port of the loopback address that nobody has now."""
+    """An unused TCP port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -97,7 +97,7 @@ class Moves:
             raise
 
     def socket(self, host):
-        """Where the adapter's socket is on a host."""
+        """Path of the adapter's socket on a host."""
         return self.hosts[host].daemon.path("vm.sock")
 
     def devices(self, host):
@@ -107,7 +107,7 @@ class Moves:
         return [net, *self.further, *agent]
 
     def agent_socket(self, machine=None):
-        """Where a machine has the guest agent's socket; left out: the next one."""
+        """Path of the guest agent's socket of a machine; by default the next one."""
         machines = self.guest._machines if self.guest else []
         number = machines.index(machine) if machine else len(machines)
         return os.path.join(self.run_dir, f"agent-{number}.sock")
@@ -190,7 +190,7 @@ class Moves:
         return report
 
     def adapter(self, host):
-        """The guest's adapter as it is in force on a host, or None."""
+        """The guest's adapter in force on a host, or None."""
         return next((one for one in self.hosts[host].actual()["adapters"] if one["name"] == "vm"), None)
 
     def wait_adapter(self, host, what, true, timeout=10):

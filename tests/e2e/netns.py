@@ -68,7 +68,7 @@ class Interfaces:
         self.ip("link", "set", "dev", interface, "up")
 
     def link(self, interface):
-        """What `ip -details -statistics link` says of an interface, or None when there is none."""
+        """Output of `ip -details -statistics link` for an interface, or None if there is none."""
         text = self.ip("-json", "-details", "-statistics", "link", "show", "dev", interface, check=False)
         found = json.loads(text) if text.strip() else []
         return found[0] if found else None
@@ -83,7 +83,7 @@ class Interfaces:
         return link
 
     def silent(self):
-        """From now on its kernel sends nothing of its own accord by interfaces that come: no ARP, no IPv6."""
+        """From now on its kernel sends nothing unasked by new interfaces: no ARP, no IPv6."""
         self.sysctls({"net/ipv6/conf/default/disable_ipv6": 1, "net/ipv6/conf/all/disable_ipv6": 1})
 
     def bridge(self, name, *ports):
@@ -94,7 +94,7 @@ class Interfaces:
         self.ip("link", "set", "dev", name, "up")
 
     def listens(self, port):
-        """Whether somebody listens on a TCP port."""
+        """Returns true if a process listens on a TCP port."""
         text = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6", check=False)
         return re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", text) is not None
 
@@ -123,7 +123,7 @@ class Namespace(Interfaces):
         return call(self.within(argv), timeout, check)
 
     def start(self, *argv, **options):
-        """Starts a command here, which `Network.close` ends if nobody else has."""
+        """Starts a command here; `Network.close` ends it if it still runs."""
         options = {"stdin": subprocess.DEVNULL, "start_new_session": True} | options
         # `ip netns exec` becomes the command: the process id is the command's own.
         process = subprocess.Popen(self.within(argv), **options)

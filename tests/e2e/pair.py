@@ -82,7 +82,7 @@ class Pair:
         return self.ends[number].interface(MACS[number]) if number < 2 else "e0"
 
     def settle(self, number):
-        """Brings an end's interface up. Its kernel knows the others: it sends nothing that nobody has asked for."""
+        """Brings an end's interface up. Its kernel knows the neighbours, so it sends no unsolicited frames."""
         end, name = self.ends[number], self.interface(number)
         lines = [f"ip link set dev {name} multicast off arp off mtu {self.mtu} up"]
         for address, bits in ((V4[number], 24), (V6[number], 64)):
@@ -96,13 +96,13 @@ class Pair:
         end.run("sh", "-ec", "\n".join(lines), timeout=30)
 
     def numbered(self, number, *words, **options):
-        """What a run of `inguest/numbered.py` at an end says in the end."""
+        """Final result of a run of `inguest/numbered.py` at an end."""
         end = self.ends[number]
         text = end.run(*self.program(number), *map(str, words), **options)
         return json.loads(text.splitlines()[-1])
 
     def start_numbered(self, number, *words):
-        """Starts it at an end (a guest). `stop_commands` ends it if nobody else does."""
+        """Starts it at an end (a guest). `stop_commands` ends it if it still runs."""
         running = self.ends[number].start(*self.program(number), *map(str, words))
         self._running.append(running)
         if words[0] != "stream":
@@ -121,8 +121,8 @@ class Pair:
                 pass  # its guest has ended, and it with that
 
     def program(self, number):
-        """How `numbered.py` is called at an end. In a guest it has one processor: where a sender
-        moves between several, so do its packets between queues, and overtake each other."""
+        """Command line of `numbered.py` at an end. In a guest it is pinned to one processor: a sender that moves
+        between processors moves its packets between queues, which reorders them."""
         return ["taskset", "1", "python3", NUMBERED] if number < 2 else ["python3", os.path.join(HERE, "inguest", "numbered.py")]
 
     def counters(self):
@@ -169,7 +169,7 @@ class PairCase(unittest.TestCase):
         self.assertEqual(json.loads(drain.wait().out.splitlines()[-1]), {"got": size, "wrong": 0})
 
     def assert_adds_up(self, before, after):
-        """Frames in are frames delivered and drops counted; nobody has sent to a group meanwhile."""
+        """Frames in are frames delivered and drops counted; no multicast meanwhile."""
         took = sum(after[name]["tx"] - before[name]["tx"] for name in after)
         gave = sum(after[name]["rx"] - before[name]["rx"] for name in after)
         dropped = {

@@ -1,7 +1,7 @@
-"""QEMU from the tree that `setup-guests` makes: where it is, how it is started, and how it is spoken to (QMP).
+"""QEMU from the tree that `setup-guests` makes: its location, command line and control protocol (QMP).
 
-A `Machine` is one QEMU process. It connects to sockets on which we listen before it starts, so nobody waits for files to
-appear, and its end is the end of the connection. It dies with the process that started it.
+A `Machine` is one QEMU process. It connects to sockets on which we listen before it starts, so no test waits for files
+to appear, and its end is the end of the connection. It dies with the process that started it.
 """
 
 import json
@@ -39,7 +39,7 @@ class Tree:
 
     @property
     def loader(self):
-        """What a command line begins with that runs a program of the tree with the tree's libraries."""
+        """Start of a command line that runs a program of the tree with the tree's libraries."""
         return [self.path("usr/lib64/ld-linux-x86-64.so.2"), "--library-path", self.path("usr/lib/x86_64-linux-gnu")]
 
     def missing(self):
@@ -49,7 +49,7 @@ class Tree:
         return f"no QEMU in {self.home}: run tests/e2e/setup as root (it says what it cannot do)"
 
     def command_line(self):
-        """How QEMU's command line begins."""
+        """Start of QEMU's command line."""
         argv = [*self.loader, "--argv0", "qemu-system-x86_64", self.path("usr/bin/qemu-system-x86_64")]
         for data in ("usr/share/qemu", "usr/share/seabios"):
             argv += ["-L", self.path(data)]
@@ -117,7 +117,7 @@ class Qmp:
         return self._wait(lambda: self._answers.pop(number, None), timeout, command)
 
     def run(self, command, timeout=20.0, **arguments):
-        """What a command that must succeed returns."""
+        """Result of a command that must succeed."""
         answer = self.ask(command, timeout, **arguments)
         if "error" in answer:
             raise QemuError(f"QMP: {command} {arguments}: {answer['error']['desc']}")
@@ -205,7 +205,7 @@ class Machine:
                         raise QemuError(f"{self.name}: QEMU does not start: {self.said()}") from None
 
     def alive(self):
-        """Whether the process runs."""
+        """Returns true if the process runs."""
         return self.process is not None and self.process.poll() is None
 
     def said(self):
@@ -218,7 +218,7 @@ class Machine:
         return text.strip()
 
     def wait_end(self, timeout=20.0):
-        """Waits until the process has ended by itself."""
+        """Waits until the process ends."""
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -50,7 +50,7 @@ def _receive(address, count):
 
 
 def arrived(sender, receiver, address, size, count):
-    """How many of `count` datagrams arrived as they were sent, from one namespace to another."""
+    """Number of `count` datagrams that arrived unchanged from one namespace in another."""
     this = os.path.abspath(__file__)
     process = receiver.start("python3", this, "receive", address, str(count), stdout=subprocess.PIPE, text=True)
     try:

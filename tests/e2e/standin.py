@@ -43,7 +43,7 @@ class Standin:
         return self._process.output if self._process else ""
 
     def check_alive(self):
-        """Raises when the process has ended by itself."""
+        """Raises if the process has ended unexpectedly."""
         if (code := self._process.process.poll()) is not None:
             raise RuntimeError(f"the stand-in ended with {code}:\n{self.log()[-2000:]}")
 

@@ -1,4 +1,4 @@
-"""What a network card's flow rules do, at the far end of a veth: frames for an address go to a receive queue.
+"""Emulates a network card's flow rules, at the far end of a veth: frames for an address go to a receive queue.
 
 A veth's end receives by the queue that its peer has sent by, so a program at the peer (cls_bpf) chooses.
 """
@@ -50,4 +50,4 @@ def steer(space, interface, mac, queue):
         space.run("tc", "filter", "add", "dev", interface, "egress", "bpf", "direct-action",
                   "object-pinned", f"{place}/steer")  # fmt: skip
     finally:
-        call(["umount", place])  # the interface holds its program by itself
+        call(["umount", place])  # the interface holds its program

@@ -50,4 +50,4 @@ def tag(space, interface, vid):
             space.run("tc", "filter", "add", "dev", interface, direction, "bpf", "direct-action",
                       "object-pinned", f"{place}/{direction}")  # fmt: skip
     finally:
-        call(["umount", place])  # the interface holds its programs by itself
+        call(["umount", place])  # the interface holds its programs

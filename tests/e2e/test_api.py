@@ -1,4 +1,4 @@
-"""Who may use the API, what it says to requests that are none, and that nothing sent to it is answered with a 5xx."""
+"""Access control of the API, its answers to invalid requests, and that no request is answered with a 5xx."""
 
 import json
 import os
@@ -21,7 +21,7 @@ CONNECTED_AND_ANSWERED, CONNECTED, REFUSED = 0, 10, 11
 
 
 def reach_as(user, path):
-    """What becomes of another user's request to a socket: one of the three above, or another number for a bug."""
+    """Result of another user's request to a socket: one of the three above, or another number for a bug."""
     import socket
 
     child = os.fork()
@@ -91,7 +91,7 @@ class People(Served):
 
     @AS_ROOT
     def test_another_user_is_refused_by_the_daemon(self):
-        """Whoever gets through, because somebody changed the mode, is told nothing: the daemon asks who it is."""
+        """A user who gets through because the mode was changed gets no answer: the daemon checks the peer's user."""
         path = self.daemon.path("api.sock")
         os.chmod(path, 0o666)
         self.assertEqual(reach_as(NOBODY, path), CONNECTED)
@@ -199,7 +199,7 @@ class Fuzzed(Served):
     """Requests made of the description that the daemon itself serves."""
 
     limit_s = 480
-    # What is asked for may be sockets and files anywhere. So the daemon is one that may make them nowhere else.
+    # A request may name sockets and files anywhere. So this daemon runs as a user who may create them nowhere else.
     user = NOBODY if os.geteuid() == 0 else None
 
     def fuzz(self, *options, **env):

@@ -176,7 +176,7 @@ class Blocking(unittest.TestCase):
             time.sleep(0.3)
 
     def can_be_reached(self):
-        """A front-end that nobody has seen yet is served."""
+        """A new front-end is served."""
         frontend = Frontend(self.path("spare.sock"))
         self.assertTrue(frontend.lives())
         frontend.close()
@@ -191,7 +191,7 @@ class Blocking(unittest.TestCase):
     def listed(self):
         """The daemon's open files and threads, by name."""
         proc, files, threads = f"/proc/{self.daemon.pids()[0]}", [], []
-        with contextlib.suppress(FileNotFoundError):  # it goes on meanwhile
+        with contextlib.suppress(FileNotFoundError):  # it continues meanwhile
             for fd in os.listdir(f"{proc}/fd"):
                 files.append(os.readlink(f"{proc}/fd/{fd}"))
             for task in os.listdir(f"{proc}/task"):
@@ -200,7 +200,7 @@ class Blocking(unittest.TestCase):
         return sorted(files), threads
 
     def send(self, file, head=b"\0"):
-        """Leaves nobody but the daemon with a file, by the third stream port, which hangs up."""
+        """Passes a file to the daemon as its only owner, by the third stream port, which hangs up."""
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(WAIT_S)
             line.connect(self.path("bad"))
@@ -242,7 +242,7 @@ class Blocking(unittest.TestCase):
 
     @root
     def test_a_states_pipe_that_does_not_answer(self):
-        """The session's thread writes and reads it; the front-end is told after a second."""
+        """The session's thread writes and reads it; the front-end gets an error after a second."""
         for direction in (SAVE, LOAD):
             stall = Stall()
             self.addCleanup(stall.close)

@@ -17,7 +17,7 @@ SIZES = ["1-120", "121-3000-37", "3001-64900-997", "1472", "1473", "2952", "2953
 
 
 class Traffic(PairCase):
-    """What passes."""
+    """Traffic that must pass."""
 
     def test_features(self):
         """The driver has what this kind of ring is to exercise."""
@@ -81,7 +81,7 @@ class Traffic(PairCase):
             flow.kill()
             flow.wait()
         self.assert_no_faults()
-        # What each does with whole streams, checked.
+        # Each feature with whole streams, checked.
         for feature in ("tx", "tso", "gro", "rx-gro-hw"):
             self.guests[0].ask("ethtool", "-K", self.name, feature, "off")
             self.stream(0, 1, V4[1])
@@ -114,10 +114,11 @@ class Traffic(PairCase):
 
 
 class Life(PairCase):
-    """What happens to rings, drivers, guests and the daemon under traffic. The last tests are those that start something anew."""
+    """Rings, drivers, guests and the daemon under traffic. The last tests restart something."""
 
     def test_stopped_and_continued(self):
-        """The sending guest is stopped and continued ten times, which stops its rings: no frame is lost or doubled."""
+        """The sending guest is stopped and continued ten times, which stops its rings: no frame is lost or duplicated.
+        """
         taker = self.pair.start_numbered(1, "take", self.pair.interface(1))
         sender = self.pair.start_numbered(0, "frames", self.name, MACS[1], "--rate", 1000)
         qmp = self.guests[0].qmp
@@ -164,7 +165,7 @@ class Life(PairCase):
             guest.qmp.run("object-add", **{"qom-type": "memory-backend-memfd"}, id=f"m{number}", size=128 << 20, share=True)
             guest.qmp.run("device_add", driver="pc-dimm", id=f"d{number}", memdev=f"m{number}")
         self.wait_for(lambda: int(guest.run("free", "-m").split()[7]) > total + 100 * DIMMS, "the memory does not come")
-        # What the driver posts from now on lies in the new memory: Linux takes that first which is above 4 GiB.
+        # Later buffers of the driver are in the new memory: Linux first uses memory above 4 GiB.
         guest.ip("link", "set", "dev", self.name, "down")
         self.pair.settle(0)
         self.stream(1, 0, V4[0])
@@ -200,7 +201,7 @@ class Life(PairCase):
         self.end_flood(flood)
 
     def test_wait_reboot(self):
-        """The guest starts anew, without a word to the device, while frames come for it."""
+        """The guest reboots, without notifying the device, while frames arrive for it."""
         flood = self.start_flood()
         self.guests[0].reboot()
         self.pair.settle(0)
@@ -239,7 +240,7 @@ class Life(PairCase):
 
 
 class Link(PairCase):
-    """What is the same with each kind of ring."""
+    """Tests that are the same with each kind of ring."""
 
     def test_link_cut(self):
         """QEMU says that there is no link: the guest sees it, and has traffic again with the link."""

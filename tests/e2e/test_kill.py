@@ -29,7 +29,7 @@ EXPECTED_WARNING = "the stored state is in force"
 
 
 def within(part, whole):
-    """Whether `whole` has all that `part` has; lists must be as long, and their named things may be in any order."""
+    """Returns true if `whole` contains `part`; lists must be as long, and named items may be in any order."""
     if isinstance(part, dict):
         return all(name in whole and within(value, whole[name]) for name, value in part.items())
     if isinstance(part, list):
@@ -164,7 +164,7 @@ class Kill(BenchCase):
         return int(self.daemon.ask("/v1/state").headers["etag"].strip('"'))
 
     def check_state(self, document):
-        """What is in force is this document, in every part."""
+        """The state in force is this document, in every part."""
         self.assertEqual(document.disagreements(self.daemon.ask("/v1/actual").body), [])
         journal = os.path.join(self.daemon.state_dir, "journal.json")
         self.assertFalse(os.path.exists(journal), "a journal that nobody has finished")
@@ -194,7 +194,7 @@ class Kill(BenchCase):
         return [frames.get(name, 0) for name in LAB]
 
     def check_guests(self, document):
-        """Guests that connect anew get every frame that they send each other."""
+        """Guests that reconnect get every frame that they send each other."""
         before = self.received()
         guests = self.lab_guests(document)
         if not guests:
@@ -210,7 +210,7 @@ class Kill(BenchCase):
             time.sleep(0.002)
         for way in guests.stop():
             self.assertGreater(way["received"], 0)
-            # What comes more than a second late was given up, a window at a time, and counts as overtaken.
+            # Frames more than a second late were given up, a window at a time, and count as reordered.
             overtaken = max(0, way["reordered"] - way["stalls"] * WINDOW)
             faults = {name: way[name] for name in ("lost", "duplicated", "corrupted")} | {"overtaken": overtaken}
             self.assertEqual(faults, dict.fromkeys(faults, 0), way)
@@ -218,7 +218,7 @@ class Kill(BenchCase):
                 print(f"    frames between {LAB} came {way['stalls']} s late or more: {way}; meanwhile: {late}; its log:\n{self.daemon.log()[-2000:]}")
 
     def standstill(self):
-        """What the lanes and the lab's ports do while no frame comes, twice, 0.1 s apart."""
+        """Activity of the lanes and the lab's ports without frames, twice, 0.1 s apart."""
         seen = []
         for _ in range(2):
             stats = self.daemon.ask("/v1/stats").body

@@ -13,7 +13,7 @@ class Calibrate(unittest.TestCase):
     """A device with known delays, and the generator that measures it."""
 
     def calibrate(self, *delays):
-        """What is told of each distribution."""
+        """Result of each distribution."""
         argv = [binary(), "lab", "calibrate", "--rate", "10000", "--trials", "2", "--seconds", "0.5", "--json"]
         for delay in delays:
             argv += ["--delay", delay]
@@ -47,8 +47,8 @@ class Calibrate(unittest.TestCase):
         self.assertEqual(constant["reordered"], 0)
         self.assertGreater(exponential["reordered"], 0)
         self.assertEqual((two["theory_us"]["p50"], two["theory_us"]["p99"]), (50, 1000))
-        # What was drawn does not depend on the machine, and nothing is told sooner, but for the histogram's
-        # resolution. A machine that gave the generator no CPU all the time measured nothing.
+        # Drawn delays do not depend on the machine, and no reported delay is shorter, except for the histogram's
+        # resolution. A machine that never gave the generator a CPU has measured nothing.
         if constant["told_unpaused"]["frames"] and constant["injected"]["frames"]:
             self.assertAlmostEqual(constant["injected"]["p99_us"], 100, delta=0.2)
             self.assertGreater(constant["told_unpaused"]["p50_us"], 99, constant)

@@ -43,7 +43,7 @@ class MigrateBase(unittest.TestCase):
 
         listener = command(peers[0].space, "listen", port)
         receivers = [command(peer.space, "receive", port) for peer in peers]
-        # What starts in the guest first is not starved by what comes.
+        # The first program in the guest is not starved by the later ones.
         talker = command(guest, "talk", peers[0].v4, port, 20)
         receivers = [command(guest, "receive", port + n) for n, _ in enumerate(peers)] + receivers
         senders = [command(guest, "send", peer.v4, port, RATE) for peer in peers]
@@ -94,7 +94,7 @@ class Killed(MigrateBase):
         traffic = self.traffic()
         self.moves.kill_mover(self.moves.start_move("--bandwidth-mbps", "8"))
         source, target = self.moves.guest.qmp, self.moves.machine
-        # By hand, and nobody has moved its addresses.
+        # By hand, without moving its addresses.
         source.run("migrate-continue", state="pre-switchover")
         self.moves.wait_migration(None, "completed")
         refused = self.moves.end_by_hand("--abort")
@@ -106,12 +106,12 @@ class Killed(MigrateBase):
         self.moves.at = 1
         self.assertIsNone(self.moves.adapter(0))
         self.moves.wait_adapter(1, "it is there", lambda one: one["connected"] and one["path"] == "vf")
-        # What came before its addresses had moved waited at the source, and comes after what came since.
+        # Frames received before its addresses had moved waited at the source, and arrive after later ones.
         self.assert_nothing_lost(traffic, in_order=False)
 
 
 class Scarce(MigrateBase):
-    """The target has one VF, and somebody of greater weight has it."""
+    """The target has one VF, which an adapter of greater weight holds."""
 
     options = {"vfs": (8, 1)}
 
@@ -139,7 +139,7 @@ class Scarce(MigrateBase):
 
 
 class Failing(MigrateBase):
-    """What fails leaves the guest where it is, and what is sent arrives."""
+    """A failed migration leaves the guest where it is, and frames arrive."""
 
     def setUp(self):
         self.before = self.moves.hosts[0].daemon.export()
@@ -265,7 +265,7 @@ class Functions(MigrateBase):
             self.numvfs(mac, 0)
 
     def vfs(self):
-        """How many VFs each PF of the guest has."""
+        """Number of VFs of each PF of the guest."""
         said = self.moves.guest.run("sh", "-c", "cat /sys/bus/pci/devices/*/sriov_numvfs")
         return [int(number) for number in said.split()]
 

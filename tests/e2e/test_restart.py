@@ -1,4 +1,4 @@
-"""A guest or the daemon is killed under load and started again: traffic goes on by itself."""
+"""A guest or the daemon is killed under load and restarted: traffic resumes without intervention."""
 
 import os
 import time
@@ -100,7 +100,7 @@ class RestartBase(BenchCase):
             started = time.monotonic()
             back_end.start()
             back_end.wait_ready()
-            time.sleep(0.2)  # by itself testpmd empties its rings once it is connected; what it sent before is lost
+            time.sleep(0.2)  # testpmd empties its rings once it is connected; earlier frames are lost
             guest.drain()
             before = guest.stats()
             guest.inject(FRAME_BYTES, BURSTS)
@@ -146,7 +146,7 @@ class Restart(RestartBase):
         self.kill_guest(self.bench(guest={"packed": True}), TIMES)
 
     def test_daemon_killed_packed(self):
-        """The daemon killed, with packed rings, which the guest sets up anew when it is back."""
+        """The daemon killed, with packed rings, which the guest sets up again when it is back."""
         self.kill_daemon_anew(self.bench(guest={"packed": True}), TIMES)
 
     def test_daemon_killed_packed_vectorized(self):

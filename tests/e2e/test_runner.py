@@ -116,7 +116,7 @@ class Skips(unittest.TestCase):
             self.assertEqual(done.returncode == 0, good, lines[-1])
 
     def test_setup_fails_without_guests(self):
-        """What setup-guests could not do is not passed over."""
+        """A failure of setup-guests is reported."""
         here = os.path.join(self.place, "tests", "e2e")
         venv = os.path.join(self.place, "target", "e2e-venv", "bin")
         path = os.path.join(self.place, "bin")

@@ -21,7 +21,7 @@ BRIDGE = "br0"
 
 
 def rep(of):
-    """What a representor's tap is called here."""
+    """Name of a representor's tap here."""
     return f"rep-{of}"
 
 
@@ -123,7 +123,7 @@ class Bed:
         return sum(self.host.link(rep(of))["stats64"]["rx"]["packets"] for of in self.functions())
 
     def nic(self):
-        """The NIC as it is in force."""
+        """The NIC in force."""
         return self.daemon.ask("/v1/actual").body["actual"]["nics"][0]
 
     def wait_for(self, what, true, timeout=5.0):
@@ -135,7 +135,7 @@ class Bed:
             time.sleep(0.02)
 
     def matrix(self, count=3):
-        """Who answers whom, over IPv4 and IPv6: the connectivity, to be compared."""
+        """Connectivity over IPv4 and IPv6: each sender and receiver."""
         found = {}
         for sender in self.members():
             for receiver in self.members():
@@ -185,7 +185,7 @@ class Bridge(SwitchdevCase):
     """A Linux bridge over representors."""
 
     def test_connects_as_the_veb_does(self):
-        """The same answers from everybody to everybody, and from nobody to nobody without a bridge."""
+        """The same connectivity as the VEB with a bridge, and none without."""
         legacy = self.bed("legacy")
         self.assert_all_reached(legacy)
         expected = legacy.matrix()
@@ -258,7 +258,7 @@ class Bridge(SwitchdevCase):
 
 @root
 class Vlans(SwitchdevCase):
-    """Who is kept apart."""
+    """VLAN isolation."""
 
     def test_a_bridge_for_each(self):
         """Guests of different bridges do not reach each other."""
@@ -325,7 +325,7 @@ class Vlans(SwitchdevCase):
         rules += [{"from": "uplink", "to": guest.of, "vlan": vids[guest.of], "to_mac": guest.mac, "pop_vlan": True}
                   for guest in bed.guests]  # fmt: skip
         bed.set_rules(rules)
-        # Nobody floods: whoever has no rule for broadcasts knows its neighbours beforehand.
+        # No flooding: guests without a rule for broadcasts know their neighbours in advance.
         for guest in bed.guests:
             guest.space.ip("neighbour", "add", bed.wire.v4, "lladdr", bed.wire.mac, "dev", "e0")
             bed.wire.space.ip("neighbour", "add", guest.v4, "lladdr", guest.mac, "dev", "e0")
@@ -348,7 +348,7 @@ class Contract(SwitchdevCase):
     """Link and MTU, and representors that come and go."""
 
     def carrier(self, guest):
-        """Whether its interface has a carrier."""
+        """Returns true if its interface has a carrier."""
         return "LOWER_UP" in guest.space.link("e0")["flags"]
 
     def test_link_follows(self):

@@ -26,7 +26,7 @@ mode = "switchdev"
 
 
 def rep(of):
-    """The tap of a representor, as it is called if nobody says otherwise."""
+    """Default name of a representor's tap."""
     return f"nic0pf0{of}"
 
 
@@ -109,7 +109,7 @@ class Kernel(unittest.TestCase):
         self.assertEqual(ping(self.spaces["vf0"], v4("vf2"), count=3), 3)
 
     def reached(self):
-        """Who answers whom: echo requests, and datagrams to two ports."""
+        """Connectivity: echo requests, and datagrams to two ports."""
         found = {}
         for sender in FUNCTIONS:
             for receiver in FUNCTIONS:
@@ -120,12 +120,12 @@ class Kernel(unittest.TestCase):
         return found
 
     def echoes(self, sender, receiver):
-        """How many of three echo requests are answered; no more are sent, answered or not."""
+        """Number of answers to three echo requests; no more are sent, answered or not."""
         words = ["ping", "-n", "-q", "-c", "3", "-i", "0.1", "-W", "1", v4(receiver)]
         return int(re.search(r"(\d+) received", self.spaces[sender].run(*words, check=False))[1])
 
     def datagrams(self, sender, receiver, port):
-        """How many of five datagrams arrive."""
+        """Number of five datagrams that arrive."""
         listen = (
             "import socket,sys; s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('',int(sys.argv[1])))\n"
             "print('bound',flush=True)\n"

@@ -40,7 +40,7 @@ def impostor(daemon, mode):
 
 
 def capturing(daemon):
-    """How many buffers and threads of captures a daemon has."""
+    """Number of buffers and threads of captures of a daemon."""
     process = f"/proc/{daemon.pids()[0]}"
     files, threads = [], []
     for fd in os.listdir(f"{process}/fd"):
@@ -88,7 +88,7 @@ class UpgradeCase(unittest.TestCase):
         return {name: os.stat(self.daemon.path(name)).st_ino for name in names}
 
     def can_be_reached(self):
-        """A front-end that nobody has seen yet is served."""
+        """A new front-end is served."""
         frontend = Frontend(self.daemon.path("spare.sock"))
         self.assertTrue(frontend.lives())
         frontend.close()
@@ -131,7 +131,7 @@ class UpgradeCase(unittest.TestCase):
 
 
 class Upgrade(UpgradeCase):
-    """A new process takes over."""
+    """A new process takes over from the daemon."""
 
     def test_traffic_goes_on(self):
         """Nothing is lost, duplicated or reordered; counters, state, events and sockets go on."""
@@ -182,7 +182,7 @@ class Upgrade(UpgradeCase):
         self.assertEqual(daemon.complaints(["the stored state is in force"]), [])
 
     def test_front_ends_have_no_veto(self):
-        """A session that cannot be taken up ends alone; one whose ring was refused goes on as it was."""
+        """A session that cannot be taken over ends alone; one whose ring was rejected continues unchanged."""
         daemon = self.start("shrunk", "stands", "spare")
         guests = self.guests()
         shrunk, stands = (Frontend(daemon.path(f"{name}.sock")) for name in ("shrunk", "stands"))
@@ -258,7 +258,7 @@ class Refused(UpgradeCase):
     """The new one does not take over, and the old one serves as if nothing had happened."""
 
     def refused(self, *args, **options):
-        """What the command says when it must not be done."""
+        """Error of the command when it must be refused."""
         before = self.daemon.pids()
         done = self.daemon.command("upgrade", *args, **options)
         self.assertNotEqual(done.returncode, 0, done.stdout)
@@ -266,7 +266,7 @@ class Refused(UpgradeCase):
         return done.stderr
 
     def impostor(self, mode):
-        """What the command says of a program that behaves so."""
+        """Error of the command with a program that behaves so."""
         before = self.daemon.pids()
         done = impostor(self.daemon, mode)
         self.assertNotEqual(done.returncode, 0, done.stdout)
@@ -343,7 +343,7 @@ class Refused(UpgradeCase):
 
     @root
     def test_who_may_say_what(self):
-        """Over TCP nobody; a program that others can change is nobody's to name; the daemon's user may."""
+        """Nobody over TCP; not a program that others can change; the daemon's own user may."""
         self.daemon = daemon = Managed(cpu=cpus()[0], tcp=True)
         self.addCleanup(daemon.close)
         daemon.give_to(NOBODY)
@@ -459,7 +459,7 @@ def fill(path):
 
 @root
 class Devices(unittest.TestCase):
-    """What is behind ports that are no vhost-user sockets."""
+    """Devices behind ports that are not vhost-user sockets."""
 
     limit_s = 100
     answers = 150
@@ -503,7 +503,7 @@ class Lab(unittest.TestCase):
     times = 8
 
     def account(self, *args):
-        """What an experiment tells; it fails by itself if anything was lost, and here by how many there were."""
+        """Account of an experiment, which fails if anything was lost."""
         argv = [binary(), "lab", *args, "--count", str(self.times), "--rate", "20000", "--json"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:] + done.stdout)

@@ -29,7 +29,7 @@ class HostsCase(unittest.TestCase):
         before = receiver.received()
         found = Iperf(receiver.space, sender.space, address).run(**options)
         if options.get("udp"):
-            # Where iperf3 has to wait for a CPU its socket loses some: what counts is what its interface has received.
+            # When iperf3 waits for a CPU its socket loses datagrams: the count of its interface is checked instead.
             self.assertGreater(found.packets, 100)
             self.assertGreaterEqual(receiver.received() - before, found.packets, f"iperf3 itself lost {found.lost}")
         else:
@@ -122,7 +122,7 @@ class UplinkBase(HostsCase):
                     self.assert_whole(capture.frames("udp"), at_least=63)
 
     def test_vlan(self):
-        """A VLAN's guests reach each other, and nobody else; on the wire their frames are tagged."""
+        """A VLAN's guests reach only each other; on the wire their frames are tagged."""
         self.assert_reached(self.access[0], self.access[1])
         for sender, receiver in ((self.access[0], self.access[1]), (self.trunk[0], self.access[1])):
             wait_ping(sender.space, receiver.v4)

@@ -34,10 +34,10 @@ class VdpaBase(unittest.TestCase):
 
 
 class Kernel(VdpaBase):
-    """What is refused, and why, where the kernel is not as it must be."""
+    """Rejections, with the reason, if the kernel is unsuitable."""
 
     def refusal(self, document):
-        """What the daemon says to a document that it cannot bring into force."""
+        """Error of the daemon for a document that it cannot apply."""
         done = self.host.shunt("apply", "-f", "-", given=json.dumps(document), check=False)
         self.assertEqual(done.status, 2, done)
         return done.err
@@ -102,14 +102,14 @@ class DevicesBase(VdpaBase):
         self.assertEqual([port["faults"] for port in ports if port["faults"]], [])
 
     def replug(self, mtu=1500):
-        """After devices were made anew."""
+        """After devices were recreated."""
         for number in (0, 1):
             if self.spaces[number].ask("ip", "link", "show", "net").status != 0:
                 self.host.plug(number, mtu=mtu)
         self.assert_traffic()
 
     def test_devices(self):
-        """What the kernel has: two devices with their addresses, MTU, features and a link."""
+        """State of the kernel: two devices with their addresses, MTU, features and a link."""
         self.assertEqual(self.host.on_bus(), ["v0", "v1"])
         config = json.loads(self.host.run("vdpa", "-j", "dev", "config", "show"))["config"]
         for number, mac in enumerate(MACS):
@@ -156,7 +156,7 @@ class DevicesBase(VdpaBase):
         self.assertEqual(ping(self.spaces[0], V4[1], size=1501, whole=True, count=1), 0)
 
     def carrier(self, number):
-        """Whether the interface has one."""
+        """Returns true if the interface has a carrier."""
         return self.spaces[number].run("cat", "/sys/class/net/net/carrier").strip() == "1"
 
     def test_link_state(self):
@@ -209,7 +209,7 @@ class DevicesBase(VdpaBase):
         self.assert_traffic()
 
     def test_wait_upgraded(self):
-        """Another process takes over three times under a stream: devices stay, and not a byte is wrong."""
+        """Three hot restarts under a stream: devices stay, and no byte is wrong."""
         drain = self.host.start_numbered(1, "drain", PORT)
         flow = self.host.start_numbered(0, "stream", V4[1], PORT, "--bytes", 40_000_000)
         for _ in range(3):
@@ -237,7 +237,7 @@ class DevicesBase(VdpaBase):
         self.replug()  # the daemon has put it back on the bus
 
     def test_taken_off_the_bus_by_hand(self):
-        """While the daemon runs a device stays off the bus until somebody puts it back."""
+        """While the daemon runs a device stays off the bus until it is put back."""
         self.host.run("vdpa", "dev", "del", "v0")
         self.assertEqual(self.host.on_bus(), ["v1"])
         self.host.wait(lambda: self.host.adapters()["a"]["device"]["state"] == "down", "down")
@@ -297,7 +297,7 @@ class Vhost(VdpaBase):
     def setUpClass(cls):
         super().setUpClass()
         cls.host.run("modprobe", "-a", "vduse", "vhost_vdpa", "tun")
-        # The driver counts frames, so nobody sends any unasked.
+        # The driver counts frames, so the namespaces must send none unasked.
         for which in ("all", "default"):
             cls.host.spaces[1].run("sh", "-c", f"echo 1 >/proc/sys/net/ipv6/conf/{which}/disable_ipv6")
         cls.host.start_daemon()
@@ -308,7 +308,8 @@ class Vhost(VdpaBase):
         cls.host.wait(lambda: "vhost-vdpa-0" in cls.host.read_names("/dev"), "/dev/vhost-vdpa-0")
 
     def test_driver(self):
-        """Its memory is its own, and grows while rings run; rings say where they are, and go on; a bad one harms nobody."""
+        """Its own memory, which grows while rings run; rings report their position, and continue; a bad one harms no
+        other."""
         for _ in range(2):
             said = self.host.run("python3", "/inguest/vduse.py", "drive", "/dev/vhost-vdpa-0", f"{MACS[0]},{V4[0]}", V4[1], timeout=60)
             self.assertEqual(

@@ -30,7 +30,7 @@ SIZES = (60, 61, 300, 1513, 1514)
 
 
 def raw(mac):
-    """An address as it is in a frame."""
+    """An address as bytes of a frame."""
     return bytes.fromhex(mac.replace(":", ""))
 
 
@@ -96,7 +96,7 @@ class Peer:
 
 
 def answer(one):
-    """What the guest makes of a frame: it goes back to whom it came from."""
+    """The guest's answer to a frame: it goes back to the sender."""
     return raw(PEER) + raw(GUEST) + one[12:]
 
 
@@ -145,7 +145,7 @@ class Vmq(unittest.TestCase):
         self.guest.command("start")
 
     def placement(self):
-        """How frames of the queue reach the guest, as the API says it."""
+        """Placement of the queue's frames in the guest, from the API."""
         return self.daemon.ask("/v1/actual").body["actual"]["adapters"][0]["placement"]
 
     def wait_placement(self, pattern, timeout=5.0):
@@ -250,7 +250,7 @@ class Vmq(unittest.TestCase):
         self.assertAlmostEqual(self.capacity(), before, delta=BURST)
 
     def capacity(self):
-        """How many frames the guest's ring takes while it takes none from there."""
+        """Number of frames that the guest's ring takes while the guest consumes none."""
         self.guest.command("stop")
         before = self.stats()["rx_frames"]
         self.peer.send([frame(i, 60) for i in range(2 * RING_SIZE)])
@@ -261,7 +261,7 @@ class Vmq(unittest.TestCase):
         return taken
 
     def test_settings(self):
-        """What the settings do not allow is copied, says why, and loses nothing."""
+        """Frames that the settings exclude are copied, with the reason, and without loss."""
         self.begin()
         self.wait_placement("^placed")
         self.daemon.apply(self.document(mirror={"direction": "rx", "file": self.daemon.path("copies.pcapng")}))

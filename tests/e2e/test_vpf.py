@@ -78,7 +78,7 @@ class VpfBase(unittest.TestCase):
         self.assertEqual(said, 0, said.text)
 
     def through(self, source, destination, mac, *words):
-        """How many of FRAMES numbered frames to an address come from one namespace to another."""
+        """Number of FRAMES numbered frames to an address that arrive from one namespace in another."""
         taker = destination.start("python3", NUMBERED, "take", "net1")
         taker.wait_said("started", timeout=30)
         words = ["frames", "net1", mac, "--count", str(FRAMES), "--rate", "1000", *words]
@@ -88,7 +88,7 @@ class VpfBase(unittest.TestCase):
         return json.loads(taker.wait().out.splitlines()[-1])["got"]
 
     def sent_mbps(self, guest, function, spaces, address, seconds=SECONDS):
-        """What the daemon takes of a function's guest a second, while programs in these namespaces send all they can."""
+        """Rate that the daemon takes from a function's guest, while programs in these namespaces send at full speed."""
         send = ["python3", NUMBERED, "send", plain(address), str(PORT), "--bytes", "1400", "--rate", "100000"]
         floods = [space.start(*send) for space in spaces]
         try:
@@ -158,7 +158,7 @@ class VirtualPfs(VpfBase):
         self.assertEqual([self.a.counters(vf)["faults"] for vf in range(VFS)], [{}] * VFS)
 
     def test_vlans_isolate(self):
-        """The guest puts two VFs in a VLAN: they reach each other, and nobody else reaches them."""
+        """The guest puts two VFs in a VLAN: they reach each other, and no other adapter reaches them."""
         for vf in ("0", "1"):
             self.a.sets("vf", vf, "vlan", "100", "qos", "3")
         self.assert_reaches(self.spaces[0], of_a(1))
@@ -225,7 +225,7 @@ class VirtualPfs(VpfBase):
         self.assertGreater(after["tx_frames"] - sum(after["drops"].values()), taken)
 
     def test_spoofed_frames(self):
-        """Of numbered frames none comes through with another's address or one that nobody has, and all with the VF's own."""
+        """No numbered frame with another's or an unused address passes; all with the VF's own address pass."""
         to, before = self.a.mac(1), self.a.counters(0)["drops"].get("tx_spoofed_mac", 0)
         self.assert_reaches(self.spaces[0], of_a(1))
         forged = [self.through(*self.spaces[:2], to, "--source", mac) for mac in (FOREIGN, self.a.mac(2))]
@@ -247,14 +247,14 @@ class VirtualPfs(VpfBase):
         self.assertGreater(free, 2 * RATES_MBPS[0])
 
     def test_link_state(self):
-        """A VF whose link the guest switches off reaches nobody."""
+        """A VF whose link the guest disables has no connectivity."""
         self.a.sets("vf", "0", "state", "disable")
         self.assert_cut_off(self.spaces[0], of_a(1))
         self.a.sets("vf", "0", "state", "auto")
         self.assert_reaches(self.spaces[0], of_a(1))
 
     def test_what_the_guest_sets_is_shown_on_both_sides(self):
-        """What it sets shows in the guest as ip link shows it, and on the host; the host's document stays."""
+        """Settings by the guest appear in its ip link, and on the host; the host's document stays."""
         self.a.sets("vf", "3", "mac", GRANTED, "vlan", "150", "max_tx_rate", "50", "trust", "on")
         text = self.a.sets("vf", "list")
         self.assertIn(f"vf 3     link/ether {GRANTED} brd ff:ff:ff:ff:ff:ff, vlan 150, tx rate 50 (Mbps), max_tx_rate 50Mbps, "
@@ -296,7 +296,7 @@ class VirtualPfs(VpfBase):
         self.assertEqual(len(self.b.vfs()), 2)
 
     def test_a_hostile_channel(self):
-        """Rubbish, floods and requests whose answers nobody reads: the daemon serves everybody else, and the tool afterwards."""
+        """Garbage, floods and requests with unread answers: the daemon serves all others, and the tool afterwards."""
         port = self.a.guest.run("sh", "-c", "grep -l shunt.vpf.vma /sys/class/virtio-ports/*/name").split("/")[-2]
         for flood in ("head -c 3000000 /dev/urandom", "yes ''", "yes xxxxxxxxxxxxxxx | tr -d '\\n'",
                       'yes \'{"v":1,"id":1,"op":"list"}\''):  # fmt: skip
@@ -314,7 +314,7 @@ class VirtualPfs(VpfBase):
 
 
 class Restarts(VpfBase):
-    """What the guest has set, and the guest's channel, when the daemon is killed and comes back."""
+    """Settings by the guest, and the guest's channel, across a kill and restart of the daemon."""
 
     def test_a_killed_daemon_comes_back(self):
         """Settings are in force again, the channel is open again, VFs have traffic again."""
@@ -331,7 +331,7 @@ class Restarts(VpfBase):
         self.assert_cut_off(spaces[0], of_a(1))
         guest.sets("vf", "1", "vlan", "100")
         self.assert_reaches(spaces[0], of_a(1))
-        # The operator's word wins, and is told.
+        # The operator's setting wins, and is reported.
         self.assertEqual(self.daemon.command("vpf", "vmc", "--grant-vlans", "200").returncode, 0)
         self.assertEqual(guest.vfs()[0]["vlan_list"], [{}])
         self.assert_reaches(spaces[0], of_a(1))

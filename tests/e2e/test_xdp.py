@@ -51,7 +51,7 @@ class XdpCase(HostsCase):
         self.bed.start()
 
     def prepare(self):
-        """What is to be there before the daemons."""
+        """Objects that must exist before the daemons."""
 
     def answers(self):
         """The guests reach each other."""
@@ -68,7 +68,7 @@ class XdpCase(HostsCase):
         return other
 
     def refusal(self, daemon, uplink):
-        """What is said when this uplink is wanted."""
+        """Error of the daemon for this uplink."""
         with self.assertRaises(DaemonError) as refused:
             daemon.apply(document(uplink))
         return str(refused.exception)
@@ -120,7 +120,7 @@ class Program(XdpCase):
 
 @root
 class Refused(XdpCase):
-    """What cannot be is refused, with the reason."""
+    """Impossible settings are rejected, with the reason."""
 
     def test_somebody_has_it(self):
         """Two daemons cannot have one interface; the second may when the first is gone."""
@@ -153,7 +153,7 @@ class Filter(XdpCase):
     queues = 2
 
     def test_shared(self):
-        """Host and guests are reached in one network, whoever is asked for first, again and again."""
+        """Host and guests are reachable in one network, in any order of requests, repeatedly."""
         mine, others = "10.1.0.201", "10.1.0.202"
         self.host.space.up(UPLINK, f"{mine}/24")
         self.bed.wire.up("br0", f"{others}/24")

@@ -14,7 +14,7 @@ from netns import NetworkError, call, end
 
 
 class Answers(int):
-    """How many echo requests were answered; `text` is what ping said."""
+    """Number of answered echo requests; `text` is the output of ping."""
 
     text = ""
 
@@ -47,7 +47,7 @@ def wait_ping(space, address, timeout=5.0, **options):
 
 @dataclass(frozen=True)
 class Flow:
-    """What iperf3 says of a run: of TCP what the receiver got, of UDP what arrived of what was sent."""
+    """Result of iperf3: for TCP the receiver's bytes, for UDP the arrived and the sent datagrams."""
 
     bits_per_s: float
     bytes: int
@@ -118,7 +118,7 @@ def flow_of(text, udp):
     return Flow(got["bits_per_second"], got["bytes"], got["seconds"], sent.get("retransmits", 0), 0, 0)
 
 
-CHECKED = {  # tshark's verdict on a checksum, and the name by which a fault is told
+CHECKED = {  # tshark's verdict on a checksum, and the name of its fault field
     "ip.checksum.status": "IPv4", "tcp.checksum.status": "TCP", "udp.checksum.status": "UDP",
     "icmp.checksum.status": "ICMP", "icmpv6.checksum.status": "ICMPv6",
 }  # fmt: skip

@@ -50,7 +50,7 @@ class VdpaHost(Guest):
         self.wait(lambda: "ready" in self.log(), "ready")
 
     def log(self):
-        """What the running daemon has logged."""
+        """Log of the running daemon."""
         return self.read("/tmp/log")
 
     def kill_daemon(self):
@@ -76,7 +76,7 @@ class VdpaHost(Guest):
         return said
 
     def shunt(self, *words, given="", check=True):
-        """What a command of shunt prints; with `check=False` how it ended."""
+        """Output of a command of shunt; with `check=False` its end."""
         argv = ["shunt", *words, "--run-dir", RUN_DIR]
         return self.run(*argv, given=given) if check else self.ask(*argv, given=given)
 
@@ -96,7 +96,7 @@ class VdpaHost(Guest):
         return self.shunt("apply", "-f", "-", "--prune", "--yes", given=json.dumps(document))
 
     def adapters(self):
-        """What the daemon says of its adapters' devices, by name."""
+        """State of the adapters' devices from the daemon, by name."""
         said = json.loads(self.shunt("adapter", "list", "--json"))
         return {adapter["wanted"]["name"]: adapter["actual"] for adapter in said}
 
@@ -115,11 +115,11 @@ class VdpaHost(Guest):
         return self.read_names("/sys/bus/vdpa/devices")
 
     def read_names(self, directory):
-        """What is in a directory."""
+        """Names in a directory."""
         return sorted(self.ask("ls", directory).out.split())
 
     def numbered(self, number, *words, **options):
-        """What a run of `inguest/numbered.py` in a namespace says in the end."""
+        """Final result of a run of `inguest/numbered.py` in a namespace."""
         text = self.spaces[number].run("python3", NUMBERED, *map(str, words), **options)
         return json.loads(text.splitlines()[-1])
 

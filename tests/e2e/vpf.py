@@ -13,7 +13,7 @@ TOOL = "/bin/shunt-guest"
 
 @dataclass(frozen=True)
 class Options:
-    """Devices as a command line that somebody else made."""
+    """Devices on a command line made elsewhere."""
 
     argv: tuple
     modules: tuple
@@ -113,11 +113,11 @@ class VpfGuest:
         return next(vpf for vpf in vpfs if vpf["name"] == self.name)
 
     def told_by_qemu(self):
-        """What QEMU says of the VFs that the guest has enabled."""
+        """VFs that the guest has enabled, from QEMU."""
         return json.loads(self.daemon.says("vpf", self.name, "--qmp", self.guest.machine.qmp_path, "--json"))
 
     def counters(self, function):
-        """What the daemon counted at a function's port."""
+        """Counters of a function's port in the daemon."""
         nic = next(one["nic"] for one in self.daemon.export()["adapter"] if one["name"] == self.adapter(function))
         ports = self.daemon.stats()["ports"]
         return next(port for port in ports if port["name"] == f"{nic}/{self.adapter(function)}")

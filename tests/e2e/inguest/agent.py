@@ -1,8 +1,8 @@
-"""What runs in a guest for the suites: it carries out what they ask for over a virtio-serial port.
+"""Agent of the suites in a guest: it runs their requests, which come over a virtio-serial port.
 
-A request is a line of JSON with an `id`, its answer one with the same. Each request has a thread, so that a command may
-take as long as it likes while others are asked for. What a command prints goes to files: what it leaves running in the
-background then keeps nobody waiting.
+A request is a line of JSON with an `id`, its answer one with the same. Each request has a thread, so that a slow
+command does not block others. Output of a command goes to files, so that processes that it leaves in the background
+block no answer.
 """
 
 import base64
@@ -14,7 +14,7 @@ import threading
 import time
 
 PORT = "shunt.agent"
-LONGEST = 8 << 20  # bytes of output that are told, the last ones
+LONGEST = 8 << 20  # maximum bytes of output in an answer, the last ones
 
 commands = {}
 ready = threading.Lock()
@@ -44,7 +44,7 @@ class Command:
         given.close()
 
     def said(self):
-        """What it has printed."""
+        """Output so far."""
         return {"out": text(self.out), "err": text(self.err)}
 
     def kill(self, number):
@@ -92,7 +92,7 @@ def run(request):
 
 
 def peek(request):
-    """What a command that runs has printed so far."""
+    """Output so far of a running command."""
     command = commands.get(request["of"])
     return command.said() if command else {}
 
@@ -144,7 +144,7 @@ def main():
     held = b""
     while True:
         data = os.read(port, 1 << 16)
-        if not data:  # nobody is at the other end at present
+        if not data:  # the other end is closed at present
             held = b""
             time.sleep(0.02)
             continue

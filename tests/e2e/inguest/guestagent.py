@@ -39,7 +39,7 @@ def main():
     print("ready", flush=True)
     while True:
         some = os.read(at, 4096)
-        if not some:  # nobody is connected
+        if not some:  # no client is connected
             time.sleep(0.1)
         heard += some
         while b"\n" in heard:

@@ -170,7 +170,7 @@ class Driver:
         self.status(15)
 
     def bases(self):
-        """Where the device says that it is in each ring."""
+        """Device's position in each ring."""
         return [self.ioctl(3, 0x12, "II", index, 0)[1] for index in (0, 1)]
 
     def post(self, count):
@@ -204,7 +204,7 @@ class Driver:
         return bytes(memory.map[at + 12 : at + taken[1]])
 
     def ask(self, mine, wanted, where=None):
-        """Whether an ARP request is answered, in the next frame that comes."""
+        """Returns true if the next frame answers an ARP request."""
         address, sender, target = mine.split(",")[0], mine.split(",")[1], wanted
         source = bytes.fromhex(address.replace(":", ""))
         body = struct.pack(">HHBBH", 1, 0x800, 6, 4, 1) + source + packed(sender) + bytes(6) + packed(target)
