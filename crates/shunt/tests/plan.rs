@@ -182,7 +182,7 @@ fn what_cannot_be_gets_one_clear_message() {
         (&["--cores", "0"], "--cores 0"),
         (&["--what-if", "colour=1..3"], "cores, guest-cores"),
         (&["--what-if", "cores=many"], "\"many\": expected numbers"),
-        (&["--what-if", "cores=0"], "0: 0.001 to 1024 are possible"),
+        (&["--what-if", "cores=0"], "0: allowed are 0.001 to 1024"),
         (&["--what-if", "cores=9..1"], "such as 1..8"),
         (&["--what-if", "lanes=3"], "1, 2, 4, 8 or 16 lanes"),
         (&["--what-if", "nic=xl710,3c509"], "unknown NIC profile \"3c509\""),

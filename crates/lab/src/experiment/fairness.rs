@@ -62,10 +62,10 @@ impl FairnessSpec {
     /// One sentence that names the option, the value and the allowed range.
     pub fn check(&self) -> Result<(), String> {
         if !(4..=64).contains(&self.guests) || !self.guests.is_multiple_of(2) {
-            return Err(format!("--guests {}: an even number, 4 to 64, is possible", self.guests));
+            return Err(format!("--guests {}: allowed are even numbers from 4 to 64", self.guests));
         }
         if !(self.seconds >= 0.1 && self.seconds <= 60.0) {
-            return Err(format!("--seconds {}: 0.1 to 60 are possible", self.seconds));
+            return Err(format!("--seconds {}: allowed are 0.1 to 60", self.seconds));
         }
         Ok(())
     }

@@ -44,16 +44,16 @@ impl IdleSpec {
     /// One sentence that names the option, the value and the allowed range.
     pub fn check(&self) -> Result<(), String> {
         if !(2..=255).contains(&self.guests) {
-            return Err(format!("--guests {}: 2 to 255 are possible", self.guests));
+            return Err(format!("--guests {}: allowed are 2 to 255", self.guests));
         }
         if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
             return Err(format!("--seconds {}: allowed are 0.1 to 3600", self.seconds));
         }
         if !(1..=1_000_000).contains(&self.frames) {
-            return Err(format!("--frames {}: 1 to 1000000 are possible", self.frames));
+            return Err(format!("--frames {}: allowed are 1 to 1000000", self.frames));
         }
         match self.cpu_latency_us {
-            Some(us @ 1_000_001..) => Err(format!("--cpu-latency {us}: 0 to 1000000 are possible")),
+            Some(us @ 1_000_001..) => Err(format!("--cpu-latency {us}: allowed are 0 to 1000000")),
             _ => Ok(()),
         }
     }

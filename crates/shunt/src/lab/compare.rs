@@ -70,18 +70,18 @@ impl Compare {
         };
         point.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {
-            let text = "--path virtio: the kernel is the same for both; vf and vhost are possible";
+            let text = "--path virtio: the kernel is the same for both; allowed are vf and vhost";
             return Err(UsageError(text.into()).into());
         }
         let bare = [&self.a, &self.b].iter().any(|side| matches!(side, Side::Bare(_)));
         if bare && (self.pattern, self.vms) != (Pattern::NorthSouth, 1) {
             let text =
-                "bare: it has two sockets, so --pattern north-south and --vms 1 are possible";
+                "bare: it has two sockets, so only --pattern north-south and --vms 1 are allowed";
             return Err(UsageError(text.into()).into());
         }
         if !(8..=1000).contains(&self.pairs) || !self.pairs.is_multiple_of(2) {
             let text = format!(
-                "--pairs {}: even numbers from 8 to 1000 are possible, so that each side is first \
+                "--pairs {}: allowed are even numbers from 8 to 1000, so that each side is first \
                  as often as the other",
                 self.pairs
             );

@@ -74,7 +74,7 @@ impl Upgrade {
     pub(super) fn run(self) -> Result<()> {
         let mirrors = self.mirrors;
         if mirrors > MIRRORS_MAX {
-            let text = format!("--mirrors {mirrors}: 0 to {MIRRORS_MAX} are possible");
+            let text = format!("--mirrors {mirrors}: allowed are 0 to {MIRRORS_MAX}");
             return Err(UsageError(text).into());
         }
         self.common.run(RestartKind::Upgrade, false, mirrors, self.gap_max)
@@ -101,7 +101,7 @@ impl Common {
     ) -> Result<()> {
         let Common { count, rate, ring, json } = self;
         if !(1..=100_000).contains(&count) {
-            return Err(UsageError(format!("--count {count}: 1 to 100000 are possible")).into());
+            return Err(UsageError(format!("--count {count}: allowed are 1 to 100000")).into());
         }
         let run = RestartRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
         let told = restarts::run(&program()?, host::cpu::allowed(), run, |done| {

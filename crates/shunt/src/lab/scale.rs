@@ -44,7 +44,7 @@ impl Scale {
     pub(super) fn run(self) -> Result<()> {
         check_rounds(self.rounds)?;
         if !(1..=512).contains(&self.in_flight) {
-            let text = format!("--in-flight {}: 1 to 512 are possible", self.in_flight);
+            let text = format!("--in-flight {}: allowed are 1 to 512", self.in_flight);
             return Err(UsageError(text).into());
         }
         check_seconds(self.seconds)?;

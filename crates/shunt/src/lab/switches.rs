@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn a_guest_without_ports_for_a_switch_is_rejected_with_what_is_possible() {
         let error = settings(&["--guest", "lab", "--switch", "shunt,linux-bridge"]).unwrap_err();
-        let words = "lab is possible on bare, shunt, shunt-beside-switch, shunt-switch, shunt-rules, \
+        let words = "lab is allowed on bare, shunt, shunt-beside-switch, shunt-switch, shunt-rules, \
                      ovs-dpdk, ovs-dpdk-rules, testpmd; linux-bridge takes --guest \
                      testpmd";
         assert!(error.contains(words), "{error}");

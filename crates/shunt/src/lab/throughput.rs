@@ -96,11 +96,11 @@ impl Throughput {
             return Err(UsageError(text.into()).into());
         }
         if !(0.0..=86_400.0).contains(&self.soak) {
-            let text = format!("--soak {}: 0 to 86400 seconds are possible", self.soak);
+            let text = format!("--soak {}: allowed are 0 to 86400 seconds", self.soak);
             return Err(UsageError(text).into());
         }
         if self.back_to_back > 100 {
-            let text = format!("--back-to-back {}: 0 to 100 are possible", self.back_to_back);
+            let text = format!("--back-to-back {}: allowed are 0 to 100", self.back_to_back);
             return Err(UsageError(text).into());
         }
         let settings = ThroughputSettings {

@@ -56,7 +56,7 @@ impl MachineArgs {
         let nic = Nic::named(self.nic.as_deref().unwrap_or(NIC)).map_err(usage_error)?;
         if let Some(cores) = self.cores {
             if !CORES.contains(&cores) {
-                let text = format!("shunt plan: --cores {cores}: 0.001 to 1024 are possible");
+                let text = format!("shunt plan: --cores {cores}: allowed are 0.001 to 1024");
                 return Err(UsageError(text));
             }
             host.switch_cores = Figure::new(cores, "--cores");

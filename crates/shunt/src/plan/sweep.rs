@@ -16,7 +16,7 @@ use crate::text::table;
 const VALUES_MAX: usize = 64;
 
 const FIGURES: &str =
-    "nic, cores, guest-cores, ghz, vfs, lanes, line, guests and frame are possible";
+    "nic, cores, guest-cores, ghz, vfs, lanes, line, guests and frame are allowed";
 
 /// Runs the query for each value.
 pub(super) fn sweep(
@@ -75,7 +75,7 @@ fn set(
         value.parse().map_err(|_| format!("{value:?}: expected numbers, such as 1..8 or 1,2,4"))?;
     let within = |range: RangeInclusive<f64>| match range.contains(&number) {
         true => Ok(number),
-        false => Err(format!("{number}: {} to {} are possible", range.start(), range.end())),
+        false => Err(format!("{number}: allowed are {} to {}", range.start(), range.end())),
     };
     let whole = |range| match within(range)?.fract() == 0.0 {
         true => Ok(number as u32),

@@ -45,7 +45,7 @@ impl PointSpec {
             return Err(format!("--frame {bytes}: frames are 64 to 1518 bytes, with their FCS"));
         }
         if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
-            return Err(format!("--seconds {}: 0.1 to 3600 are possible", self.seconds));
+            return Err(format!("--seconds {}: allowed are 0.1 to 3600", self.seconds));
         }
         Ok(())
     }

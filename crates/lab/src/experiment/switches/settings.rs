@@ -59,7 +59,7 @@ impl SwitchesSettings {
         let guest = self.guest;
         if let Some(switch) = self.switches.iter().find(|switch| !guest.fits(**switch)) {
             return Err(format!(
-                "--guest {guest} has no ports for switch {switch}; {guest} is possible on {}; \
+                "--guest {guest} has no ports for switch {switch}; {guest} is allowed on {}; \
                  {switch} takes --guest {}",
                 SwitchType::names(|switch| guest.fits(switch)),
                 GuestType::names(|guest| guest.fits(*switch)),
