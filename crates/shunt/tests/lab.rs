@@ -698,7 +698,7 @@ fn mistakes_in_experiments_are_told() {
         (&["ntttcp", "--seconds", "0"], "allowed are 0.1 to 3600"),
         (&["nfv", "--frame", "1519"], "allowed are 64 to 1518"),
         (&["nfv", "--colour"], "unexpected argument"),
-        (&["--rounds", "0"], "rounds 0: 1 to 100"),
+        (&["--rounds", "0"], "rounds 0: allowed are 1 to 100"),
     ] {
         let (code, text) = told(args);
         assert!(code == Some(2) && text.contains(words), "{args:?}: {code:?} {text}");
