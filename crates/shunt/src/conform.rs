@@ -19,9 +19,9 @@ use crate::text::print;
 #[command(after_help = "\
 Examples:
   shunt conform                           all tests, as a table
-  shunt conform --json                    the same for a program
+  shunt conform --json                    as JSON
   shunt conform vlan num-vfs              tests with one of these words in their names
-  shunt conform --list                    names, threads and what must hold")]
+  shunt conform --list                    names, threads and requirements")]
 pub(crate) struct Conform {
     /// Only tests with one of these words in their names.
     #[arg(value_name = "WORD")]

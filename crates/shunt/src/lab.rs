@@ -52,9 +52,9 @@ Examples, others:
   shunt lab scale --json                                 cycles per frame as VFs and MACs grow
   shunt lab distance                                     cache distance of the pinned CPUs
   shunt lab idle --guests 64                             idle CPU with 64 guests; wake-up latency
-  shunt lab fairness                                     who gets what of a lane
-  shunt lab path-changes --count 1000                    paths change, and no frame is lost
-  shunt lab switching                                    what the switch costs a frame
+  shunt lab fairness                                     each guest's share of a lane
+  shunt lab path-changes --count 1000                    path changes without loss
+  shunt lab switching                                    cost of the switch per frame
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]

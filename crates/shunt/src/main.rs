@@ -29,9 +29,9 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 Examples:
   shunt lab                               measure this machine, and write a report
   shunt up --config shunt.toml            serve the NICs of shunt.toml
-  shunt adapter list                      each guest's adapter, its path, and why
+  shunt adapter list                      each adapter, its path, and the reason
   shunt apply -f state.toml --dry-run     what a file would change in the running daemon
-  shunt stats                             what the daemon has counted so far
+  shunt stats                             counters of the daemon
 
 Each command has its own help: shunt lab --help")]
 struct Cli {

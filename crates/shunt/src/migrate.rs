@@ -33,7 +33,7 @@ Examples:
       --uri unix:/run/web.migration --socket web=/run/shunt-b/web.sock
   shunt migrate web --from-qmp /run/web.qmp --to https://b.example:7443 --token-file b.token \\
       --ca b.pem --to-qmp /run/b/web.qmp --uri tcp:b.example:4444 --bandwidth-mbps 8000
-  shunt migrate web ... --dry-run         what each adapter would get there, and what is in the way
+  shunt migrate web ... --dry-run         the plan, and its obstacles
   shunt migrate web --abort --from-qmp /run/web.qmp --to /run/shunt-b
 
 --to-qmp and --start are this host's. Where the target's QEMU is on another, bring its socket here before:

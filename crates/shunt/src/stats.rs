@@ -16,7 +16,7 @@ use crate::text::print;
 #[command(after_help = "\
 Examples:
   shunt stats                             of the daemon with the default run directory
-  shunt stats --run-dir /tmp/x --json     of another one, for a program")]
+  shunt stats --run-dir /tmp/x --json     of another daemon, as JSON")]
 pub(crate) struct Stats {
     /// Run directory of the daemon (run_dir in its configuration).
     #[arg(long, value_name = "DIR")]

@@ -22,7 +22,7 @@ use crate::text::{print, wrapped};
 Examples:
   shunt lab compare ./old/shunt target/release/shunt
   shunt lab compare ./old ./new --pattern east-west --vms 2 --frame 1518 --pairs 64
-  shunt lab compare bare bare+3                          would 3 cycles be found?")]
+  shunt lab compare bare bare+3                          are 3 cycles detectable?")]
 pub(super) struct Compare {
     /// Baseline.
     #[arg(value_name = "A")]

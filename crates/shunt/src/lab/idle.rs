@@ -13,7 +13,7 @@ use crate::text::print;
 #[command(after_help = "\
 Example:
   shunt lab idle --guests 64 --json
-  shunt lab idle --cpu-latency 0          with CPUs that do not sleep deeply")]
+  shunt lab idle --cpu-latency 0          without deep sleep states of CPUs")]
 pub(super) struct Idle {
     /// Attached guests: 2 to 255.
     #[arg(long, default_value_t = 64, value_name = "N")]

@@ -30,7 +30,7 @@ const OUT: &str = "lab-results";
     after_help = "\
 Examples:
   shunt lab nfv --frame 64 --guests 1,2,4
-  shunt lab ntttcp --path virtio --seconds 60 --rounds 1     as long as the paper did
+  shunt lab ntttcp --path virtio --seconds 60 --rounds 1     as long as in the paper
   shunt lab vmdq --rounds 7 --json
   shunt lab ./mine.toml --out results"
 )]

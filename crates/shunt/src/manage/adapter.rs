@@ -14,11 +14,11 @@ use crate::text::table;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  shunt adapter list                      which path each has, and why not another
+  shunt adapter list                      each adapter's path, and the reason
   shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock
   shunt adapter set web --attachment tap:web0 --attachment-set netns=blue
   shunt adapter set web --iov-weight 100  give it a VF, if one is free
-  shunt adapter set web --path synthetic  take it off its VF while traffic flows
+  shunt adapter set web --path synthetic  move it to the switch, without loss
   shunt adapter delete web")]
 pub(crate) struct Adapters {
     #[command(flatten)]

@@ -22,10 +22,10 @@ use crate::text::print;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  shunt export > state.toml               write down what is
-  shunt apply -f state.toml --dry-run     show what would be done
+  shunt export > state.toml               save the present state
+  shunt apply -f state.toml --dry-run     show the plan
   shunt apply -f state.toml
-  shunt apply -f state.toml --prune       and remove what the file does not name
+  shunt apply -f state.toml --prune       and remove objects that it does not name
   generate | shunt apply -f - --json")]
 pub(crate) struct Apply {
     #[command(flatten)]

@@ -16,8 +16,8 @@ const LOOK: Duration = Duration::from_millis(500);
 #[command(after_help = "\
 Examples:
   shunt events
-  shunt events --follow                   and go on until it is stopped
-  shunt events --since 41 --json          those after number 41, for a program")]
+  shunt events --follow                   follow new events until interrupted
+  shunt events --since 41 --json          events after number 41, as JSON")]
 pub(crate) struct Events {
     #[command(flatten)]
     target: DaemonArgs,

@@ -165,7 +165,7 @@ mod tests {
             assert!(text.contains(word), "{text}");
         }
         assert!(rule("vf0").unwrap_err().0.contains("vf0 uplink"));
-        assert!(rule("vf0 drop quickly").unwrap_err().0.contains("quickly is no condition"));
+        assert!(rule("vf0 drop quickly").unwrap_err().0.contains("quickly is not a match"));
     }
 
     #[test]

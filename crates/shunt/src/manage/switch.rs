@@ -17,7 +17,7 @@ use crate::text::table;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  shunt switch create sw0 --nic nic0 --iov          iov only now: never afterwards
+  shunt switch create sw0 --nic nic0 --iov          --iov cannot be set later
   shunt switch ports sw0
   shunt switch port sw0 web --dhcp-guard on --router-guard on
   shunt switch acl sw0 web --add 'deny protocol=17 to_port=67-68'
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(rule("deny").unwrap(), json!({"action": "deny"}));
         assert!(told(" ").contains("allow, deny or count"));
         assert!(told("deny rx").contains("leave rx out"));
-        assert!(told("deny 17").contains("17 is no condition"));
+        assert!(told("deny 17").contains("17 is not a match"));
         assert_eq!(rule("deny protocol=udp").unwrap()["protocol"], "udp", "the daemon says no");
     }
 }

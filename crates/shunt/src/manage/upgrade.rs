@@ -16,8 +16,8 @@ use super::client::DaemonArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  shunt upgrade                                  start the installed program anew
-  shunt upgrade --binary /opt/shunt-2/bin/shunt  go over to another one (root, or the daemon's user)
+  shunt upgrade                                  restart with the installed program
+  shunt upgrade --binary /opt/shunt-2/bin/shunt  another program (as root or the daemon's user)
   shunt upgrade --json                           its process, version, and the gap in microseconds")]
 pub(crate) struct Upgrade {
     /// Program to run.

@@ -20,9 +20,9 @@ use crate::text::table;
 Examples:
   shunt vf list nic0
   shunt vf set nic0 3 --mac 02:00:00:00:00:03 --vlan 100 --qos 5 --spoof-check on
-  shunt vf set nic0 3 --max-tx-mbps 1000  --min-tx-mbps stays as it is
+  shunt vf set nic0 3 --max-tx-mbps 1000  the minimum stays unchanged
   shunt vf reset nic0 3                   back to the defaults, and free for adapters
-  shunt vf reset nic0 3 --owner 17        only if it still is owner 17's")]
+  shunt vf reset nic0 3 --owner 17        only if owner 17 still has it")]
 pub(crate) struct Vfs {
     #[command(flatten)]
     target: DaemonArgs,

@@ -31,8 +31,8 @@ Examples:
   shunt vpf vm7 --format libvirt          the same options for virsh edit
   shunt vpf vm8 --model igb --nic nic0    a PF that stock ip link set ... vf works on
   qemu-system-x86_64 -M q35 -m 4G $(shunt vpf vm7 --memory 4G) ...
-  shunt vpf                               which VFs guests have enabled and loaded a driver for
-  shunt vpf vm7 --qmp /run/vm7.qmp        how many are enabled, by QEMU's word
+  shunt vpf                               enabled VFs, and those with a driver
+  shunt vpf vm7 --qmp /run/vm7.qmp        number of enabled VFs, from QEMU
   shunt vpf vm7 --remove")]
 pub(crate) struct Vpfs {
     #[command(flatten)]

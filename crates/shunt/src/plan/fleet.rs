@@ -22,7 +22,7 @@ const SHOWN: usize = 24;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  shunt plan fleet --fleet fleet.toml            how many find room, on which way, on how many hosts
+  shunt plan fleet --fleet fleet.toml            placed chains by layout, and hosts used
   shunt plan fleet --fleet fleet.toml --json     every kind of chain on every kind of host")]
 pub(super) struct Fleet {
     /// Fleet file: hosts and chains (docs/planner.md).
