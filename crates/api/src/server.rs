@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
-use vhost_user::{Closer, Load};
+use vhost_user::{Closer, CloserLoad};
 
 use super::bytes::Bytes;
 use super::deadline::WriteDeadline;
@@ -225,7 +225,7 @@ async fn serve_unix(
     let closer = Closer::default();
     loop {
         let permit = permit(&room).await;
-        while closer.load() != Load::Light {
+        while closer.load() != CloserLoad::Light {
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
         match listener.accept().await {

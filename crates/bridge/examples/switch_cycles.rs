@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use bridge::switch::{
-    Acl, Burst, DeepHead, Fdb, Flows, IpPrefix, Match, PortConfig, Rule, RuleAction, State,
+    Acl, Burst, Fdb, Flows, HeaderSnapshot, IpPrefix, Match, PortConfig, Rule, RuleAction, State,
     SwitchConfig, SwitchVerdicts, Table,
 };
 use bridge::{BURST, PortId};
@@ -69,14 +69,14 @@ fn frame(dst: Mac, src: Mac, flow: u32) -> Vec<u8> {
     frame
 }
 
-type Frames = Vec<(Vec<[u8; 16]>, Vec<DeepHead>)>;
+type Frames = Vec<(Vec<[u8; 16]>, Vec<HeaderSnapshot>)>;
 
 fn bursts(mut choose: impl FnMut(u64) -> (Mac, u32)) -> Frames {
     let mut random = 1_u64;
     let mut one = || {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let (dst, flow) = choose(random >> 33);
-        let deep = DeepHead::of_frame(&frame(dst, mac(0), flow));
+        let deep = HeaderSnapshot::of_frame(&frame(dst, mac(0), flow));
         (*deep.bytes.first_chunk().expect("a snapshot is longer"), deep)
     };
     (0..BURSTS).map(|_| (0..BURST).map(|_| one()).unzip()).collect()
@@ -88,7 +88,7 @@ fn learned(table: &Table, macs: u64) -> State {
     let mut out = SwitchVerdicts::new();
     for n in 0..macs {
         let from = PortId(1 + (n % PORTS) as u16);
-        let deep = [DeepHead::of_frame(&frame(Mac::BROADCAST, mac(n), 0))];
+        let deep = [HeaderSnapshot::of_frame(&frame(Mac::BROADCAST, mac(n), 0))];
         let heads = [*deep[0].bytes.first_chunk().expect("a snapshot is longer")];
         let burst = Burst { from, heads: &heads, deep: Some(&deep), now_ns: 0 };
         table.classify(&state, &burst, &mut Flows::new(), &mut [], &mut out);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
-use vhost_user::{Frontend, Listener, ProtocolFeatures, Region, RingConfig};
+use vhost_user::{Frontend, Listener, ProtocolFeatures, RingConfig, SharedRegion};
 use virtq::{DriverQueue, Features, Segment, Used};
 use wire::Mac;
 use wire::virtio_net::{self as net, feature};
@@ -115,7 +115,7 @@ impl TestGuest {
         ensure!(agreed & wanted == wanted, "the device lacks VERSION_1, MRG_RXBUF or EVENT_IDX");
         let size = self.file.mapping().size() as u64;
         let fd = self.file.fd();
-        let region = Region { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd };
+        let region = SharedRegion { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd };
         frontend.set_memory(&[region])?;
         for (index, queue) in [(RX, &self.rx), (TX, &self.tx)] {
             let at = queue.addresses();

@@ -16,7 +16,7 @@ use api::log_limiter::{LogLimiter, RepeatFilter};
 use model::state::{GuestState, VhostUser};
 use rustix::event::epoll;
 use vhost_user::{
-    Backend, Closer, Connector, Device, Load, Message, Receiver, Request, SocketError,
+    Backend, BackendDevice, Closer, CloserLoad, Connector, Message, Receiver, Request, SocketError,
 };
 
 use super::device::{GuestDevice, Identity};
@@ -31,7 +31,7 @@ const MESSAGES_PER_TURN: usize = 32;
 /// Poll interval for a request whose answer is pending.
 const PENDING_POLL: Duration = Duration::from_millis(1);
 /// Attach ban after a front-end that blocked a lane. It can block for at most 22 ms
-/// ([`host::brief`]), and so for less than 0.5 % of the time.
+/// ([`host::watchdog`]), and so for less than 0.5 % of the time.
 const BAN: Duration = Duration::from_secs(5);
 /// Device status bit: the driver is ready. Virtio 1.2, section 2.1.
 const DRIVER_OK: u8 = 4;
@@ -277,7 +277,8 @@ impl Attachment {
             match self.serve_one() {
                 Ok(true) => {}
                 Ok(false) => {
-                    let must_wait = self.pending.is_some() || self.closer.load() == Load::Busy;
+                    let must_wait =
+                        self.pending.is_some() || self.closer.load() == CloserLoad::Busy;
                     return self.pause_receive(epoll, must_wait);
                 }
                 Err(why) => return self.end(epoll, &why),
@@ -307,9 +308,9 @@ impl Attachment {
             return Ok(false);
         };
         match self.closer.load() {
-            Load::Light => {}
-            Load::Busy => return Ok(false),
-            Load::Stuck => {
+            CloserLoad::Light => {}
+            CloserLoad::Busy => return Ok(false),
+            CloserLoad::Stuck => {
                 return Err("connection closed: descriptors that it sent cannot be closed".into());
             }
         }

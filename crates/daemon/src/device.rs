@@ -21,7 +21,7 @@ use port::notifier::WriteBudget;
 use port::virtio_net::RingEvents;
 use vhost_user::transfer::Transfer;
 use vhost_user::{
-    Closer, Device, ForeignFd, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea,
+    BackendDevice, Closer, ForeignFd, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea,
 };
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
@@ -235,7 +235,7 @@ impl GuestDevice {
     }
 }
 
-impl Device for GuestDevice {
+impl BackendDevice for GuestDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
         self.check_size(&regions, &[], self.log_file.as_ref())?;
         let map = |region| map(region, &self.quota, &self.closer);

@@ -24,7 +24,7 @@ use engine::Port;
 use model::state::{ActualDevice, DeviceState};
 use port::xdp::GuestQueues;
 use port::{OpenedDevice, PortHandover};
-use vhost_user::backend::Half;
+use vhost_user::backend::RingDirection;
 use wire::Mac;
 
 use super::port_events::PortEvents;
@@ -77,7 +77,7 @@ impl Devices {
     }
 
     /// Detaches one half of every device from the lanes.
-    pub(super) fn detach(&mut self, half: Half) {
+    pub(super) fn detach(&mut self, half: RingDirection) {
         self.devices.values_mut().for_each(|device| device.detach(half));
     }
 

@@ -8,7 +8,7 @@ use port::notifier::WriteBudget;
 use port::virtio_net::{Interrupt, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features, Inflight, Log, Position, Start};
-use wire::virtio_net::{self as net, Accepts, feature};
+use wire::virtio_net::{self as net, OffloadSet, feature};
 
 /// Parameters of a ring.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl GuestRing {
     pub(super) fn receive_at(&self, base: Position) -> Result<ReceiveRing, Refused> {
         let mergeable = self.has(feature::VIRTIO_NET_F_MRG_RXBUF);
         let layout = ReceiveLayout { header: self.header(), mergeable };
-        let takes = Accepts::of_receive(self.setup.features);
+        let takes = OffloadSet::of_receive(self.setup.features);
         let queue = self.queue_at(base, Content::Writable)?;
         Ok(ReceiveRing::new(queue, self.events(), layout, takes))
     }
@@ -107,7 +107,7 @@ impl GuestRing {
         base: Position,
         frame_bytes_max: u32,
     ) -> Result<TransmitRing, Refused> {
-        let leaves = Accepts::of_transmit(self.setup.features);
+        let leaves = OffloadSet::of_transmit(self.setup.features);
         let content = Content::Readable { header: self.header(), keep: !leaves.is_empty() };
         let queue = self.queue_at(base, content)?;
         let ring = TransmitRing::new(queue, self.events(), frame_bytes_max, leaves);

@@ -150,7 +150,7 @@ fn map(path: &Path, size: u64) -> io::Result<Mapping> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
-    if !guestmem::is_memory(file.as_fd()) {
+    if !guestmem::is_memory_file(file.as_fd()) {
         let why = "not on a tmpfs, so lanes might wait for a disk (choose another run_dir)";
         return Err(io::Error::other(why));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use model::state::{GuestState, VhostUser};
 use rustix::process::Resource;
-use vhost_user::backend::Half;
+use vhost_user::backend::RingDirection;
 
 use super::attachment::{Attachment, SocketEndpoint};
 use super::device::{GuestDevice, Identity};
@@ -87,7 +87,7 @@ impl Sockets {
     }
 
     /// Releases all rings of one half: no lane touches them after this call.
-    pub(super) fn suspend(&mut self, half: Half) {
+    pub(super) fn suspend(&mut self, half: RingDirection) {
         self.served.values_mut().for_each(|attachment| attachment.suspend(half));
     }
 

@@ -30,7 +30,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use guestmem::{MapError, Mapping, ReadOnlyWords};
+use guestmem::{CounterMapping, MapError, Mapping};
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 
@@ -350,7 +350,7 @@ fn open_file(path: Option<&Path>) -> std::io::Result<File> {
 /// A counter file, mapped read-only.
 #[derive(Debug)]
 pub struct Reader {
-    words: ReadOnlyWords,
+    words: CounterMapping,
     /// Version of the text that `blocks` was parsed from.
     version: u64,
     blocks: Vec<ReaderBlock>,
@@ -365,7 +365,7 @@ struct ReaderBlock {
 }
 
 impl ReaderBlock {
-    fn is_inside(&self, words: &ReadOnlyWords) -> bool {
+    fn is_inside(&self, words: &CounterMapping) -> bool {
         // Far below an overflow of the byte offset, and far above any counter file.
         let last = self.at.saturating_add(self.names.len());
         last < 1 << 40 && words.get(last.saturating_sub(1)).is_some()
@@ -389,7 +389,7 @@ impl Reader {
         let shown = path.display().to_string();
         let file = File::open(path)
             .map_err(|source| CountersError::Open { path: shown.clone(), source })?;
-        let words = ReadOnlyWords::open(file.as_fd())
+        let words = CounterMapping::open(file.as_fd())
             .map_err(|source| CountersError::Map { path: shown.clone(), source })?;
         let (version, blocks) = read_text(&words).ok_or(CountersError::Format { path: shown })?;
         Ok(Reader { words, version, blocks })
@@ -437,7 +437,7 @@ impl Reader {
 
 /// Reads the text and its version. Waits while it is being changed; `None` after [`TRIES`], or for
 /// another format.
-fn read_text(words: &ReadOnlyWords) -> Option<(u64, Vec<ReaderBlock>)> {
+fn read_text(words: &CounterMapping) -> Option<(u64, Vec<ReaderBlock>)> {
     for _ in 0..TRIES {
         words.get(0).filter(|magic| *magic == MAGIC)?;
         let version = words.get(VERSION)?;

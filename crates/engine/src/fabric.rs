@@ -63,7 +63,7 @@ impl Fabric {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn prepare(lanes: &[LaneSpec], counters: Option<&Path>) -> Result<Fabric, StartError> {
-        host::brief::start().map_err(StartError::Watch)?;
+        host::watchdog::start().map_err(StartError::Watch)?;
         ::port::notifier::start().map_err(StartError::Watch)?;
         let own = (OWN, OWN_WORDS.map(str::to_owned).to_vec());
         let schemas =

@@ -1,7 +1,7 @@
 //! One burst, from a guest's transmit ring to the receive rings it is for.
 
 use bridge::rate::StormLimit;
-use host::standing::Standing;
+use host::stall::BurstMarker;
 use port::{Burst, Placed, Polled, Transmit};
 
 use crate::pipeline::{BurstSource, Charges, NicEgress, Pipeline, Storm, SwitchEgress};
@@ -48,7 +48,7 @@ pub(crate) fn forward(
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
-    standing: &Standing,
+    standing: &BurstMarker,
     stages: &StageClock,
 ) -> Polled {
     transmit.swap(&mut scratch.transmit);

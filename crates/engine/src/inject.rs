@@ -1,7 +1,7 @@
 //! Frames that the daemon sends in a guest's name.
 
 use guestmem::{Buffer, Pages, SharedFile};
-use host::standing::Standing;
+use host::stall::BurstMarker;
 use port::Burst;
 
 use crate::pipeline::{BurstSource, Charges, NicEgress, Pipeline, Storm, SwitchEgress};
@@ -37,7 +37,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     let (frames, offloads) = (&frames[..], &[][..]);
     let burst =
         Burst { headers: &heads, snapshots: &[], frames, arena: &[], offloads, malformed: 0 };
-    let standing = Standing::default(); // this thread has no watchdog
+    let standing = BurstMarker::default(); // this thread has no watchdog
     let (standing, stages) = (&standing, &StageClock::off());
     let source = BurstSource { snapshot, port: from, pair: 0, standing, stages };
     // Counters of the sender have one writer at a time: the holder of this lock.
@@ -63,7 +63,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
             pipeline.flood_switch(switch, id, &view, (0, bridge::Flood::Group), &mut egress)
         }
         (PortLocation::Piped(id), _) => {
-            let (heads, deep) = (burst.headers, [wire::DeepHead::of_frame(frame)]);
+            let (heads, deep) = (burst.headers, [wire::HeaderSnapshot::of_frame(frame)]);
             snapshot.table.sort(id, heads, &deep, &mut scratch.fates);
             let mut fates = scratch.fates.as_slice().to_vec();
             // The source is not checked.

@@ -11,7 +11,7 @@ mod switch;
 mod switchdev;
 
 use bridge::DropReason;
-use host::standing::Standing;
+use host::stall::BurstMarker;
 use port::{BURST, Burst, BurstBuffers, Delivered, VlanEdit};
 
 use crate::counters::CounterBlock;
@@ -32,7 +32,7 @@ pub(crate) struct BurstSource<'a> {
     pub(crate) port: &'a Port,
     pub(crate) pair: usize,
     /// Record of the memory that the lane touches.
-    pub(crate) standing: &'a Standing,
+    pub(crate) standing: &'a BurstMarker,
     /// Clock of the stages.
     pub(crate) stages: &'a StageClock,
 }

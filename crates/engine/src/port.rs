@@ -132,7 +132,7 @@ pub struct Port {
     tx_paused: AtomicBool,
     /// Frames parked while the guest's first receive ring does not run.
     parked: Mutex<Option<ParkedFrames>>,
-    /// Id in [`host::standing`]; unique in the process.
+    /// Id in [`host::stall`]; unique in the process.
     pub(crate) id: u32,
     /// The port touches a guest's memory.
     foreign: AtomicBool,

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A lane that touches a guest's memory can stall on a page fault, for as long as the front-end
-//! likes ([`host::standing`]). The first stall cannot be prevented, but a repetition can. The port
+//! likes ([`host::stall`]). The first stall cannot be prevented, but a repetition can. The port
 //! is taken off the lanes at once, and the quarantine lane, which may stall, serves it. The port
 //! returns after a quiet time: [`QUIET_MIN`], doubled after each return up to [`QUIET_MAX`]. A
 //! stall in quarantine restarts the quiet time.
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use host::standing::{Report, Stall};
+use host::stall::{Stall, StallReport};
 
 use crate::port::Port;
 use crate::queue_list::{QueueList, TxRing};
@@ -273,7 +273,7 @@ pub(crate) struct LaneReport {
     pub(crate) in_quarantine: bool,
 }
 
-impl Report for LaneReport {
+impl StallReport for LaneReport {
     fn began(&self, stall: Stall) {
         self.quarantine.charge(&self.lane, stall, self.in_quarantine, Instant::now());
     }

@@ -1,7 +1,7 @@
 //! Views of a burst: its frames as one stage of the pipeline sees them.
 
 use port::{BURST, Burst, HeaderBytes, VlanEdit};
-use wire::DeepHead;
+use wire::HeaderSnapshot;
 
 use crate::edit;
 
@@ -21,7 +21,7 @@ pub(crate) const ALL: [u8; BURST] = {
 pub(crate) struct BurstView<'a> {
     pub(crate) heads: &'a [HeaderBytes],
     /// Longer header snapshots, or empty.
-    pub(crate) deep: &'a [DeepHead],
+    pub(crate) deep: &'a [HeaderSnapshot],
     /// Indices in the burst; `None` for the whole burst.
     pub(crate) frames: Option<&'a [u8]>,
     /// Edit of the tags of all of them so far.
@@ -57,7 +57,7 @@ impl<'a> BurstView<'a> {
 #[derive(Debug)]
 pub(crate) struct ViewBuffer {
     heads: Box<[HeaderBytes; BURST]>,
-    deep: Box<[DeepHead; BURST]>,
+    deep: Box<[HeaderSnapshot; BURST]>,
     frames: Box<[u8; BURST]>,
 }
 
@@ -65,7 +65,7 @@ impl ViewBuffer {
     pub(crate) fn new() -> ViewBuffer {
         ViewBuffer {
             heads: Box::new([[0; 16]; BURST]),
-            deep: Box::new([DeepHead::EMPTY; BURST]),
+            deep: Box::new([HeaderSnapshot::EMPTY; BURST]),
             frames: Box::new([0; BURST]),
         }
     }
@@ -119,19 +119,19 @@ fn edited_head(edit: VlanEdit, head: &HeaderBytes) -> HeaderBytes {
 
 /// Header snapshot after an edit. A pushed tag cuts off the last bytes; a removed tag shortens the
 /// snapshot.
-fn edited(edit: VlanEdit, head: &DeepHead) -> DeepHead {
+fn edited(edit: VlanEdit, head: &HeaderSnapshot) -> HeaderSnapshot {
     let mut after = *head;
     match edit {
         VlanEdit::None => {}
         VlanEdit::Retag(tag) => after.bytes[12..16].copy_from_slice(&tag),
         VlanEdit::Push(tag) => {
-            after.bytes.copy_within(12..DeepHead::LEN - 4, 16);
+            after.bytes.copy_within(12..HeaderSnapshot::LEN - 4, 16);
             after.bytes[12..16].copy_from_slice(&tag);
-            after.len = (head.len + 4).min(DeepHead::LEN as u8);
+            after.len = (head.len + 4).min(HeaderSnapshot::LEN as u8);
         }
         VlanEdit::Pop => {
             after.bytes.copy_within(16.., 12);
-            after.bytes[DeepHead::LEN - 4..].fill(0);
+            after.bytes[HeaderSnapshot::LEN - 4..].fill(0);
             after.len = head.len.saturating_sub(4);
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bridge::nic::Schedule;
-use host::standing::Standing;
+use host::stall::BurstMarker;
 use host::tsc;
 use port::Polled;
 use port::bounce::BouncedTransmit;
@@ -47,7 +47,7 @@ pub(crate) struct Worker {
     pub(crate) stop: Arc<AtomicBool>,
     pause: Arc<TxPause>,
     /// Record of the memory that the lane touches.
-    standing: Arc<Standing>,
+    standing: Arc<BurstMarker>,
     quarantine: Arc<Quarantine>,
     /// Bounce buffers of the quarantine lane; `None` on other lanes.
     bounce: Option<BounceBuffers>,
@@ -113,7 +113,7 @@ impl Worker {
         let (quarantine, in_quarantine) = (self.quarantine.clone(), self.bounce.is_some());
         let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), in_quarantine });
         // Without `/proc` a guest's memory may stall the lane repeatedly; it works all the same.
-        let _watching = host::standing::watch(self.standing.clone(), report);
+        let _watching = host::stall::watch(self.standing.clone(), report);
         match in_quarantine {
             true => self.run_quarantine_lane(),
             false => self.run_lane(),

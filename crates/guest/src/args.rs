@@ -4,30 +4,30 @@ use crate::json::Json;
 
 /// The help.
 const HELP: &str = "\
-Sets the VFs of this guest's virtual PF, as far as the host allows.
+Sets the VFs of this guest's virtual PF, within the host's limits.
 
 Usage: shunt-guest [-j] [--port PORT] COMMAND
 
 Commands:
-  pf                    what the PF is, and what may be set
-  vf list               all VFs, as ip link shows them
-  vf N                  one VF
-  vf N SETTING...       set one: all of the settings, or none
-  vf N reset            take back what was set here
+  pf                    show the PF, and the settings that the host allows
+  vf list               show all VFs, as ip link does
+  vf N                  show one VF
+  vf N SETTING...       set a VF; all settings take effect, or none
+  vf N reset            undo all settings made here
 
 Settings:
-  mac ADDRESS           the address
-  vlan ID [qos PCP] [proto 802.1Q|802.1ad]     the VLAN; 0 for none
-  rate MBPS, max_tx_rate MBPS                  the highest rate; 0 for the host's
-  min_tx_rate MBPS      the assured rate; 0 for the host's
-  spoofchk on|off       whether frames from other addresses are dropped
-  trust on|off          trust
-  state auto|enable|disable                    the link
+  mac ADDRESS           MAC address
+  vlan ID [qos PCP] [proto 802.1Q|802.1ad]     VLAN; 0 for none
+  rate MBPS, max_tx_rate MBPS                  maximum rate; 0 for the host's
+  min_tx_rate MBPS      guaranteed rate; 0 for the host's
+  spoofchk on|off       drop frames from other addresses
+  trust on|off          trusted VF
+  state auto|enable|disable                    link state
 
 Options:
-  -j, --json            answers and refusals as JSON, lists as of ip -j -d link
-      --port PORT       the port's name, such as shunt.vpf.vm7, or the path of a device or socket;
-                        else SHUNT_GUEST_PORT, else the only port there is
+  -j, --json            print answers and errors as JSON, lists like ip -j -d link
+      --port PORT       port name, such as shunt.vpf.vm7, or path of a device or socket;
+                        default: SHUNT_GUEST_PORT, else the only port
   -V, --version
   -h, --help
 
@@ -36,22 +36,22 @@ Examples:
   shunt-guest vf 0 max_tx_rate 100 spoofchk on
   shunt-guest -j vf list
 
-Exit codes: 0 done, 1 the channel failed, 2 the command line is wrong or the host refused.
+Exit codes: 0 success, 1 channel error, 2 usage error or rejected by the host.
 ";
 
-/// What is to be done.
+/// Command to run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
-    /// Show what the PF is.
+    /// Show the PF.
     Pf,
     /// Show all VFs, or one.
     List(Option<u16>),
     /// Set fields of a request.
     Set(u16, Vec<(&'static str, Json)>),
-    /// Take back what was set.
+    /// Undo earlier settings.
     Reset(u16),
-    /// Show a text of our own.
-    Say(String),
+    /// Print this text.
+    Print(String),
 }
 
 /// The command line.
@@ -62,11 +62,11 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What is wrong with a command line.
+/// Error in the command line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UsageError(pub(crate) String);
 
-fn mistake<T>(text: impl Into<String>) -> Result<T, UsageError> {
+fn usage_error<T>(text: impl Into<String>) -> Result<T, UsageError> {
     Err(UsageError(text.into()))
 }
 
@@ -79,20 +79,20 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Args, UsageEr
         match word.as_str() {
             "-j" | "--json" | "-json" => args.json = true,
             "-h" | "--help" | "help" => {
-                return Ok(Args { command: Command::Say(HELP.to_owned()), ..args });
+                return Ok(Args { command: Command::Print(HELP.to_owned()), ..args });
             }
             "-V" | "--version" => {
                 let text = concat!("shunt-guest ", env!("CARGO_PKG_VERSION"), "\n");
-                return Ok(Args { command: Command::Say(text.to_owned()), ..args });
+                return Ok(Args { command: Command::Print(text.to_owned()), ..args });
             }
             "--port" => match words.next() {
                 Some(port) => args.port = Some(port),
-                None => return mistake("--port needs a name or a path"),
+                None => return usage_error("--port needs a name or a path"),
             },
             flag if flag.starts_with("--port=") => {
                 args.port = flag.strip_prefix("--port=").map(str::to_owned);
             }
-            flag if flag.starts_with('-') => return mistake(format!("there is no option {flag}")),
+            flag if flag.starts_with('-') => return usage_error(format!("unknown option {flag}")),
             _ => rest.push(word),
         }
     }
@@ -111,8 +111,8 @@ fn command(words: &[&str]) -> Result<Command, UsageError> {
             let vf = number(vf, "vf")?;
             Ok(Command::Set(vf, self::settings(settings)?))
         }
-        [] => mistake("what is to be done is missing"),
-        [other, ..] => mistake(format!("there is no command {other}")),
+        [] => usage_error("the command is missing; expected pf or vf"),
+        [other, ..] => usage_error(format!("unknown command {other}; expected pf or vf")),
     }
 }
 
@@ -120,7 +120,7 @@ fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, UsageError>
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse().ok().filter(|_| digits) {
         Some(number) => Ok(number),
-        None => mistake(format!("{what} {text} is not a number that can be")),
+        None => usage_error(format!("{what} {text} is not a valid number")),
     }
 }
 
@@ -128,15 +128,15 @@ fn on_off(text: &str, what: &str) -> Result<Json, UsageError> {
     match text {
         "on" => Ok(Json::Bool(true)),
         "off" => Ok(Json::Bool(false)),
-        _ => mistake(format!("{what} is on or off, not {text}")),
+        _ => usage_error(format!("{what} {text}: expected on or off")),
     }
 }
 
-/// Pairs of a word and its value, each word once.
+/// Pairs of a word and its value; each word at most once.
 fn settings(words: &[&str]) -> Result<Vec<(&'static str, Json)>, UsageError> {
     let mut settings: Vec<(&'static str, Json)> = Vec::new();
     for pair in words.chunks(2) {
-        let &[word, value] = pair else { return mistake(format!("{} needs a value", pair[0])) };
+        let &[word, value] = pair else { return usage_error(format!("{} needs a value", pair[0])) };
         let int = |what| number::<u32>(value, what).map(|it| Json::Number(f64::from(it)));
         let text = || Ok(Json::Text(value.to_ascii_lowercase()));
         let (name, value) = match word {
@@ -149,10 +149,10 @@ fn settings(words: &[&str]) -> Result<Vec<(&'static str, Json)>, UsageError> {
             "spoofchk" => ("spoofchk", on_off(value, "spoofchk")),
             "trust" => ("trust", on_off(value, "trust")),
             "state" => ("state", text()),
-            other => return mistake(format!("there is no setting {other}")),
+            other => return usage_error(format!("unknown setting {other}")),
         };
         if settings.iter().any(|(known, _)| *known == name) {
-            return mistake(format!("{name} is given twice"));
+            return usage_error(format!("{name} is given twice"));
         }
         settings.push((name, value?));
     }
@@ -197,24 +197,24 @@ mod tests {
         let args = of("--port shunt.vpf.vm -j vf list").unwrap();
         assert_eq!((args.json, args.port.as_deref()), (true, Some("shunt.vpf.vm")));
         assert_eq!(of("--port=/x vf").unwrap().port.as_deref(), Some("/x"));
-        assert!(matches!(of("--help").unwrap().command, Command::Say(text) if text == HELP));
+        assert!(matches!(of("--help").unwrap().command, Command::Print(text) if text == HELP));
     }
 
     #[test]
     fn mistakes_are_told() {
         for (line, words) in [
             ("", "missing"),
-            ("link", "no command link"),
-            ("-x", "no option -x"),
+            ("link", "unknown command link"),
+            ("-x", "unknown option -x"),
             ("--port", "--port needs"),
-            ("vf x", "vf x is not a number"),
+            ("vf x", "vf x is not a valid number"),
             ("vf 70000 trust on", "vf 70000"),
             ("vf +1 trust on", "vf +1"),
             ("vf 0 trust", "trust needs a value"),
-            ("vf 0 trust yes", "on or off, not yes"),
-            ("vf 0 speed 1", "no setting speed"),
+            ("vf 0 trust yes", "trust yes: expected on or off"),
+            ("vf 0 speed 1", "unknown setting speed"),
             ("vf 0 rate 1 max_tx_rate 2", "max_tx_rate is given twice"),
-            ("vf 0 vlan -1", "no option -1"),
+            ("vf 0 vlan -1", "unknown option -1"),
         ] {
             let UsageError(text) = of(line).unwrap_err();
             assert!(text.contains(words), "{line}: {text}");

@@ -1,8 +1,8 @@
-//! The channel to the host: a virtio-serial port, or a socket for whoever has the host's end.
+//! The channel to the host: a virtio-serial port, or a socket.
 //!
-//! One program at a time can have the port open, so others wait for a moment. The kernel's calls on
-//! a port cannot be given a time, so they are made on another thread, which is left behind if the
-//! host is silent for too long.
+//! Only one program can have the port open; others wait for a moment. System calls on a port have
+//! no timeout, so a separate thread makes them, and is abandoned if the host is silent for too
+//! long.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::json::Json;
 
-/// What names of our ports begin with.
+/// Prefix of our port names.
 const PREFIX: &str = "shunt.vpf.";
-/// Where the kernel tells ports and their names.
+/// Directory in which the kernel lists ports and their names.
 const PORTS: &str = "/sys/class/virtio-ports";
-/// How long another program may have the port.
+/// Longest wait for another program to close the port.
 const BUSY: Duration = Duration::from_secs(10);
-/// How long the host may take for an answer: it slows down guests that ask much.
+/// Longest wait for an answer; the host delays guests that send many requests.
 const SILENT: Duration = Duration::from_secs(20);
-/// The error of an answer to nobody: what was asked before it and not answered is lost.
+/// Error number of an answer without a request: earlier unanswered requests are lost.
 const EAGAIN: f64 = 11.0;
 /// The longest answer, in bytes.
 const ANSWER_MAX: u64 = 64 * 1024;
@@ -31,7 +31,7 @@ const ANSWER_MAX: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: Stream,
-    place: PathBuf,
+    path: PathBuf,
 }
 
 #[derive(Debug)]
@@ -75,45 +75,44 @@ impl Channel {
     /// Opens the port of that name or path, or the only one there is.
     pub(crate) fn open(port: Option<&str>) -> Result<Channel, String> {
         let given = port.map(str::to_owned).or_else(|| std::env::var("SHUNT_GUEST_PORT").ok());
-        let place = match given {
+        let path = match given {
             Some(path) if path.starts_with('/') => PathBuf::from(path),
             Some(name) => find(Path::new(PORTS), |known| known == name)?,
             None => find(Path::new(PORTS), |known| known.starts_with(PREFIX))?,
         };
         let begun = Instant::now();
         loop {
-            match connect(&place) {
-                Ok(stream) => return Ok(Channel { stream, place }),
+            match connect(&path) {
+                Ok(stream) => return Ok(Channel { stream, path }),
                 Err(error)
                     if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < BUSY =>
                 {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Err(error) => return Err(format!("cannot open {}: {error}", place.display())),
+                Err(error) => return Err(format!("cannot open {}: {error}", path.display())),
             }
         }
     }
 
-    /// Asks, and waits for the answer to that. A host that is away, as while its daemon is started
-    /// anew, or that passed over what was asked, is asked again for a while: whatever is asked
-    /// twice is done once.
+    /// Sends a request and waits for its answer. If the host is away (its daemon restarts) or
+    /// dropped the request, sends it again for a while: a repeated request takes effect once.
     pub(crate) fn ask(&mut self, request: &Json) -> Result<Json, String> {
-        let place = self.place.display().to_string();
+        let path = self.path.display().to_string();
         let begun = Instant::now();
         loop {
             match self.ask_once(request) {
                 Ok(answer) => return Ok(answer),
-                Err(Failed::Told(why)) => return Err(format!("{place}: {why}")),
-                Err(Failed::Lost) if begun.elapsed() < BUSY => {}
-                Err(Failed::Lost) => {
-                    return Err(format!("{place}: another program asks the host without end"));
+                Err(AskError::Other(why)) => return Err(format!("{path}: {why}")),
+                Err(AskError::Lost) if begun.elapsed() < BUSY => {}
+                Err(AskError::Lost) => {
+                    return Err(format!("{path}: another program floods the host with requests"));
                 }
-                Err(Failed::HungUp) if self.is_port() && begun.elapsed() < BUSY => {
+                Err(AskError::HungUp) if self.is_port() && begun.elapsed() < BUSY => {
                     std::thread::sleep(Duration::from_millis(100));
                 }
-                Err(Failed::HungUp) => {
+                Err(AskError::HungUp) => {
                     return Err(format!(
-                        "{place}: the host is not connected; is its daemon running?"
+                        "{path}: the host is not connected; is its daemon running?"
                     ));
                 }
             }
@@ -124,36 +123,35 @@ impl Channel {
         matches!(self.stream, Stream::Port(_))
     }
 
-    fn ask_once(&self, request: &Json) -> Result<Json, Failed> {
+    fn ask_once(&self, request: &Json) -> Result<Json, AskError> {
         let id = number();
         let mut request = request.clone();
         request.put("id", Json::Number(id));
-        let stream = self.stream.try_clone().map_err(|error| Failed::Told(error.to_string()))?;
+        let stream = self.stream.try_clone().map_err(|error| AskError::Other(error.to_string()))?;
         let (send, answer) = mpsc::channel();
-        // An empty line ends what a program that died may have left half written.
+        // An empty line ends a line that a killed program may have left unfinished.
         let line = format!("\n{request}\n");
         std::thread::spawn(move || send.send(exchange(stream, &line, id)));
         answer.recv_timeout(SILENT).unwrap_or_else(|_| {
             let seconds = SILENT.as_secs();
             let why = format!("the host did not answer within {seconds} s; is its daemon running?");
-            Err(Failed::Told(why))
+            Err(AskError::Other(why))
         })
     }
 }
 
-/// Why there is no answer.
+/// Reasons for a missing answer.
 #[derive(Debug)]
-enum Failed {
+enum AskError {
     /// The host is away.
     HungUp,
-    /// Another program asked for so much that the host has passed over what came, this request
-    /// perhaps among it.
+    /// The host dropped requests, perhaps this one, since another program sent too many.
     Lost,
-    /// For people.
-    Told(String),
+    /// Other errors, as text.
+    Other(String),
 }
 
-/// A number that no request before had, below 2^53.
+/// A unique request number below 2^53.
 fn number() -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mixed =
@@ -161,16 +159,16 @@ fn number() -> f64 {
     (mixed >> 11) as f64
 }
 
-fn connect(place: &Path) -> io::Result<Stream> {
-    if fs::metadata(place)?.file_type().is_socket() {
-        return UnixStream::connect(place).map(Stream::Socket);
+fn connect(path: &Path) -> io::Result<Stream> {
+    if fs::metadata(path)?.file_type().is_socket() {
+        return UnixStream::connect(path).map(Stream::Socket);
     }
-    OpenOptions::new().read(true).write(true).open(place).map(Stream::Port)
+    OpenOptions::new().read(true).write(true).open(path).map(Stream::Port)
 }
 
-/// Writes a request, and reads until the answer with its number comes.
-fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, Failed> {
-    let told = |error: io::Error| Failed::Told(error.to_string());
+/// Writes a request, and reads until its answer comes.
+fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, AskError> {
+    let told = |error: io::Error| AskError::Other(error.to_string());
     stream.write_all(line.as_bytes()).map_err(told)?;
     let mut answers = BufReader::new(stream);
     let begun = Instant::now();
@@ -178,13 +176,13 @@ fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, Failed> {
         let mut answer = String::new();
         let read = answers.by_ref().take(ANSWER_MAX).read_line(&mut answer);
         match read.map_err(told)? {
-            0 => return Err(Failed::HungUp),
+            0 => return Err(AskError::HungUp),
             _ if !answer.ends_with('\n') => {
-                return Err(Failed::Told("the host's answer is too long".into()));
+                return Err(AskError::Other("the host's answer is too long".into()));
             }
             _ => {}
         }
-        // What was left over from before is no answer of ours, whole or not.
+        // Left-over bytes of earlier exchanges are skipped.
         let Some(answer) = Json::read(&answer) else { continue };
         let of = answer.get("id").and_then(Json::number);
         if of == Some(id) {
@@ -192,13 +190,13 @@ fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, Failed> {
         }
         let errno = answer.get("error").and_then(|error| error.get("errno"));
         if of == Some(0.0) && errno.and_then(Json::number) == Some(EAGAIN) {
-            return Err(Failed::Lost);
+            return Err(AskError::Lost);
         }
     }
-    Err(Failed::Told("the host does not answer what was asked".into()))
+    Err(AskError::Other("the host did not answer this request".into()))
 }
 
-/// The device of the port with a name of that kind.
+/// The device of the port whose name matches.
 fn find(ports: &Path, is_it: impl Fn(&str) -> bool) -> Result<PathBuf, String> {
     let entries = fs::read_dir(ports).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| {
@@ -209,12 +207,12 @@ fn find(ports: &Path, is_it: impl Fn(&str) -> bool) -> Result<PathBuf, String> {
     found.sort();
     match found.as_slice() {
         [(_, device)] => Ok(device.clone()),
-        [] => Err("there is no such port; the host must give this guest a channel (shunt vpf), \
-                   and the guest the driver virtio_console"
+        [] => Err("no such port; the host must provide a channel (shunt vpf), \
+                   and the guest needs the driver virtio_console"
             .into()),
         several => {
             let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
-            Err(format!("there are several ports; choose with --port one of {}", names.join(", ")))
+            Err(format!("several ports found; choose with --port one of {}", names.join(", ")))
         }
     }
 }

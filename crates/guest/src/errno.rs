@@ -1,18 +1,18 @@
-//! Refusals of the host, in the words of the kernel.
+//! Errors that the host returns, shown like the kernel's.
 
 use std::fmt;
 
 use crate::json::Json;
 
-/// What the host refused, and why.
+/// Error that the host returned.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct HostError {
     errno: i32,
     name: String,
     text: String,
 }
 
-/// What `strerror` says of the numbers that the protocol has.
+/// `strerror` texts of the numbers in the protocol.
 const WORDS: [(i32, &str); 8] = [
     (1, "Operation not permitted"),
     (5, "Input/output error"),
@@ -24,15 +24,15 @@ const WORDS: [(i32, &str); 8] = [
     (98, "Address already in use"),
 ];
 
-impl Refusal {
-    /// From an answer's `error`.
-    pub(crate) fn of(error: &Json) -> Refusal {
+impl HostError {
+    /// Reads an answer's `error`.
+    pub(crate) fn of(error: &Json) -> HostError {
         let text = |name: &str| error.get(name).and_then(Json::text).unwrap_or_default().to_owned();
         let errno = error.get("errno").and_then(Json::number).unwrap_or(0.0);
-        Refusal { errno: errno as i32, name: text("name"), text: text("text") }
+        HostError { errno: errno as i32, name: text("name"), text: text("text") }
     }
 
-    /// For programs, on one line.
+    /// One line of JSON.
     pub(crate) fn to_json(&self) -> Json {
         let mut error = Json::Object(Vec::new());
         error.put("errno", Json::Number(self.errno.into()));
@@ -44,11 +44,11 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = WORDS.iter().find(|(errno, _)| *errno == self.errno);
         let words = words.map_or("the host refused", |(_, words)| words);
-        // It goes to a terminal.
+        // The text goes to a terminal.
         let plain: String = self.text.chars().filter(|c| !c.is_control()).collect();
         write!(f, "{words}: {plain}")
     }
@@ -61,10 +61,10 @@ mod tests {
     #[test]
     fn a_refusal_has_the_kernels_words_and_the_hosts() {
         let error = Json::read(r#"{"errno":1,"name":"EPERM","text":"the host says\u001b no"}"#);
-        let refusal = Refusal::of(&error.unwrap());
-        assert_eq!(refusal.to_string(), "Operation not permitted: the host says no");
+        let error = HostError::of(&error.unwrap());
+        assert_eq!(error.to_string(), "Operation not permitted: the host says no");
         let json = r#"{"error":{"errno":1,"name":"EPERM","text":"the host says\u001b no"}}"#;
-        assert_eq!(refusal.to_json().to_string(), json);
-        assert_eq!(Refusal::of(&Json::Null).to_string(), "the host refused: ");
+        assert_eq!(error.to_json().to_string(), json);
+        assert_eq!(HostError::of(&Json::Null).to_string(), "the host refused: ");
     }
 }

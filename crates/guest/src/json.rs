@@ -1,12 +1,12 @@
-//! As much of JSON (RFC 8259) as the channel speaks.
+//! The part of JSON (RFC 8259) that the channel uses.
 //!
-//! Limits: 32 values within each other; numbers are doubles.
+//! Limits: 32 levels of nesting; numbers are doubles.
 
 use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// How deep values may be nested.
+/// Deepest nesting of values.
 const DEPTH_MAX: u32 = 32;
 
 /// A value; fields keep their order.
@@ -21,7 +21,7 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    /// Reads one value and nothing else; `None` if it is none.
+    /// Reads exactly one value; `None` on any error.
     pub(crate) fn read(text: &str) -> Option<Json> {
         let mut chars = text.chars().peekable();
         let value = value(&mut chars, DEPTH_MAX)?;
@@ -68,7 +68,7 @@ impl Json {
 }
 
 impl fmt::Display for Json {
-    /// On one line.
+    /// Written on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Json::Null => f.write_str("null"),
@@ -107,13 +107,13 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str("\"")
 }
 
-type Source<'a> = Peekable<Chars<'a>>;
+type CharStream<'a> = Peekable<Chars<'a>>;
 
-fn blanks(chars: &mut Source<'_>) {
+fn blanks(chars: &mut CharStream<'_>) {
     while chars.next_if(|c| matches!(c, ' ' | '\t' | '\n' | '\r')).is_some() {}
 }
 
-fn value(chars: &mut Source<'_>, depth: u32) -> Option<Json> {
+fn value(chars: &mut CharStream<'_>, depth: u32) -> Option<Json> {
     let depth = depth.checked_sub(1)?;
     blanks(chars);
     match chars.peek()? {
@@ -127,11 +127,11 @@ fn value(chars: &mut Source<'_>, depth: u32) -> Option<Json> {
     }
 }
 
-fn word(chars: &mut Source<'_>, word: &str) -> bool {
+fn word(chars: &mut CharStream<'_>, word: &str) -> bool {
     word.chars().all(|c| chars.next() == Some(c))
 }
 
-fn number(chars: &mut Source<'_>) -> Option<Json> {
+fn number(chars: &mut CharStream<'_>) -> Option<Json> {
     let mut digits = String::new();
     while let Some(c) = chars.next_if(|c| c.is_ascii_digit() || "+-.eE".contains(*c)) {
         digits.push(c);
@@ -140,7 +140,7 @@ fn number(chars: &mut Source<'_>) -> Option<Json> {
     number.is_finite().then_some(Json::Number(number))
 }
 
-fn text(chars: &mut Source<'_>) -> Option<String> {
+fn text(chars: &mut CharStream<'_>) -> Option<String> {
     let mut out = String::new();
     chars.next(); // the quotation mark
     loop {
@@ -163,8 +163,8 @@ fn text(chars: &mut Source<'_>) -> Option<String> {
 }
 
 /// After `\u`: one unit of UTF-16, or two.
-fn unicode(chars: &mut Source<'_>) -> Option<char> {
-    let unit = |chars: &mut Source<'_>| {
+fn unicode(chars: &mut CharStream<'_>) -> Option<char> {
+    let unit = |chars: &mut CharStream<'_>| {
         (0..4).try_fold(0, |unit: u32, _| Some(unit * 16 + chars.next()?.to_digit(16)?))
     };
     let first = unit(chars)?;
@@ -176,7 +176,7 @@ fn unicode(chars: &mut Source<'_>) -> Option<char> {
     char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + second)
 }
 
-fn list(chars: &mut Source<'_>, depth: u32) -> Option<Json> {
+fn list(chars: &mut CharStream<'_>, depth: u32) -> Option<Json> {
     let mut items = Vec::new();
     chars.next();
     blanks(chars);
@@ -194,7 +194,7 @@ fn list(chars: &mut Source<'_>, depth: u32) -> Option<Json> {
     }
 }
 
-fn object(chars: &mut Source<'_>, depth: u32) -> Option<Json> {
+fn object(chars: &mut CharStream<'_>, depth: u32) -> Option<Json> {
     let mut fields = Vec::new();
     chars.next();
     blanks(chars);

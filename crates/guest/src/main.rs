@@ -1,11 +1,11 @@
-//! `shunt-guest`: in a guest whose PF is virtual, sets its VFs as `ip link set ... vf` does on a
-//! physical machine.
+//! `shunt-guest`: sets the VFs of a guest's virtual PF, as `ip link set ... vf` does on a physical
+//! machine.
 //!
-//! Model: one request over the guest's channel, a virtio-serial port, and one answer; the words are
-//! those of `docs/guest-control.md`. What may be set is the host's to say, and its refusals are
-//! shown as the kernel's would be.
+//! Model: one request over the guest's channel, a virtio-serial port, and one answer, as in
+//! `docs/guest-control.md`. The host decides which settings are allowed; its errors are shown like
+//! the kernel's.
 //!
-//! Exit codes: 0 done, 1 the channel failed, 2 the command line is wrong or the host refused.
+//! Exit codes: 0 success, 1 channel error, 2 usage error or rejected by the host.
 
 mod args;
 mod channel;
@@ -18,16 +18,16 @@ use std::process::ExitCode;
 
 use args::{Command, UsageError};
 use channel::Channel;
-use errno::Refusal;
+use errno::HostError;
 use json::Json;
 
-/// Why nothing was done.
+/// Reasons for failure.
 #[derive(Debug)]
 enum Failure {
     /// The command line is wrong.
     UsageError(String),
     /// The host refused.
-    Refused(Refusal),
+    Rejected(HostError),
     /// The channel failed.
     Channel(String),
 }
@@ -39,12 +39,12 @@ fn main() -> ExitCode {
     };
     let (code, text) = match outcome {
         Ok(text) => {
-            // A reader that has seen enough is no error.
+            // A closed pipe on stdout is not an error.
             let _ = io::stdout().lock().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
         }
-        Err(Failure::Refused(refusal)) if json => (2, refusal.to_json().to_string()),
-        Err(Failure::Refused(refusal)) => (2, format!("shunt-guest: {refusal}")),
+        Err(Failure::Rejected(error)) if json => (2, error.to_json().to_string()),
+        Err(Failure::Rejected(error)) => (2, format!("shunt-guest: {error}")),
         Err(Failure::UsageError(text)) => (2, format!("shunt-guest: {text}; see --help")),
         Err(Failure::Channel(text)) => (1, format!("shunt-guest: {text}")),
     };
@@ -52,16 +52,16 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Does what is asked; gives what is to be shown.
+/// Runs the command; returns the text to print.
 fn run(port: &Option<String>, json: bool, command: &Command) -> Result<String, Failure> {
-    if let Command::Say(text) = command {
+    if let Command::Print(text) = command {
         return Ok(text.clone());
     }
     let mut channel = Channel::open(port.as_deref()).map_err(Failure::Channel)?;
     let mut ask = |request: &Json| -> Result<Json, Failure> {
         let answer = channel.ask(request).map_err(Failure::Channel)?;
         match answer.get("error") {
-            Some(error) => Err(Failure::Refused(Refusal::of(error))),
+            Some(error) => Err(Failure::Rejected(HostError::of(error))),
             None => Ok(answer.get("result").cloned().unwrap_or(Json::Null)),
         }
     };
@@ -95,11 +95,11 @@ fn run(port: &Option<String>, json: bool, command: &Command) -> Result<String, F
             settings.iter().for_each(|(name, value)| asked.put(name, value.clone()));
             ask(&asked).map(|_| String::new())
         }
-        Command::Say(text) => Ok(text.clone()),
+        Command::Print(text) => Ok(text.clone()),
     }
 }
 
-/// A request without its number, which the channel gives.
+/// A request without its number, which the channel adds.
 fn request(op: &str) -> Json {
     let mut request = Json::Object(Vec::new());
     request.put("v", Json::Number(1.0));

@@ -1,4 +1,4 @@
-//! What the host tells, as `ip link` and `ip -j -d link` show it.
+//! The host's answers, printed like `ip link` and `ip -j -d link`.
 
 use std::fmt::Write;
 use std::fs;
@@ -21,7 +21,7 @@ fn on(value: &Json, name: &str) -> &'static str {
     if is(value, name) { "on" } else { "off" }
 }
 
-/// The network device of the PF: the one with its address that is no VF.
+/// The PF's network device: the one with its address that is not a VF.
 pub(crate) fn device_of(hello: &Json) -> Option<String> {
     let mac = text(hello.get("pf")?, "mac");
     let entries = fs::read_dir("/sys/class/net").ok()?.flatten();
@@ -37,7 +37,7 @@ pub(crate) fn device_of(hello: &Json) -> Option<String> {
     found.next()?.file_name().into_string().ok()
 }
 
-/// The PF and what may be set.
+/// The PF and the settings that the host allows.
 pub(crate) fn pf(hello: &Json) -> String {
     let none = Json::Null;
     let (pf, grants) = (hello.get("pf").unwrap_or(&none), hello.get("grants").unwrap_or(&none));
@@ -111,7 +111,7 @@ pub(crate) fn list(hello: &Json, list: &Json, device: Option<&str>) -> String {
     out
 }
 
-/// The same as `ip -j -d link`, with what it lacks beside it.
+/// The same as `ip -j -d link`, with extra fields.
 pub(crate) fn list_json(hello: &Json, list: &Json, device: Option<&str>) -> Json {
     let none = Json::Null;
     let pf = hello.get("pf").unwrap_or(&none);

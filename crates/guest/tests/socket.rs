@@ -1,4 +1,4 @@
-//! The tool against a host that is a socket of this test's.
+//! The tool against a host simulated by a socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -12,8 +12,8 @@ fn tool(port: &Path, words: &[&str]) -> Output {
     command.arg("--port").arg(port).args(words).output().expect("the tool was built for this test")
 }
 
-/// A host that answers each request of one connection with the next of these, in which `ID` is the
-/// request's number; gives the requests.
+/// A host that answers the requests of one connection with these in turn, `ID` replaced by the
+/// request's number; returns the requests.
 fn host(path: &Path, answers: Vec<&'static str>) -> JoinHandle<Vec<String>> {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {

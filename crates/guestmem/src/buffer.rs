@@ -1,30 +1,30 @@
-//! What one descriptor chain describes: slices of guest memory, in order.
+//! Buffers: the slices of guest memory that one descriptor chain describes, in order.
 
 use crate::slice::GuestSlice;
 
-/// What a ring must know of a buffer to give it back.
+/// Identifies a buffer to its ring when it is returned as used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket {
-    /// The ring's name for it: in a split ring the chain's first descriptor, in a packed ring what
-    /// the driver called it.
+    /// Id in the ring. Split ring: the chain's first descriptor. Packed ring: the driver's buffer
+    /// id.
     pub id: u16,
-    /// Descriptors of the ring that it takes, which a packed ring skips when it is used.
+    /// Ring descriptors that the chain takes; a packed ring advances by this number.
     pub descriptors: u16,
 }
 
-/// A list of slices. Nearly every frame is one slice, so the first is held inline, and the others
-/// are named by their place in the owner's arena.
+/// A list of slices. Nearly every frame is one slice, so the first is held inline; the others are
+/// in the owner's arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer<'a> {
     /// The first slice.
     pub first: GuestSlice<'a>,
-    /// Bytes of all slices together.
+    /// Total bytes of all slices.
     pub len: u32,
-    /// Where the other slices begin in the arena that came with the buffer.
+    /// Index of the second slice in the arena that belongs to the buffer.
     pub rest_start: u16,
-    /// How many other slices there are.
+    /// Number of slices after the first.
     pub rest_len: u16,
-    /// How its ring knows it.
+    /// Identifies the buffer to its ring.
     pub ticket: Ticket,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Buffer<'a> {
         Buffer { first, len: first.len(), rest_start: 0, rest_len: 0, ticket }
     }
 
-    /// All its slices in order; `arena` is the one that came with the buffer.
+    /// All slices in order; `arena` is the one that belongs to the buffer.
     pub fn slices<'b>(
         &self,
         arena: &'b [GuestSlice<'a>],
@@ -58,7 +58,7 @@ impl<'a> Buffer<'a> {
         std::iter::once(self.first).chain(rest.iter().copied())
     }
 
-    /// Copies bytes from `offset` on into `bytes`, across slices; says how many there were.
+    /// Copies bytes from `offset` on into `bytes`, across slices; returns the number copied.
     pub fn read_bytes(&self, arena: &[GuestSlice<'a>], mut offset: u32, bytes: &mut [u8]) -> usize {
         let mut done = 0;
         for slice in self.slices(arena) {

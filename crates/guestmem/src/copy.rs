@@ -1,9 +1,8 @@
-//! The copies. Guest memory may change under every one of them, so nothing here reads a byte twice
-//! and nothing branches on what it read.
+//! Copies from and to guest memory. The guest may change it during every copy, so no byte is read
+//! twice and no branch depends on a byte read here.
 //!
-//! Short copies are done inline with 16-byte moves that may overlap at the tail: at 64 B a call
-//! would cost more than the copy. Longer ones are `memcpy`, whose vendor-tuned code is the best
-//! there is on every machine.
+//! Short copies are inline, in 16-byte moves that may overlap at the tail: at 64 B a call would
+//! cost more than the copy. Longer ones are `memcpy`, which the C library tunes for each machine.
 
 /// Longest copy done inline, bytes.
 const INLINE_MAX: usize = 128;
@@ -16,7 +15,7 @@ pub(crate) unsafe fn load<const N: usize>(from: *const u8) -> [u8; N] {
     std::hint::black_box(unsafe { from.cast::<[u8; N]>().read() })
 }
 
-/// The 16 bytes of a frame's head, by one load.
+/// Loads the first 16 bytes of a frame at once.
 ///
 /// # Safety
 /// 16 bytes from `from` must be mapped and readable.
@@ -48,8 +47,8 @@ pub(crate) unsafe fn load16(from: *const u8) -> [u8; 16] {
 /// `N` bytes from `to` must be mapped and writable.
 #[inline(always)]
 pub(crate) unsafe fn store<const N: usize>(to: *mut u8, bytes: [u8; N]) {
-    // SAFETY: the caller's promise; [u8; N] has alignment 1. Not volatile: a store that the
-    // compiler splits or repeats is nothing that a guest could not see anyway.
+    // SAFETY: the caller's promise; [u8; N] has alignment 1. Not volatile: a guest may see a store
+    // in parts anyway.
     unsafe { to.cast::<[u8; N]>().write(bytes) }
 }
 
@@ -102,7 +101,7 @@ unsafe fn move16(to: *mut u8, from: *const u8) {
     unsafe { to.cast::<u128>().write_unaligned(from.cast::<u128>().read_unaligned()) }
 }
 
-/// Asks the cache for the line at `at`, to read it soon. Any address is harmless.
+/// Prefetches the cache line at `at` for reading. Any address is harmless.
 #[inline(always)]
 pub fn prefetch_read(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,29 +1,30 @@
-//! The dirty log: which pages of a guest were written to, for a front-end that moves the guest.
+//! The dirty log: pages of a guest that were written, for a front-end that migrates the guest.
 //!
 //! # Model
-//! The front-end shares a file of bits, one for each [`PAGE`] bytes of guest-physical addresses,
-//! from address 0 on: bit `n % 8` of byte `n / 8` is page `n`. Whoever wrote to a page sets its bit
-//! AFTER the write; the front-end takes bits away, and then sends what is in the page.
+//! The front-end shares a bitmap file, one bit for each [`PAGE`] bytes of guest-physical addresses,
+//! from address 0 on. Page `n` is bit `n % 8` of byte `n / 8`. A writer sets the page's bit AFTER
+//! the write; the front-end clears bits and then sends the pages.
 //!
 //! # Why nothing is missed
-//! The bit is set by an atomic read-modify-write with release order, always, also where it is set
-//! already. If the front-end took the bit before that, the bit is there again for its next look; if
-//! it takes it after, it sees the write. Looking first, and leaving alone what is set, would be
-//! cheaper and wrong: a processor may look before its write is seen by others.
+//! An atomic read-modify-write with release order sets the bit, even if it is set already. If the
+//! front-end cleared the bit before, it finds it set again on its next pass; if after, it sees the
+//! write. Testing the bit first would be cheaper and wrong: a processor may read the bit before its
+//! write is visible to others.
 //!
 //! # Limits
-//! A page whose bit is outside the file is not logged, but counted: front-ends shrink a log only
-//! after they took the memory away that it was for.
+//! A page whose bit is outside the file is not logged, but counted. Front-ends shrink a log only
+//! after they removed the memory that it covered.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapping::{MapError, Mapping};
+use crate::error::MapError;
+use crate::mapping::Mapping;
 use crate::memory::GuestMemory;
 use crate::slice::GuestSlice;
 
-/// Bytes of memory that one bit stands for, whatever the machine's pages are (vhost-user.rst,
-/// "Migration": `VHOST_LOG_PAGE`).
+/// Bytes of memory that one bit stands for, on every machine (vhost-user.rst, "Migration":
+/// `VHOST_LOG_PAGE`).
 pub const PAGE: u64 = 4096;
 
 /// A front-end's dirty log, mapped.
@@ -42,12 +43,12 @@ impl DirtyLog {
         Mapping::new(fd, size, offset).map(DirtyLog::of)
     }
 
-    /// A log in memory that is mapped.
+    /// A log in memory that is already mapped.
     pub fn of(bits: Mapping) -> DirtyLog {
         DirtyLog { bits, outside: AtomicU64::new(0) }
     }
 
-    /// Says that `len` bytes at this guest-physical address were written. Call it after the write.
+    /// Logs a write of `len` bytes at this guest-physical address. Call it after the write.
     pub fn mark(&self, guest_addr: u64, len: u64) {
         if len == 0 {
             return;
@@ -67,18 +68,17 @@ impl DirtyLog {
         }
     }
 
-    /// Says that the first `len` bytes of a slice of `memory` were written. Call it after the
-    /// write.
+    /// Logs a write of the first `len` bytes of a slice of `memory`. Call it after the write.
     pub fn mark_slice(&self, memory: &GuestMemory, slice: GuestSlice<'_>, len: u32) {
         let written = slice.first(len);
         match memory.guest_addr_of(&written) {
             Some(guest_addr) => self.mark(guest_addr, written.len().into()),
-            // A slice of another memory: a mistake of the caller's.
+            // The slice is of another memory: a bug in the caller.
             None => debug_assert!(false, "a slice of no region was logged"),
         }
     }
 
-    /// How often something outside the log was written.
+    /// Number of writes to pages outside the log.
     pub fn outside(&self) -> u64 {
         self.outside.load(Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::{Pages, Region, SharedFile};
 
-    /// A log of so many bytes, and the file behind it.
+    /// A log of `size` bytes, and the file behind it.
     fn log(size: u64) -> (SharedFile, DirtyLog) {
         let file = SharedFile::create("log", size, Pages::Ordinary).unwrap();
         let log = DirtyLog::new(file.fd(), size, 0).unwrap();

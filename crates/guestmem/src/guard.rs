@@ -1,20 +1,20 @@
 //! The truncation guard: a front-end that shrinks its memory must not kill the daemon.
 //!
-//! Touching a page of a shared mapping past the end of its file raises SIGBUS. The handler looks
+//! Access to a page of a shared mapping past the end of its file raises SIGBUS. The handler looks
 //! the address up in a fixed table of the live mappings, maps zero pages over the whole mapping,
-//! marks it truncated, and returns: the access is repeated and succeeds. A lane notices by one load
+//! marks it truncated, and returns; the access is repeated and succeeds. A lane notices by one load
 //! a burst ([`truncations`]) and stops the rings that use the memory.
 //!
-//! The zero pages are of one sparse file, the guard file, each mapping's at the offset that is its
-//! own address: so no mapping sees what another wrote. They are freed with the mapping. Private
-//! memory would not do: the kernel counts all of a private writable mapping against its limits
-//! (`vm.overcommit_memory=2`, RLIMIT_DATA) and may refuse it, while of a shared one it counts the
-//! pages that are touched.
+//! The zero pages come from one sparse file, the guard file. Each mapping uses the offset equal to
+//! its own address, so no mapping sees data of another. They are freed with the mapping. Private
+//! memory is no alternative: the kernel counts a private writable mapping in full against its
+//! limits (`vm.overcommit_memory=2`, RLIMIT_DATA) and may refuse it. Of a shared mapping it counts
+//! only the pages that are touched.
 //!
-//! A SIGBUS at any other address is a bug of ours or a failing machine, and ends the process as if
-//! there were no handler.
+//! A SIGBUS at any other address is a bug or a hardware fault, and ends the process as if there
+//! were no handler.
 //!
-//! Only async-signal-safe things happen in the handler: atomics and raw system calls.
+//! The handler is async-signal-safe: it uses only atomics and raw system calls.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::ptr::null_mut;
@@ -24,17 +24,17 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 
-/// Mappings that one process may hold at a time: of 255 VFs, each with 64 memory slots, a dirty
-/// log, the front-end's records, ours, and frames that wait for it while it moves; and the rest.
+/// Largest number of mappings in one process. 255 VFs, each with 64 memory slots, a dirty log, the
+/// front-end's inflight records, ours, and frames parked during a migration; and 512 others.
 pub const MAPPINGS_MAX: usize = 255 * (64 + 4) + 512;
 
-/// Bytes of the guard file, which is sparse: no address of a process is above.
+/// Size of the sparse guard file in bytes: above every user-space address.
 const GUARD_FILE: u64 = 1 << 56;
 
 /// One guarded mapping. `start` is zero while the slot is free; `CLAIMED` while it is being filled.
 struct Slot {
-    /// Mappings that had the slot. The handler may look while it passes from one to the next, and
-    /// must not take the address of one with the size of the other.
+    /// Number of mappings that used the slot. The handler may read the slot during a change, and
+    /// must not combine one mapping's address with another's size.
     generation: AtomicUsize,
     start: AtomicUsize,
     size: AtomicUsize,
@@ -59,9 +59,9 @@ impl Slot {
         if self.start.compare_exchange(0, CLAIMED, claim.0, claim.1).is_err() {
             return false;
         }
-        // Release: with this generation no former `start` is read.
+        // Release: a reader of this generation reads no earlier `start`.
         self.generation.fetch_add(1, Ordering::Release);
-        // With what follows, no former generation is.
+        // A reader of the stores below reads no earlier generation.
         fence(Ordering::Release);
         self.truncated.store(false, Ordering::Relaxed);
         self.size.store(size, Ordering::Relaxed);
@@ -73,8 +73,8 @@ impl Slot {
         self.start.store(0, Ordering::Release);
     }
 
-    /// Address and size of the mapping; `None` also while the slot passes to another one. The
-    /// mapping that is being accessed keeps its slot: the access borrows it.
+    /// Address and size of the mapping; `None` while the slot changes hands. A mapping that is
+    /// being accessed keeps its slot: the access borrows it.
     fn get(&self) -> Option<(usize, usize)> {
         let generation = self.generation.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Acquire);
@@ -87,22 +87,22 @@ impl Slot {
 
 static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::new() }; MAPPINGS_MAX];
 
-/// Slots beyond this index have never been used: the handler need not look there.
+/// Slots from this index on were never used; the handler skips them.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 static TRUNCATIONS: AtomicU32 = AtomicU32::new(0);
-/// The guard file, once the handler is there; the process has it until its end.
+/// The guard file, open from the first mapping until the process ends.
 static FILE: AtomicI32 = AtomicI32::new(-1);
 static INSTALL: Mutex<()> = Mutex::new(());
 
-/// Counts the mappings of this process that were found truncated. A lane compares it with the
-/// value it saw last, and looks at its own memory only when it moved.
+/// Counts truncated mappings of this process. A lane compares it with the last value it saw, and
+/// checks its own memory only when the count changed.
 #[inline]
 pub fn truncations() -> u32 {
-    // Acquire: who sees the count sees which mapping it is. It would not look a second time.
+    // Acquire: a reader of the count also sees the mapping's flag, since it will not check again.
     TRUNCATIONS.load(Ordering::Acquire)
 }
 
-/// A place in the table, for as long as the mapping lives.
+/// A slot in the table, for the life of the mapping.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     slot: usize,
@@ -134,7 +134,7 @@ impl Drop for Guarded {
             // SAFETY: the file is open until the process ends.
             let file = unsafe { BorrowedFd::borrow_raw(FILE.load(Ordering::Acquire)) };
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // The next mapping at this address must not see what was written through this one.
+            // The next mapping at this address must not see data of this one.
             let freed = rustix::fs::fallocate(file, hole, start as u64, size as u64);
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
@@ -142,7 +142,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Opens the guard file and installs the handler, once for a process.
+/// Opens the guard file and installs the handler, once in a process.
 fn install() -> Result<(), Errno> {
     if FILE.load(Ordering::Acquire) >= 0 {
         return Ok(());
@@ -176,10 +176,10 @@ extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut
     });
     let Some((slot, start, size)) = found else { return die() };
     slot.truncated.store(true, Ordering::Relaxed);
-    // Release: who sees the count sees the flag.
+    // Release: a reader of the count also sees the flag.
     TRUNCATIONS.fetch_add(1, Ordering::Release);
-    // SAFETY: the range is exactly one live mapping of ours; whoever holds a slice into it keeps
-    // valid memory under it, now zeros. errno is the interrupted thread's and is put back.
+    // SAFETY: the range is exactly one live mapping of ours; slices into it keep valid memory under
+    // them, now zeros. errno is the interrupted thread's and is restored.
     unsafe {
         let errno = *libc::__errno_location();
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
@@ -187,7 +187,7 @@ extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut
         let file = FILE.load(Ordering::Relaxed);
         let (at, offset) = (start as *mut libc::c_void, start as libc::off_t);
         let mapped = libc::mmap(at, size, protection, flags, file, offset);
-        // Frames may be written there. Without this advice they would only be in core dumps.
+        // Frames may be written there, and must not appear in core dumps.
         libc::madvise(at, size, libc::MADV_DONTDUMP);
         *libc::__errno_location() = errno;
         if mapped == libc::MAP_FAILED {
@@ -196,7 +196,7 @@ extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut
     }
 }
 
-/// Puts the default action back: the faulting access is repeated and ends the process.
+/// Restores the default action: the faulting access is repeated and ends the process.
 fn die() {
     // SAFETY: resetting a signal's action is async-signal-safe.
     unsafe {
@@ -227,7 +227,7 @@ mod tests {
             };
             scope.spawn(reader);
             scope.spawn(reader);
-            // Two addresses in turn, as the kernel gives what was freed last.
+            // Two addresses in turn, as the kernel reuses the one freed last.
             for i in 0..2_000_000 {
                 let start = 4096 << (i % 2);
                 assert!(slot.enter(start, size_of(start)));

@@ -1,7 +1,7 @@
-//! Reading and writing of files and sockets straight from and into shared memory.
+//! Reads and writes of files and sockets directly from and into shared memory.
 //!
-//! The kernel copies, so a guest that changes the bytes meanwhile, or takes the memory away,
-//! meets the kernel's own checks: an access to what is gone ends the call with EFAULT.
+//! The kernel copies, with its own checks. If a guest changes the bytes or unmaps the memory
+//! meanwhile, the call ends with EFAULT.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -11,14 +11,14 @@ use rustix::io::Errno;
 
 use crate::slice::GuestSlice;
 
-/// Most pieces of one message, and messages of one call: what the kernel takes is 1024 of either.
+/// Largest number of pieces in one message, and of messages in one call (Linux allows 1024).
 const PIECES_MAX: usize = 1024;
 /// Messages of one call.
 pub const MESSAGES_MAX: usize = 64;
 /// Bytes kept of a message's control data.
 const CONTROL_LEN: usize = 64;
 
-/// Bytes to write: ours, or those of a guest.
+/// Bytes to write: of this process or of a guest.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Piece<'a>(libc::iovec, PhantomData<&'a ()>);
@@ -28,7 +28,7 @@ impl<'a> Piece<'a> {
     pub const EMPTY: Piece<'static> =
         Piece(libc::iovec { iov_base: std::ptr::dangling_mut(), iov_len: 0 }, PhantomData);
 
-    /// Bytes of ours.
+    /// Bytes of this process.
     #[inline]
     pub fn bytes(bytes: &'a [u8]) -> Piece<'a> {
         let base = bytes.as_ptr().cast_mut().cast(); // only read: pieces are for writing
@@ -42,23 +42,23 @@ impl<'a> Piece<'a> {
         Piece(libc::iovec { iov_base: base, iov_len: slice.len() as usize }, PhantomData)
     }
 
-    /// How many.
+    /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.iov_len
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.iov_len == 0
     }
 }
 
-/// Writes all pieces by one call; says how many bytes were taken.
+/// Writes all pieces in one call; returns the number of bytes written.
 ///
 /// # Errors
-/// The kernel's word; INVAL for more than 1024 pieces.
+/// The kernel's error; INVAL for more than 1024 pieces.
 #[inline]
 pub fn write(fd: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
     if pieces.len() > PIECES_MAX {
@@ -72,10 +72,10 @@ pub fn write(fd: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
     done(n)
 }
 
-/// Reads into a slice by one call, from anything but a socket; says how many bytes came.
+/// Reads into a slice in one call, from anything but a socket; returns the number of bytes read.
 ///
 /// # Errors
-/// The kernel's word.
+/// The kernel's error.
 #[inline]
 pub fn read(fd: BorrowedFd<'_>, room: GuestSlice<'_>) -> Result<usize, Errno> {
     // SAFETY: the slice is mapped and writable for its lifetime, and shared memory by nature.
@@ -83,22 +83,23 @@ pub fn read(fd: BorrowedFd<'_>, room: GuestSlice<'_>) -> Result<usize, Errno> {
     done(n)
 }
 
-/// What came from a stream socket.
+/// Result of a read from a stream socket.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes; 0 at the stream's end.
+    /// Bytes received; 0 at the end of the stream.
     pub bytes: usize,
-    /// Descriptors beside them. Closing one may wait for the peer: leave it to another thread.
+    /// Descriptors received with the bytes. Closing one may wait for the peer: leave it to another
+    /// thread.
     pub fds: Vec<OwnedFd>,
-    /// Whether this process had no room for some descriptors.
-    pub is_cut: bool,
+    /// `true` if this process had no room for some of the descriptors.
+    pub fds_truncated: bool,
 }
 
-/// Receives from a stream socket into a slice by one call, without waiting. With read(2) the kernel
-/// would close descriptors that come beside the bytes in this thread.
+/// Receives from a stream socket into a slice in one call, without waiting. With read(2) the kernel
+/// would close descriptors that accompany the bytes in this thread.
 ///
 /// # Errors
-/// The kernel's word.
+/// The kernel's error.
 #[inline]
 pub fn receive(fd: BorrowedFd<'_>, room: GuestSlice<'_>) -> Result<Received, Errno> {
     let mut control = MaybeUninit::<Rights>::uninit();
@@ -114,26 +115,26 @@ pub fn receive(fd: BorrowedFd<'_>, room: GuestSlice<'_>) -> Result<Received, Err
     // for control data has the length that is said.
     let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
     let bytes = done(n)?;
-    let is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
+    let fds_truncated = header.msg_flags & libc::MSG_CTRUNC != 0;
     let fds = if header.msg_controllen > 0 { rights(&header) } else { Vec::new() };
-    Ok(Received { bytes, fds, is_cut })
+    Ok(Received { bytes, fds, fds_truncated })
 }
 
 /// Room for all descriptors that the kernel hands over at a time.
 #[repr(C, align(8))]
 struct Rights([u8; CMSG_LEN + RIGHTS_MAX * size_of::<libc::c_int>()]);
 
-/// Bytes of a `cmsghdr`, which is as long as its alignment wants.
+/// Bytes of a `cmsghdr`, aligned.
 const CMSG_LEN: usize = size_of::<libc::cmsghdr>();
-/// Most descriptors that the kernel hands over at a time (unix(7)).
+/// Largest number of descriptors that the kernel passes in one message (unix(7)).
 const RIGHTS_MAX: usize = 253;
 
-/// The descriptors among control messages that the kernel has just written.
+/// Descriptors from control messages that the kernel has just written.
 #[cold]
 fn rights(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut fds = Vec::new();
-    // SAFETY: the kernel wrote `msg_controllen` bytes of messages where `msg_control` points, and
-    // each message's length and kind are what it says; each descriptor is new, and nobody else's.
+    // SAFETY: the kernel wrote `msg_controllen` bytes of messages at `msg_control`, each with a
+    // true length and type. Each descriptor is new and has no other owner.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = at.as_ref() {
@@ -158,22 +159,22 @@ fn last() -> Errno {
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
+pub struct Datagram<'a> {
     /// Its bytes.
     pub pieces: &'a [Piece<'a>],
-    /// Where to, as the kernel's `sockaddr`; empty on a connected or bound socket.
+    /// Destination, as the kernel's `sockaddr`; empty on a connected or bound socket.
     pub to: &'a [u8],
 }
 
-/// Sends up to [`MESSAGES_MAX`] datagrams by one call, without waiting; says how many were taken.
+/// Sends up to [`MESSAGES_MAX`] datagrams in one call, without waiting; returns the number sent.
 ///
 /// # Errors
-/// The kernel's word on the first; that of a later one comes with the next call.
-pub fn send_many(fd: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<usize, Errno> {
+/// The kernel's error on the first; an error on a later one is returned by the next call.
+pub fn send_many(fd: BorrowedFd<'_>, messages: &[Datagram<'_>]) -> Result<usize, Errno> {
     // SAFETY: all zeros is a valid mmsghdr: null pointers, and lengths of 0.
     let mut headers: [libc::mmsghdr; MESSAGES_MAX] = unsafe { std::mem::zeroed() };
     for (header, message) in headers.iter_mut().zip(messages) {
-        let Message { pieces, to } = message;
+        let Datagram { pieces, to } = message;
         header.msg_hdr.msg_iov = pieces.as_ptr().cast_mut().cast();
         header.msg_hdr.msg_iovlen = pieces.len() as _;
         if !to.is_empty() {
@@ -191,7 +192,7 @@ pub fn send_many(fd: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<usize, 
 }
 
 /// The room for datagrams that are received together.
-pub struct Receiver {
+pub struct DatagramReceiver {
     headers: Box<[libc::mmsghdr; MESSAGES_MAX]>,
     pieces: Box<[libc::iovec; MESSAGES_MAX]>,
     names: Box<[Name; MESSAGES_MAX]>,
@@ -208,18 +209,18 @@ struct Control([u8; CONTROL_LEN]);
 
 // SAFETY: its pointers are set and used within one call, and point to its own boxes and to the
 // slices of that call.
-unsafe impl Send for Receiver {}
+unsafe impl Send for DatagramReceiver {}
 
-impl std::fmt::Debug for Receiver {
+impl std::fmt::Debug for DatagramReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Receiver").field("received", &self.received).finish_non_exhaustive()
+        f.debug_struct("DatagramReceiver").field("received", &self.received).finish_non_exhaustive()
     }
 }
 
-impl Default for Receiver {
-    fn default() -> Receiver {
+impl Default for DatagramReceiver {
+    fn default() -> DatagramReceiver {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Receiver {
+        DatagramReceiver {
             // SAFETY: all zeros is a valid mmsghdr: null pointers, and lengths of 0.
             headers: Box::new(unsafe { std::mem::zeroed() }),
             pieces: Box::new([none; MESSAGES_MAX]),
@@ -230,12 +231,12 @@ impl Default for Receiver {
     }
 }
 
-impl Receiver {
-    /// Receives a datagram into each of `rooms`, up to [`MESSAGES_MAX`], without waiting; says how
-    /// many came.
+impl DatagramReceiver {
+    /// Receives a datagram into each of `rooms`, up to [`MESSAGES_MAX`], without waiting; returns
+    /// the number received.
     ///
     /// # Errors
-    /// The kernel's word, AGAIN if there are none.
+    /// The kernel's error, AGAIN if there are none.
     pub fn receive<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -265,23 +266,24 @@ impl Receiver {
         Ok(self.received)
     }
 
-    /// Bytes of the i-th datagram; more than its room if it was cut and the socket tells so.
+    /// Length of the i-th datagram in bytes; larger than its room if it was truncated and the
+    /// socket reports that.
     ///
     /// # Panics
-    /// If fewer were received; so do the others.
+    /// If fewer were received; the same for the methods below.
     #[inline]
     pub fn len(&self, i: usize) -> u32 {
         assert!(i < self.received);
         self.headers[i].msg_len
     }
 
-    /// Whether the i-th datagram was cut.
+    /// Returns `true` if the i-th datagram was truncated.
     pub fn is_truncated(&self, i: usize) -> bool {
         assert!(i < self.received);
         self.headers[i].msg_hdr.msg_flags & libc::MSG_TRUNC != 0
     }
 
-    /// Where the i-th datagram came from, as the kernel's `sockaddr`.
+    /// Source of the i-th datagram, as the kernel's `sockaddr`.
     pub fn from(&self, i: usize) -> &[u8] {
         assert!(i < self.received);
         let len = self.headers[i].msg_hdr.msg_namelen as usize;

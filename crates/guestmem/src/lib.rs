@@ -2,22 +2,21 @@
 //!
 //! # Model
 //! A front-end (a VMM) hands over file descriptors. Each becomes a [`Mapping`]; the mappings with
-//! their guest addresses form one immutable [`GuestMemory`]. An address that a guest writes is
-//! turned into a [`GuestSlice`] by [`GuestMemory::slice`], which checks the whole range, and a
-//! slice is the only way to touch the memory behind it. A [`Buffer`] is a list of slices: what one
-//! descriptor chain describes. While a guest is moved, what is written to its memory is said in a
-//! [`DirtyLog`].
+//! their guest addresses form one immutable [`GuestMemory`]. [`GuestMemory::slice`] checks a whole
+//! range of guest addresses and returns a [`GuestSlice`], the only way to access the memory. A
+//! [`Buffer`] is a list of slices: one descriptor chain. During a migration, writes to guest memory
+//! are recorded in a [`DirtyLog`].
 //!
 //! # Rules
-//! - There are no references into guest memory. Every access is a volatile or atomic access, or
-//!   one `memcpy` whose result nobody branches on: the guest may change a byte at any time.
-//! - A range is inside one region or it is refused; neighbours are never joined.
+//! - There are no references into guest memory. Every access is a volatile or atomic access, or one
+//!   `memcpy` on whose result no code branches: the guest may change a byte at any time.
+//! - A range must be inside one region; adjacent regions are never joined.
 //! - A front-end may shrink the file behind a mapping at any time. The [`guard`] turns the SIGBUS
 //!   that follows into zero pages and a flag, so that only the owner's rings stop.
 //!
 //! # Limits
-//! [`REGIONS_MAX`] regions per memory, [`guard::MAPPINGS_MAX`] mappings per process, slices below
-//! 4 GiB, and of foreign memory what a [`Quota`] allows.
+//! At most [`REGIONS_MAX`] regions per memory and [`guard::MAPPINGS_MAX`] mappings per process;
+//! slices below 4 GiB. A [`Quota`] limits foreign memory.
 //!
 //! This crate holds `unsafe` code: mapping files, the signal handler, the copies themselves, and
 //! the system calls that copy from or into guest memory ([`io`]).
@@ -26,11 +25,13 @@
 mod buffer;
 mod copy;
 mod dirty;
+mod error;
 pub mod guard;
 pub mod io;
-mod kind;
 mod mapping;
 mod memory;
+mod memory_file;
+mod pages;
 mod pool;
 mod quota;
 mod slice;
@@ -38,10 +39,12 @@ mod slice;
 pub use buffer::{Buffer, Ticket};
 pub use copy::prefetch_read as prefetch;
 pub use dirty::{DirtyLog, PAGE as LOG_PAGE};
-pub use kind::is_memory;
-pub use mapping::{Free, MapError, Mapped, Mapping, Pages, ReadOnlyWords, SharedFile};
+pub use error::MapError;
+pub use mapping::{CounterMapping, MappedPages, Mapping, SharedFile, Unmapper};
 pub use memory::{GuestMemory, LastHit, MemoryError, REGIONS_MAX, Region, Translator};
-pub use pool::{Pool, STAGED_MAX};
+pub use memory_file::is_memory_file;
+pub use pages::Pages;
+pub use pool::{FramePool, STAGED_MAX};
 pub use quota::Quota;
 pub use slice::GuestSlice;
 

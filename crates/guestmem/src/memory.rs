@@ -6,14 +6,15 @@ use std::sync::Arc;
 use crate::mapping::Mapping;
 use crate::slice::GuestSlice;
 
-/// Regions that one guest's memory may have: vhost-user memory slots, a few times what QEMU uses.
+/// Largest number of regions in one guest's memory: vhost-user memory slots, several times QEMU's
+/// use.
 pub const REGIONS_MAX: usize = 64;
 
-/// Why a set of regions is no memory.
+/// Reasons that a set of regions is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MemoryError {
     /// More than [`REGIONS_MAX`].
-    #[error("{0} memory regions; at most {REGIONS_MAX} are possible")]
+    #[error("{0} memory regions; at most {REGIONS_MAX} are allowed")]
     TooMany(usize),
     /// A region ends past the end of the address space.
     #[error("region at {guest_addr:#x} of {size:#x} bytes ends past 2^64")]
@@ -31,9 +32,9 @@ pub enum MemoryError {
 /// A region of guest memory.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// Guest physical address of its first byte: what descriptors hold.
+    /// Guest physical address of its first byte, as in descriptors.
     pub guest_addr: u64,
-    /// The same byte's address in the front-end's own space: what ring addresses hold.
+    /// Address of the same byte in the front-end's address space, as in ring addresses.
     pub user_addr: u64,
     /// The memory.
     pub mapping: Arc<Mapping>,
@@ -52,7 +53,7 @@ pub struct GuestMemory {
     windows: Vec<Window>,
 }
 
-/// A region as the translation sees it.
+/// A region in the form used for translation.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     guest_addr: u64,
@@ -63,12 +64,12 @@ struct Window {
 impl Window {
     const NONE: Window = Window { guest_addr: 0, size: 0, start: std::ptr::null_mut() };
 
-    /// Where the range is, if all of it is inside.
+    /// Address of the range in this process, if all of it is inside.
     #[inline(always)]
     fn find(&self, addr: u64, len: u32) -> Option<*mut u8> {
         let offset = addr.wrapping_sub(self.guest_addr);
         // Both are computed, so that there is one branch; if the first fails, the second's
-        // difference has wrapped and does not matter.
+        // difference has wrapped and is irrelevant.
         let room = self.size.wrapping_sub(offset);
         let inside = (offset < self.size) & (room >= u64::from(len));
         inside.then(|| self.start.wrapping_add(offset as usize))
@@ -119,7 +120,7 @@ impl GuestMemory {
         })
     }
 
-    /// `len` bytes at an address of the front-end's own space.
+    /// `len` bytes at an address of the front-end's address space.
     pub fn user_slice(&self, user_addr: u64, len: u32) -> Option<GuestSlice<'_>> {
         self.regions.iter().find_map(|region| {
             let offset = user_addr.checked_sub(region.user_addr)?;
@@ -135,13 +136,13 @@ impl GuestMemory {
         })
     }
 
-    /// Whether the front-end shrank a file behind any region.
+    /// Returns `true` if the front-end shrank a file behind any region.
     pub fn is_truncated(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_truncated())
     }
 }
 
-/// One region of a memory, for a translation without a search.
+/// The region used last, for a translation without a search.
 #[derive(Clone, Copy, Debug)]
 pub struct LastHit<'a> {
     window: Window,
@@ -158,8 +159,8 @@ impl<'a> LastHit<'a> {
     }
 }
 
-/// A memory, and the region that was hit last: with one region of RAM, as most guests have, a
-/// translation is two compares and an addition. Each ring has its own.
+/// A memory with the region used last. Most guests have one region of RAM; a translation is then
+/// two compares and an addition. Each ring has its own.
 #[derive(Clone, Debug)]
 pub struct Translator {
     /// Always one of `memory`'s windows, or [`Window::NONE`].
@@ -173,7 +174,7 @@ unsafe impl Send for Translator {}
 unsafe impl Sync for Translator {}
 
 impl Translator {
-    /// A translator that has hit nothing yet.
+    /// A translator without a last region.
     pub fn new(memory: Arc<GuestMemory>) -> Translator {
         Translator { last: Window::NONE, memory }
     }
@@ -183,7 +184,7 @@ impl Translator {
         &self.memory
     }
 
-    /// The region that was hit last, for a loop that keeps it in registers.
+    /// The region used last, for a loop that keeps it in registers.
     #[inline(always)]
     pub fn last_hit(&self) -> LastHit<'_> {
         LastHit { window: self.last, memory: PhantomData }

@@ -1,41 +1,41 @@
-//! Limits on the guests' memory that a process maps.
+//! Limits on guest memory that a process maps.
 //!
-//! A mapping of a sparse file costs its owner nothing, and takes addresses here, of which a process
-//! has 2^47. Without limits one front-end takes all of them, and no other guest can attach.
+//! A mapping of a sparse file costs its owner nothing, but uses addresses of this process, which
+//! has 2^47 bytes of them. Without limits one front-end could use all of them, and no other guest
+//! could attach.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapping::MapError;
+use crate::error::MapError;
 
 const MIB: u64 = 1 << 20;
 
-/// Limits in bytes: of one session, and of all together.
+/// Limits in bytes: for one session, and for all together.
 #[derive(Debug)]
 pub struct Quota {
     session_max: u64,
     total_max: u64,
     /// Bytes mapped by all sessions, or by this one.
     total: AtomicU64,
-    /// What a session's own quota is a part of.
+    /// Quota of all sessions, which a session's own quota counts against.
     all: Option<Arc<Quota>>,
 }
 
 impl Quota {
-    /// Limits of so many bytes.
+    /// Limits for one session and for all together, in bytes.
     pub fn new(session_max: u64, total_max: u64) -> Quota {
         Quota { session_max, total_max, total: AtomicU64::new(0), all: None }
     }
 
-    /// The part of one session: twice its limit, since memory that was replaced stays mapped until
-    /// the session's thread has freed it, which its front-end can delay.
+    /// The quota of one session: twice its limit. Replaced memory stays mapped until the session's
+    /// thread has unmapped it, which its front-end can delay.
     pub fn of_session(self: &Arc<Quota>) -> Arc<Quota> {
         let total_max = self.session_max.saturating_mul(2);
         Arc::new(Quota { all: Some(self.clone()), ..Quota::new(self.session_max, total_max) })
     }
 
-    /// Checks the sum of what one session is to have mapped. Memory that is about to be replaced is
-    /// not part of it.
+    /// Checks the total size of a session's new memory. The memory that it replaces does not count.
     ///
     /// # Errors
     /// [`MapError::SessionQuota`].
@@ -47,17 +47,17 @@ impl Quota {
         Err(MapError::SessionQuota { bytes, max_mib: self.session_max / MIB })
     }
 
-    /// Takes bytes of the total, until the result is dropped.
-    pub(crate) fn take(self: &Arc<Quota>, bytes: u64) -> Result<Taken, MapError> {
+    /// Reserves bytes of the total, until the result is dropped.
+    pub(crate) fn reserve(self: &Arc<Quota>, bytes: u64) -> Result<Reservation, MapError> {
         self.add(bytes)?;
-        Ok(Taken { quota: self.clone(), bytes })
+        Ok(Reservation { quota: self.clone(), bytes })
     }
 
-    /// Adds to the total, and to that of all sessions.
+    /// Adds to this total and to that of all sessions.
     fn add(&self, bytes: u64) -> Result<(), MapError> {
         let max_mib = self.total_max / MIB;
         let add = |total: u64| total.checked_add(bytes).filter(|total| *total <= self.total_max);
-        // Relaxed: nothing else depends on the sum.
+        // Relaxed: no other data depends on the sum.
         let added = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         let Some(all) = &self.all else {
             return added.map(drop).map_err(|total| MapError::TotalQuota { bytes, total, max_mib });
@@ -73,21 +73,21 @@ impl Quota {
         of_all
     }
 
-    /// Takes from the total, and from that of all sessions.
+    /// Subtracts from this total and from that of all sessions.
     fn subtract(&self, bytes: u64) {
         self.total.fetch_sub(bytes, Ordering::Relaxed);
         self.all.iter().for_each(|all| all.subtract(bytes));
     }
 }
 
-/// A part of the total.
+/// A reserved part of the total.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Reservation {
     quota: Arc<Quota>,
     bytes: u64,
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.quota.subtract(self.bytes);
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64};
 
 use crate::copy;
 
-/// `len` bytes of guest memory that stay mapped for `'a`. Cheap to copy; not a Rust reference, for
-/// the guest writes to the same bytes.
+/// `len` bytes of guest memory that stay mapped for `'a`. Cheap to copy; not a Rust reference,
+/// since the guest writes to the same bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestSlice<'a> {
     start: *mut u8,
@@ -20,7 +20,7 @@ unsafe impl Send for GuestSlice<'_> {}
 unsafe impl Sync for GuestSlice<'_> {}
 
 impl<'a> GuestSlice<'a> {
-    /// No bytes at all.
+    /// No bytes.
     pub const EMPTY: GuestSlice<'static> =
         GuestSlice { start: std::ptr::dangling_mut(), len: 0, memory: PhantomData };
 
@@ -31,7 +31,7 @@ impl<'a> GuestSlice<'a> {
         GuestSlice { start, len, memory: PhantomData }
     }
 
-    /// Forgets how long the memory lives.
+    /// Drops the lifetime from the type.
     ///
     /// # Safety
     /// The caller must not touch the result after the memory behind it is unmapped.
@@ -46,19 +46,19 @@ impl<'a> GuestSlice<'a> {
         self.start as u64
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[inline]
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// Returns `true` if there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What follows the first `n` bytes; empty if there are not so many.
+    /// The bytes after the first `n`; empty if there are no more.
     #[inline]
     pub fn skip(self, n: u32) -> GuestSlice<'a> {
         let n = n.min(self.len);
@@ -83,12 +83,12 @@ impl<'a> GuestSlice<'a> {
         unsafe { copy::load(self.start.add(offset as usize)) }
     }
 
-    /// Reads the first 16 bytes, once and together.
+    /// Reads the first 16 bytes, at once.
     ///
     /// # Panics
     /// If there are fewer: callers check lengths first.
     #[inline(always)]
-    pub fn read_head(&self) -> [u8; 16] {
+    pub fn read_header(&self) -> [u8; 16] {
         assert!(self.len >= 16);
         // SAFETY: inside, and no alignment is needed.
         unsafe { copy::load16(self.start) }
@@ -105,7 +105,8 @@ impl<'a> GuestSlice<'a> {
         unsafe { copy::store(self.start.add(offset as usize), bytes) }
     }
 
-    /// Copies ordinary bytes in, from the slice's start; as many as fit both, and says how many.
+    /// Copies ordinary bytes in, from the slice's start; as many as fit both. Returns the number
+    /// copied.
     pub fn write_bytes(&self, bytes: &[u8]) -> u32 {
         let n = bytes.len().min(self.len as usize);
         // SAFETY: `n` bytes are inside both.
@@ -113,7 +114,7 @@ impl<'a> GuestSlice<'a> {
         n as u32
     }
 
-    /// Copies ordinary bytes out; as many as fit both, and says how many.
+    /// Copies ordinary bytes out; as many as fit both. Returns the number copied.
     pub fn read_bytes(&self, bytes: &mut [u8]) -> u32 {
         let n = bytes.len().min(self.len as usize);
         // SAFETY: `n` bytes are inside both.
@@ -128,8 +129,8 @@ impl<'a> GuestSlice<'a> {
     #[inline]
     pub fn copy_from(&self, source: GuestSlice<'_>, n: u32) {
         assert!(n <= self.len && n <= source.len);
-        // SAFETY: `n` bytes are inside both. The two may overlap only if one guest posted the same
-        // memory twice; the copy then leaves that guest's own bytes in any order it likes.
+        // SAFETY: `n` bytes are inside both. They overlap only if one guest posted the same memory
+        // twice; the order of that guest's bytes is then undefined.
         unsafe { copy::bytes(self.start, source.start, n as usize) }
     }
 
@@ -139,41 +140,41 @@ impl<'a> GuestSlice<'a> {
         self.start
     }
 
-    /// Asks the cache for the line at `offset`, to read it soon. Any offset is harmless.
+    /// Prefetches the cache line at `offset` for reading. Any offset is harmless.
     #[inline]
     pub fn prefetch_read(&self, offset: u32) {
         copy::prefetch_read(self.start.wrapping_add(offset as usize));
     }
 
-    /// Asks the cache for the line at `offset`, to write it soon. Any offset is harmless.
+    /// Prefetches the cache line at `offset` for writing. Any offset is harmless.
     #[inline]
     pub fn prefetch_write(&self, offset: u32) {
         copy::prefetch_write(self.start.wrapping_add(offset as usize));
     }
 
-    /// The byte at `offset` as an atomic that others share; `None` if outside.
+    /// The byte at `offset` as a shared atomic; `None` if outside.
     pub fn atomic_u8(self, offset: u32) -> Option<&'a AtomicU8> {
         let at = self.aligned::<AtomicU8>(offset)?;
-        // SAFETY: inside, alive for 'a; an atomic tolerates others' writes.
+        // SAFETY: inside, alive for 'a; an atomic tolerates concurrent writes.
         Some(unsafe { &*at })
     }
 
-    /// Two bytes at `offset` as an atomic that the guest shares; `None` if outside or unaligned.
+    /// Two bytes at `offset` as an atomic shared with the guest; `None` if outside or unaligned.
     pub fn atomic_u16(self, offset: u32) -> Option<&'a AtomicU16> {
         let at = self.aligned::<AtomicU16>(offset)?;
         // SAFETY: inside, aligned, alive for 'a; an atomic tolerates the guest's writes.
         Some(unsafe { &*at })
     }
 
-    /// All of it as words that others share; `None` if unaligned.
+    /// The whole slice as shared 64-bit words; `None` if unaligned.
     pub fn atomics_u64(self) -> Option<&'a [AtomicU64]> {
         let count = self.len as usize / size_of::<AtomicU64>();
         let at = self.aligned_array::<AtomicU64>(count)?;
-        // SAFETY: inside, aligned, alive for 'a; atomics tolerate others' writes.
+        // SAFETY: inside, aligned, alive for 'a; atomics tolerate concurrent writes.
         Some(unsafe { std::slice::from_raw_parts(at, count) })
     }
 
-    /// The first byte's address, aligned for `T`, if `count` of them fit: for the rings.
+    /// Address of the first byte, aligned for `T`, if `count` of them fit: for the rings.
     pub fn aligned_array<T>(self, count: usize) -> Option<*mut T> {
         let whole = self.covers(0, count.checked_mul(size_of::<T>())?);
         self.aligned::<T>(0).filter(|_| whole)

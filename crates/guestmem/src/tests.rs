@@ -89,7 +89,7 @@ fn a_truncated_file_reads_as_zeros_and_is_flagged() {
     assert_eq!(honest.mapping().slice(0, 1).unwrap().read(0), [9]);
 }
 
-/// A mapping whose file was shrunk to nothing under it.
+/// A mapping whose file was truncated to 0 bytes.
 fn truncated(bytes: u64) -> Mapping {
     let fd = rustix::fs::memfd_create("shrinks", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&fd, bytes).unwrap();
@@ -109,7 +109,7 @@ fn what_is_written_to_truncated_memory_is_seen_there_alone() {
     let (one, other) = (truncated(1 << 20), truncated(1 << 20));
     write(&one);
     write(&other);
-    // The kernel gives freed addresses again.
+    // The kernel reuses freed addresses.
     let mut addresses = std::collections::BTreeSet::from([other.address()]);
     drop(other);
     for _ in 0..100 {
@@ -120,7 +120,7 @@ fn what_is_written_to_truncated_memory_is_seen_there_alone() {
     assert!(addresses.len() < 100, "no address was given again");
 }
 
-/// Whether this process runs the test `name` alone. If not, has it run in one that does.
+/// Returns `true` in a process that runs only the test `name`. Otherwise runs it in such a process.
 fn is_alone(name: &str) -> bool {
     const ALONE: &str = "SHUNT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -145,7 +145,7 @@ fn truncated_memory_is_not_charged_for_its_size() {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit);
         let before = limit.rlim_cur;
-        // For one process what vm.overcommit_memory=2 is for a machine: so much private writable
+        // For one process the equivalent of vm.overcommit_memory=2: a limit of private writable
         // memory.
         limit.rlim_cur = 1 << 30;
         libc::setrlimit(libc::RLIMIT_DATA, &raw const limit);
@@ -163,7 +163,7 @@ fn truncated_memory_is_not_charged_for_its_size() {
     assert!(room.is_ok() && more.is_ok(), "before: {room:?}, with truncated memory: {more:?}");
 }
 
-/// What the kernel has noted of the mapping at this address: `VmFlags` of proc_pid_smaps(5).
+/// The kernel's flags of the mapping at this address: `VmFlags` of proc_pid_smaps(5).
 fn flags(mapping: &Mapping) -> String {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;
@@ -193,7 +193,7 @@ fn guest_memory_is_in_no_core_dump() {
     let huge = memfd_create("huge", MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB);
     if let Ok(huge) = huge {
         ftruncate(&huge, 4 << 20).unwrap();
-        // Refused where so many are neither reserved nor allowed.
+        // Fails on machines where so many pages are neither reserved nor allowed.
         if let Ok(mapping) = Mapping::new(huge.as_fd(), 4 << 20, 0) {
             assert!(flags(&mapping).contains(" dd "), "{}", flags(&mapping));
         }
@@ -225,7 +225,7 @@ fn files_of_huge_pages_of_any_size_can_be_mapped() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     let sizes = [(MemfdFlags::HUGE_2MB, 2u64 << 20), (MemfdFlags::HUGE_1GB, 1 << 30)];
     for (kind, size) in sizes {
-        // A machine without this size refuses already here; reserved pages are not needed to map.
+        // A machine without this page size fails here; mapping needs no reserved pages.
         let Ok(fd) = memfd_create("huge", MemfdFlags::HUGETLB | kind) else { continue };
         ftruncate(&fd, size).unwrap();
         assert_eq!(Mapping::new(fd.as_fd(), size, 0).unwrap().size() as u64, size);
@@ -234,7 +234,7 @@ fn files_of_huge_pages_of_any_size_can_be_mapped() {
 
 #[test]
 fn gathered_pages_are_zeros_and_shared() {
-    let file = SharedFile::create("gathered", 4 << 20, Pages::Gathered).unwrap();
+    let file = SharedFile::create("gathered", 4 << 20, Pages::Collapsed).unwrap();
     let other = Mapping::new(file.fd(), 4 << 20, 0).unwrap();
     assert_eq!(other.slice(3 << 20, 4).unwrap().read(0), [0; 4]);
     file.mapping().slice(3 << 20, 4).unwrap().write(0, *b"here");
@@ -296,7 +296,7 @@ proptest! {
 
 #[test]
 fn a_pool_lends_what_is_inside_and_no_more_than_a_burst() {
-    let mut pool = Pool::create("test", 8192).unwrap();
+    let mut pool = FramePool::create("test", 8192).unwrap();
     pool.slice(100, 4).unwrap().write(0, *b"abcd");
     assert!(pool.lend(100, 4) && pool.lend(8191, 1));
     assert!(!pool.lend(8191, 2) && !pool.lend(u64::MAX, 1));
@@ -312,7 +312,7 @@ fn a_pool_lends_what_is_inside_and_no_more_than_a_burst() {
 #[test]
 fn the_kernel_copies_from_pieces_into_slices() {
     let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-    let pool = Pool::create("test", 4096).unwrap();
+    let pool = FramePool::create("test", 4096).unwrap();
     pool.slice(10, 5).unwrap().write_bytes(b"guest");
     let pieces = [
         io::Piece::bytes(b"ours "),
@@ -330,20 +330,20 @@ fn the_kernel_copies_from_pieces_into_slices() {
 #[test]
 fn datagrams_go_and_come_many_at_once() {
     let [here, there] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
-    let pool = Pool::create("test", 4096).unwrap();
+    let pool = FramePool::create("test", 4096).unwrap();
     let port = there.local_addr().unwrap().port().to_be_bytes();
     let mut to = [0; 16]; // struct sockaddr_in
     to[..2].copy_from_slice(&(rustix::net::AddressFamily::INET.as_raw()).to_ne_bytes());
     to[2..4].copy_from_slice(&port);
     to[4..8].copy_from_slice(&[127, 0, 0, 1]);
     let pieces = [io::Piece::bytes(b"one"), io::Piece::bytes(b" and two")];
-    let messages = [&pieces[..1], &pieces[..]].map(|pieces| io::Message { pieces, to: &to });
+    let messages = [&pieces[..1], &pieces[..]].map(|pieces| io::Datagram { pieces, to: &to });
     assert_eq!(io::send_many(here.as_fd(), &messages), Ok(2));
-    let mut receiver = io::Receiver::default();
+    let mut receiver = io::DatagramReceiver::default();
     let rooms = || (0..4).map(|i| pool.slice(i * 8, 8).unwrap());
     let mut came = Vec::new();
     while came.len() < 2 {
-        // On loopback they are there when the call that sent them returns.
+        // On loopback, messages have arrived when the sending call returns.
         let n = receiver.receive(there.as_fd(), rooms()).unwrap();
         came.extend((0..n).map(|i| (receiver.len(i), receiver.is_truncated(i))));
         let from = receiver.from(0);
@@ -363,7 +363,7 @@ fn what_was_touched_is_resident() {
     for touched in [3, 40] {
         mapping.slice(touched * page, 1).unwrap().write(0, [1]);
     }
-    // Large pages, where the kernel uses them, are more than was touched.
+    // 2 MiB pages, if the kernel uses them, exceed the pages that were touched.
     assert!(mapping.resident().unwrap() >= before + 2 * page || before == 64 * page);
     assert!(mapping.resident().unwrap() <= 64 * page);
 }
@@ -379,13 +379,13 @@ fn slices_know_where_they_are() {
     assert_eq!(other.offset_of(&one.slice(100, 50).unwrap()), None);
 }
 
-/// Keeps what it is given until it is dropped itself.
+/// Keeps the pages it is given until it is dropped.
 #[derive(Debug, Default)]
-struct Kept(Mutex<Vec<Mapped>>);
+struct Collector(Mutex<Vec<MappedPages>>);
 
-impl Free for Kept {
-    fn free(&self, mapped: Mapped) {
-        self.0.lock().unwrap().push(mapped);
+impl Unmapper for Collector {
+    fn unmap(&self, pages: MappedPages) {
+        self.0.lock().unwrap().push(pages);
     }
 }
 
@@ -393,8 +393,8 @@ impl Free for Kept {
 fn a_mapping_is_unmapped_where_it_is_wanted() {
     let size = 40 << 20;
     let file = SharedFile::create("memory", size, Pages::Ordinary).unwrap();
-    let kept = Arc::new(Kept::default());
-    let mapping = Mapping::new(file.fd(), size, 0).unwrap().freed_by(kept.clone());
+    let kept = Arc::new(Collector::default());
+    let mapping = Mapping::new(file.fd(), size, 0).unwrap().unmapped_by(kept.clone());
     mapping.slice(size - 1, 1).unwrap().write(0, [7]);
     let address = mapping.address();
     let is_mapped = || {
@@ -425,8 +425,8 @@ fn descriptors_beside_bytes_are_received_and_not_closed() {
     assert_eq!(io::receive(ours.as_fd(), room).unwrap_err(), Errno::AGAIN);
     for count in [0, 1, 2, 253] {
         send(count);
-        let io::Received { bytes, fds, is_cut } = io::receive(ours.as_fd(), room).unwrap();
-        assert_eq!((bytes, fds.len(), is_cut), (5, count, false));
+        let io::Received { bytes, fds, fds_truncated } = io::receive(ours.as_fd(), room).unwrap();
+        assert_eq!((bytes, fds.len(), fds_truncated), (5, count, false));
         assert_eq!(room.read::<5>(0), *b"bytes");
         let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
         assert!(fds.iter().all(|fd| inode(fd.as_fd()) == inode(memory.fd())));

@@ -1,10 +1,10 @@
-//! QEMU's guest agent: a program in a guest that does what is asked by a socket of its VMM.
+//! QEMU's guest agent: a program in a guest that runs commands from its VMM's socket.
 //!
-//! Model: messages are those of [`crate::qmp`], without a greeting. Whether anybody in the guest
-//! listens shows only in an answer; `guest-sync` with a number of ours tells it from what was said
-//! to somebody before. All that comes is the guest's word, and what it did must be seen elsewhere.
+//! Model: messages are those of [`crate::qmp`], without a greeting. Only an answer shows that an
+//! agent runs; `guest-sync` with a number of ours separates it from answers to an earlier client.
+//! Every answer is untrusted; check the effect of a command elsewhere.
 //!
-//! Limits: those of [`crate::qmp`]; what a command writes is not asked for.
+//! Limits: those of [`crate::qmp`]; the output of a command is not read.
 //!
 //! Source: QEMU, `qga/qapi-schema.json`.
 
@@ -18,30 +18,30 @@ use serde_json::json;
 
 use crate::qmp::{Qmp, QmpError};
 
-/// How often it is asked whether a command has ended.
+/// Interval between queries for the end of a command.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A connection.
 #[derive(Debug)]
 pub struct Agent {
     qmp: Qmp,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Agent {
-    /// Connects, and sees that somebody answers; each command may take `patience`.
+    /// Connects, and checks that an agent answers; each command may take `timeout`.
     ///
     /// # Errors
-    /// Nobody listens, or the guest does not answer.
-    pub fn connect(path: &Path, patience: Duration) -> Result<Agent, QmpError> {
-        Ok(Agent { qmp: Qmp::synchronised(path, patience)?, patience })
+    /// Nothing listens, or the guest does not answer.
+    pub fn connect(path: &Path, timeout: Duration) -> Result<Agent, QmpError> {
+        Ok(Agent { qmp: Qmp::connect_agent(path, timeout)?, timeout })
     }
 
-    /// Has the guest's shell run a script, as its superuser, and waits for its end: its exit
-    /// status, or -1 if a signal ended it.
+    /// Runs a script in the guest's shell as root and waits for its end. Returns its exit status,
+    /// or -1 if a signal ended it.
     ///
     /// # Errors
-    /// The guest refuses, is gone, or is not done in time.
+    /// The guest refuses, is gone, or does not finish in time.
     pub fn shell(&mut self, script: &str) -> Result<i64, QmpError> {
         let begun = Instant::now();
         let order = json!({"path": "/bin/sh", "arg": ["-c", script]});
@@ -51,9 +51,9 @@ impl Agent {
             if status["exited"] == true {
                 return Ok(status["exitcode"].as_i64().unwrap_or(-1));
             }
-            if begun.elapsed() > self.patience {
+            if begun.elapsed() > self.timeout {
                 let what = "guest-exec".to_owned();
-                return Err(QmpError::Late { what, waited: self.patience });
+                return Err(QmpError::Late { what, waited: self.timeout });
             }
             std::thread::sleep(POLL);
         }

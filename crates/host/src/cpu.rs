@@ -1,9 +1,9 @@
-//! CPUs: which are online, which this process may use, and pinning a thread to one.
+//! CPUs: the online and the allowed ones, and pinning a thread to one.
 //!
-//! Model: a CPU is its Linux number. The allowed set is read once, before any thread is pinned,
-//! because a pinned thread (and each thread it starts) sees only its own CPU from then on. It is
-//! the meet of the cgroup's cpuset and of the mask a launcher such as `taskset` gave us; the kernel
-//! would let us leave the second, we do not.
+//! Model: a CPU is its Linux number. The allowed set is read once, before any thread is pinned: a
+//! pinned thread, and each thread it starts, sees only its own CPU from then on. It is the
+//! intersection of the cgroup's cpuset and of the mask from a launcher such as `taskset`. The
+//! kernel would let us leave that mask; we do not.
 //!
 //! Limits: CPUs 0 to 1023, the size of the kernel's default CPU set. Numbers above it are not
 //! reported.
@@ -15,12 +15,12 @@ use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// One more than the highest CPU number that can be pinned to.
+/// One more than the highest CPU number that a thread can be pinned to.
 pub const MAX_CPUS: usize = CpuSet::MAX_CPU;
 
 const ONLINE_FILE: &str = "/sys/devices/system/cpu/online";
 
-/// Why a thread could not be pinned; each text names the CPU and the remedy.
+/// Reasons that a thread could not be pinned; each text names the CPU and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
     /// The machine has no such CPU, or it is switched off.
@@ -31,9 +31,9 @@ pub enum PinError {
         /// The CPUs that are online.
         online: CpuList,
     },
-    /// The CPU exists, but this process was started without it.
+    /// The CPU exists, but this process may not use it.
     #[error(
-        "CPU {cpu} is not in this process's allowed set (allowed: {allowed}); choose one of those, or widen \
+        "CPU {cpu} is not in this process's allowed set (allowed: {allowed}); choose one of those, or extend \
          the cgroup's cpuset.cpus or the taskset mask the process was started with"
     )]
     NotAllowed {
@@ -42,7 +42,7 @@ pub enum PinError {
         /// The CPUs this process may use.
         allowed: CpuList,
     },
-    /// The kernel, or a filter in front of it, refuses the call itself.
+    /// The kernel, or a seccomp filter, refuses the call itself.
     #[error(
         "no permission to pin a thread to CPU {cpu}; allow the system call sched_setaffinity (a container \
          profile or seccomp filter forbids it), or run without pinned CPUs"
@@ -50,15 +50,15 @@ pub enum PinError {
     NoPermission {
         /// The CPU asked for.
         cpu: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Anything else; no remedy is known.
+    /// Other errors; no remedy is known.
     #[error("cannot pin a thread to CPU {cpu}")]
     Failed {
         /// The CPU asked for.
         cpu: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -95,7 +95,8 @@ pub fn online() -> Vec<usize> {
 }
 
 /// The CPUs this process may use, in rising order, as they were at the first call. Call it once at
-/// start-up, on the main thread, before any thread is pinned. Empty if the kernel does not tell.
+/// start-up, on the main thread, before any thread is pinned. Empty if the kernel does not report
+/// it.
 pub fn allowed() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| sched_getaffinity(None).map(|set| cpus_of(&set)).unwrap_or_default())
@@ -113,8 +114,7 @@ pub fn pin_this_thread(cpu: usize) -> Result<(), PinError> {
     sched_setaffinity(None, &set).map_err(|errno| from_errno(cpu, errno))
 }
 
-/// What can be told without asking the kernel. An empty `allowed` means unknown; then the kernel
-/// decides.
+/// Checks that need no system call. An empty `allowed` means unknown; then the kernel decides.
 fn check(cpu: usize, online: &[usize], allowed: &[usize]) -> Result<(), PinError> {
     if cpu >= MAX_CPUS || !online.contains(&cpu) {
         return Err(PinError::NotOnline { cpu, online: CpuList(online.to_vec()) });
@@ -125,8 +125,7 @@ fn check(cpu: usize, online: &[usize], allowed: &[usize]) -> Result<(), PinError
     Ok(())
 }
 
-/// `EINVAL` means that the set has no CPU in common with the cpuset, which may have shrunk since we
-/// started.
+/// `EINVAL` means that no CPU of the set is in the cpuset, which may have shrunk since the start.
 fn from_errno(cpu: usize, errno: rustix::io::Errno) -> PinError {
     use rustix::io::Errno;
     match errno {
@@ -191,7 +190,7 @@ mod tests {
         assert_eq!(text(9), "CPU 9 is not online (online: 0-3); choose one of those");
         assert_eq!(
             text(0),
-            "CPU 0 is not in this process's allowed set (allowed: 1-2); choose one of those, or widen the \
+            "CPU 0 is not in this process's allowed set (allowed: 1-2); choose one of those, or extend the \
              cgroup's cpuset.cpus or the taskset mask the process was started with"
         );
         assert!(check(2, &[0, 1, 2, 3], &[1, 2]).is_ok());

@@ -1,9 +1,8 @@
-//! What this machine is: the facts a measurement must be read with.
+//! Facts about this machine, recorded with every measurement.
 //!
-//! Model: [`MachineFacts::read`] takes one look at `/proc` and `/sys` and keeps what it finds. A
-//! missing or unreadable file makes its fact `None`, never an error: a container hides some of
-//! them, and no result should fail over it. The parsers are functions over text in the private
-//! module `parse`.
+//! Model: [`MachineFacts::read`] reads `/proc` and `/sys` once. A missing or unreadable file makes
+//! its fact `None`, never an error: containers hide some files, and no measurement should fail over
+//! that. The parsers are functions over text in the private module `parse`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +16,14 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-/// One machine at one moment, as it goes into a report. Every field says its unit in its name.
+/// One machine at one moment, for a report. Every field has its unit in its name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MachineFacts {
     /// The kernel's name for the host.
     pub hostname: Option<String>,
-    /// When the facts were read, in seconds since 1970.
+    /// Time of reading, in seconds since 1970.
     pub unix_time_s: u64,
-    /// The CPU as it calls itself, e.g. `AMD EPYC 9654`.
+    /// The CPU's own name, e.g. `AMD EPYC 9654`.
     pub cpu_model: Option<String>,
     /// The CPUs (hardware threads) that are online.
     pub cpus_online: usize,
@@ -32,25 +31,25 @@ pub struct MachineFacts {
     pub cpus_allowed: usize,
     /// Physical cores, all sockets.
     pub cores: Option<usize>,
-    /// The first CPU's clock at this moment; it moves with load where a governor is at work.
+    /// Current clock of the first CPU; varies with load under a governor.
     pub cpu_mhz: Option<f64>,
     /// The rate of the counter that all cycle figures are counted in, measured against
     /// CLOCK_MONOTONIC_RAW.
     pub tsc_mhz: f64,
-    /// Whether the CPU flags promise a counter of constant rate (`constant_tsc`).
+    /// `true` if the CPU flags promise a counter of constant rate (`constant_tsc`).
     pub tsc_constant: Option<bool>,
     /// The instruction set, as Rust names it.
     pub architecture: &'static str,
     /// The kernel's release, e.g. `6.12.57+deb13-amd64`.
     pub kernel: Option<String>,
-    /// The kernel's command line options that move measurements: `isolcpus`, `nohz_full`,
+    /// Kernel command line options that affect measurements: `isolcpus`, `nohz_full`,
     /// `mitigations`, ...
     pub kernel_options: Option<String>,
-    /// All memory the kernel manages.
+    /// Total memory that the kernel manages.
     pub memory_mib: Option<u64>,
-    /// Hugepages of the default size that are reserved.
+    /// Reserved hugepages of the default size.
     pub hugepages_total: Option<u64>,
-    /// Those of them that are free.
+    /// Free ones of those.
     pub hugepages_free: Option<u64>,
     /// The default hugepage size.
     pub hugepage_kib: Option<u64>,
@@ -58,16 +57,16 @@ pub struct MachineFacts {
     pub thp_mode: Option<String>,
     /// The mode of transparent hugepages for shared memory, which guest memory is.
     pub shmem_thp_mode: Option<String>,
-    /// Whether a hypervisor is underneath; from the CPU flags.
+    /// `true` under a hypervisor; from the CPU flags.
     pub hypervisor: Option<bool>,
     /// The first CPU's frequency governor; `None` where the platform or a hypervisor decides.
     pub governor: Option<String>,
     /// CPU vulnerabilities that are mitigated or open, in one line; those the CPU does not have are
     /// left out.
     pub mitigations: Option<String>,
-    /// The compiler, as the caller says.
+    /// The compiler, from the caller.
     pub rustc: String,
-    /// The program's version, as the caller says.
+    /// The program's version, from the caller.
     pub version: String,
 }
 
@@ -110,7 +109,7 @@ fn read_from(root: &Root, rustc: &str, version: &str) -> MachineFacts {
     }
 }
 
-/// Where `/proc` and `/sys` hang: `/`, or a fixture in tests.
+/// Root of `/proc` and `/sys`: `/`, or a fixture in tests.
 struct Root(PathBuf);
 
 impl Root {
@@ -130,8 +129,8 @@ impl Root {
         parse::chosen(&self.text(path)?)
     }
 
-    /// Counts the different sets of sibling threads: each is one core. `/proc/cpuinfo` has no such
-    /// thing on most architectures, so the topology in `/sys` is asked.
+    /// Counts the distinct sets of sibling threads: one per core. Most architectures lack them in
+    /// `/proc/cpuinfo`, so they come from the topology in `/sys`.
     fn cores(&self) -> Option<usize> {
         let cpus = self.0.join("sys/devices/system/cpu");
         let mut siblings = std::collections::BTreeSet::new();

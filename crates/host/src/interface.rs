@@ -1,10 +1,10 @@
-//! Network interfaces by name: what they are, and the few things that are set on those of ours.
+//! Network interfaces by name: their state, and the few settings made on our own.
 //!
 //! Model: an [`Interfaces`] is a socket, and sees the interfaces of the namespace that it was
-//! opened in. Everything is one ioctl (netdevice(7)), answered at once; nothing is kept, for an
-//! interface may vanish at any time.
+//! opened in. Each operation is one ioctl (netdevice(7)), answered at once; no state is kept, since
+//! an interface may vanish at any time.
 //!
-//! Limits: Ethernet. Names as the kernel has them, up to 15 bytes.
+//! Limits: Ethernet; interface names of up to 15 bytes.
 
 use std::ffi::CStr;
 use std::io;
@@ -14,14 +14,14 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::netns::{self, NetnsError};
-use crate::sys::{self, Op, Request};
+use crate::sys::{self, IfRequest, Op};
 
-/// `ARPHRD_ETHER`: what an address of Ethernet is called.
+/// `ARPHRD_ETHER`: the type of an Ethernet address.
 const ETHER: u16 = 1;
 const UP: i16 = libc::IFF_UP as i16;
 const RUNNING: i16 = libc::IFF_RUNNING as i16;
 
-/// Why an interface could not be asked or changed; each text names the remedy.
+/// Reasons that an interface could not be read or changed; each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
     /// Its namespace cannot be entered.
@@ -33,48 +33,48 @@ pub enum InterfaceError {
         /// The name.
         name: String,
     },
-    /// The kernel allows it to the administrator only.
+    /// Only an administrator may do it.
     #[error("interface {name:?}: no permission to {what}; the daemon needs CAP_NET_ADMIN there")]
     Permission {
         /// The interface.
         name: String,
-        /// What was to be done.
+        /// Operation that failed.
         what: &'static str,
     },
-    /// Anything else.
+    /// Other errors.
     #[error("interface {name:?}: cannot {what}")]
     Failed {
         /// The interface.
         name: String,
-        /// What was to be done.
+        /// Operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// An interface at this moment.
+/// State of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
-    /// The kernel's number for it; another one if it was made anew.
+pub struct InterfaceState {
+    /// The kernel's index; a recreated interface has another.
     pub index: u32,
     /// Longest packet in a frame, bytes.
     pub mtu: u32,
     /// Its address.
     pub mac: [u8; 6],
-    /// Whether it is switched on.
+    /// `true` if the interface is up.
     pub is_up: bool,
-    /// Whether it is switched on and has a carrier.
+    /// `true` if the interface is up and has a carrier.
     pub is_running: bool,
 }
 
-/// What drives an interface.
+/// Driver of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Driver {
+pub struct InterfaceDriver {
     /// Its name, such as `veth`, `tun` or `ice`.
     pub name: String,
-    /// Where the device is, such as `0000:3b:00.0`; for a tap, `tap`.
-    pub place: String,
+    /// Bus address such as `0000:3b:00.0`; for a tap, `tap`.
+    pub bus_info: String,
 }
 
 /// The interfaces of a network namespace.
@@ -84,10 +84,10 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Those of the namespace named, or of this thread's.
+    /// The interfaces of the named namespace, or of this thread's.
     ///
     /// # Errors
-    /// [`InterfaceError`], if the namespace cannot be entered, or there is no socket to be had.
+    /// [`InterfaceError`], if the namespace cannot be entered, or no socket can be opened.
     pub fn of(netns: Option<&str>) -> Result<Interfaces, InterfaceError> {
         let open = || {
             socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -97,7 +97,7 @@ impl Interfaces {
         Ok(Interfaces { socket })
     }
 
-    fn ask(&self, name: &str, op: Op, what: &'static str) -> Result<Request, InterfaceError> {
+    fn ask(&self, name: &str, op: Op, what: &'static str) -> Result<IfRequest, InterfaceError> {
         self.tell(name, op, [], what)
     }
 
@@ -107,23 +107,23 @@ impl Interfaces {
         op: Op,
         value: [u8; N],
         what: &'static str,
-    ) -> Result<Request, InterfaceError> {
-        let request = Request::new(name).ok_or_else(|| missing(name))?;
+    ) -> Result<IfRequest, InterfaceError> {
+        let request = IfRequest::new(name).ok_or_else(|| missing(name))?;
         let mut request = request.with(value);
         sys::interface(self.socket.as_fd(), op, &mut request)
             .map_err(|errno| failed(name, what, errno))?;
         Ok(request)
     }
 
-    /// How the interface is now.
+    /// Current state of the interface.
     ///
     /// # Errors
-    /// [`InterfaceError::Missing`] if there is none of that name; else the kernel's word.
-    pub fn state(&self, name: &str) -> Result<State, InterfaceError> {
+    /// [`InterfaceError::Missing`] if there is none of that name; else the kernel's error.
+    pub fn state(&self, name: &str) -> Result<InterfaceState, InterfaceError> {
         const WHAT: &str = "read its state";
         let flags = i16::from_ne_bytes(self.ask(name, Op::Flags, WHAT)?.get());
         let [_, _, mac @ ..] = self.ask(name, Op::Mac, WHAT)?.get::<8>();
-        Ok(State {
+        Ok(InterfaceState {
             index: u32::from_ne_bytes(self.ask(name, Op::Index, WHAT)?.get()),
             mtu: u32::from_ne_bytes(self.ask(name, Op::Mtu, WHAT)?.get()),
             mac,
@@ -132,25 +132,25 @@ impl Interfaces {
         })
     }
 
-    /// What drives the interface.
+    /// Driver of the interface.
     ///
     /// # Errors
-    /// As [`state`](Self::state); also if the driver does not say.
-    pub fn driver(&self, name: &str) -> Result<Driver, InterfaceError> {
-        let request = Request::new(name).ok_or_else(|| missing(name))?;
-        let [driver, place] = sys::driver(self.socket.as_fd(), request)
+    /// As [`state`](Self::state); also if the driver does not report it.
+    pub fn driver(&self, name: &str) -> Result<InterfaceDriver, InterfaceError> {
+        let request = IfRequest::new(name).ok_or_else(|| missing(name))?;
+        let [driver, bus_info] = sys::driver(self.socket.as_fd(), request)
             .map_err(|errno| failed(name, "read its driver's name", errno))?;
         let text = |bytes: &[u8]| {
             let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
             text.to_string_lossy().into_owned()
         };
-        Ok(Driver { name: text(&driver), place: text(&place) })
+        Ok(InterfaceDriver { name: text(&driver), bus_info: text(&bus_info) })
     }
 
-    /// Gives the interface an address.
+    /// Sets the interface's MAC address.
     ///
     /// # Errors
-    /// The kernel's word: some drivers refuse while the interface is up.
+    /// The kernel's error: some drivers refuse while the interface is up.
     pub fn set_mac(&self, name: &str, mac: [u8; 6]) -> Result<(), InterfaceError> {
         let [low, high] = ETHER.to_ne_bytes();
         let [a, b, c, d, e, f] = mac;
@@ -158,27 +158,27 @@ impl Interfaces {
         self.tell(name, Op::SetMac, value, "set its MAC address").map(|_| ())
     }
 
-    /// Sets the longest packet, bytes.
+    /// Sets the MTU in bytes.
     ///
     /// # Errors
-    /// The kernel's word: INVAL if the driver cannot.
+    /// The kernel's error: INVAL if the driver cannot.
     pub fn set_mtu(&self, name: &str, mtu: u32) -> Result<(), InterfaceError> {
         self.tell(name, Op::SetMtu, mtu.to_ne_bytes(), "set its MTU").map(|_| ())
     }
 
-    /// Sets how many frames may wait in the queue of a tap or in front of another interface.
+    /// Sets the transmit queue length (of a tap: its receive queue), in frames.
     ///
     /// # Errors
-    /// The kernel's word.
+    /// The kernel's error.
     pub fn set_queue_len(&self, name: &str, frames: u32) -> Result<(), InterfaceError> {
         self.tell(name, Op::SetQueueLen, frames.to_ne_bytes(), "set the length of its queue")
             .map(|_| ())
     }
 
-    /// Switches it on, or off.
+    /// Sets the interface up, or down.
     ///
     /// # Errors
-    /// The kernel's word.
+    /// The kernel's error.
     pub fn set_up(&self, name: &str, up: bool) -> Result<(), InterfaceError> {
         let what = if up { "switch it on" } else { "switch it off" };
         let before = i16::from_ne_bytes(self.ask(name, Op::Flags, what)?.get());

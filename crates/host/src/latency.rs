@@ -1,16 +1,14 @@
-//! How long a sleeping CPU of this machine may take to wake up.
+//! Limit on the wake-up latency of this machine's CPUs.
 //!
-//! An idle CPU sleeps the deeper the longer it is idle, and the deeper it sleeps the longer it
-//! takes to wake. A process may ask that no CPU sleeps so deep that waking takes longer than so
-//! many microseconds: it opens `/dev/cpu_dma_latency`, writes the number, and keeps the file open.
-//! The kernel obeys the smallest number that anybody asks for, and forgets a request when its file
-//! is closed, whatever became of the process.
+//! The longer a CPU is idle, the deeper it sleeps and the longer it takes to wake. A process can
+//! limit that latency: it opens `/dev/cpu_dma_latency`, writes a number of microseconds, and keeps
+//! the file open. The kernel obeys the smallest request, and drops a request when its file is
+//! closed, also if the process is killed.
 //!
-//! Kernel documentation: `Documentation/power/pm_qos_interface.rst`, "user space"; for a whole
-//! machine, not for one CPU of it. 0 means that an idle CPU spins or halts at most, so that it
-//! draws power as if it worked, and that the host of a virtual machine may see it busy. Below a
-//! hypervisor the kernel only governs what the guest does; how soon the host runs a virtual CPU
-//! again is the host's.
+//! Kernel documentation: `Documentation/power/pm_qos_interface.rst`, "user space". The limit holds
+//! for all CPUs. With 0 an idle CPU at most halts: it draws power as if it worked, and the host of
+//! a virtual machine may see it busy. In a virtual machine the limit affects only the guest's
+//! kernel; the host decides when a virtual CPU runs again.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,59 +16,59 @@ use std::path::{Path, PathBuf};
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// A request to the kernel, which holds until it is dropped or the process ends.
+/// A request to the kernel, valid until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct CpuLatency {
-    /// Open is all that it has to be.
+    /// The request lasts while the file is open.
     _device: File,
 }
 
-/// Why a wake-up latency could not be asked for; each text names the remedy.
+/// Reasons that a wake-up latency could not be requested; each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum LatencyError {
-    /// The kernel was built without it, or a container does not show it.
+    /// The kernel was built without it, or a container hides it.
     #[error(
-        "this machine has no {path}; give the device to this container, or leave the CPUs' \
-         wake-up latency as it is"
+        "this machine has no {path}; give the device to this container, or do not limit \
+         the CPUs' wake-up latency"
     )]
     NoDevice {
-        /// Where it was looked for.
+        /// Expected path.
         path: PathBuf,
     },
-    /// The device is root's, as a rule.
+    /// The device usually belongs to root.
     #[error(
         "no permission to write to {path}; run as root, or make the device writable for this user \
-         (chgrp and chmod g+w, best by a udev rule), or leave the CPUs' wake-up latency as it is"
+         (chgrp and chmod g+w, best by a udev rule), or do not limit the CPUs' wake-up latency"
     )]
     Permission {
         /// The device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Anything else; no remedy is known.
-    #[error("cannot ask for a wake-up latency by {path}")]
+    /// Other errors; no remedy is known.
+    #[error("cannot limit the wake-up latency through {path}")]
     Failed {
         /// The device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl CpuLatency {
-    /// Asks that no CPU takes longer than `latency_us` microseconds to wake up, for as long as the
-    /// result lives.
+    /// Limits the wake-up latency of all CPUs to `latency_us` microseconds, for the life of the
+    /// result.
     ///
     /// # Errors
-    /// [`LatencyError`], if the kernel cannot be asked.
+    /// [`LatencyError`], if the request fails.
     pub fn hold(latency_us: u32) -> Result<CpuLatency, LatencyError> {
         hold(Path::new(DEVICE), latency_us)
     }
 }
 
 fn hold(path: &Path, latency_us: u32) -> Result<CpuLatency, LatencyError> {
-    // The kernel's number has a sign; what exceeds it is no request at all.
+    // The kernel's number is signed; a larger value would be no request.
     let value = i32::try_from(latency_us).unwrap_or(i32::MAX);
     let open = File::options().write(true).open(path);
     let held = open.and_then(|mut device| device.write_all(&value.to_ne_bytes()).map(|()| device));
@@ -81,8 +79,7 @@ fn failed(path: &Path, source: io::Error) -> LatencyError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound => LatencyError::NoDevice { path },
-        // A container may show the device and forbid its use (EPERM) whatever its mode says
-        // (EACCES).
+        // A container may show the device and forbid its use: EPERM, or EACCES from its mode.
         io::ErrorKind::PermissionDenied => LatencyError::Permission { path, source },
         _ => LatencyError::Failed { path, source },
     }
@@ -120,7 +117,7 @@ mod tests {
         }
     }
 
-    /// What the kernel aims at now: the least that anybody asks for.
+    /// The kernel's current target: the smallest request.
     fn aim_us() -> io::Result<i32> {
         let mut bytes = [0; 4];
         File::open(DEVICE)?.read_exact(&mut bytes)?;
@@ -132,11 +129,11 @@ mod tests {
         match CpuLatency::hold(0) {
             Ok(held) => {
                 if let Ok(aim) = aim_us() {
-                    assert_eq!(aim, 0, "nobody can ask for less");
+                    assert_eq!(aim, 0, "no request is smaller");
                 }
                 drop(held);
             }
-            // Not everybody may: then it is said why.
+            // Without permission, the error must say so.
             Err(error) => assert!(!matches!(error, LatencyError::Failed { .. }), "{error:?}"),
         }
     }

@@ -1,11 +1,11 @@
 //! Netlink: requests to the kernel, and their answers.
 //!
-//! Model: a [`Request`] is a header and attributes, [`Netlink::ask`] sends it and gives the body of
-//! the first message of the answer, or the kernel's error number. Follows netlink(7) and
-//! `include/uapi/linux/netlink.h`.
+//! Model: a [`NetlinkMessage`] is a header and attributes. [`Netlink::exchange`] sends it and
+//! returns the body of the first message of the answer, or the kernel's error number. Follows
+//! netlink(7) and `include/uapi/linux/netlink.h`.
 //!
-//! Limits: one request at a time, so there are no sequence numbers; of an answer in several
-//! messages the first is read.
+//! Limits: one request at a time, so there are no sequence numbers; only the first message of an
+//! answer is read.
 
 use std::os::fd::OwnedFd;
 
@@ -23,18 +23,18 @@ const NLM_F_CREATE: u16 = 0x400;
 const HEADER: usize = 16;
 /// Flags in an attribute's type.
 const TYPE_MASK: u16 = 0x3fff;
-/// Room for an answer; the longest is of an interface with many queues.
+/// Longest answer in bytes; the longest is that of an interface with many queues.
 const ANSWER_MAX: usize = 32 << 10;
 
-/// A socket for requests, for ever of the network namespace that the thread had that opened it.
+/// A netlink socket. It stays in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Netlink {
-    /// Usable for ioctls of interfaces, too.
+    /// Also usable for ioctls on interfaces.
     pub(crate) socket: OwnedFd,
 }
 
 impl Netlink {
-    /// For requests about interfaces and addresses (rtnetlink(7)).
+    /// A socket for interfaces and addresses (rtnetlink(7)).
     ///
     /// # Errors
     /// The kernel refuses the socket.
@@ -42,7 +42,7 @@ impl Netlink {
         Netlink::open(None) // no protocol is 0, which is NETLINK_ROUTE
     }
 
-    /// For requests to families that have no protocol of their own (`linux/genetlink.h`).
+    /// A socket for generic netlink families (`linux/genetlink.h`).
     ///
     /// # Errors
     /// The kernel refuses the socket.
@@ -55,12 +55,12 @@ impl Netlink {
         Ok(Netlink { socket: socket_with(AddressFamily::NETLINK, kind, flags, protocol)? })
     }
 
-    /// Sends a request and waits for the answer: its first message without the header, which is
-    /// empty where the kernel says no more than that it is done.
+    /// Sends a request and returns the first message of the answer without its header; empty for a
+    /// bare acknowledgement.
     ///
     /// # Errors
-    /// The kernel's refusal; `EBADMSG` for an answer that is none.
-    pub fn ask(&self, request: Request) -> Result<Vec<u8>, Errno> {
+    /// The kernel's error; `EBADMSG` for a malformed answer.
+    pub fn exchange(&self, request: NetlinkMessage) -> Result<Vec<u8>, Errno> {
         send(&self.socket, &request.into_bytes(), SendFlags::empty())?;
         let mut answer = vec![0; ANSWER_MAX];
         let (_, len) = recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty())?;
@@ -68,43 +68,42 @@ impl Netlink {
     }
 }
 
-/// A message to the kernel, or what an attribute holds that has attributes itself.
+/// A message to the kernel, or the contents of a nested attribute.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct NetlinkMessage {
     kind: u16,
     flags: u16,
     body: Vec<u8>,
 }
 
-impl Request {
-    /// A request of this type, which begins with a header of its family.
-    pub fn new(kind: u16, header: &[u8]) -> Request {
-        Request { kind, flags: 0, body: header.to_vec() }
+impl NetlinkMessage {
+    /// A request of this type, with the header of its family.
+    pub fn new(kind: u16, header: &[u8]) -> NetlinkMessage {
+        NetlinkMessage { kind, flags: 0, body: header.to_vec() }
     }
 
-    /// Attributes to be nested.
-    pub fn nest() -> Request {
-        Request::default()
+    /// An empty set of nested attributes.
+    pub fn nest() -> NetlinkMessage {
+        NetlinkMessage::default()
     }
 
-    /// To be answered by an error number, which is 0 when it is done.
+    /// Asks for an acknowledgement: an error number, 0 on success.
     #[must_use]
-    pub fn acknowledged(mut self) -> Request {
+    pub fn acknowledged(mut self) -> NetlinkMessage {
         self.flags |= NLM_F_ACK;
         self
     }
 
-    /// The same, and what it asks for must not be there yet.
+    /// Asks to create the object, which must not exist yet.
     #[must_use]
-    pub fn creating(mut self) -> Request {
+    pub fn creating(mut self) -> NetlinkMessage {
         self.flags |= NLM_F_CREATE | NLM_F_EXCL;
         self.acknowledged()
     }
 
-    /// With an attribute: its length, its type, what it holds, and zeros up to the next multiple of
-    /// four.
+    /// Adds an attribute: length, type, value, and zeros up to the next multiple of four.
     #[must_use]
-    pub fn with(mut self, kind: u16, value: &[u8]) -> Request {
+    pub fn with(mut self, kind: u16, value: &[u8]) -> NetlinkMessage {
         self.body.extend(((4 + value.len()) as u16).to_ne_bytes());
         self.body.extend(kind.to_ne_bytes());
         self.body.extend(value);
@@ -112,19 +111,19 @@ impl Request {
         self
     }
 
-    /// With an attribute that holds text, which ends with a zero.
+    /// Adds a text attribute, zero-terminated.
     #[must_use]
-    pub fn with_text(self, kind: u16, value: &str) -> Request {
+    pub fn with_text(self, kind: u16, value: &str) -> NetlinkMessage {
         self.with(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// With an attribute that holds attributes.
+    /// Adds a nested attribute.
     #[must_use]
-    pub fn with_nest(self, kind: u16, nest: &Request) -> Request {
+    pub fn with_nest(self, kind: u16, nest: &NetlinkMessage) -> NetlinkMessage {
         self.with(kind, &nest.body)
     }
 
-    /// The message as it is sent.
+    /// The message as sent.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER + self.body.len());
         bytes.extend(((HEADER + self.body.len()) as u32).to_ne_bytes());
@@ -136,7 +135,7 @@ impl Request {
     }
 }
 
-/// The first message of an answer, without its header; empty if it says that all is done.
+/// The first message of an answer, without its header; empty for an acknowledgement.
 fn message(answer: &[u8]) -> Result<&[u8], Errno> {
     let whole = u32_at(answer, 0).and_then(|len| answer.get(..len as usize));
     let body = whole.and_then(|whole| whole.get(HEADER..)).ok_or(Errno::BADMSG)?;
@@ -149,8 +148,8 @@ fn message(answer: &[u8]) -> Result<&[u8], Errno> {
     }
 }
 
-/// The attributes of a message or of a nested attribute, type and value, up to the first that is
-/// broken.
+/// The attributes of a message or of a nested attribute, as type and value, up to the first
+/// malformed one.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16_at(bytes, 0)?);
@@ -177,12 +176,13 @@ mod tests {
 
     #[test]
     fn attributes_are_padded_but_their_length_does_not_say_so() {
-        let nest = Request::nest().with_text(3, "br0").with(7, &[1, 2, 3, 4, 5]);
+        let nest = NetlinkMessage::nest().with_text(3, "br0").with(7, &[1, 2, 3, 4, 5]);
         let want = [&[8, 0, 3, 0][..], b"br0\0", &[9, 0, 7, 0, 1, 2, 3, 4, 5, 0, 0, 0]].concat();
         assert_eq!(nest.body, want);
         let read: Vec<(u16, &[u8])> = attributes(&nest.body).collect();
         assert_eq!(read, [(3, &b"br0\0"[..]), (7, &[1, 2, 3, 4, 5])]);
-        let request = Request::new(16, &[0xaa; 4]).creating().with_nest(18, &nest).into_bytes();
+        let request =
+            NetlinkMessage::new(16, &[0xaa; 4]).creating().with_nest(18, &nest).into_bytes();
         let head = [44, 0, 0, 0, 16, 0, 0x05, 0x06, 0, 0, 0, 0, 0, 0, 0, 0, 0xaa, 0xaa, 0xaa, 0xaa];
         assert_eq!(request, [&head[..], &[24, 0, 18, 0], &want].concat());
     }
@@ -202,7 +202,7 @@ mod tests {
         for len in 0..20 {
             assert_eq!(message(&answer(16, 7)[..len]), Err(Errno::BADMSG), "{len} bytes");
         }
-        // An attribute that says it is longer than the message ends the reading.
+        // An attribute with a length beyond the message ends the iteration.
         assert_eq!(attributes(&[200, 0, 4, 0, 1, 2, 3, 4]).count(), 0);
     }
 }

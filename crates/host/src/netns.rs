@@ -1,11 +1,11 @@
-//! Network namespaces: work that is done within another one.
+//! Network namespaces: runs work inside another one.
 //!
-//! Model: a socket belongs for ever to the namespace of the thread that opened it. So a thread of
-//! its own enters the namespace, opens what is wanted, and hands it back; nobody else of this
-//! process is moved.
+//! Model: a socket always belongs to the namespace of the thread that opened it. So a separate
+//! thread enters the namespace, opens the files, and returns them; no other thread of this process
+//! is moved.
 //!
-//! Namespaces are named as iproute2 does: a name is a file in `/run/netns`, and what has a slash in
-//! it is a path, such as `/proc/1234/ns/net`.
+//! Namespaces are named as in iproute2: a name is a file in `/run/netns`, and a name with a slash
+//! is a path, such as `/proc/1234/ns/net`.
 //!
 //! Limits: entering a namespace needs CAP_SYS_ADMIN.
 
@@ -21,7 +21,7 @@ const NAMED: &str = "/run/netns";
 /// The file system of namespaces (linux/magic.h).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 
-/// Why nothing could be done within a namespace; each text names the remedy.
+/// Reasons that a namespace cannot be used; each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
     /// There is no such file, or it cannot be read.
@@ -33,7 +33,7 @@ pub enum NetnsError {
     Open {
         /// The namespace's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The file is no network namespace, or this process may not enter one.
@@ -44,28 +44,27 @@ pub enum NetnsError {
     Enter {
         /// The namespace's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// There is no thread to be had.
-    #[error("no thread to enter a network namespace; raise the limit of tasks")]
+    /// No thread can be started.
+    #[error("cannot start a thread for a network namespace; raise the limit of tasks")]
     Thread(#[source] io::Error),
 }
 
-/// Where the namespace that an operator names is.
+/// Path of a namespace from its configured name.
 pub fn path_of(netns: &str) -> PathBuf {
     if netns.contains('/') { PathBuf::from(netns) } else { Path::new(NAMED).join(netns) }
 }
 
-/// What tells a namespace from every other one while somebody holds it; `None` if there is none of
-/// that name now.
+/// Device and inode of a namespace, unique while it exists; `None` if there is none of that name.
 pub fn identity(netns: &str) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let file = std::fs::metadata(path_of(netns)).ok()?;
     Some((file.dev(), file.ino()))
 }
 
-/// Opens a namespace's file. What is no namespace is found by its file system and not opened:
+/// Opens a namespace's file. Other files are recognised by their file system and not opened:
 /// opening a FIFO would wait for a writer.
 fn open(path: &Path) -> Result<OwnedFd, NetnsError> {
     let failed = |errno: Errno| NetnsError::Open { path: path.to_owned(), source: errno.into() };
@@ -79,11 +78,11 @@ fn open(path: &Path) -> Result<OwnedFd, NetnsError> {
     rustix::fs::open(itself, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
 }
 
-/// Does `work` within the namespace, or here if none is named, and waits for what comes of it. What
-/// it opens stays in that namespace.
+/// Runs `work` inside the namespace, or here without a name, and returns its result. Files that it
+/// opens stay in that namespace.
 ///
 /// # Errors
-/// [`NetnsError`], when there is no such namespace, or it cannot be entered; nothing was done then.
+/// [`NetnsError`], if there is no such namespace, or it cannot be entered; `work` did not run then.
 ///
 /// # Panics
 /// If `work` does.

@@ -1,12 +1,11 @@
-//! Packet sockets: the frames of an interface that is somebody else's, as they pass (packet(7)).
+//! Packet sockets: frames of an existing interface (packet(7)).
 //!
-//! Model: a socket bound to one interface gets what it receives, whomever that is for, and sends
-//! what it is given. In front of each frame stands a virtio-net header of 10 bytes
-//! (PACKET_VNET_HDR). What this host itself sends there is not seen (PACKET_IGNORE_OUTGOING), and
-//! that includes our own. The kernel takes VLAN tags off before anybody sees a frame; they come as
-//! control data ([`tag_of`]).
+//! Model: a socket bound to one interface receives all its incoming frames, in promiscuous mode,
+//! and sends frames through it. Each frame has a virtio-net header of 10 bytes (PACKET_VNET_HDR).
+//! Frames that this host sends there, including our own, are not received (PACKET_IGNORE_OUTGOING).
+//! The kernel removes VLAN tags first and passes them as control data ([`tag_of`]).
 //!
-//! Limits: the host's own network stack gets the frames as well; it is not kept from answering.
+//! Limits: the host's own network stack receives the frames as well, and may answer them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,9 +17,9 @@ use crate::interface::{InterfaceError, Interfaces};
 use crate::netns;
 use crate::sys;
 
-/// Bytes of the header in front of each frame: `struct virtio_net_hdr`.
+/// Bytes of the header before each frame: `struct virtio_net_hdr`.
 pub const HEADER_LEN: u32 = 10;
-/// Bytes that may wait in either direction: what a fast interface brings while a lane is elsewhere.
+/// Socket buffer in either direction: the frames of a fast interface while a lane is elsewhere.
 const BUFFER_BYTES: usize = 8 << 20;
 
 // linux/if_packet.h
@@ -32,41 +31,41 @@ const PACKET_IGNORE_OUTGOING: i32 = 23;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
 const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 
-/// Why a packet socket could not be opened; each text names the remedy.
+/// Reasons that a packet socket could not be opened; each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// The namespace, or the interface in it.
+    /// The namespace or the interface cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// Frames are the administrator's.
+    /// The process lacks CAP_NET_RAW.
     #[error(
-        "interface {name:?}: no permission to take its frames; the daemon needs CAP_NET_RAW there"
+        "interface {name:?}: no permission to receive its frames; the daemon needs CAP_NET_RAW there"
     )]
     Permission {
         /// The interface.
         name: String,
     },
-    /// Something that the kernel must be able to do.
+    /// The kernel lacks a feature that is needed.
     #[error("interface {name:?}: cannot {what}; Linux 4.20 or later is needed")]
     Failed {
         /// The interface.
         name: String,
-        /// What was to be done.
+        /// Operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Opens a packet socket for the interface, in the namespace named or in this thread's. With
-/// `bypass`, frames that are sent go past the interface's queueing discipline, which is faster, and
-/// loses them where the interface is slow.
+/// Opens a packet socket for the interface, in the named namespace or in this thread's. With
+/// `bypass`, sent frames skip the interface's queueing discipline: faster, but a slow interface
+/// then drops frames.
 ///
 /// # Errors
 /// [`PacketError`].
 pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, PacketError> {
     let state = Interfaces::of(netns)?.state(name)?;
-    // Without a protocol it gets nothing before it is bound, from no interface.
+    // Without a protocol it receives nothing, from any interface, before it is bound.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let open = || socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
     let opened = netns::within(netns, open).map_err(InterfaceError::from)?;
@@ -84,7 +83,7 @@ pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, Pa
     ] {
         sys::set_packet_option(fd, option, value).map_err(|errno| failed(what, errno))?;
     }
-    // More than the machine's limit needs CAP_NET_ADMIN, and is not worth failing for.
+    // More than the system limit needs CAP_NET_ADMIN, and is not worth failing for.
     let _ = sockopt::set_socket_recv_buffer_size_force(fd, BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, BUFFER_BYTES));
     let _ = sockopt::set_socket_send_buffer_size_force(fd, BUFFER_BYTES)
@@ -94,11 +93,10 @@ pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, Pa
     Ok(socket)
 }
 
-/// The VLAN tag that the kernel took off a frame, as it stood in it, from the control data that
-/// came with the frame.
+/// The VLAN tag that the kernel removed from a frame, from the frame's control data.
 #[inline]
 pub fn tag_of(control: &[u8]) -> Option<[u8; 4]> {
-    // struct cmsghdr: a length of the machine's word, a level and a type; then struct
+    // struct cmsghdr: a length in the machine's word size, a level and a type; then struct
     // tpacket_auxdata.
     const WORD: usize = size_of::<usize>();
     let u32_at = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk()?));

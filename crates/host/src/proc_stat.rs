@@ -13,14 +13,13 @@ pub(crate) struct Stat {
     pub(crate) system_ticks: u64,
 }
 
-/// Parses the line. The name stands in brackets and may itself hold spaces and brackets, so
-/// everything up to the LAST closing bracket belongs to it; `None` if the line is not of that
-/// shape.
+/// Parses the line. The name stands in parentheses and may itself contain spaces and parentheses,
+/// so it ends at the LAST closing one; `None` for another format.
 pub(crate) fn parse(line: &str) -> Option<Stat> {
     let open = line.find('(')?;
     let close = line.rfind(')')?;
     let name = line.get(open + 1..close)?.to_owned();
-    // What follows starts with field 3; fields 14 and 15 are the 12th and 13th of the rest.
+    // The rest starts with field 3; fields 14 and 15 are its 12th and 13th.
     let mut rest = line.get(close + 1..)?.split_ascii_whitespace();
     let state = rest.next()?.chars().next()?;
     let user_ticks = rest.nth(10)?.parse().ok()?;

@@ -1,12 +1,12 @@
-//! What a process spends on CPU, as a whole and by thread.
+//! CPU time of a process, in total and by thread.
 //!
 //! Model: a reading is a snapshot of counters that only grow; take two and subtract
-//! ([`CpuTime::since`]). Threads are told apart by name, which is how the layers of a measurement
-//! are told apart: name each thread when it is started.
+//! ([`CpuTime::since`]). Threads are identified by name: name each thread of a measurement when it
+//! is started.
 //!
-//! Limits: the kernel counts in clock ticks, 10 ms as a rule, so a short interval is coarse. A
-//! thread that has ended is in its process's sum, but no longer in the list of threads. A name is
-//! at most 15 bytes.
+//! Limits: the kernel counts in clock ticks, usually 10 ms, so a short interval is coarse. A thread
+//! that has ended is in its process's total, but no longer in the list of threads. A name is at
+//! most 15 bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,12 +17,12 @@ use serde::Serialize;
 
 use crate::proc_stat;
 
-/// Lets this process be ended by SIGTERM when the thread that started it ends. Not if it has ended
-/// already: whose child this is then cannot be told from a parent that is the first of its
-/// container.
+/// Has the kernel end this process by SIGTERM when the thread that started it ends. This has no
+/// effect if that thread has ended already: the new parent cannot be told from one that is the
+/// first process of its container.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel's error.
 pub fn end_with_parent() -> io::Result<()> {
     use rustix::process::{Signal, set_parent_process_death_signal};
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
@@ -43,8 +43,8 @@ impl CpuTime {
         self.user_s + self.system_s
     }
 
-    /// What was spent between an earlier reading and this one; zero where the counter went back,
-    /// which is what happens if the thread of that name was replaced by another.
+    /// CPU time between an earlier reading and this one; zero if the counter went back, as when
+    /// another thread took the name.
     pub fn since(&self, earlier: &CpuTime) -> CpuTime {
         CpuTime {
             user_s: (self.user_s - earlier.user_s).max(0.0),
@@ -58,14 +58,14 @@ impl CpuTime {
     }
 }
 
-/// One thread's share.
+/// CPU time of one thread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThreadCpu {
     /// The kernel's number of the thread.
     pub tid: u32,
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// What it has spent since it started.
+    /// CPU time since its start.
     pub time: CpuTime,
 }
 
@@ -78,24 +78,24 @@ pub struct ProcessCpu {
     pub threads: Vec<ThreadCpu>,
 }
 
-/// Why a process could not be read.
+/// Reasons that a process could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessCpuError {
-    /// It has ended, or never was.
-    #[error("process {pid} does not exist (any more)")]
+    /// The process does not exist.
+    #[error("process {pid} does not exist")]
     Gone {
         /// The process asked for.
         pid: u32,
     },
-    /// `/proc` is missing or closed to us.
+    /// `/proc` is missing or not readable.
     #[error("cannot read {path}; mount /proc, without hidepid for the user who runs this")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel wrote something else than proc(5) says.
+    /// The format differs from proc(5).
     #[error("{path} does not have the format of proc(5)")]
     Malformed {
         /// The file.
@@ -108,7 +108,7 @@ impl ProcessCpu {
     ///
     /// # Errors
     /// [`ProcessCpuError`], if the process is gone or `/proc` cannot be read. A thread that ends
-    /// meanwhile is no error.
+    /// during the reading is not an error.
     pub fn read(pid: u32) -> Result<ProcessCpu, ProcessCpuError> {
         read_from(Path::new("/proc"), pid, rustix::param::clock_ticks_per_second())
     }
@@ -166,7 +166,7 @@ fn read_from(proc: &Path, pid: u32, ticks_per_s: u64) -> Result<ProcessCpu, Proc
 fn read_stat(dir: &Path, pid: u32, ticks_per_s: u64) -> Result<(String, CpuTime), ProcessCpuError> {
     let path = dir.join("stat");
     let bytes = fs::read(&path).map_err(|source| io_error(path.clone(), pid, source))?;
-    // A thread's name is any bytes, so the line need not be UTF-8.
+    // A thread's name may be any bytes, so the line need not be UTF-8.
     let stat = proc_stat::parse(&String::from_utf8_lossy(&bytes))
         .ok_or(ProcessCpuError::Malformed { path })?;
     let seconds = |ticks: u64| ticks as f64 / ticks_per_s.max(1) as f64;
@@ -174,7 +174,7 @@ fn read_stat(dir: &Path, pid: u32, ticks_per_s: u64) -> Result<(String, CpuTime)
     Ok((stat.name, time))
 }
 
-/// A process that ends while its file is open answers ESRCH instead of ENOENT.
+/// A process that ends while its file is open returns ESRCH instead of ENOENT.
 fn io_error(path: PathBuf, pid: u32, source: io::Error) -> ProcessCpuError {
     let gone = source.kind() == io::ErrorKind::NotFound
         || source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
@@ -222,7 +222,7 @@ mod tests {
         fs::remove_file(root.path().join("7/task/9/stat")).unwrap();
         assert_eq!(read_from(root.path(), 7, 100).unwrap().threads.len(), 2);
         let error = read_from(root.path(), 8, 100).unwrap_err();
-        assert_eq!(error.to_string(), "process 8 does not exist (any more)");
+        assert_eq!(error.to_string(), "process 8 does not exist");
         fs::write(root.path().join("7/stat"), "nonsense").unwrap();
         let error = read_from(root.path(), 7, 100).unwrap_err();
         assert!(matches!(error, ProcessCpuError::Malformed { .. }), "{error}");
@@ -241,8 +241,8 @@ mod tests {
         let before = ProcessCpu::read_own().unwrap();
         let busy = std::thread::Builder::new().name("busy-thread".into());
         let handle = busy.spawn(|| {
-            // Spin until the kernel has counted it: five ticks, or ten seconds on a machine with no
-            // time for us.
+            // Spin until the kernel has counted it: five ticks, or ten seconds on an overloaded
+            // machine.
             let start = Instant::now();
             loop {
                 let spent = ProcessCpu::read_own().unwrap().named("busy-thread");

@@ -1,14 +1,14 @@
-//! QEMU's machine protocol (QMP) over a UNIX socket: one command, one answer, and the events in
+//! QEMU's machine protocol (QMP) over a UNIX socket: one command, one answer, with events in
 //! between.
 //!
-//! Model: messages are JSON objects, one a line. The server greets, the client ends the negotiation
-//! with `qmp_capabilities`, and from then on each command has an answer (`return` or `error`) with
-//! its `id`; an object with `event` may come at any time and is kept for [`Qmp::next_event`]. What
-//! answers is not trusted: its messages and their number are limited, and nothing is waited for
-//! without end.
+//! Model: messages are JSON objects, one a line. The server greets, and the client ends the
+//! negotiation with `qmp_capabilities`. From then on each command has an answer (`return` or
+//! `error`) with its `id`. An object with `event` may come at any time and is kept for
+//! [`Qmp::next_event`]. The peer is untrusted: its messages and their number are limited, and every
+//! wait has a timeout.
 //!
-//! Limits: messages of 4 MiB, after which the connection ends; 256 events of 1 MiB in all (older
-//! ones go and are counted); one command at a time.
+//! Limits: messages of 4 MiB, after which the connection ends; 256 events of 1 MiB in total (older
+//! ones are dropped and counted); one command at a time.
 //!
 //! Source: QEMU, `docs/interop/qmp-spec.rst`.
 
@@ -25,35 +25,35 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// The longest message that is read, in bytes. A parsed message may take 16 times as much memory;
-/// the longest that QEMU sends, its schema, has some 300 KiB.
+/// Longest message accepted, in bytes. A parsed message may take 16 times as much memory; QEMU's
+/// longest, its schema, has some 300 KiB.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// The most events that are kept until the caller takes them.
+/// Most events kept until the caller takes them.
 pub const EVENTS_MAX: usize = 256;
-/// The most bytes of messages whose events are kept.
+/// Most bytes of messages whose events are kept.
 pub const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// Why QEMU did not do what it was told.
+/// Reasons that a QMP command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// Nobody listens.
+    /// Nothing listens on the socket.
     #[error("no QEMU answers at {}; start it with -qmp unix:{},server=on,wait=off", .path.display(), .path.display())]
     NoServer {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The other end does not speak QMP.
-    #[error("what listens at {} is no QMP server: {why}; name QEMU's -qmp socket", .path.display())]
+    #[error("the listener at {} is not a QMP server: {why}; give QEMU's -qmp socket", .path.display())]
     NotQmp {
         /// The socket.
         path: PathBuf,
-        /// What it said.
+        /// Its message.
         why: String,
     },
-    /// A message is longer than any may be. The connection is closed.
-    #[error("the peer at {} sent {MESSAGE_BYTES_MAX} bytes without an end of line, the most allowed, and was left; \
+    /// A message exceeds the limit. The connection is closed.
+    #[error("the peer at {} sent {MESSAGE_BYTES_MAX} bytes without an end of line, the limit, and was disconnected; \
              name the socket of QEMU (-qmp) or of its guest agent, or restart the agent in the guest", .path.display())]
     TooLong {
         /// The socket.
@@ -64,52 +64,52 @@ pub enum QmpError {
     Late {
         /// The command.
         what: String,
-        /// How long was waited.
+        /// Timeout that passed.
         waited: Duration,
     },
-    /// QEMU has gone.
-    #[error("QEMU closed the connection during {0}; it has ended, or crashed")]
+    /// QEMU closed the connection.
+    #[error("QEMU closed the connection during {0}; it has exited, or crashed")]
     Closed(String),
     /// The connection failed.
     #[error("the connection to QEMU failed during {what}")]
     Io {
         /// The command.
         what: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// QEMU refused.
+    /// QEMU returned an error.
     #[error("QEMU refuses {command}: {text} ({class})")]
     Refused {
         /// The command.
         command: String,
         /// QEMU's class of the error, such as `GenericError`.
         class: String,
-        /// What QEMU says.
+        /// QEMU's error text.
         text: String,
     },
 }
 
 impl QmpError {
-    /// Whether there is certainly nobody at the socket: a QEMU that hangs, or serves another
-    /// client, is there.
+    /// Returns `true` if nothing listens on the socket. A QEMU that hangs, or serves another
+    /// client, does listen.
     pub fn is_absence(&self) -> bool {
         let kinds = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
         matches!(self, QmpError::NoServer { source, .. } if kinds.contains(&source.kind()))
     }
 
-    /// Whether QEMU is there and said no, rather than being gone.
+    /// Returns `true` if QEMU answered with an error, and the connection still works.
     pub fn is_refusal(&self) -> bool {
         matches!(self, QmpError::Refused { .. })
     }
 }
 
-/// Something that QEMU told unasked.
+/// An asynchronous event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct QmpEvent {
     /// Its name, such as `MIGRATION`.
     pub name: String,
-    /// What belongs to it; null if nothing does.
+    /// Data of the event; null if there is none.
     pub data: Value,
 }
 
@@ -118,27 +118,27 @@ pub struct Event {
 pub struct Qmp {
     stream: UnixStream,
     path: PathBuf,
-    /// What was read and is not a whole line yet.
+    /// Bytes received that are not a whole line yet.
     input: Vec<u8>,
-    /// Bytes of `input` in which no line's end was found.
+    /// Leading bytes of `input` that contain no end of line.
     searched: usize,
     /// Events with the bytes of their messages.
-    events: VecDeque<(Event, usize)>,
+    events: VecDeque<(QmpEvent, usize)>,
     event_bytes: usize,
     lost: u64,
     last_id: u64,
-    /// How long each command may take.
-    patience: Duration,
+    /// Timeout of each command.
+    timeout: Duration,
 }
 
 impl Qmp {
-    /// Connects and negotiates; each command may take `patience`.
+    /// Connects and negotiates; each command may take `timeout`.
     ///
     /// # Errors
-    /// Nobody listens, the other end is no QMP server, or it is silent.
-    pub fn connect(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
-        let mut qmp = Qmp::open(path, patience)?;
-        let (greeting, _) = qmp.message("the greeting", Instant::now() + patience)?;
+    /// Nothing listens, the peer is not a QMP server, or it is silent.
+    pub fn connect(path: &Path, timeout: Duration) -> Result<Qmp, QmpError> {
+        let mut qmp = Qmp::open(path, timeout)?;
+        let (greeting, _) = qmp.message("the greeting", Instant::now() + timeout)?;
         if greeting.pointer("/QMP/version").is_none() {
             return Err(qmp.no_qmp("it greets in another way"));
         }
@@ -146,20 +146,20 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Connects to a guest agent, which does not greet: a number of ours tells its answers from
-    /// those to somebody before.
+    /// Connects to a guest agent, which does not greet: a number of ours separates its answers from
+    /// those to an earlier client.
     ///
     /// # Errors
-    /// Nobody listens, or nobody answers.
-    pub(crate) fn synchronised(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
+    /// Nothing listens, or the agent does not answer.
+    pub(crate) fn connect_agent(path: &Path, timeout: Duration) -> Result<Qmp, QmpError> {
         const SYNC: &str = "guest-sync";
-        let mut qmp = Qmp::open(path, patience)?;
+        let mut qmp = Qmp::open(path, timeout)?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let mark = u64::from(now.unwrap_or_default().subsec_nanos()) + 1;
-        // A byte that is no JSON has the agent forget what it heard half.
+        // A byte that is not JSON makes the agent discard a partial message.
         let message = json!({"execute": SYNC, "arguments": {"id": mark}});
         qmp.say(SYNC, &[b"\xff", format!("{message}\n").as_bytes()].concat())?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         loop {
             match qmp.message(SYNC, until).map(|(answer, _)| answer) {
                 Ok(answer) if answer["return"] == mark => return Ok(qmp),
@@ -169,7 +169,7 @@ impl Qmp {
         }
     }
 
-    fn open(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
+    fn open(path: &Path, timeout: Duration) -> Result<Qmp, QmpError> {
         let no_server = |source| QmpError::NoServer { path: path.to_owned(), source };
         Ok(Qmp {
             stream: UnixStream::connect(path).map_err(no_server)?,
@@ -180,7 +180,7 @@ impl Qmp {
             event_bytes: 0,
             lost: 0,
             last_id: 0,
-            patience,
+            timeout,
         })
     }
 
@@ -189,11 +189,11 @@ impl Qmp {
         &self.path
     }
 
-    /// Runs a command with its arguments, or null for none, and gives what it returns.
+    /// Runs a command with its arguments, or null for none, and returns its result.
     ///
     /// # Errors
-    /// QEMU refuses, is gone, or does not answer in time. After any but a refusal the connection is
-    /// of no use.
+    /// QEMU refuses, is gone, or does not answer in time. After any other error than a refusal the
+    /// connection is unusable.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         self.last_id += 1;
         let id = Value::from(self.last_id);
@@ -202,13 +202,13 @@ impl Qmp {
             message["arguments"] = arguments;
         }
         self.say(command, format!("{message}\n").as_bytes())?;
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.timeout;
         loop {
             let (mut answer, bytes) = self.message(command, until)?;
             if self.keep_event(&mut answer, bytes) {
                 continue;
             }
-            // An answer to a command that was given up is nobody's.
+            // A late answer to a command that timed out.
             if answer.get("id").is_some_and(|of| *of != id) {
                 continue;
             }
@@ -226,18 +226,18 @@ impl Qmp {
 
     fn say(&mut self, command: &str, bytes: &[u8]) -> Result<(), QmpError> {
         let failed = |source| QmpError::Io { what: command.to_owned(), source };
-        self.stream.set_write_timeout(Some(self.patience)).map_err(failed)?;
+        self.stream.set_write_timeout(Some(self.timeout)).map_err(failed)?;
         self.stream.write_all(bytes).map_err(|source| match source.kind() {
             io::ErrorKind::BrokenPipe => QmpError::Closed(command.to_owned()),
             _ => failed(source),
         })
     }
 
-    /// The next event, waiting for it for `wait` at most.
+    /// The next event, waiting for at most `wait`.
     ///
     /// # Errors
-    /// QEMU is gone, or says what is no QMP.
-    pub fn next_event(&mut self, wait: Duration) -> Result<Option<Event>, QmpError> {
+    /// QEMU is gone, or its message is not QMP.
+    pub fn next_event(&mut self, wait: Duration) -> Result<Option<QmpEvent>, QmpError> {
         let until = Instant::now() + wait;
         loop {
             if let Some((event, bytes)) = self.events.pop_front() {
@@ -252,18 +252,18 @@ impl Qmp {
         }
     }
 
-    /// How many events came while too many were kept.
+    /// Number of events dropped for lack of space.
     pub fn events_lost(&self) -> u64 {
         self.lost
     }
 
-    /// Keeps an event of a message of so many bytes; false if the message is none. Older events
-    /// make room.
+    /// Stores the event of a message of `bytes` bytes, dropping older events if needed; false if
+    /// the message is not an event.
     fn keep_event(&mut self, message: &mut Value, bytes: usize) -> bool {
         let Some(name) = message.get("event").and_then(Value::as_str) else { return false };
         let name = name.to_owned();
         let data = message.get_mut("data").map(Value::take).unwrap_or_default();
-        self.events.push_back((Event { name, data }, bytes));
+        self.events.push_back((QmpEvent { name, data }, bytes));
         self.event_bytes += bytes;
         while self.events.len() > EVENTS_MAX || self.event_bytes > EVENT_BYTES_MAX {
             let Some((_, bytes)) = self.events.pop_front() else { break };
@@ -277,7 +277,7 @@ impl Qmp {
         QmpError::NotQmp { path: self.path.clone(), why: why.to_owned() }
     }
 
-    /// The next line, which must be a JSON object, by the time `until`; and its length in bytes.
+    /// The next line, which must be a JSON object, and its length in bytes; waits until `until`.
     fn message(&mut self, what: &str, until: Instant) -> Result<(Value, usize), QmpError> {
         let begun = Instant::now();
         loop {
@@ -293,7 +293,7 @@ impl Qmp {
             }
             self.searched = self.input.len();
             if self.input.len() > MESSAGE_BYTES_MAX {
-                // Whoever calls again finds the connection closed, and not the same bytes.
+                // Later calls find the connection closed, and not the same bytes.
                 let _ = self.stream.shutdown(Shutdown::Both);
                 self.input = Vec::new();
                 self.searched = 0;

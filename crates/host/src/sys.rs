@@ -1,11 +1,10 @@
-//! The requests to network devices that rustix does not have: ioctls and socket options, one
-//! function each.
+//! Requests to network devices that rustix lacks: ioctls and socket options, one function each.
 //!
-//! Model: each function takes what it needs by value or by a reference of the right type, so that
-//! no caller can hand the kernel memory of a wrong shape. Layouts and numbers: `linux/if.h`,
-//! `if_tun.h`, `if_packet.h`, `ethtool.h`.
+//! Model: each function takes its data by value or by a reference of the right type, so that no
+//! caller can pass memory of a wrong layout. Layouts and numbers: `linux/if.h`, `if_tun.h`,
+//! `if_packet.h`, `ethtool.h`.
 
-// Every function here is one system call with memory that the kernel reads or writes.
+// Each function here is one system call with memory that the kernel reads or writes.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libc::c_int;
 use rustix::io::Errno;
 
-/// Bytes of an interface's name, with the zero behind it.
+/// Bytes of an interface's name, with the terminating zero.
 pub(crate) const NAME_SIZE: usize = libc::IFNAMSIZ;
 
 const SOL_PACKET: c_int = 263;
@@ -21,20 +20,20 @@ const PACKET_ADD_MEMBERSHIP: c_int = 1;
 const PACKET_MR_PROMISC: u16 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
 
-/// What SIOC... requests exchange, `struct ifreq`: a name, and a union that is the largest of its
+/// Argument of SIOC... requests, `struct ifreq`: a name, and a union that is the largest of its
 /// kinds.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-pub(crate) struct Request {
+pub(crate) struct IfRequest {
     name: [u8; NAME_SIZE],
     value: [u8; 24],
 }
 
-const _: () = assert!(size_of::<Request>() >= size_of::<libc::ifreq>());
+const _: () = assert!(size_of::<IfRequest>() >= size_of::<libc::ifreq>());
 
-impl Request {
-    /// `None` if no interface can have the name.
-    pub(crate) fn new(interface: &str) -> Option<Request> {
+impl IfRequest {
+    /// `None` if the name is not valid.
+    pub(crate) fn new(interface: &str) -> Option<IfRequest> {
         let bytes = interface.as_bytes();
         let odd =
             |byte: &u8| *byte == b'/' || *byte == b'%' || *byte == 0 || byte.is_ascii_whitespace();
@@ -43,7 +42,7 @@ impl Request {
         }
         let mut name = [0; NAME_SIZE];
         name[..bytes.len()].copy_from_slice(bytes);
-        Some(Request { name, value: [0; 24] })
+        Some(IfRequest { name, value: [0; 24] })
     }
 
     /// The union's first bytes.
@@ -53,14 +52,14 @@ impl Request {
         bytes
     }
 
-    /// With these as the union's first bytes.
-    pub(crate) fn with<const N: usize>(mut self, bytes: [u8; N]) -> Request {
+    /// Sets the union's first bytes.
+    pub(crate) fn with<const N: usize>(mut self, bytes: [u8; N]) -> IfRequest {
         self.value[..N].copy_from_slice(&bytes);
         self
     }
 }
 
-/// Requests that read or write no more than the [`Request`] itself.
+/// Requests that access no more memory than the [`IfRequest`] itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Index,
@@ -71,12 +70,12 @@ pub(crate) enum Op {
     Mac,
     SetMac,
     SetQueueLen,
-    /// Of a file of `/dev/net/tun`: makes it a queue of an interface.
+    /// On a file of `/dev/net/tun`: makes it a queue of an interface.
     SetTun,
 }
 
-/// Asks about, or changes, the interface that the request names.
-pub(crate) fn interface(fd: BorrowedFd<'_>, op: Op, request: &mut Request) -> Result<(), Errno> {
+/// Queries or changes the interface that the request names.
+pub(crate) fn interface(fd: BorrowedFd<'_>, op: Op, request: &mut IfRequest) -> Result<(), Errno> {
     let number = match op {
         Op::Index => libc::SIOCGIFINDEX,
         Op::Flags => libc::SIOCGIFFLAGS,
@@ -93,8 +92,8 @@ pub(crate) fn interface(fd: BorrowedFd<'_>, op: Op, request: &mut Request) -> Re
     done(unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) })
 }
 
-/// The name of the interface's driver, up to 32 bytes, and what it is attached to.
-pub(crate) fn driver(fd: BorrowedFd<'_>, request: Request) -> Result<[[u8; 32]; 2], Errno> {
+/// Name of the interface's driver, up to 32 bytes, and its bus address.
+pub(crate) fn driver(fd: BorrowedFd<'_>, request: IfRequest) -> Result<[[u8; 32]; 2], Errno> {
     /// `struct ethtool_drvinfo`.
     #[repr(C)]
     struct Info {
@@ -116,7 +115,7 @@ pub(crate) fn driver(fd: BorrowedFd<'_>, request: Request) -> Result<[[u8; 32]; 
     Ok([info.driver, info.bus])
 }
 
-/// Sets the bytes of the header in front of each frame of a tap.
+/// Sets the length of a tap's frame header, in bytes.
 pub(crate) fn set_tun_header(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), Errno> {
     // SAFETY: the kernel reads one int.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) })
@@ -128,13 +127,13 @@ pub(crate) fn set_tun_carrier(fd: BorrowedFd<'_>, up: c_int) -> Result<(), Errno
     done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETCARRIER, &raw const up) })
 }
 
-/// Sets what the reader of a tap takes, `TUN_F_*`.
+/// Sets the offloads that the reader of a tap takes, `TUN_F_*`.
 pub(crate) fn set_tun_offload(fd: BorrowedFd<'_>, flags: u32) -> Result<(), Errno> {
     // SAFETY: the flags are the argument itself; the kernel touches no memory.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) })
 }
 
-/// Sets an option of a packet socket that is one int.
+/// Sets an integer option of a packet socket.
 pub(crate) fn set_packet_option(
     fd: BorrowedFd<'_>,
     option: c_int,
@@ -143,7 +142,7 @@ pub(crate) fn set_packet_option(
     set(fd, option, &value)
 }
 
-/// Sees all frames of the interface, whomever they are for, until the socket is closed.
+/// Enables promiscuous mode until the socket is closed.
 pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     /// `struct packet_mreq`.
     #[repr(C)]
@@ -161,11 +160,11 @@ pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, index: u32) -> Result<(), Err
 fn set<T>(fd: BorrowedFd<'_>, option: c_int, value: &T) -> Result<(), Errno> {
     let (at, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: the kernel reads `len` bytes of `value`, which has that many; no packet option that
-    // is set here has pointers in it.
+    // is set here contains pointers.
     done(unsafe { libc::setsockopt(fd.as_raw_fd(), SOL_PACKET, option, at, len) })
 }
 
-/// Binds a packet socket to an interface: from then on it gets the frames of all protocols.
+/// Binds a packet socket to an interface; it then receives frames of all protocols.
 pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -194,9 +193,9 @@ mod tests {
 
     #[test]
     fn names_that_no_interface_can_have_are_refused() {
-        assert!(Request::new("eth0.15").is_some());
+        assert!(IfRequest::new("eth0.15").is_some());
         for bad in ["", "a/b", "tap%d", "a b", "sixteen-bytes-is", "a\0"] {
-            assert!(Request::new(bad).is_none(), "{bad:?}");
+            assert!(IfRequest::new(bad).is_none(), "{bad:?}");
         }
     }
 }

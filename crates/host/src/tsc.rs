@@ -1,26 +1,24 @@
 //! The time-stamp counter: the cheapest clock there is, for counting a lane's cycles.
 //!
-//! Model: [`now`] reads the counter, [`hz`] says how fast it runs. On x86-64 it is the TSC, which
-//! on every CPU of the last decade runs at one rate whatever the core's clock does
-//! ("constant_tsc"), so these are cycles of a reference clock, not of the core. On other
-//! architectures `now` is nanoseconds of `Instant`, and `hz` is 1e9.
+//! Model: [`now`] reads the counter, [`hz`] returns its rate. On x86-64 it is the TSC, which on
+//! current CPUs runs at a constant rate ("constant_tsc"); these are cycles of a reference clock,
+//! not of the core. On other architectures `now` is nanoseconds of `Instant`, and `hz` is 1e9.
 //!
 //! Limits: the read is not ordered against other instructions; a difference of a few dozen cycles
-//! means nothing. On a machine whose TSCs are not synchronised, values of two CPUs must not be
-//! compared: lanes are pinned.
+//! means nothing. Without synchronised TSCs, values of two CPUs must not be compared: lanes are
+//! pinned.
 
-// The one intrinsic below is why this crate cannot be wholly safe: `_rdtsc` is an `unsafe fn` (Rust
-// 1.95), and the alternatives are a vDSO call of 20-30 ns per reading, which is more than a lane
-// spends on a whole frame.
+// This crate needs `unsafe` here: `_rdtsc` is an `unsafe fn` (Rust 1.95), and the alternative is a
+// vDSO call of 20-30 ns per reading, more than a lane spends on a whole frame.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How long the calibration watches the counter.
+/// Duration of the calibration.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
-/// Readings taken at each end of the calibration; the tightest is used.
+/// Readings at each end of the calibration; the tightest is used.
 #[cfg(target_arch = "x86_64")]
 const TRIES: usize = 16;
 
@@ -28,9 +26,8 @@ const TRIES: usize = 16;
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn now() -> u64 {
-    // SAFETY: RDTSC reads a register and nothing else. The instruction exists on every x86-64; only
-    // CR4.TSD could forbid it in user mode, which Linux sets solely for a task that asked for it
-    // (PR_SET_TSC).
+    // SAFETY: RDTSC only reads a register. It exists on every x86-64; only CR4.TSD could forbid it
+    // in user mode, which Linux sets solely on a task's own request (PR_SET_TSC).
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -43,18 +40,18 @@ pub fn now() -> u64 {
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Cycles per second. The first call takes about 20 ms, later ones nothing: make it at start-up.
+/// Cycles per second. The first call takes about 20 ms: make it at start-up.
 pub fn hz() -> f64 {
     static HZ: OnceLock<f64> = OnceLock::new();
     *HZ.get_or_init(|| calibrate(CALIBRATION))
 }
 
-/// A number of cycles as nanoseconds.
+/// Converts cycles to nanoseconds.
 pub fn cycles_to_ns(cycles: u64) -> f64 {
     cycles as f64 * 1e9 / hz()
 }
 
-/// A duration as cycles, for deadlines that are compared with [`now`].
+/// Converts a duration to cycles, for deadlines that are compared with [`now`].
 pub fn duration_to_cycles(duration: Duration) -> u64 {
     (duration.as_secs_f64() * hz()) as u64
 }
@@ -74,8 +71,8 @@ fn calibrate(_wait: Duration) -> f64 {
 }
 
 /// The counter and CLOCK_MONOTONIC_RAW (ns) at one moment. A preemption between the two reads would
-/// spoil the pair, so the clock is read between two counter reads, and the try with the smallest
-/// gap wins.
+/// spoil the pair, so the clock is read between two counter reads, and the attempt with the
+/// smallest gap is used.
 #[cfg(target_arch = "x86_64")]
 fn paired_reading() -> (u64, u64) {
     let mut best = (0, 0);
@@ -92,7 +89,7 @@ fn paired_reading() -> (u64, u64) {
     best
 }
 
-/// The clock that nobody slews: NTP adjusts CLOCK_MONOTONIC, and the TSC knows nothing of that.
+/// A clock without adjustment: NTP slews CLOCK_MONOTONIC, but not the TSC.
 #[cfg(target_arch = "x86_64")]
 fn monotonic_raw_ns() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
@@ -109,8 +106,8 @@ mod tests {
     fn the_counter_moves_forward_at_the_stated_rate() {
         let rate = hz();
         assert!(rate > 1e8 && rate < 1e11, "{rate} Hz");
-        // A busy machine may stop us between the two readings of either end, so one good try of
-        // several is asked for.
+        // A busy machine may preempt the test between the two readings, so one good attempt of
+        // several suffices.
         let good = (0..10).any(|_| {
             let (clock, start) = (Instant::now(), now());
             std::thread::sleep(Duration::from_millis(20));

@@ -1,10 +1,9 @@
-//! Taps: Ethernet interfaces of this machine whose wire is a file.
+//! Taps: Ethernet interfaces of this machine with a file as their wire.
 //!
-//! Model: `/dev/net/tun` is opened once for each queue, and each file is made a queue of the
-//! interface (TUNSETIFF). In front of each frame stands a virtio-net header of 12 bytes
-//! (IFF_VNET_HDR), which says what is left to be done on it. An interface that is not there is
-//! made, and vanishes with its last queue; one that is (made persistent by `ip tuntap add`) is used
-//! as it is, and stays.
+//! Model: `/dev/net/tun` is opened once for each queue, and each file becomes a queue of the
+//! interface (TUNSETIFF). Each frame has a virtio-net header of 12 bytes (IFF_VNET_HDR) with its
+//! offloads. A missing interface is created, and vanishes with its last queue; an existing one
+//! (made persistent by `ip tuntap add`) is used unchanged, and stays.
 //!
 //! Kernel documentation: `Documentation/networking/tuntap.rst`. The interface is in the namespace
 //! of the thread that opens it: see [`netns`](crate::netns).
@@ -15,12 +14,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::interface::{Driver, InterfaceError, Interfaces};
+use crate::interface::{InterfaceDriver, InterfaceError, Interfaces};
 use crate::netns;
-use crate::sys::{self, Op, Request};
+use crate::sys::{self, IfRequest, Op};
 
 const DEVICE: &str = "/dev/net/tun";
-/// Bytes of the header in front of each frame: `struct virtio_net_hdr_mrg_rxbuf`.
+/// Bytes of the header before each frame: `struct virtio_net_hdr_mrg_rxbuf`.
 pub const HEADER_LEN: u32 = 12;
 /// Most queues of a tap (`MAX_TAP_QUEUES`).
 pub const QUEUES_MAX: u16 = 256;
@@ -28,40 +27,40 @@ pub const QUEUES_MAX: u16 = 256;
 const SEGMENTS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 const DATAGRAMS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// A tap that is open.
+/// An open tap.
 #[derive(Debug)]
 pub struct Tap {
-    /// Its queues, none of which waits.
+    /// Its queues, all non-blocking.
     pub queues: Vec<OwnedFd>,
-    /// Whether the interface was there before, and will be afterwards.
+    /// `true` if the interface existed before; it then stays.
     pub existed: bool,
-    /// Whether datagrams are left to be cut, too (Linux 6.2): then it may also be given such.
+    /// `true` with UDP segmentation offload in both directions (Linux 6.2).
     pub has_uso: bool,
 }
 
-/// Why a tap could not be opened; each text names the remedy.
+/// Reasons that a tap could not be opened; each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
-    /// The namespace, or the interface in it.
+    /// The namespace or the interface cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The number of queues.
-    #[error("tap {name:?}: {queues} queues are not possible; choose 1 to {QUEUES_MAX}")]
+    /// The number of queues is out of range.
+    #[error("tap {name:?}: {queues} queues; allowed: 1 to {QUEUES_MAX}")]
     Queues {
         /// The interface.
         name: String,
-        /// What was asked for.
+        /// Queues asked for.
         queues: u16,
     },
-    /// The name.
+    /// The name is not valid.
     #[error(
-        "tap {name:?}: no interface can have this name; choose up to 15 bytes without slash, percent sign or blank"
+        "tap {name:?}: invalid interface name; choose up to 15 bytes without slash, percent sign or blank"
     )]
     Name {
-        /// What was asked for.
+        /// Name asked for.
         name: String,
     },
-    /// The kernel, or the container, has no taps.
+    /// The kernel has no tap support, or the container hides it.
     #[error(
         "tap {name:?}: {DEVICE} cannot be opened; load the module tun, and let this user or \
          container open the device"
@@ -69,66 +68,66 @@ pub enum TunError {
     NoDevice {
         /// The interface.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Taps are the administrator's.
+    /// The process lacks CAP_NET_ADMIN, and the tap is not its user's.
     #[error(
-        "tap {name:?}: no permission; the daemon needs CAP_NET_ADMIN there, or a tap that is its user's \
+        "tap {name:?}: no permission; the daemon needs CAP_NET_ADMIN there, or a tap owned by its user \
          (ip tuntap add dev {name} mode tap user NAME)"
     )]
     Permission {
         /// The interface.
         name: String,
     },
-    /// An interface of that name is something else.
+    /// An interface of that name is not a tap.
     #[error(
-        "tap {name:?}: there is an interface of this name that is no tap ({driver}); choose another name"
+        "tap {name:?}: an interface of this name exists and is not a tap ({driver}); choose another name"
     )]
     NotATap {
         /// The interface.
         name: String,
-        /// What it is.
+        /// Its driver.
         driver: String,
     },
     /// The tap was made for one queue.
     #[error(
-        "tap {name:?}: made for one queue, not for {queues}; make it anew (ip tuntap add dev {name} mode tap \
-         multi_queue), or ask for one queue"
+        "tap {name:?}: created for one queue, not for {queues}; recreate it (ip tuntap add dev {name} mode tap \
+         multi_queue), or configure one queue"
     )]
     OneQueue {
         /// The interface.
         name: String,
-        /// What was asked for.
+        /// Queues asked for.
         queues: u16,
     },
-    /// Somebody else has it open.
-    #[error("tap {name:?}: in use by another process; end that, or choose another name")]
+    /// Another process has it open.
+    #[error("tap {name:?}: in use by another process; stop that process, or choose another name")]
     Busy {
         /// The interface.
         name: String,
     },
-    /// Anything else.
+    /// Other errors.
     #[error("tap {name:?}: cannot be opened")]
     Failed {
         /// The interface.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Opens `queues` queues of the tap, in the namespace named or in this thread's. With `offload` the
-/// reader takes frames without checksums, and up to 64 KiB that are to be segmented; it may always
-/// write such.
+/// Opens `queues` queues of the tap, in the named namespace or in this thread's. With `offload` the
+/// reader takes frames without checksums, and up to 64 KiB to segment; it may always write such
+/// frames.
 ///
 /// # Errors
-/// [`TunError`]; an interface that was made for it is gone again then.
+/// [`TunError`]; an interface that was created is removed again.
 pub fn open(netns: Option<&str>, name: &str, queues: u16, offload: bool) -> Result<Tap, TunError> {
     if !(1..=QUEUES_MAX).contains(&queues) {
         return Err(TunError::Queues { name: name.to_owned(), queues });
     }
-    let request = Request::new(name).ok_or_else(|| TunError::Name { name: name.to_owned() })?;
+    let request = IfRequest::new(name).ok_or_else(|| TunError::Name { name: name.to_owned() })?;
     let interfaces = Interfaces::of(netns)?;
     let existed = interfaces.state(name).is_ok();
     let attach = || (0..queues).map(|_| attach(request, queues > 1)).collect::<Result<Vec<_>, _>>();
@@ -143,22 +142,22 @@ pub fn open(netns: Option<&str>, name: &str, queues: u16, offload: bool) -> Resu
     Ok(Tap { queues, existed, has_uso })
 }
 
-/// Gives the tap of this queue a carrier, or takes it away: what its guest sees of the link.
+/// Sets the carrier of the tap of this queue: the guest's link state.
 ///
 /// # Errors
-/// The kernel's word; before Linux 5.0 there is no such request.
+/// The kernel's error; Linux before 5.0 lacks the request.
 pub fn set_carrier(queue: BorrowedFd<'_>, up: bool) -> Result<(), Errno> {
     sys::set_tun_carrier(queue, up.into())
 }
 
-/// What failed.
+/// Step that failed.
 enum Step {
     Device(Errno),
     Attach(Errno),
 }
 
 /// Opens a queue.
-fn attach(request: Request, several: bool) -> Result<OwnedFd, Step> {
+fn attach(request: IfRequest, several: bool) -> Result<OwnedFd, Step> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let queue = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(Step::Device)?;
     let kind = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
@@ -168,7 +167,7 @@ fn attach(request: Request, several: bool) -> Result<OwnedFd, Step> {
         sys::interface(queue.as_fd(), Op::SetTun, &mut request)
     };
     match set(if several { multi } else { kind }) {
-        // A tap that was made for several queues wants to be asked so even for one.
+        // A tap made for several queues requires the flag even for one.
         Err(Errno::INVAL) if !several => set(multi),
         result => result,
     }
@@ -176,11 +175,11 @@ fn attach(request: Request, several: bool) -> Result<OwnedFd, Step> {
     Ok(queue)
 }
 
-/// Says what the reader takes, and whether that is datagrams to be cut, too.
+/// Sets the offloads that the reader takes; returns `true` if they include UDP segmentation.
 fn set_offload(queue: &OwnedFd, offload: bool) -> Result<bool, Errno> {
     if !offload {
         sys::set_tun_offload(queue.as_fd(), 0)?;
-        // Whether the kernel could was not asked, so nobody relies on it.
+        // UDP segmentation was not probed, so it is not used.
         return Ok(false);
     }
     match sys::set_tun_offload(queue.as_fd(), SEGMENTS | DATAGRAMS) {
@@ -196,11 +195,13 @@ fn explain(interfaces: &Interfaces, name: &str, queues: u16, step: Step) -> TunE
         Step::Attach(Errno::PERM) => TunError::Permission { name },
         Step::Attach(Errno::BUSY) => TunError::Busy { name },
         Step::Attach(errno) => match interfaces.driver(&name) {
-            Ok(Driver { name: driver, place }) if driver != "tun" || place != "tap" => {
+            Ok(InterfaceDriver { name: driver, bus_info })
+                if driver != "tun" || bus_info != "tap" =>
+            {
                 TunError::NotATap { name, driver }
             }
             Ok(_) if errno == Errno::INVAL && queues > 1 => TunError::OneQueue { name, queues },
-            // Taps say what they are; whatever else there is does not.
+            // Taps report a driver; other interfaces of this name do not.
             Err(_) if interfaces.state(&name).is_ok() => {
                 TunError::NotATap { name, driver: "of another kind".to_owned() }
             }
@@ -216,14 +217,13 @@ mod tests {
     #[test]
     fn what_cannot_be_a_tap_is_refused() {
         let text = |name, queues| open(None, name, queues, true).unwrap_err().to_string();
-        assert!(text("wp0", 0).contains("0 queues are not possible; choose 1 to 256"));
-        assert!(text("a-name-of-16-byt", 1).contains("no interface can have this name"));
+        assert!(text("wp0", 0).contains("0 queues; allowed: 1 to 256"));
+        assert!(text("a-name-of-16-byt", 1).contains("invalid interface name"));
     }
 
     #[test]
-    fn a_name_that_is_taken_is_refused_whoever_asks() {
-        // Without the right, or without the device, that is the reason; with both, what the
-        // interface is.
+    fn a_name_in_use_is_refused() {
+        // Without permission or device, that is the error; with both, the interface's type.
         let error = open(None, "lo", 1, true).unwrap_err();
         let refused = matches!(
             error,

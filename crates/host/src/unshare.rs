@@ -1,10 +1,10 @@
-//! Network namespaces of one's own.
+//! New network namespaces for this process.
 //!
-//! Model: a network namespace has no name here. It lives as long as a process is in it or holds it
-//! open, so that nothing stays behind, however a process ends.
+//! Model: the network namespace has no name. It lives while a process is in it or holds it open, so
+//! it vanishes however the process ends.
 //!
-//! Limits: Linux lets an ordinary user make one only inside a user namespace of his own, where he
-//! then is root, and some machines do not even allow that. See namespaces(7), user_namespaces(7),
+//! Limits: Linux lets an ordinary user make one only inside a new user namespace, in which the user
+//! is root; some machines forbid even that. See namespaces(7), user_namespaces(7),
 //! network_namespaces(7).
 
 use std::fs;
@@ -13,32 +13,32 @@ use std::io;
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
-/// Why there is no namespace.
+/// Reasons that a namespace cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum UnshareError {
-    /// Neither is allowed.
+    /// The kernel permits neither kind.
     #[error(
-        "this machine lets this user make no network namespace, nor a user namespace for one; run as root, or \
+        "no network namespace: this user may create neither one nor a user namespace; run as root, or \
          allow it (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
          kernel.apparmor_restrict_unprivileged_userns)"
     )]
     Refused(#[source] io::Error),
-    /// The user namespace is there, but nobody in it.
-    #[error("cannot write {file}, so that nobody is root in the new user namespace")]
+    /// The user namespace exists, but its id maps cannot be written.
+    #[error("cannot write {file}: the new user namespace has no root user")]
     Map {
         /// The file.
         file: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Moves the calling thread, and those that it starts from now on, into a new network namespace: a
-/// plain one where that is allowed, else one inside a new user namespace in which this user is
-/// root. The latter works only while the process has a single thread.
+/// Moves the calling thread, and threads it starts later, into a new network namespace. Without
+/// permission for that, it makes one inside a new user namespace in which this user is root; this
+/// works only in a single-threaded process.
 ///
 /// # Errors
-/// The machine allows neither, or the process has other threads.
+/// The machine permits neither, or the process has other threads.
 pub fn new_network() -> Result<(), UnshareError> {
     match unshare(UnshareFlags::NEWNET) {
         Ok(()) => return Ok(()),
@@ -48,7 +48,7 @@ pub fn new_network() -> Result<(), UnshareError> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)
         .map_err(|error| UnshareError::Refused(error.into()))?;
-    // A group may be mapped by its user only once nobody can drop groups any more.
+    // The kernel accepts a group map from its user only after setgroups is denied.
     for (file, text) in [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("0 {} 1", user.as_raw())),
@@ -62,7 +62,7 @@ pub fn new_network() -> Result<(), UnshareError> {
 #[expect(unsafe_code, reason = "the system call is unsafe for one of its flags")]
 fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     assert!(!flags.contains(UnshareFlags::FILES));
-    // SAFETY: only with FILES could a thread lose sight of descriptors that others hold.
+    // SAFETY: only with FILES could a thread lose descriptors that others hold.
     unsafe { rustix::thread::unshare_unsafe(flags) }
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_alone_with_its_loopback_or_told_why_not() {
-        // In a thread with others beside it only the plain kind can work, which takes root.
+        // With other threads only the plain kind can work, which needs root.
         let seen = std::thread::spawn(|| {
             let own = || fs::read_link("/proc/thread-self/ns/net").unwrap();
             let before = own();

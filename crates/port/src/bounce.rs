@@ -7,9 +7,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use guestmem::{MapError, Pool};
+use guestmem::{FramePool, MapError};
 
-use crate::burst::{BURST, Burst, DeepHead, HeaderBytes, Offload, Polled, snapshot_headers};
+use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, Offload, Polled, snapshot_headers};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::Transmit;
 
@@ -19,9 +19,9 @@ const FRAME_BYTES_MAX: u32 = 68 << 10;
 /// Memory for one burst. Pages are allocated on first use.
 #[derive(Debug)]
 pub struct BounceBuffer {
-    pool: Pool,
+    pool: FramePool,
     headers: Box<[HeaderBytes; BURST]>,
-    snapshots: Vec<DeepHead>,
+    snapshots: Vec<HeaderSnapshot>,
     has_snapshots: bool,
     offloads: Vec<Offload>,
     malformed: u64,
@@ -34,7 +34,7 @@ impl BounceBuffer {
     /// The kernel has no memory left.
     pub fn new() -> Result<BounceBuffer, MapError> {
         Ok(BounceBuffer {
-            pool: Pool::create("shunt-bounce", u64::from(FRAME_BYTES_MAX) * BURST as u64)?,
+            pool: FramePool::create("shunt-bounce", u64::from(FRAME_BYTES_MAX) * BURST as u64)?,
             headers: Box::new([[0; 16]; BURST]),
             snapshots: Vec::new(),
             has_snapshots: false,
@@ -70,7 +70,8 @@ impl BounceBuffer {
                 to.copy_from(from, n);
                 to = to.skip(n);
             }
-            let snapshot = burst.snapshots.get(i).map_or(&burst.headers[i][..], DeepHead::bytes);
+            let snapshot =
+                burst.snapshots.get(i).map_or(&burst.headers[i][..], HeaderSnapshot::bytes);
             all.write_bytes(&snapshot[..snapshot.len().min(len as usize)]);
         }
     }

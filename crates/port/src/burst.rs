@@ -3,8 +3,8 @@
 use guestmem::{Buffer, GuestSlice};
 
 pub use virtq::BURST;
-pub use wire::virtio_net::Header as Offload;
-pub use wire::{DeepHead, VlanEdit};
+pub use wire::virtio_net::NetHeader as Offload;
+pub use wire::{HeaderSnapshot, VlanEdit};
 
 /// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
 pub type HeaderBytes = [u8; 16];
@@ -16,7 +16,7 @@ pub struct Burst<'a> {
     pub headers: &'a [HeaderBytes],
     /// Longer snapshots, or empty before [`snapshot_headers`](crate::Transmit::snapshot_headers).
     /// They begin with the 16 bytes of `headers`; the receiver gets their bytes.
-    pub snapshots: &'a [DeepHead],
+    pub snapshots: &'a [HeaderSnapshot],
     /// Buffers of the frames, including the first 16 bytes.
     pub frames: &'a [Buffer<'a>],
     /// Further slices of frames that are not contiguous.
@@ -39,13 +39,13 @@ impl Burst<'_> {
 /// Snapshots the headers of a burst. Each snapshot begins with the bytes of `headers`, which are
 /// not read again.
 pub(crate) fn snapshot_headers(
-    snapshots: &mut Vec<DeepHead>,
+    snapshots: &mut Vec<HeaderSnapshot>,
     headers: &[HeaderBytes],
     frames: &[Buffer<'_>],
     arena: &[GuestSlice<'_>],
 ) {
     // A resize only for a half that works without a lane's buffers.
-    snapshots.resize(BURST, DeepHead::EMPTY);
+    snapshots.resize(BURST, HeaderSnapshot::EMPTY);
     for ((snapshots, header), frame) in snapshots.iter_mut().zip(headers).zip(frames) {
         snapshot_header(snapshots, header, frame, arena);
     }
@@ -53,17 +53,20 @@ pub(crate) fn snapshot_headers(
 
 #[inline]
 fn snapshot_header(
-    snapshots: &mut DeepHead,
+    snapshots: &mut HeaderSnapshot,
     header: &HeaderBytes,
     frame: &Buffer<'_>,
     arena: &[GuestSlice<'_>],
 ) {
     // Zeros behind a short frame: no bytes of another guest's frame may show.
-    *snapshots = DeepHead { len: frame.len.min(DeepHead::LEN as u32) as u8, ..DeepHead::EMPTY };
+    *snapshots = HeaderSnapshot {
+        len: frame.len.min(HeaderSnapshot::LEN as u32) as u8,
+        ..HeaderSnapshot::EMPTY
+    };
     let (front, rest) = snapshots.bytes.split_at_mut(header.len());
     front.copy_from_slice(header);
     let at = header.len() as u32;
-    if frame.first.len() == frame.len || frame.first.len() as usize >= DeepHead::LEN {
+    if frame.first.len() == frame.len || frame.first.len() as usize >= HeaderSnapshot::LEN {
         frame.first.skip(at).read_bytes(rest);
     } else {
         frame.read_bytes(arena, at, rest);

@@ -1,6 +1,6 @@
 //! Working buffers of a lane.
 
-use crate::burst::{BURST, DeepHead, HeaderBytes, Offload};
+use crate::burst::{BURST, HeaderBytes, HeaderSnapshot, Offload};
 use crate::software_offload::OffloadScratch;
 
 /// Working buffers for one burst. A lane has a pair, one for each direction, and lends them to the
@@ -10,7 +10,7 @@ pub struct BurstBuffers {
     pub(crate) stage: virtq::StagingBuffers,
     pub(crate) headers: Box<[HeaderBytes; BURST]>,
     /// As long as a burst, or empty before the first use.
-    pub(crate) snapshots: Vec<DeepHead>,
+    pub(crate) snapshots: Vec<HeaderSnapshot>,
     pub(crate) offloads: Box<[Offload; BURST]>,
     pub(crate) scratch: OffloadScratch,
 }
@@ -21,7 +21,7 @@ impl Default for BurstBuffers {
         BurstBuffers {
             stage: virtq::StagingBuffers::default(),
             headers,
-            snapshots: vec![DeepHead::EMPTY; BURST],
+            snapshots: vec![HeaderSnapshot::EMPTY; BURST],
             offloads: Box::new([Offload::PLAIN; BURST]),
             scratch: OffloadScratch::default(),
         }

@@ -3,9 +3,9 @@
 use guestmem::GuestSlice;
 use virtq::{BURST, DeviceQueue};
 use wire::segment::Segment;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
-use crate::burst::{Burst, DeepHead, Delivered, HeaderEdit, Offload, VlanEdit};
+use crate::burst::{Burst, Delivered, HeaderEdit, HeaderSnapshot, Offload, VlanEdit};
 
 /// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
 pub const HEADER_LEN: u32 = 12;
@@ -77,9 +77,9 @@ pub(crate) fn copy_simple_snapshot(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
     indices: &[u8],
-    takes: Accepts,
+    takes: OffloadSet,
 ) -> (usize, u64) {
-    const DEEP: u32 = DeepHead::LEN as u32;
+    const DEEP: u32 = HeaderSnapshot::LEN as u32;
     let mut lens = [0; BURST];
     let mut bytes = 0;
     let mut done = 0;
@@ -90,7 +90,7 @@ pub(crate) fn copy_simple_snapshot(
         else {
             break;
         };
-        let snapshot = burst.snapshots.get(frame).map_or(&header[..], DeepHead::bytes);
+        let snapshot = burst.snapshots.get(frame).map_or(&header[..], HeaderSnapshot::bytes);
         let len = source.len;
         let taken = len.min(snapshot.len() as u32);
         let offload = burst.offload(frame);
@@ -143,7 +143,7 @@ pub(crate) fn copy_segment(
     frame: &Segment<'_>,
     layout: ReceiveLayout,
 ) -> Delivered {
-    let len = (frame.head.len() + frame.payload.len()) as u32;
+    let len = (frame.headers.len() + frame.payload.len()) as u32;
     write_frame(queue, layout, (Offload::PLAIN, len), &CopySource::Segment(frame))
 }
 
@@ -172,7 +172,7 @@ fn write_frame(
         writer.write(&header_bytes(offload, used as u16)[..layout.header as usize]);
         match source {
             CopySource::Burst { burst, frame, edited } => writer.frame(burst, *frame, *edited),
-            CopySource::Segment(Segment { head, payload, .. }) => {
+            CopySource::Segment(Segment { headers: head, payload, .. }) => {
                 writer.write(head);
                 writer.write(payload);
             }
@@ -261,7 +261,7 @@ impl<'a, I: Iterator<Item = GuestSlice<'a>>> SliceWriter<'a, I> {
     pub(crate) fn frame(&mut self, burst: &Burst<'_>, frame: usize, edited: HeaderEdit) {
         let source = &burst.frames[frame];
         self.write(&edited.bytes[..edited.len as usize]);
-        let snapshot = burst.snapshots.get(frame).map_or(&[][..], DeepHead::bytes);
+        let snapshot = burst.snapshots.get(frame).map_or(&[][..], HeaderSnapshot::bytes);
         let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
         let behind = snapshot.get(edited.replaces as usize..).unwrap_or(&[]);
         self.write(behind);

@@ -2,8 +2,8 @@
 //!
 //! They are set non-blocking on arrival, but a front-end can undo that and fill the counter; then
 //! the next write blocks until the front-end reads. So each write is interrupted after a short time
-//! ([`host::brief`]), and a front-end whose write blocked gets no more. A write that does not block
-//! may still be slow; then it is made off the lanes ([`crate::notifier`]).
+//! ([`host::watchdog`]), and a front-end whose write blocked gets no more. A write that does not
+//! block may still be slow; then it is made off the lanes ([`crate::notifier`]).
 
 use std::fmt;
 use std::sync::Arc;

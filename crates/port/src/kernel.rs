@@ -167,16 +167,17 @@ impl<S: TxSink> KernelTx<S> {
     #[cold]
     fn send_plain(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let delivered = scratch.deliver(burst, frame, edit, |Segment { head, payload, .. }| {
-            let len = (head.len() + payload.len()) as u32;
-            let prefix = self.sink.prefix(Offload::PLAIN, len);
-            let prefix = &prefix[PREFIX_MAX - S::PREFIX..];
-            let (taken, refusal) = self.sink.send(&[TxFrame::plain(prefix, head, payload)]);
-            let bytes = u64::from(len) * taken as u64;
-            let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
-            self.account(refusal, &mut sent);
-            sent
-        });
+        let delivered =
+            scratch.deliver(burst, frame, edit, |Segment { headers: head, payload, .. }| {
+                let len = (head.len() + payload.len()) as u32;
+                let prefix = self.sink.prefix(Offload::PLAIN, len);
+                let prefix = &prefix[PREFIX_MAX - S::PREFIX..];
+                let (taken, refusal) = self.sink.send(&[TxFrame::plain(prefix, head, payload)]);
+                let bytes = u64::from(len) * taken as u64;
+                let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
+                self.account(refusal, &mut sent);
+                sent
+            });
         self.scratch = scratch;
         delivered
     }

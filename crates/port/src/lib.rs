@@ -46,14 +46,14 @@ pub mod vxlan;
 pub mod xdp;
 
 pub use burst::{
-    BURST, Burst, DeepHead, Delivered, HeaderBytes, Offload, Placed, Polled, VlanEdit,
+    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, Offload, Placed, Polled, VlanEdit,
 };
 pub use burst_buffers::BurstBuffers;
 pub use half::{Receive, Transmit};
 pub use handover::{IncompleteHandover, PortHandover};
 pub use opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
 pub use vhost_user::ForeignFd;
-pub use wire::virtio_net::Accepts;
+pub use wire::virtio_net::OffloadSet;
 
 #[cfg(test)]
 mod tests;

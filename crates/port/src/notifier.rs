@@ -195,7 +195,7 @@ pub(crate) fn write(
         return false;
     }
     let timer = Timer::start(state);
-    let result = host::brief::call(|| rustix::io::write(event, &1u64.to_ne_bytes()));
+    let result = host::watchdog::call(|| rustix::io::write(event, &1u64.to_ne_bytes()));
     let (now, cost) = timer.stop();
     budget.charge(state, now, cost);
     if result == Err(Errno::INTR) {

@@ -22,7 +22,7 @@ use host::interface::{InterfaceError, Interfaces};
 use host::packet::{self, HEADER_LEN, PacketError};
 use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use crate::burst::{BURST, Offload};
 use crate::handover::{IncompleteHandover, PortHandover};
@@ -122,10 +122,11 @@ fn with_socket(
 ) -> Result<OpenedDevice, PacketPortError> {
     let name = &spec.name;
     let health = Arc::new(LinkHealth::default());
-    let rules = FrameRules { frame_bytes_max: mtu + OVERHEAD_MAX, leaves: Accepts::all() };
+    let rules = FrameRules { frame_bytes_max: mtu + OVERHEAD_MAX, leaves: OffloadSet::all() };
     let rx_buffer = RxBuffer::new("packet", STRIDE * BURST as u64, rules)
         .map_err(|source| PacketPortError::Memory { name: name.clone(), source })?;
-    let source = FromInterface { socket: socket.clone(), receiver: io::Receiver::default() };
+    let source =
+        FromInterface { socket: socket.clone(), receiver: io::DatagramReceiver::default() };
     let transmit = KernelRx::new(source, rx_buffer, health.clone());
     let receive = KernelTx::new(ToInterface { socket: socket.clone() }, health.clone());
     let link = Link::new(interfaces, name, health.clone())?;
@@ -162,7 +163,7 @@ impl Housekeeping for PacketHousekeeping {
 #[derive(Debug)]
 struct FromInterface {
     socket: Arc<OwnedFd>,
-    receiver: io::Receiver,
+    receiver: io::DatagramReceiver,
 }
 
 impl FromInterface {
@@ -229,8 +230,8 @@ struct ToInterface {
 impl TxSink for ToInterface {
     const PREFIX: usize = HEADER_LEN as usize;
 
-    fn takes(&self) -> Accepts {
-        Accepts::all()
+    fn takes(&self) -> OffloadSet {
+        OffloadSet::all()
     }
 
     fn prefix(&self, offload: Offload, _: u32) -> [u8; PREFIX_MAX] {
@@ -241,7 +242,7 @@ impl TxSink for ToInterface {
     }
 
     fn send(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<TxRefusal>) {
-        let mut messages = [io::Message { pieces: &[], to: &[] }; BURST];
+        let mut messages = [io::Datagram { pieces: &[], to: &[] }; BURST];
         let mut taken = 0;
         for (message, frame) in messages.iter_mut().zip(frames) {
             message.pieces = frame.pieces();

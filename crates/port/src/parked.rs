@@ -177,7 +177,7 @@ impl ParkedFrames {
                 delivered.add(parked(self.park(bytes)));
             } else {
                 let more = scratch.deliver(burst, frame, edit, |segment| {
-                    let room = self.park([segment.head, segment.payload].concat());
+                    let room = self.park([segment.headers, segment.payload].concat());
                     // The scratch continues only while frames count as delivered; taken back below.
                     Delivered { frames: u32::from(room), ..parked(room) }
                 });

@@ -3,11 +3,10 @@
 //! The frame is copied into memory of the lane, where no guest can change it during the checksum.
 //! Then [`wire::segment`] cuts it and fills in the checksums.
 
-use wire::checksum;
 use wire::segment::{Segment, Segments};
-use wire::virtio_net::GSO_NONE;
+use wire::virtio_net::{GSO_NONE, complete_checksum};
 
-use crate::burst::{Burst, DeepHead, Delivered, HeaderEdit, Offload, VlanEdit};
+use crate::burst::{Burst, Delivered, HeaderEdit, HeaderSnapshot, Offload, VlanEdit};
 
 /// Scratch memory of the lane; empty until it is needed.
 #[derive(Debug, Default)]
@@ -51,8 +50,8 @@ impl OffloadScratch {
     ) -> Option<usize> {
         let offload = self.take(burst, frame, edit)?;
         if offload.gso_type == GSO_NONE {
-            checksum::complete(&mut self.0, &offload).ok()?;
-            each(&Segment { head: &self.0, payload: &[] });
+            complete_checksum(&mut self.0, &offload).ok()?;
+            each(&Segment { headers: &self.0, payload: &[] });
             return Some(0);
         }
         let mut segments = Segments::new(&self.0, &offload).ok()?;
@@ -79,7 +78,7 @@ pub(crate) fn append(burst: &Burst<'_>, frame: usize, edited: &HeaderEdit, bytes
     let source = &burst.frames[frame];
     let begin = bytes.len();
     bytes.extend_from_slice(&edited.bytes[..edited.len as usize]);
-    let snapshot = burst.snapshots.get(frame).map_or(&[][..], DeepHead::bytes);
+    let snapshot = burst.snapshots.get(frame).map_or(&[][..], HeaderSnapshot::bytes);
     let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
     let behind = snapshot.get(edited.replaces as usize..).unwrap_or(&[]);
     bytes.extend_from_slice(behind);

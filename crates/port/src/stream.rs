@@ -29,7 +29,7 @@ use guestmem::MapError;
 use rustix::io::Errno;
 use vhost_user::{ConnectError, Connector, ListenError, Listener};
 use wire::ethernet::OVERHEAD_MAX;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
 use crate::kernel::{KernelRx, RxBuffer};
@@ -152,7 +152,7 @@ fn with_peer(
 ) -> Result<OpenedDevice, StreamError> {
     let connection = housekeeping.connection.clone();
     let frame_bytes_max = u32::from(spec.mtu) + OVERHEAD_MAX;
-    let rules = FrameRules { frame_bytes_max, leaves: Accepts::empty() };
+    let rules = FrameRules { frame_bytes_max, leaves: OffloadSet::empty() };
     let rx_buffer = RxBuffer::new("stream", connection::IN_BYTES, rules)
         .map_err(|source| StreamError::Memory { path: spec.socket.clone(), source })?;
     // There is no device to lose: another peer may connect at any time.

@@ -23,7 +23,7 @@ use host::tun::{self, HEADER_LEN, Tap, TunError};
 use rustix::io::Errno;
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use crate::burst::{BURST, Offload};
 use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
@@ -127,9 +127,9 @@ fn with_queues(
     let TapSpec { name, mtu, .. } = spec;
     let health = Arc::new(LinkHealth::default());
     let takes = match (spec.offload, has_uso) {
-        (false, _) => Accepts::empty(),
-        (true, false) => Accepts::all() - Accepts::USO,
-        (true, true) => Accepts::all(),
+        (false, _) => OffloadSet::empty(),
+        (true, false) => OffloadSet::all() - OffloadSet::USO,
+        (true, true) => OffloadSet::all(),
     };
     let rules = FrameRules { frame_bytes_max: u32::from(*mtu) + OVERHEAD_MAX, leaves: takes };
     let pairs = queues
@@ -179,7 +179,7 @@ impl Housekeeping for TapHousekeeping {
 /// Both halves of a queue.
 pub(crate) fn pair(
     queue: Arc<OwnedFd>,
-    takes: Accepts,
+    takes: OffloadSet,
     rules: FrameRules,
     health: &Arc<LinkHealth>,
 ) -> Result<QueuePair, MapError> {
@@ -245,13 +245,13 @@ impl RxSource for FromTap {
 #[derive(Debug)]
 struct ToTap {
     queue: Arc<OwnedFd>,
-    takes: Accepts,
+    takes: OffloadSet,
 }
 
 impl TxSink for ToTap {
     const PREFIX: usize = HEADER_LEN as usize;
 
-    fn takes(&self) -> Accepts {
+    fn takes(&self) -> OffloadSet {
         self.takes
     }
 

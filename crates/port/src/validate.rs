@@ -1,7 +1,7 @@
 //! Validation of frames: their length, and the offloads requested for them.
 
 use wire::ethernet::OVERHEAD_MAX;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use crate::burst::{Offload, Polled};
 
@@ -18,7 +18,7 @@ pub(crate) struct FrameRules {
     /// Longest frame, or segment of one, bytes.
     pub(crate) frame_bytes_max: u32,
     /// Offloads that may be requested.
-    pub(crate) leaves: Accepts,
+    pub(crate) leaves: OffloadSet,
 }
 
 impl FrameRules {
@@ -35,7 +35,7 @@ impl FrameRules {
             polled.runts += 1;
             return None;
         }
-        let Ok(offload) = offload.judge(header, len as usize, self.leaves) else {
+        let Ok(offload) = offload.validate(header, len as usize, self.leaves) else {
             polled.bad_offload += 1;
             return None;
         };

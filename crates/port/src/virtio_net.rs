@@ -11,10 +11,11 @@ use std::sync::Arc;
 use vhost_user::ForeignFd;
 use virtq::{DeviceQueue, Position};
 use wire::segment::Segment;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use crate::burst::{
-    BURST, Burst, DeepHead, Delivered, HeaderBytes, Offload, Polled, VlanEdit, snapshot_headers,
+    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, Offload, Polled, VlanEdit,
+    snapshot_headers,
 };
 use crate::burst_buffers::BurstBuffers;
 use crate::deliver;
@@ -35,7 +36,7 @@ pub struct TransmitRing {
     malformed: u64,
     headers: Box<[HeaderBytes; BURST]>,
     /// Lent by the lane; one per ring would be 8 KiB that are rarely used.
-    snapshots: Vec<DeepHead>,
+    snapshots: Vec<HeaderSnapshot>,
     has_snapshots: bool,
     offloads: Box<[Offload; BURST]>,
     /// Set if a frame of this burst has an offload.
@@ -49,7 +50,7 @@ impl TransmitRing {
         queue: DeviceQueue,
         events: RingEvents,
         frame_bytes_max: u32,
-        leaves: Accepts,
+        leaves: OffloadSet,
     ) -> TransmitRing {
         TransmitRing {
             queue,
@@ -130,7 +131,7 @@ impl Transmit for TransmitRing {
             polled.bytes += u64::from(frame.len);
             longest = longest.max(frame.len);
             if frame.first.len() >= FRAME_MIN_TAGGED {
-                *header = frame.first.read_head();
+                *header = frame.first.read_header();
             } else {
                 *header = [0; 16];
                 frame.read_bytes(arena, 0, header);
@@ -212,7 +213,7 @@ pub struct ReceiveRing {
     events: RingEvents,
     layout: ReceiveLayout,
     /// Offloads that the guest accepts.
-    takes: Accepts,
+    takes: OffloadSet,
     scratch: OffloadScratch,
 }
 
@@ -222,7 +223,7 @@ impl ReceiveRing {
         queue: DeviceQueue,
         events: RingEvents,
         layout: ReceiveLayout,
-        takes: Accepts,
+        takes: OffloadSet,
     ) -> ReceiveRing {
         ReceiveRing { queue, events, layout, takes, scratch: OffloadScratch::default() }
     }

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use guestmem::MapError;
 use wire::Mac;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
 use crate::kernel::{KernelRx, KernelTx, RxBuffer};
@@ -196,7 +196,7 @@ fn open_on(
     let headers = ip_header_len(first) + UDP_HEADER_LEN + HEADER_LEN;
     let datagram_max = spec.mtu.map_or(DATAGRAM_MAX, |mtu| u32::from(mtu) - headers + HEADER_LEN);
     let frame_bytes_max = datagram_max.min(DATAGRAM_MAX) - HEADER_LEN;
-    let rules = FrameRules { frame_bytes_max, leaves: Accepts::empty() };
+    let rules = FrameRules { frame_bytes_max, leaves: OffloadSet::empty() };
     let rx_buffer = RxBuffer::new("vxlan", from_tunnel::POOL_BYTES, rules)
         .map_err(|source| VxlanError::Memory { vni, source })?;
     let health = Arc::new(LinkHealth::default()); // a socket is never lost

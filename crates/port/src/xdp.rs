@@ -42,8 +42,8 @@ use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
 pub use xdp::{Address, FlowRule, ZeroCopy};
 use xdp::{
-    BusyPoll, Chunks, Driver, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, Outbound,
-    Redirect, RedirectSpec, Socket, SocketSpec, Umem,
+    BusyPoll, Chunks, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, Outbound,
+    ProgramMode, Redirect, RedirectSpec, Socket, SocketSpec, Umem,
 };
 
 use crate::opened::{LinkHealth, OpenedDevice, QueuePair};
@@ -243,7 +243,7 @@ fn bind(interface: &Interface, spec: &XdpSpec, queue: u32) -> Result<Socket, Xdp
     let longest = interface.mtu + OVERHEAD_MAX;
     let size = if longest > CHUNK - KERNEL_HEADROOM { page } else { CHUNK };
     let bytes = u64::from(2 * RING) * u64::from(size);
-    let memory = SharedFile::create("shunt-xdp", bytes, Pages::Gathered)
+    let memory = SharedFile::create("shunt-xdp", bytes, Pages::Collapsed)
         .and_then(|file| Mapping::new(file.fd(), bytes, 0))
         .map_err(|source| XdpPortError::Memory { interface: interface.name.clone(), source })?;
     let chunks = Chunks { size, headroom: 0, unaligned: false };
@@ -278,11 +278,11 @@ fn kernel(interface: &str, call: &'static str, source: Errno) -> XdpPortError {
 }
 
 /// Notes for the operator.
-fn notes(interface: &Interface, queues: u32, driver: Driver, zero_copy: bool) -> Vec<String> {
+fn notes(interface: &Interface, queues: u32, driver: ProgramMode, zero_copy: bool) -> Vec<String> {
     let Interface { name, rx_queues, .. } = interface;
     let program = match driver {
-        Driver::Native => "program in the driver".to_owned(),
-        Driver::Generic { refusal } => {
+        ProgramMode::Native => "program in the driver".to_owned(),
+        ProgramMode::Generic { refusal } => {
             format!("program behind the driver, which is slower (the driver said: {refusal})")
         }
     };

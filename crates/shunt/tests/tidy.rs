@@ -19,7 +19,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// The only files that may lift the workspace's ban on `unsafe` code.
 const UNSAFE_ALLOWED: [&str; 7] = [
     "crates/guestmem/src/lib.rs",
-    "crates/host/src/nudge.rs",
+    "crates/host/src/interrupt.rs",
     "crates/host/src/sys.rs",
     "crates/host/src/tsc.rs",
     "crates/vduse/src/sys.rs",
@@ -65,7 +65,7 @@ const WAITING_ALLOWED: [(&str, &str, &str); 24] = [
     ("crates/guestmem/src/guard.rs", "ftruncate(", "a file that only we have"),
     ("crates/guestmem/src/mapping.rs", "fallocate(", "a new file that only we have"),
     ("crates/guestmem/src/mapping.rs", "ftruncate(", "a new file that only we have"),
-    ("crates/guestmem/src/mapping.rs", "mm::munmap(", "`freed_by` says in which thread"),
+    ("crates/guestmem/src/mapping.rs", "mm::munmap(", "`unmapped_by` says in which thread"),
     ("crates/port/src/capture/file.rs", ".set_len(", "the operator's file"),
     ("crates/port/src/capture/writer.rs", ".set_len(", "a thread of its own"),
     ("crates/port/src/tap.rs", "io::read(", "a tap of our own"),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, GuestSlice, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::payload::Inflight;
-use vhost_user::{Frontend, Listener, ProtocolFeatures, Region, RingConfig};
+use vhost_user::{Frontend, Listener, ProtocolFeatures, RingConfig, SharedRegion};
 use virtq::{BURST, DriverQueue, Features, Segment, Used};
 use wire::virtio_net::feature;
 
@@ -185,7 +185,7 @@ impl Adapter {
         }
         let size = file.mapping().size() as u64;
         let region =
-            Region { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd: file.fd() };
+            SharedRegion { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd: file.fd() };
         frontend.set_memory(&[region])?;
         for (index, queue, kick, call) in
             [(0, rx, &self.kick_rx, &self.call_rx), (1, tx, &self.kick_tx, &self.call_tx)]

@@ -77,7 +77,7 @@ fn attach(guest: &Contender) -> Result<Generator> {
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
     let flows = &[(mac(&guest.mac)?, mac(&guest.peer)?)];
     let frame_bytes = guest.frame_bytes;
-    let (in_flight, touch, pages) = (IN_FLIGHT, false, Pages::Gathered);
+    let (in_flight, touch, pages) = (IN_FLIGHT, false, Pages::Collapsed);
     let ring = RingKind::Split;
     let load = GeneratorLoad::Overload;
     let traffic = GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring };

@@ -169,7 +169,7 @@ impl Generator {
         let mut frames = [(0, 0); BURST];
         let n = self.adapter.reap_receive(&mut frames);
         for (buffer, _) in &frames[..n] {
-            std::hint::black_box(self.adapter.buffer(*buffer).skip(HEADER).read_head());
+            std::hint::black_box(self.adapter.buffer(*buffer).skip(HEADER).read_header());
             self.adapter.post_receive(*buffer);
         }
         n as u64

@@ -115,7 +115,7 @@ fn macs(flows: &[(String, String)]) -> Result<Vec<(Mac, Mac)>> {
 
 impl Hosted {
     fn attach(guest: &HostedGuest, spec: &GuestSpec) -> Result<Hosted> {
-        let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Gathered };
+        let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Collapsed };
         let (frame_bytes, ring) = (spec.frame_bytes, spec.ring);
         Ok(match (&guest.role, &guest.place) {
             (Role::Generate { flows, in_flight, load, touch }, place) => {

@@ -40,7 +40,7 @@ pub fn run(spec: &ReflectSpec) -> Result<()> {
     // Both first: some switches connect only once, in any order.
     let [first, second] = [Listener::bind(&spec.sockets[0])?, Listener::bind(&spec.sockets[1])?];
     let port = |listener: &Listener, addresses| -> Result<Forwarder> {
-        Ok(Forwarder::on(Adapter::accept(listener, options, Pages::Gathered)?, addresses))
+        Ok(Forwarder::on(Adapter::accept(listener, options, Pages::Collapsed)?, addresses))
     };
     let ports = [port(&first, (a, b))?, port(&second, (b, a))?];
     let (start, is_draining, drained) = (Instant::now(), true, 0);

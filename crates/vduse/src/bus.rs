@@ -1,13 +1,12 @@
-//! The vDPA bus, by generic netlink: `vdpa dev add name NAME mgmtdev vduse`, and
+//! The vDPA bus, over generic netlink: `vdpa dev add name NAME mgmtdev vduse`, and
 //! `vdpa dev del NAME`.
 //!
-//! The kernel's answer comes when the driver of the device has begun or ended, and that asks the
-//! device for its status on the way. So whoever serves the device must not be the one who calls
-//! this.
+//! The kernel answers when the device's driver has started or stopped, and asks the device for its
+//! status meanwhile. So the thread that serves the device must not call this.
 //!
 //! Follows `linux/genetlink.h` and `linux/vdpa.h`.
 
-use host::netlink::{Netlink, Request, attributes, u16_at};
+use host::netlink::{Netlink, NetlinkMessage, attributes, u16_at};
 use rustix::io::Errno;
 
 use crate::VduseError;
@@ -24,11 +23,11 @@ const VDPA_CMD_DEV_DEL: u8 = 4;
 const VDPA_ATTR_MGMTDEV_DEV_NAME: u16 = 2;
 const VDPA_ATTR_DEV_NAME: u16 = 4;
 
-/// Puts a device on the bus, where drivers find it; returns once one has begun, if one was there.
-/// One that stands there stays.
+/// Puts a device on the bus, where drivers find it; returns after a driver, if present, has
+/// started. A device already on the bus stays there.
 ///
 /// # Errors
-/// The kernel's word, and what to do.
+/// The kernel's error, and the remedy.
 pub fn add_to_bus(name: &str) -> Result<(), VduseError> {
     let attributes = [(VDPA_ATTR_DEV_NAME, name), (VDPA_ATTR_MGMTDEV_DEV_NAME, "vduse")];
     match ask(VDPA_CMD_DEV_NEW, &attributes) {
@@ -37,11 +36,11 @@ pub fn add_to_bus(name: &str) -> Result<(), VduseError> {
     }
 }
 
-/// Takes a device off the bus; returns once its driver has let it go. One that is not there is off
-/// it.
+/// Removes a device from the bus; returns after its driver has released it. Succeeds if it is not
+/// there.
 ///
 /// # Errors
-/// The kernel's word, and what to do.
+/// The kernel's error, and the remedy.
 pub fn remove_from_bus(name: &str) -> Result<(), VduseError> {
     match ask(VDPA_CMD_DEV_DEL, &[(VDPA_ATTR_DEV_NAME, name)]) {
         Ok(()) | Err(Errno::NODEV | Errno::NOENT) => Ok(()),
@@ -60,26 +59,26 @@ fn error(name: &str, what: &'static str, source: Errno) -> VduseError {
     VduseError::Bus { name: name.to_owned(), what, remedy, source }
 }
 
-/// Makes a request of the family `vdpa`, and waits for the answer.
+/// Sends a request of the family `vdpa`, and waits for the answer.
 fn ask(command: u8, texts: &[(u16, &str)]) -> Result<(), Errno> {
     let netlink = Netlink::generic()?;
     let named = request(CTRL, CTRL_CMD_GETFAMILY).with_text(CTRL_ATTR_FAMILY_NAME, "vdpa");
-    let family = family(&netlink.ask(named)?).ok_or(Errno::BADMSG)?;
-    netlink.ask(dev_request(family, command, texts)).map(drop)
+    let family = family(&netlink.exchange(named)?).ok_or(Errno::BADMSG)?;
+    netlink.exchange(dev_request(family, command, texts)).map(drop)
 }
 
 /// A request of the family `vdpa` about a device, to be acknowledged.
-pub(crate) fn dev_request(family: u16, command: u8, texts: &[(u16, &str)]) -> Request {
-    let with = |request: Request, (kind, text): &(u16, &str)| request.with_text(*kind, text);
+pub(crate) fn dev_request(family: u16, command: u8, texts: &[(u16, &str)]) -> NetlinkMessage {
+    let with = |request: NetlinkMessage, (kind, text): &(u16, &str)| request.with_text(*kind, text);
     texts.iter().fold(request(family, command).acknowledged(), with)
 }
 
 /// A request that begins with `struct genlmsghdr`: command, version 1, reserved.
-fn request(family: u16, command: u8) -> Request {
-    Request::new(family, &[command, 1, 0, 0])
+fn request(family: u16, command: u8) -> NetlinkMessage {
+    NetlinkMessage::new(family, &[command, 1, 0, 0])
 }
 
-/// The number of a family, from the answer to the question for its name.
+/// The number of a family, from the answer to a query by name.
 pub(crate) fn family(answer: &[u8]) -> Option<u16> {
     let mut all = attributes(answer.get(GENL_HEADER..)?);
     all.find_map(|(kind, value)| (kind == CTRL_ATTR_FAMILY_ID).then(|| u16_at(value, 0))?)

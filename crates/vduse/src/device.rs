@@ -1,4 +1,4 @@
-//! Devices as files: made by `/dev/vduse/control`, served by `/dev/vduse/NAME`.
+//! Devices as files: created through `/dev/vduse/control`, served through `/dev/vduse/NAME`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -10,27 +10,27 @@ use crate::message::{Position, REQUEST_LEN, RESPONSE_LEN};
 use crate::sys::{self, DeviceConfig, IotlbEntry, NAME_SIZE};
 use crate::{Kernel, RingInfo, VduseError};
 
-/// Most bytes of a name: what `vdpa` and `virtio` show whole.
+/// Longest name in bytes that `vdpa` and `virtio` show in full.
 const NAME_MAX: usize = 63;
 /// `VIRTIO_ID_NET`.
 const NETWORK: u32 = 1;
 
-/// What a device is made of.
+/// Properties of a device to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// What it is called on the vDPA bus.
+pub struct DeviceSpec {
+    /// Name on the vDPA bus.
     pub name: String,
-    /// Virtio's feature bits that are offered.
+    /// Virtio feature bits offered.
     pub features: u64,
-    /// Its rings.
+    /// Number of rings.
     pub rings: u32,
-    /// Most entries of a ring.
+    /// Largest ring size, in entries.
     pub ring_size_max: u16,
-    /// The configuration space as it is at first, at most 256 bytes.
+    /// Initial configuration space, at most 256 bytes.
     pub config: Vec<u8>,
 }
 
-/// Whether a device can have the name.
+/// Returns `true` if a device can have the name.
 pub fn is_name(name: &str) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     name != "control"
@@ -48,33 +48,33 @@ fn name_bytes(name: &str) -> Result<[u8; NAME_SIZE], VduseError> {
     Ok(bytes)
 }
 
-/// A device that this process serves. When it is dropped the device stays, for whoever opens it
-/// next.
+/// A device that this process serves. Dropping it leaves the device, for another process to open.
 #[derive(Debug)]
-pub struct Device {
+pub struct VduseDevice {
     name: String,
     file: OwnedFd,
     rings: u32,
 }
 
-/// Where a device came from.
+/// Origin of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was made.
+    /// Created now.
     Made,
-    /// It was there, on the vDPA bus, perhaps with a driver that runs: see [`Device::check`].
+    /// Found on the vDPA bus, perhaps with a running driver: see [`VduseDevice::check`].
     Found,
 }
 
-impl Device {
-    /// Makes the device, or opens the one of that name if it stands on the vDPA bus. One that
-    /// stands there for nobody is made anew.
+impl VduseDevice {
+    /// Creates the device, or opens the one of that name if it is on the vDPA bus. One that exists
+    /// but is not on the bus is recreated.
     ///
-    /// Its file may take so long to appear under `/dev`, where udev may have rules to work through.
+    /// Its file may take up to `appears` to show under `/dev`, since udev may have rules to
+    /// process.
     ///
     /// # Errors
-    /// [`VduseError`] says what is wrong, and what to do.
-    pub fn open(spec: &Spec, appears: Duration) -> Result<(Device, Origin), VduseError> {
+    /// [`VduseError`] names the problem and the remedy.
+    pub fn open(spec: &DeviceSpec, appears: Duration) -> Result<(VduseDevice, Origin), VduseError> {
         let control = control()?;
         let name = spec.name.as_str();
         let origin = match create(&control, spec) {
@@ -91,7 +91,7 @@ impl Device {
             Errno::BUSY => VduseError::Busy(name.to_owned()),
             source => call("open", name, source),
         })?;
-        let device = Device { name: name.to_owned(), file, rings: spec.rings };
+        let device = VduseDevice { name: name.to_owned(), file, rings: spec.rings };
         if origin == Origin::Made {
             device.set_up(spec.ring_size_max)?;
         }
@@ -105,14 +105,14 @@ impl Device {
         })
     }
 
-    /// Whether a device that was found can be gone on with: whoever made it made it as `spec` says.
+    /// Checks that a device that was found has the properties of `spec`, so that it can be served.
     ///
     /// # Errors
-    /// What is not right with it.
-    pub fn check(&self, spec: &Spec) -> Result<(), VduseError> {
+    /// The property that differs.
+    pub fn check(&self, spec: &DeviceSpec) -> Result<(), VduseError> {
         let other = |why| VduseError::Other { name: self.name.clone(), why };
         match sys::features(self.file.as_fd()) {
-            // Of a device that the kernel has given up every request is refused so.
+            // The kernel refuses every request to a failed device with this error.
             Err(Errno::PERM) => return Err(other("which was not served for too long")),
             Err(source) => return Err(call("VDUSE_DEV_GET_FEATURES", &self.name, source)),
             Ok(taken) if taken & !spec.features != 0 => return Err(other("with other features")),
@@ -131,7 +131,7 @@ impl Device {
         &self.name
     }
 
-    /// What interrupts the driver for a ring.
+    /// The interrupt of the driver for a ring.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -144,8 +144,8 @@ impl Device {
     }
 }
 
-impl AsFd for Device {
-    /// Readable when there is a request; with an error once the kernel has given the device up.
+impl AsFd for VduseDevice {
+    /// Readable when there is a request; in error state after the kernel has failed the device.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -154,8 +154,7 @@ impl AsFd for Device {
 /// Interrupts the driver for one ring.
 ///
 /// The kernel is asked by an ioctl: version 0 of the interface has no eventfd for it. It does not
-/// wait: what the driver does with the interrupt runs in a thread of the kernel's, or is an
-/// eventfd's count.
+/// wait: the driver's handler runs in a kernel thread, or counts up an eventfd.
 #[derive(Debug)]
 pub struct Interrupt {
     file: OwnedFd,
@@ -163,16 +162,16 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Does it; false if no driver runs.
+    /// Raises the interrupt; false if no driver runs.
     pub fn raise(&self) -> bool {
         sys::interrupt(self.file.as_fd(), self.ring).is_ok()
     }
 }
 
-/// Removes a device that nobody serves any more and that is not on the vDPA bus.
+/// Removes a device that no process serves and that is not on the vDPA bus.
 ///
 /// # Errors
-/// It stands there, or is in use.
+/// It is on the bus, or in use.
 pub fn remove(name: &str) -> Result<(), VduseError> {
     let control = control()?;
     destroy(&control, name).map_err(|source| call("VDUSE_DESTROY_DEV", name, source))
@@ -186,7 +185,7 @@ fn control() -> Result<OwnedFd, VduseError> {
     }
 }
 
-fn create(control: &OwnedFd, spec: &Spec) -> Result<(), VduseError> {
+fn create(control: &OwnedFd, spec: &DeviceSpec) -> Result<(), VduseError> {
     let mut config = DeviceConfig {
         name: name_bytes(&spec.name)?,
         vendor_id: 0,
@@ -230,7 +229,7 @@ fn call(call: &'static str, name: &str, source: Errno) -> VduseError {
     VduseError::Call { call, name: name.to_owned(), source }
 }
 
-impl Kernel for Device {
+impl Kernel for VduseDevice {
     fn read(&mut self, request: &mut [u8; REQUEST_LEN]) -> Result<bool, Errno> {
         match read(&self.file, &mut request[..]) {
             Ok(len) if len == REQUEST_LEN => Ok(true),

@@ -1,86 +1,90 @@
-//! Why a device cannot be had.
+//! Errors of vDPA devices.
 
 use guestmem::{MapError, MemoryError};
 use rustix::io::Errno;
 
-/// What went wrong.
+/// Reasons that a device cannot be created or served.
 #[derive(Debug, thiserror::Error)]
 pub enum VduseError {
-    /// No device can have the name.
+    /// The name is not valid.
     #[error(
-        "{0:?} is no name for a vDPA device; write 1 to 63 letters, digits, `.`, `_` or `-`, a letter or digit first, \
+        "{0:?} is not a vDPA device name; write 1 to 63 letters, digits, `.`, `_` or `-`, a letter or digit first, \
          and not `control`"
     )]
     Name(String),
-    /// The kernel has no VDUSE, or it is not loaded.
-    #[error("/dev/vduse/control is not there; load the module: modprobe vduse")]
+    /// The kernel lacks VDUSE, or the module is not loaded.
+    #[error("/dev/vduse/control does not exist; load the module: modprobe vduse")]
     NoModule,
-    /// The control file may not be opened.
-    #[error("/dev/vduse/control cannot be opened; the daemon needs the right to read and write it")]
-    Control(#[source] Errno),
-    /// A network device needs the right to administer the network.
-    #[error("vDPA device {0} cannot be made; the daemon needs CAP_NET_ADMIN for that")]
-    NoRight(String),
-    /// The kernel takes no such device.
+    /// The control file cannot be opened.
     #[error(
-        "the kernel makes no such vDPA device as {0}; network devices are possible from Linux 6.10 on"
+        "/dev/vduse/control cannot be opened; the daemon needs permission to read and write it"
+    )]
+    Control(#[source] Errno),
+    /// A network device needs CAP_NET_ADMIN.
+    #[error("vDPA device {0} cannot be created; the daemon needs CAP_NET_ADMIN")]
+    NoRight(String),
+    /// The kernel does not support such a device.
+    #[error(
+        "the kernel does not support vDPA device {0}; network devices need Linux 6.10 or later"
     )]
     NotPossible(String),
-    /// Somebody else serves it.
-    #[error("vDPA device {0} is served by another process; end that, or choose another name")]
+    /// Another process serves it.
+    #[error(
+        "vDPA device {0} is served by another process; stop that process, or choose another name"
+    )]
     Busy(String),
     /// Its file did not appear.
     #[error("/dev/vduse/{0} did not appear; is /dev a devtmpfs, or kept by udev?")]
     NoFile(String),
-    /// It stands on the vDPA bus, and is none that could be gone on with.
-    #[error("there is a vDPA device {name} already, {why}; remove it: vdpa dev del {name}")]
+    /// It is on the vDPA bus, and does not match.
+    #[error("a vDPA device {name} exists already, {why}; remove it: vdpa dev del {name}")]
     Other {
         /// Its name.
         name: String,
-        /// What is not right with it.
+        /// Difference, or reason.
         why: &'static str,
     },
     /// A system call failed.
     #[error("{call} for vDPA device {name} failed")]
     Call {
-        /// Which.
+        /// System call.
         call: &'static str,
         /// The device's name.
         name: String,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         source: Errno,
     },
-    /// Memory of the driver's cannot be mapped.
-    #[error("memory of the driver's at {start:#x} cannot be mapped")]
+    /// The driver's memory cannot be mapped.
+    #[error("the driver's memory at {start:#x} cannot be mapped")]
     Map {
-        /// Its first address.
+        /// First address.
         start: u64,
-        /// Why.
+        /// Cause.
         #[source]
         source: MapError,
     },
-    /// A file of the driver's memory is of a kind that could hold up a lane.
+    /// A file of the driver's memory is of a type that could stall a lane.
     #[error(
-        "the driver's memory at {start:#x} is in a file that is no memfd; with QEMU: -object memory-backend-memfd,share=on"
+        "the driver's memory at {start:#x} is in a file that is not a memfd; with QEMU: -object memory-backend-memfd,share=on"
     )]
     Kind {
-        /// Its first address.
+        /// First address.
         start: u64,
     },
-    /// The ranges are no memory.
+    /// The ranges do not form a valid memory.
     #[error("the driver's memory cannot be used")]
     Memory(#[from] MemoryError),
-    /// The vDPA bus does not do it.
+    /// A request to the vDPA bus failed.
     #[error("vDPA device {name} cannot be {what} the vDPA bus; {remedy}")]
     Bus {
         /// The device's name.
         name: String,
-        /// What was to be done.
+        /// Operation that failed.
         what: &'static str,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         source: Errno,
     },

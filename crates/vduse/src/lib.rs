@@ -1,23 +1,22 @@
-//! vDPA devices of the host's own kernel whose data path is in this process: VDUSE, "vDPA device in
-//! user space".
+//! vDPA devices whose data path is in this process: VDUSE, "vDPA device in user space".
 //!
 //! # Model
-//! The kernel shows a device with virtio's control path, and asks this process for what it cannot
-//! do itself: a [`Device`] is the file of that, [`message`] what is asked, [`Session`] who answers.
-//! A driver on the vDPA bus, which is the host's own virtio-net (virtio-vdpa) or that of a guest of
-//! QEMU's (vhost-vdpa), makes rings; their memory comes from the kernel, and the rings go to a
-//! [`Guest`].
+//! The kernel presents a device with virtio's control path, and sends this process the requests
+//! that it cannot handle itself. A [`VduseDevice`] is the file of these requests, [`message`] their
+//! format, and [`VduseSession`] answers them. A driver on the vDPA bus sets up rings: the host's
+//! own virtio-net (virtio-vdpa), or a QEMU guest's (vhost-vdpa). The kernel provides their memory,
+//! and a [`RingRunner`] runs the rings.
 //!
-//! # Who is hostile
-//! The kernel is trusted; what it passes on is not. A driver behind vhost-vdpa writes whatever it
-//! likes into sizes, addresses and features, and its VMM chooses the files of its memory. So ranges
-//! are checked as those of vhost-user are, and nothing here is believed to be sensible.
+//! # Trust
+//! The kernel is trusted; the data it passes on is not. A driver behind vhost-vdpa writes arbitrary
+//! sizes, addresses and features, and its VMM chooses the files of its memory. So ranges are
+//! checked like those of vhost-user, and no value is assumed to be sensible.
 //!
 //! # Limits
-//! Network devices, one pair of rings. Linux lets no network device of VDUSE have a control queue
-//! (`VIRTIO_NET_F_CTRL_VQ` is refused by `VDUSE_CREATE_DEV`, since 6.10, which is when it began to
-//! let there be network devices at all). Without one there are no further queue pairs, no receive
-//! modes, no filters, and no announcement by the driver.
+//! Network devices, one pair of rings. Linux allows no control queue on a VDUSE network device:
+//! `VDUSE_CREATE_DEV` rejects `VIRTIO_NET_F_CTRL_VQ` since 6.10, the first version with network
+//! devices. Without one there are no further queue pairs, no receive modes, no filters, and no
+//! announcement by the driver.
 //!
 //! Follows `linux/vduse.h`, version 0, and `Documentation/userspace-api/vduse.rst`. The only
 //! `unsafe` code is in `sys`.
@@ -37,40 +36,40 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 pub use bus::{add_to_bus, remove_from_bus};
-pub use device::{Device, Interrupt, Origin, Spec, is_name, remove};
+pub use device::{DeviceSpec, Interrupt, Origin, VduseDevice, is_name, remove};
 pub use error::VduseError;
-pub use session::{DRIVER_OK, FAILED, FEATURES_OK, Guest, RingInfo, RingStart, Session};
+pub use session::{DRIVER_OK, FAILED, FEATURES_OK, RingInfo, RingRunner, RingStart, VduseSession};
 pub use sys::IotlbEntry;
 
 use message::{REQUEST_LEN, RESPONSE_LEN};
 
-/// The kernel's end of a device: [`Device`], or a test's.
+/// The kernel's side of a device: [`VduseDevice`], or a simulation in tests.
 pub trait Kernel {
     /// Takes a request, if there is one.
     ///
     /// # Errors
-    /// As all of these: the kernel's word; `EPERM` once it has given the device up.
+    /// For all methods: the kernel's error; `EPERM` after the kernel has failed the device.
     fn read(&mut self, request: &mut [u8; REQUEST_LEN]) -> Result<bool, Errno>;
 
-    /// Answers one.
+    /// Answers a request.
     ///
     /// # Errors
-    /// `ENOENT` if nobody waits for it any more.
+    /// `ENOENT` if the kernel no longer waits for it.
     fn write(&mut self, response: &[u8; RESPONSE_LEN]) -> Result<(), Errno>;
 
-    /// Virtio's feature bits that the driver took.
+    /// Virtio feature bits that the driver accepted.
     ///
     /// # Errors
     /// See above.
     fn features(&self) -> Result<u64, Errno>;
 
-    /// What the driver made of a ring.
+    /// The driver's settings of a ring.
     ///
     /// # Errors
     /// See above.
     fn ring(&self, ring: u32) -> Result<RingInfo, Errno>;
 
-    /// Has kicks of a ring counted there from now on.
+    /// Sets the eventfd that counts the kicks of a ring.
     ///
     /// # Errors
     /// See above.
@@ -82,13 +81,13 @@ pub trait Kernel {
     /// See above.
     fn region(&self, from: u64) -> Result<Option<(IotlbEntry, OwnedFd)>, Errno>;
 
-    /// Says to the driver that the configuration changed; false if none runs.
+    /// Notifies the driver of a configuration change; false if none runs.
     ///
     /// # Errors
     /// See above.
     fn interrupt_config(&self) -> Result<bool, Errno>;
 
-    /// Changes the configuration, from its first byte on; the driver reads it when it is told.
+    /// Changes the configuration, from its first byte on; the driver reads it after a notification.
     ///
     /// # Errors
     /// See above.

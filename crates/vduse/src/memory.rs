@@ -1,13 +1,12 @@
-//! The driver's memory, as the device sees it: which files are behind its addresses.
+//! The driver's memory: the files behind the device's addresses.
 //!
-//! # Whose files
-//! - A driver of this kernel (virtio-vdpa) never shows its own memory. The kernel has a domain of
-//!   pages for the device: rings at first, and *bounce pages* into which it copies what the driver
-//!   sends, and out of which what it receives. All of that is one file, `[vduse-domain]`. Pages of
-//!   it appear when the driver maps something; touching another one is a SIGBUS, which the
-//!   truncation guard turns into a stopped ring.
-//! - A driver behind vhost-vdpa (a guest of QEMU) has memory of its own, whose files are whatever
-//!   the VMM shares: they are judged as those of a vhost-user front-end.
+//! # Files
+//! - A driver of this kernel (virtio-vdpa) never shares its own memory. The kernel has a domain of
+//!   pages for the device: rings, and *bounce pages* through which it copies the driver's data. All
+//!   of that is one file, `[vduse-domain]`. Its pages appear when the driver maps a buffer; access
+//!   to another one is a SIGBUS, which the truncation guard turns into a stopped ring.
+//! - A driver behind vhost-vdpa (a QEMU guest) has memory of its own, in files of the VMM's choice:
+//!   they are checked like those of a vhost-user front-end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,11 +19,11 @@ use crate::{IotlbEntry, Kernel, VduseError};
 /// `VDUSE_ACCESS_RW`.
 const READ_WRITE: u8 = 3;
 
-/// No ring's parts are as long as this; a guest's memory is, where it does not begin at 0.
+/// Longer than all parts of a ring; guest memory that does not begin at 0 is longer.
 const NO_RING: u64 = 1 << 20;
 
-/// Whether there is memory for buffers and not for rings alone, which is all that a driver of this
-/// kernel has before it maps its first buffer: bounce pages begin at address 0.
+/// Returns `true` if there is memory for buffers, not only for rings. A driver of this kernel has
+/// only rings before it maps its first buffer; its bounce pages begin at address 0.
 pub(crate) fn has_buffers(kernel: &impl Kernel) -> Result<bool, Errno> {
     let mut from = Some(0);
     while let Some(at) = from {
@@ -42,8 +41,8 @@ fn next(entry: &IotlbEntry, at: u64) -> Option<u64> {
     entry.last.checked_add(1).filter(|next| *next > at)
 }
 
-/// Maps all that the kernel has for the device. Ranges that may only be read are left out: a ring
-/// that names one is a broken one, for nothing of a driver's is always read only.
+/// Maps all of the device's memory. Read-only ranges are left out; a ring in one counts as broken,
+/// since a driver maps nothing as always read-only.
 pub(crate) fn map(
     name: &str,
     kernel: &impl Kernel,
@@ -84,7 +83,7 @@ fn map_file(
     size: u64,
     offset: u64,
 ) -> Result<Mapping, VduseError> {
-    let mapping = match guestmem::is_memory(file) {
+    let mapping = match guestmem::is_memory_file(file) {
         true => Mapping::new(file, size, offset),
         false if is_domain(file) => Mapping::of_driver(file, size, offset),
         false => return Err(VduseError::Kind { start }),
@@ -92,8 +91,8 @@ fn map_file(
     mapping.map_err(|source| VduseError::Map { start, source })
 }
 
-/// Whether a file is the kernel's own domain of a device; no other file has that name, and nobody
-/// can give it one.
+/// Returns `true` if a file is the kernel's own domain of a device; no other file can have that
+/// name.
 fn is_domain(file: BorrowedFd<'_>) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     link.is_ok_and(|name| name.as_os_str() == "anon_inode:[vduse-domain]")

@@ -1,8 +1,8 @@
-//! Requests that the kernel makes of a device, and our answers: what is read from and written to
+//! Requests of the kernel to a device, and the answers: the data read from and written to
 //! `/dev/vduse/NAME`.
 //!
 //! Follows `linux/vduse.h` (`struct vduse_dev_request`, `struct vduse_dev_response`). Fields are in
-//! the machine's own byte order. Cannot panic on whatever was read.
+//! native byte order. Cannot panic on any input.
 
 /// Bytes of a request.
 pub const REQUEST_LEN: usize = 152;
@@ -15,62 +15,62 @@ const UPDATE_IOTLB: u32 = 2;
 
 const FAILED: u32 = 1;
 
-/// Where the part begins that differs from kind to kind.
+/// Offset of the part that depends on the request type.
 const BODY: usize = 24;
 
-/// What the kernel wants.
+/// Type of a request, with its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// To know where the device is in a ring.
+pub enum RequestKind {
+    /// Queries the device's position in a ring.
     Position {
         /// The ring.
         ring: u32,
     },
     /// The driver sets the device's status (virtio 1.2, section 2.1).
     Status(u8),
-    /// Memory came or went between two addresses; both belong to it.
+    /// Memory was mapped or unmapped in this inclusive address range.
     Memory {
-        /// The first.
+        /// First address.
         start: u64,
-        /// The last.
+        /// Last address.
         last: u64,
     },
-    /// Something of a later version of the interface.
+    /// A request of a later interface version.
     Unknown(u32),
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Named by the answer.
+    /// Number that the answer repeats.
     pub id: u32,
-    /// What is wanted.
-    pub wish: Wish,
+    /// Type and fields.
+    pub kind: RequestKind,
 }
 
 impl Request {
-    /// Reads it.
+    /// Parses a request.
     pub fn from_bytes(bytes: &[u8; REQUEST_LEN]) -> Request {
-        let wish = match u32_at(bytes, 0) {
-            GET_VQ_STATE => Wish::Position { ring: u32_at(bytes, BODY) },
-            SET_STATUS => Wish::Status(bytes[BODY]),
+        let kind = match u32_at(bytes, 0) {
+            GET_VQ_STATE => RequestKind::Position { ring: u32_at(bytes, BODY) },
+            SET_STATUS => RequestKind::Status(bytes[BODY]),
             UPDATE_IOTLB => {
-                Wish::Memory { start: u64_at(bytes, BODY), last: u64_at(bytes, BODY + 8) }
+                RequestKind::Memory { start: u64_at(bytes, BODY), last: u64_at(bytes, BODY + 8) }
             }
-            kind => Wish::Unknown(kind),
+            kind => RequestKind::Unknown(kind),
         };
-        Request { id: u32_at(bytes, 4), wish }
+        Request { id: u32_at(bytes, 4), kind }
     }
 }
 
-/// What a request is answered with.
+/// Response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is done.
+pub enum Response {
+    /// Success.
     Done,
-    /// It cannot be done.
+    /// Failure.
     Failed,
-    /// A ring is there: see [`Position`].
+    /// Position in a ring: see [`Position`].
     At {
         /// The ring.
         ring: u32,
@@ -79,7 +79,7 @@ pub enum Answer {
     },
 }
 
-/// The next descriptor of a ring that the device looks at.
+/// Index of the next descriptor that the device reads in a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position(pub [u16; 4]);
 
@@ -89,15 +89,15 @@ impl Position {
         Position([available, 0, 0, 0])
     }
 
-    /// Of a packed ring, from what vhost-user makes of one: the index of the next available
-    /// descriptor and, above it, its wrap counter; the same of the next used one in the upper half.
+    /// Of a packed ring, from vhost-user's form: index and wrap counter of the next available
+    /// descriptor in the lower half, of the next used one in the upper half.
     pub fn packed(base: u32) -> Position {
         let half = |half: u16| [half >> 15, half & 0x7fff];
         let ([wrap, available], [used_wrap, used]) = (half(base as u16), half((base >> 16) as u16));
         Position([wrap, available, used_wrap, used])
     }
 
-    /// As vhost-user says it; `packed` if the ring is one.
+    /// The position in vhost-user's form; `packed` for a packed ring.
     pub fn base(self, packed: bool) -> u32 {
         let Position([first, available, used_wrap, used]) = self;
         let half = |wrap: u16, index: u16| u32::from((wrap & 1) << 15 | index & 0x7fff);
@@ -108,16 +108,16 @@ impl Position {
     }
 }
 
-impl Answer {
+impl Response {
     /// The answer to request `id`.
     pub fn to_bytes(self, id: u32) -> [u8; RESPONSE_LEN] {
         let mut bytes = [0; RESPONSE_LEN];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(0, &id.to_ne_bytes());
         match self {
-            Answer::Done => {}
-            Answer::Failed => put(4, &FAILED.to_ne_bytes()),
-            Answer::At { ring, position: Position(words) } => {
+            Response::Done => {}
+            Response::Failed => put(4, &FAILED.to_ne_bytes()),
+            Response::At { ring, position: Position(words) } => {
                 put(BODY, &ring.to_ne_bytes());
                 for (i, word) in words.iter().enumerate() {
                     put(BODY + 4 + 2 * i, &word.to_ne_bytes());

@@ -1,10 +1,10 @@
 //! The ioctls of `/dev/vduse/control` and `/dev/vduse/NAME`, one function each.
 //!
-//! Model: each function takes what it needs by value or by a reference of the right type, so that
-//! no caller can hand the kernel memory of a wrong shape. Layouts and numbers: `linux/vduse.h`,
-//! version 0 of the interface, which every later kernel still speaks to who asks for no other.
+//! Model: each function takes its data by value or by a reference of the right type, so that no
+//! caller can pass memory of a wrong layout. Layouts and numbers: `linux/vduse.h`, version 0 of the
+//! interface, which later kernels still support.
 
-// Every function here is one system call with memory that the kernel reads or writes.
+// Each function here is one system call with memory that the kernel reads or writes.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -12,21 +12,21 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::Ioctl;
 use rustix::io::Errno;
 
-/// Bytes of a device's name, with the zero behind it.
+/// Bytes of a device's name, with the terminating zero.
 pub(crate) const NAME_SIZE: usize = 256;
-/// Most bytes of a device's configuration that one request carries here.
+/// Most configuration bytes in one request.
 pub(crate) const CONFIG_MAX: usize = 256;
 
 const WRITE: Ioctl = 1;
 const READ: Ioctl = 2;
 
-/// The number of a request, as `linux/ioctl.h` makes it for most machines.
+/// The number of a request, as `linux/ioctl.h` computes it for most machines.
 const fn number(direction: Ioctl, number: Ioctl, size: usize) -> Ioctl {
     const BASE: Ioctl = 0x81;
     (direction << 30) | ((size as Ioctl) << 16) | (BASE << 8) | number
 }
 
-/// `struct vduse_dev_config`, and room for the configuration behind it.
+/// `struct vduse_dev_config`, with room for the configuration after it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct DeviceConfig {
@@ -41,7 +41,7 @@ pub(crate) struct DeviceConfig {
     pub(crate) config: [u8; CONFIG_MAX],
 }
 
-/// `struct vduse_config_data`, and room for the data behind it.
+/// `struct vduse_config_data`, with room for the data after it.
 #[repr(C)]
 struct ConfigData {
     offset: u32,
@@ -49,17 +49,17 @@ struct ConfigData {
     buffer: [u8; CONFIG_MAX],
 }
 
-/// `struct vduse_iotlb_entry`: where a range of the device's addresses is in a file.
+/// `struct vduse_iotlb_entry`: a range of device addresses in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct IotlbEntry {
-    /// Of its first byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// Its last address.
+    /// Last address.
     pub last: u64,
-    /// What the device may do there: 1 read, 2 write.
+    /// Access that the device has: 1 read, 2 write.
     pub perm: u8,
 }
 
@@ -103,7 +103,7 @@ const _: () = assert!(size_of::<VqConfig>() == 32);
 const _: () = assert!(size_of::<VqInfo>() == 48);
 const _: () = assert!(size_of::<VqEventfd>() == 8);
 
-/// Makes a device: of the control file.
+/// Creates a device, on the control file.
 pub(crate) fn create(fd: BorrowedFd<'_>, config: &DeviceConfig) -> Result<(), Errno> {
     let request = number(WRITE, 0x02, DEVICE_CONFIG_SIZE);
     debug_assert!(config.config_size as usize <= CONFIG_MAX);
@@ -112,7 +112,7 @@ pub(crate) fn create(fd: BorrowedFd<'_>, config: &DeviceConfig) -> Result<(), Er
     done(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw const *config) })
 }
 
-/// Removes a device: of the control file.
+/// Removes a device, on the control file.
 pub(crate) fn destroy(fd: BorrowedFd<'_>, name: &[u8; NAME_SIZE]) -> Result<(), Errno> {
     // SAFETY: the kernel reads NAME_SIZE bytes.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), number(WRITE, 0x03, NAME_SIZE), name.as_ptr()) })
@@ -125,11 +125,11 @@ pub(crate) fn iotlb_fd(fd: BorrowedFd<'_>, entry: &mut IotlbEntry) -> Result<Own
     // SAFETY: the kernel reads and writes the struct.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut *entry) };
     done(result)?;
-    // SAFETY: a result that is no error is a new descriptor, which nobody else knows of.
+    // SAFETY: a result that is not an error is a new descriptor with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// What the driver took of the features that were offered.
+/// Features that the driver accepted.
 pub(crate) fn features(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut features = 0u64;
     // SAFETY: the kernel writes eight bytes.
@@ -146,13 +146,13 @@ pub(crate) fn set_config(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> 
     done(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw const data) })
 }
 
-/// Says to the driver that the configuration changed; `EINVAL` if none runs.
+/// Notifies the driver of a configuration change; `EINVAL` if none runs.
 pub(crate) fn interrupt_config(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the request has no argument.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), number(0, 0x13, 0)) })
 }
 
-/// Gives a ring its largest size, in entries.
+/// Sets the largest size of a ring, in entries.
 pub(crate) fn set_up_ring(fd: BorrowedFd<'_>, index: u32, max_size: u16) -> Result<(), Errno> {
     let config = VqConfig { index, max_size, reserved: [0; 13] };
     let request = number(WRITE, 0x14, size_of::<VqConfig>());
@@ -160,7 +160,7 @@ pub(crate) fn set_up_ring(fd: BorrowedFd<'_>, index: u32, max_size: u16) -> Resu
     done(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw const config) })
 }
 
-/// What the driver made of a ring.
+/// Settings that the driver made for a ring.
 pub(crate) fn ring_info(fd: BorrowedFd<'_>, index: u32) -> Result<VqInfo, Errno> {
     let mut info = VqInfo { index, ..VqInfo::default() };
     let request = number(READ | WRITE, 0x15, size_of::<VqInfo>());
@@ -169,8 +169,7 @@ pub(crate) fn ring_info(fd: BorrowedFd<'_>, index: u32) -> Result<VqInfo, Errno>
     Ok(info)
 }
 
-/// Has the driver's kicks of a ring counted by an eventfd, whose counter the kernel holds from now
-/// on.
+/// Sets the eventfd that counts the driver's kicks of a ring; the kernel keeps a reference.
 pub(crate) fn set_kick(fd: BorrowedFd<'_>, index: u32, kick: BorrowedFd<'_>) -> Result<(), Errno> {
     let eventfd = VqEventfd { index, fd: kick.as_raw_fd() };
     let request = number(WRITE, 0x16, size_of::<VqEventfd>());

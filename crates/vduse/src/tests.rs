@@ -1,4 +1,4 @@
-//! Messages as bytes, and the life of a device whose kernel is made up.
+//! Messages as bytes, and the life of a device with a simulated kernel.
 
 mod kernel;
 mod life;

@@ -1,19 +1,19 @@
-//! A device that asserts what the state machine promises, for tests and fuzzing.
+//! A device that asserts the guarantees of the state machine, for tests and fuzzing.
 //!
-//! It serves nothing; it keeps what it was given and panics when a promise of [`Device`] is
+//! It moves no frames; it records its calls and panics if a guarantee of [`BackendDevice`] is
 //! broken. It can be told to refuse calls.
 
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::backend::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea};
+use crate::backend::{BackendDevice, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea};
 use crate::features::Features;
 use crate::foreign::ForeignFd;
 use crate::message::RING_SIZE_MAX;
 use crate::transfer;
 
-/// Counts of the calls that were made.
+/// Counts of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Rings started.
@@ -24,7 +24,7 @@ pub struct Calls {
     pub memory: u64,
     /// Interrupt or error descriptors changed on a running ring.
     pub fds: u64,
-    /// Rings that went on with something changed.
+    /// Running rings that were renewed.
     pub renewals: u64,
     /// Logs set and released.
     pub logs: u64,
@@ -36,19 +36,19 @@ pub struct Calls {
 #[derive(Debug)]
 pub struct CheckedDevice {
     running: Vec<Option<RingSetup>>,
-    /// Rings that run with memory or a log that is no more:
+    /// Rings that run with memory or a log that was removed:
     /// [`assert_settled`](Self::assert_settled).
     stale: Vec<bool>,
     log: Option<SharedArea>,
-    /// How many rings have records of what is in flight.
+    /// Number of rings with inflight records.
     inflight: Option<u16>,
     regions: Vec<MemoryRegion>,
     features_offered: u64,
     calls: Calls,
-    /// Whether calls that can be refused are: the lowest bit decides the next one and is moved
-    /// to the top, so a pattern repeats. 0 refuses none.
+    /// Pattern of refusals: the lowest bit decides the next call and is moved to the top, so a
+    /// pattern repeats. 0 refuses none.
     pub refusals: u64,
-    /// How far each ring is said to have come when it is stopped.
+    /// Entries that each ring has served when it is stopped.
     pub served: u16,
     /// The bytes of the configuration space.
     pub config: Vec<u8>,
@@ -58,15 +58,15 @@ pub struct CheckedDevice {
     pub rarp: Option<[u8; 6]>,
     /// The status last set.
     pub status: Option<u8>,
-    /// What is written where a state is asked for; what was read where one was given.
+    /// State to write on save; state that was read on load.
     pub state: Vec<u8>,
     state_from: Option<ForeignFd>,
-    /// How often a record was cleared.
+    /// Number of cleared records.
     pub cleared: u64,
 }
 
 impl CheckedDevice {
-    /// A device with this many rings; features outside of `features_offered` must not come.
+    /// A device with `rings` rings; it panics on features outside `features_offered`.
     pub fn new(rings: usize, features_offered: u64) -> Self {
         let mut running = Vec::new();
         running.resize_with(rings, || None);
@@ -90,27 +90,27 @@ impl CheckedDevice {
         }
     }
 
-    /// The setup of a ring that runs.
+    /// The setup of a running ring.
     pub fn ring(&self, index: usize) -> Option<&RingSetup> {
         self.running[index].as_ref()
     }
 
-    /// Number of rings that run.
+    /// Number of running rings.
     pub fn rings_running(&self) -> usize {
         self.running.iter().flatten().count()
     }
 
-    /// Bytes of the log, while there is one.
+    /// Bytes of the log, if there is one.
     pub fn log(&self) -> Option<u64> {
         self.log.as_ref().map(|log| log.size)
     }
 
-    /// How many rings have records of what is in flight, if any.
+    /// Number of rings with inflight records, if any.
     pub fn inflight(&self) -> Option<u16> {
         self.inflight
     }
 
-    /// To be called when a request was carried out: no ring may use what was taken away.
+    /// Call it after each request: no ring may use removed memory or logs.
     pub fn assert_settled(&self) {
         for (index, stale) in self.stale.iter().enumerate() {
             assert!(!stale, "ring {index} runs with memory or a log that is no more");
@@ -122,7 +122,7 @@ impl CheckedDevice {
         &self.regions
     }
 
-    /// The calls made so far.
+    /// Counts of calls so far.
     pub fn calls(&self) -> Calls {
         self.calls
     }
@@ -137,7 +137,7 @@ impl CheckedDevice {
         assert_eq!(self.rings_running(), 0, "device reset, or its state moved, while a ring runs");
     }
 
-    /// Something was replaced under the rings that run.
+    /// Marks running rings after a replacement of memory or log.
     fn make_stale(&mut self) {
         self.stale = self.running.iter().map(Option::is_some).collect();
     }
@@ -167,9 +167,9 @@ impl CheckedDevice {
     }
 }
 
-impl Device for CheckedDevice {
+impl BackendDevice for CheckedDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
-        // An empty one may be a table of the front-end's, or the end.
+        // An empty one may be the front-end's table, or the end.
         if !regions.is_empty() {
             self.refuse("memory")?;
         }
@@ -332,7 +332,7 @@ impl Device for CheckedDevice {
     }
 }
 
-/// Where a ring stops that came so many entries further.
+/// Position of a ring after `served` more entries.
 fn advanced(ring: &RingSetup, served: u16) -> u32 {
     if ring.features & Features::RING_PACKED.bits() == 0 {
         return u32::from((ring.base as u16).wrapping_add(served));

@@ -1,7 +1,7 @@
-//! Client mode: connect to a peer that listens, and again whenever it went away.
+//! Client mode: connects to a listening peer, and reconnects when it went away.
 //!
-//! [`Retry`] is the schedule alone, with time as a parameter: 20 ms after the first failure, then
-//! twice as long each time up to 80 ms, so that a peer that came back is found within 100 ms.
+//! [`Retry`] is only the schedule, with time as a parameter: 20 ms after the first failure, then
+//! twice as long each time up to 80 ms, so that a returning peer is found within 100 ms.
 //! [`Connector`] adds the attempt itself, which never blocks.
 
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ pub const RETRY_FIRST: Duration = Duration::from_millis(20);
 /// Longest wait.
 pub const RETRY_MAX: Duration = Duration::from_millis(80);
 
-/// When to try next.
+/// Schedule of attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retry {
     /// The next attempt and the interval before it; `None` before the first failure.
@@ -34,12 +34,12 @@ impl Retry {
         self.next.map_or(Duration::ZERO, |(at, _)| at.saturating_duration_since(now))
     }
 
-    /// True if the next attempt is due.
+    /// Returns `true` if the next attempt is due.
     pub fn is_due(&self, now: Instant) -> bool {
         self.wait(now).is_zero()
     }
 
-    /// An attempt failed at `now`.
+    /// Records a failed attempt at `now`.
     pub fn failed(&mut self, now: Instant) {
         let interval = match self.next {
             None => RETRY_FIRST,
@@ -48,18 +48,18 @@ impl Retry {
         self.next = Some((now + interval, interval));
     }
 
-    /// An attempt succeeded: start over when the connection is lost.
+    /// Records a successful attempt: the schedule starts over after a disconnect.
     pub fn succeeded(&mut self) {
         self.next = None;
     }
 }
 
-/// Why an attempt to connect failed for a reason that waiting alone may not mend.
+/// Reasons for failure that waiting alone may not fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The path does not fit into a socket address.
     #[error(
-        "socket path {path} is {length} bytes long, at most 107 are possible; use a shorter one"
+        "socket path {path} is {length} bytes long, at most 107 are allowed; use a shorter one"
     )]
     PathTooLong {
         /// The path.
@@ -72,20 +72,20 @@ pub enum ConnectError {
     Permission {
         /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Anything else.
+    /// Other errors.
     #[error("cannot connect to {path}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Connects to a path, now and whenever the connection was lost.
+/// Connects to a path, and reconnects after each disconnect.
 #[derive(Debug)]
 pub struct Connector {
     path: PathBuf,
@@ -108,11 +108,11 @@ impl Connector {
         self.retry.wait(now)
     }
 
-    /// Tries to connect if that is due. `None`: not due, or nobody listens there yet.
+    /// Tries to connect if that is due. `None`: not due, or nothing listens there yet.
     ///
     /// # Errors
-    /// [`ConnectError`]; the next attempt is scheduled all the same, so an operator can mend the
-    /// cause while this goes on.
+    /// [`ConnectError`]; the next attempt is scheduled all the same, so an operator can fix the
+    /// cause meanwhile.
     pub fn poll(&mut self, now: Instant) -> Result<Option<UnixStream>, ConnectError> {
         if !self.retry.is_due(now) {
             return Ok(None);
@@ -129,14 +129,14 @@ impl Connector {
     }
 }
 
-/// What came of one attempt.
+/// Result of one attempt.
 pub(crate) enum Attempt {
     Connected(UnixStream),
     /// No such file.
     Missing,
-    /// A file, but nobody listens.
+    /// The file exists, but nothing listens.
     Refused,
-    /// Somebody listens and has no room, or speaks another type of socket.
+    /// The listener has a full queue, or another type of socket.
     Busy,
 }
 

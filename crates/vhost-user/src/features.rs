@@ -1,8 +1,8 @@
-//! The bits that front-end and back-end agree on.
+//! Feature bits that front-end and back-end negotiate.
 //!
-//! Two negotiations: [`Features`] between the guest's driver and the device (virtio 1.2, 5.1.3
-//! and chapter 6, with two bits that vhost-user put into the gaps), [`ProtocolFeatures`] between
-//! front-end and back-end (vhost-user.rst, "Protocol features").
+//! Two negotiations: [`Features`] between the guest's driver and the device (virtio 1.2, 5.1.3 and
+//! chapter 6, with two vhost-user bits in the gaps), [`ProtocolFeatures`] between front-end and
+//! back-end (vhost-user.rst, "Protocol features").
 
 use bitflags::bitflags;
 
@@ -10,15 +10,15 @@ bitflags! {
     /// Feature bits of a virtio-net device, as in `GET_FEATURES` and `SET_FEATURES`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
-        /// The device finishes checksums of frames the guest sends.
+        /// The device completes checksums of frames the guest sends.
         const CSUM = 1 << 0;
-        /// The guest takes frames whose checksum is not finished.
+        /// The guest takes frames with partial checksums.
         const GUEST_CSUM = 1 << 1;
         /// The driver may change offloads at run time.
         const CTRL_GUEST_OFFLOADS = 1 << 2;
-        /// The device tells its MTU.
+        /// The device reports its MTU.
         const MTU = 1 << 3;
-        /// The device tells its MAC.
+        /// The device reports its MAC.
         const MAC = 1 << 5;
         /// Both sides take frames longer than the MTU (legacy).
         const GSO = 1 << 6;
@@ -82,19 +82,19 @@ bitflags! {
         const SR_IOV = 1 << 37;
         /// Notifications carry data.
         const NOTIFICATION_DATA = 1 << 38;
-        /// Each ring says where its notifications go.
+        /// Each ring has its own notification data.
         const NOTIF_CONFIG_DATA = 1 << 39;
         /// One ring can be reset.
         const RING_RESET = 1 << 40;
         /// There is an administration queue.
         const ADMIN_VQ = 1 << 41;
-        /// The control queue tells statistics.
+        /// The control queue reports statistics.
         const DEVICE_STATS = 1 << 50;
-        /// Frames are hashed by what is inside a tunnel.
+        /// The hash covers headers inside a tunnel.
         const HASH_TUNNEL = 1 << 51;
-        /// The control queue sets how one ring's interrupts are gathered.
+        /// The control queue sets interrupt coalescing of one ring.
         const VQ_NOTF_COAL = 1 << 52;
-        /// The control queue sets how interrupts are gathered.
+        /// The control queue sets interrupt coalescing.
         const NOTF_COAL = 1 << 53;
         /// The guest takes long UDP/IPv4 frames.
         const GUEST_USO4 = 1 << 54;
@@ -159,7 +159,7 @@ bitflags! {
         const XEN_MMAP = 1 << 17;
         /// Objects that several back-ends share.
         const SHARED_OBJECT = 1 << 18;
-        /// The back-end's own state moves with the guest.
+        /// The back-end's own state migrates with the guest.
         const DEVICE_STATE = 1 << 19;
         /// A ring may stop with requests in flight, which are recorded.
         const GET_VRING_BASE_INFLIGHT = 1 << 20;
@@ -171,7 +171,7 @@ bitflags! {
 }
 
 impl ProtocolFeatures {
-    /// What [`Backend`](crate::Backend) knows how to do, and so may offer.
+    /// Features that [`Backend`](crate::Backend) supports, and so may offer.
     pub const SUPPORTED: Self = Self::MQ
         .union(Self::LOG_SHMFD)
         .union(Self::RARP)

@@ -1,30 +1,31 @@
-//! Descriptors and memory that a peer shares, and the calls on them that may wait.
+//! Descriptors and memory shared by a peer, and calls on them that may wait.
 //!
-//! # Why
-//! A call on a file of a peer's can wait for that peer. Closing waits for the program that serves a
-//! file system in user space, for the reader of a TCP socket that lingers, for the holder of a
-//! pipe's mutex or of an epoll instance that watches the file. Opening, reading and writing a pipe
-//! wait for its mutex. The last hold on a memfd, or on its mapping, frees its pages: 0.1 s for each
-//! GiB. A peer can send such a file beside any message, or in a socket in which it waits unread.
-//! The thread that makes these calls must not be one that others need.
+//! # Problem
+//! A call on a peer's file can wait for that peer. Closing waits for the server of a user-space
+//! file system, for the reader of a lingering TCP socket, for the holder of a pipe's mutex, or of
+//! an epoll instance that watches the file. Opening, reading and writing a pipe wait for its mutex.
+//! Dropping the last reference to a memfd, or to its mapping, frees its pages: 0.1 s for each GiB.
+//! A peer can send such a file with any message, or inside a socket that holds it unread. A thread
+//! that makes these calls must not be one that others depend on.
 //!
 //! # Model
-//! A [`Closer`] makes them, one after the other, in a thread that begins with the first call and
-//! ends 0.1 s after the last. Each session, and each socket that strangers connect to, has its
-//! own. A [`ForeignFd`] is closed there wherever it is dropped; [`Closer::free`] drops anything
-//! else there; [`Closer::call`] makes a call whose result is asked for later, with a [`DEADLINE`].
-//! [`Closer::load`] tells a session's owner to receive nothing more, or to end it.
+//! A [`Closer`] makes them in order, in a thread that starts with the first call and ends 0.1 s
+//! after the last. Each session, and each socket that untrusted peers connect to, has its own. A
+//! [`ForeignFd`] is closed there wherever it is dropped; [`Closer::free`] drops any value there;
+//! [`Closer::call`] makes a call whose result is polled later, with a [`DEADLINE`].
+//! [`Closer::load`] tells a session's owner to stop receiving, or to end it.
 //!
-//! What a file is must be learned without a call to its file system: the kernel itself answers what
-//! `/proc/self/fd` names a file, and `F_GET_SEALS` tells tmpfs (memfds among it) and hugetlbfs.
+//! The type of a file must be found without a call to its file system. The kernel itself provides a
+//! file's name in `/proc/self/fd`, and `F_GET_SEALS` identifies tmpfs (including memfds) and
+//! hugetlbfs.
 //!
 //! # Limits
 //! * A process does not end while one of its threads waits in `close` for a program that does not
 //!   answer.
-//! * At the limit of open files, the kernel closes descriptors that it cannot hand over in the
-//!   thread that receives.
-//! * No lane may drop the last hold on a [`ForeignFd`]: a thread that is begun there would share
-//!   the lane's CPU.
+//! * At the limit of open files, the kernel closes descriptors that it cannot pass in the receiving
+//!   thread.
+//! * No lane may drop the last reference to a [`ForeignFd`]: a thread started there would share the
+//!   lane's CPU.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -40,24 +41,22 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, Shutdown,
 };
 
-/// Time that one call may take; then its result is not waited for any more, and its session may be
-/// ended.
+/// Longest time of one call; after it the result is abandoned, and its session may be ended.
 pub const DEADLINE: Duration = Duration::from_secs(1);
-/// Calls of one peer that may wait while it is served. A session has some 900 descriptors at most
+/// Most pending calls of one peer that is still served. A session has some 900 descriptors at most
 /// (128 queue pairs).
 pub const WAITING_MAX: usize = 64;
-/// Time that a thread without a call stays, for the next one.
+/// Time that an idle thread waits for the next call.
 const LINGER: Duration = Duration::from_millis(100);
-/// Most descriptors that the kernel hands over at a time (unix(7)).
+/// Most descriptors that the kernel passes in one message (unix(7)).
 const SCM_MAX_FD: usize = 253;
 
-/// Makes calls that may wait in a thread of its own, one after the other. Its clones are the same
-/// one.
+/// Makes calls that may wait, in order, in a thread of its own. Clones share the thread.
 #[derive(Clone, Default)]
-pub struct Closer(Arc<Shared>);
+pub struct Closer(Arc<CloserState>);
 
 #[derive(Default)]
-struct Shared {
+struct CloserState {
     calls: Mutex<Calls>,
     news: Condvar,
 }
@@ -67,36 +66,36 @@ type Call = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Calls {
     left: VecDeque<Call>,
-    /// Whether there is a thread, and whether it has one more call in its hand.
+    /// `true` while there is a thread that will take one more call.
     runs: bool,
     in_hand: bool,
-    /// Time at which more than [`WAITING_MAX`] calls waited, if they still do.
+    /// Time since which more than [`WAITING_MAX`] calls have been pending, if they are.
     since: Option<Instant>,
 }
 
-/// How much a peer's calls hold up their thread.
+/// Load that a peer puts on its closer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// At most [`WAITING_MAX`] calls wait.
+pub enum CloserLoad {
+    /// At most [`WAITING_MAX`] calls are pending.
     Light,
-    /// More wait: nothing more is to be received from the peer until they are made.
+    /// More are pending: receive nothing from the peer until they are made.
     Busy,
-    /// More wait, and the first takes longer than [`DEADLINE`]: the peer abuses it.
+    /// More are pending, and the first takes longer than [`DEADLINE`]: the peer abuses it.
     Stuck,
 }
 
 impl Closer {
-    /// Has a descriptor closed.
+    /// Closes a descriptor.
     pub fn close(&self, fd: impl Into<OwnedFd>) {
         self.free(fd.into());
     }
 
-    /// Has anything dropped that takes time to free.
+    /// Drops a value that takes time to free.
     pub fn free(&self, value: impl Send + 'static) {
         self.push(Box::new(move || drop(value)));
     }
 
-    /// Has a call made. Dropping the [`Pending`] result does not end the call.
+    /// Makes a call. Dropping the [`Pending`] result does not end the call.
     pub fn call<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.push(Box::new(move || {
@@ -105,19 +104,19 @@ impl Closer {
         Pending { receiver, end: Instant::now() + DEADLINE }
     }
 
-    /// Calls that are not made yet.
+    /// Number of pending calls.
     pub fn waiting(&self) -> usize {
         let calls = self.lock();
         calls.left.len() + usize::from(calls.in_hand)
     }
 
-    /// Whether the peer may send more.
-    pub fn load(&self) -> Load {
+    /// The peer's load, which tells if it may send more.
+    pub fn load(&self) -> CloserLoad {
         let calls = self.lock();
         match calls.left.len() + usize::from(calls.in_hand) {
-            0..=WAITING_MAX => Load::Light,
-            _ if calls.since.is_some_and(|since| since.elapsed() > DEADLINE) => Load::Stuck,
-            _ => Load::Busy,
+            0..=WAITING_MAX => CloserLoad::Light,
+            _ if calls.since.is_some_and(|since| since.elapsed() > DEADLINE) => CloserLoad::Stuck,
+            _ => CloserLoad::Busy,
         }
     }
 
@@ -132,7 +131,7 @@ impl Closer {
         }
         let closer = self.clone();
         let thread = std::thread::Builder::new().name("closer".into());
-        // Where no thread can be had, the next call's makes this one.
+        // If no thread can be started, the next call tries again.
         calls.runs = thread.spawn(move || closer.run()).is_ok();
     }
 
@@ -170,20 +169,20 @@ impl fmt::Debug for Closer {
     }
 }
 
-/// The result of a call, once it was made.
+/// Result of a call that may still be pending.
 #[derive(Debug)]
 pub struct Pending<T> {
     receiver: Receiver<T>,
     end: Instant,
 }
 
-/// Why there is no result: the call has not returned within [`DEADLINE`].
+/// The call has not returned within [`DEADLINE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {} s", DEADLINE.as_secs())]
 pub struct TooLate;
 
 impl<T> Pending<T> {
-    /// The result, if it is there; `None` while it may still come.
+    /// The result, if it is available; `None` while the call is pending.
     ///
     /// # Errors
     /// [`TooLate`].
@@ -196,8 +195,8 @@ impl<T> Pending<T> {
     }
 }
 
-/// A descriptor that a peer sent, or of a connection with one: closed by a [`Closer`] wherever it
-/// is dropped.
+/// A descriptor from a peer, or of a connection with one: closed by a [`Closer`] wherever it is
+/// dropped.
 #[derive(Debug)]
 pub struct ForeignFd {
     /// Present until it is dropped.
@@ -207,7 +206,7 @@ pub struct ForeignFd {
 }
 
 impl ForeignFd {
-    /// A descriptor, and its closer.
+    /// A descriptor with its closer.
     pub fn new(fd: impl Into<OwnedFd>, closer: &Closer) -> Self {
         Self { fd: Some(fd.into()), closer: Some(closer.clone()) }
     }
@@ -251,15 +250,15 @@ impl Drop for ForeignFd {
 /// bracket.
 pub(crate) const EVENTFD: &str = "anon_inode:[eventfd]";
 
-/// The beginning of the name of a pipe that is not in any directory.
+/// Prefix of the kernel's name for an unnamed pipe.
 pub(crate) const PIPE: &str = "pipe:[";
 
-/// Bytes from a socket, and the descriptors beside them.
+/// Bytes from a socket, with their descriptors.
 pub(crate) struct Received {
     pub(crate) bytes: usize,
     pub(crate) fds: Vec<ForeignFd>,
-    /// Whether this process had no room for some descriptors.
-    pub(crate) is_cut: bool,
+    /// `true` if this process had no room for some of the descriptors.
+    pub(crate) fds_truncated: bool,
 }
 
 /// Receives from a stream socket, without waiting.
@@ -268,7 +267,7 @@ pub(crate) fn receive(
     bytes: &mut [u8],
     closer: &Closer,
 ) -> Result<Received, Errno> {
-    // Room for all that may come: what the kernel must drop it closes in this thread.
+    // Space for all possible descriptors: the kernel closes those that do not fit in this thread.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -280,26 +279,26 @@ pub(crate) fn receive(
             fds.extend(rights.map(|fd| ForeignFd::new(fd, closer)));
         }
     }
-    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
-    Ok(Received { bytes: received.bytes, fds, is_cut })
+    let fds_truncated = received.flags.contains(ReturnFlags::CTRUNC);
+    Ok(Received { bytes: received.bytes, fds, fds_truncated })
 }
 
-/// Receives bytes from a stream socket whose peer has no descriptors to send, without waiting.
+/// Receives bytes from a stream socket whose peer must send no descriptors, without waiting.
 ///
 /// # Errors
-/// As recvmsg(2); `InvalidData` if descriptors came: the connection is to be ended then.
+/// As recvmsg(2); `InvalidData` if descriptors came: close the connection then.
 pub fn receive_bytes(socket: impl AsFd, bytes: &mut [u8], closer: &Closer) -> io::Result<usize> {
     let received = receive(socket.as_fd(), bytes, closer)?;
-    match received.fds.is_empty() && !received.is_cut {
+    match received.fds.is_empty() && !received.fds_truncated {
         true => Ok(received.bytes),
         false => Err(io::Error::new(io::ErrorKind::InvalidData, STRAY)),
     }
 }
 
-/// Why a connection ends on which descriptors came.
+/// Error of a connection that received descriptors.
 const STRAY: &str = "the peer sent file descriptors, and only bytes are expected here";
 
-/// A connection over which bytes go, and no descriptors; no call on it waits, nor does its end.
+/// A connection for bytes without descriptors; no call on it waits, nor does its drop.
 #[derive(Debug)]
 pub struct ByteStream {
     socket: ForeignFd,
@@ -307,7 +306,7 @@ pub struct ByteStream {
 }
 
 impl ByteStream {
-    /// On a connected stream socket, which is closed by `closer`.
+    /// Wraps a connected stream socket, which `closer` closes.
     pub fn new(socket: impl Into<OwnedFd>, closer: &Closer) -> Self {
         Self { socket: ForeignFd::new(socket, closer), closer: closer.clone() }
     }
@@ -338,7 +337,7 @@ impl Write for ByteStream {
 
 impl Drop for ByteStream {
     fn drop(&mut self) {
-        // The peer is to know now, not when the closer comes to it.
+        // Tells the peer now, not after the closer's other calls.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -353,7 +352,7 @@ mod tests {
     use super::*;
     use crate::testing::{drain, lingering};
 
-    /// Lets a lingering socket close, and waits until all is closed.
+    /// Lets a lingering socket close, and waits until all pending calls are made.
     fn let_close(peer: TcpStream, closer: &Closer) {
         let reads = std::thread::spawn(move || drain(peer));
         while closer.waiting() > 0 {
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_does_not_close() {
+    fn a_slow_close_delays_no_other_thread() {
         let (fd, peer) = lingering();
         let closer = Closer::default();
         drop(ForeignFd::new(fd, &closer));
@@ -419,19 +418,19 @@ mod tests {
         let now = Instant::now();
         assert_eq!(pending.poll(now), Ok(None));
         assert_eq!(pending.poll(now + 2 * DEADLINE), Err(TooLate));
-        assert_eq!(closer.load(), Load::Light);
+        assert_eq!(closer.load(), CloserLoad::Light);
         (0..WAITING_MAX).for_each(|_| closer.free(()));
-        assert_ne!(closer.load(), Load::Light);
-        while closer.load() == Load::Busy {
+        assert_ne!(closer.load(), CloserLoad::Light);
+        while closer.load() == CloserLoad::Busy {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!(closer.load(), Load::Stuck);
+        assert_eq!(closer.load(), CloserLoad::Stuck);
         drop(held);
         while closer.waiting() > 0 {
             std::thread::yield_now();
         }
         assert_eq!((pending.poll(now), behind.poll(now)), (Ok(Some(true)), Ok(Some(7))));
-        assert_eq!(closer.load(), Load::Light);
+        assert_eq!(closer.load(), CloserLoad::Light);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The vhost-user protocol: messages, sockets, back-end and front-end.
 //!
 //! A front-end (a VMM, DPDK's `virtio_user`, a guest of the lab) shares its memory and its
-//! virtqueues with a back-end (the daemon) by messages over a Unix stream socket, with file
-//! descriptors beside the bytes. This crate follows QEMU's `docs/interop/vhost-user.rst`.
+//! virtqueues with a back-end (the daemon). They exchange messages over a Unix stream socket, with
+//! file descriptors as ancillary data. This crate follows QEMU's `docs/interop/vhost-user.rst`.
 //!
 //! # Model
 //!
@@ -19,20 +19,20 @@
 //!
 //! * [`message`], [`payload`]: header, requests, payloads and their limits;
 //! * [`features`]: the bits of both negotiations;
-//! * [`socket`]: one message in, one message out, never blocked by a half one;
-//! * [`foreign`]: descriptors that a peer sent, and the thread for calls on them that may wait;
+//! * [`socket`]: receives and sends messages, without blocking on a partial one;
+//! * [`foreign`]: descriptors from a peer, and the thread for calls on them that may wait;
 //! * [`listener`], [`connector`]: server and client mode, with reconnection;
-//! * [`backend`]: the state machine, without I/O and without a clock, that drives a [`Device`];
+//! * [`backend`]: the state machine, without I/O and without a clock, that drives a
+//!   [`BackendDevice`];
 //! * [`frontend`]: the other side, blocking, for guests of the lab;
-//! * [`transfer`]: a device's state through the pipe that a front-end gives;
-//! * [`checked`]: a device that asserts what the state machine promises, for tests and fuzzing.
+//! * [`transfer`]: a device's state through the front-end's pipe;
+//! * [`checked`]: a device that asserts the guarantees of the state machine, for tests and fuzzing.
 //!
 //! # Limits
 //!
-//! Little is believed of what a peer says: sizes, counts, indices and bits are checked before
-//! anything is kept, and a peer that breaks a rule loses its own connection and nothing else. Split
-//! rings only; no IOTLB, no postcopy: neither is offered. What is, and with what it was tested, is
-//! in `docs/virtio.md`.
+//! A peer is untrusted: sizes, counts, indices and bits are checked before anything is stored, and
+//! a peer that breaks a rule loses only its own connection. IOTLB and postcopy are not offered.
+//! `docs/virtio.md` lists the supported features and the tested peers.
 
 pub mod backend;
 pub mod checked;
@@ -50,13 +50,13 @@ pub mod testing;
 pub mod transfer;
 
 pub use backend::{
-    Backend, BackendConfig, Device, InflightArea, MemoryRegion, ProtocolError, Reason, Refused,
-    RingLog, RingSetup, SharedArea,
+    Backend, BackendConfig, BackendDevice, InflightArea, MemoryRegion, ProtocolError, Reason,
+    Refused, RingLog, RingSetup, SharedArea,
 };
 pub use connector::{ConnectError, Connector, Retry};
 pub use features::{Features, ProtocolFeatures};
-pub use foreign::{ByteStream, Closer, ForeignFd, Load, Pending};
-pub use frontend::{Frontend, FrontendError, Negotiated, Region, RingConfig};
+pub use foreign::{ByteStream, Closer, CloserLoad, ForeignFd, Pending};
+pub use frontend::{Frontend, FrontendError, Negotiated, RingConfig, SharedRegion};
 pub use listener::{ListenError, Listener, remove_stale};
 pub use message::{BackendRequest, Flags, Message, Request, RequestName};
 pub use socket::{Receiver, SocketError};

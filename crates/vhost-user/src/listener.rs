@@ -1,12 +1,12 @@
-//! Server mode: listen on a path.
+//! Server mode: listens on a path.
 //!
-//! A socket file that nobody listens on any more, left by a process that was killed, is removed.
-//! A path where somebody listens, or that is no socket, is never touched. On drop the file is
-//! removed, if it is still the one made for the socket, and this process's: a socket that was
-//! [inherited](Listener::inherit) leaves it where it is until it is [adopted](Listener::adopt).
+//! A stale socket file, left by a killed process, is removed. A path with a listener, or of another
+//! type, is never touched. A drop removes the file, if it is still the one made for the socket and
+//! belongs to this process. An [inherited](Listener::inherit) socket leaves its file until it is
+//! [adopted](Listener::adopt).
 //!
 //! Limit: two processes that start on one stale path at the same instant can both find it stale;
-//! the later one wins the path.
+//! the later one gets the path.
 
 use std::fs;
 use std::io;
@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::connector::{Attempt, ConnectError, attempt};
 use crate::foreign::Closer;
 
-/// Why a path cannot be listened on.
+/// Reasons that a path cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error(
         "socket {path} is in use: a process listens on it; stop that process or choose another path"
     )]
@@ -30,7 +30,7 @@ pub enum ListenError {
         /// The path.
         path: PathBuf,
     },
-    /// There is a file that is no socket.
+    /// The path is not a socket.
     #[error("{path} exists and is not a socket; remove it or choose another path")]
     NotASocket {
         /// The path.
@@ -38,7 +38,7 @@ pub enum ListenError {
     },
     /// The path does not fit into a socket address.
     #[error(
-        "socket path {path} is {length} bytes long, at most 107 are possible; use a shorter one"
+        "socket path {path} is {length} bytes long, at most 107 are allowed; use a shorter one"
     )]
     PathTooLong {
         /// The path.
@@ -47,7 +47,7 @@ pub enum ListenError {
         length: usize,
     },
     /// The directory of the socket does not exist.
-    #[error("socket {path} cannot be made: directory {directory} does not exist; create it first")]
+    #[error("cannot create socket {path}: directory {directory} does not exist; create it first")]
     MissingDirectory {
         /// The path.
         path: PathBuf,
@@ -56,26 +56,26 @@ pub enum ListenError {
     },
     /// No permission.
     #[error(
-        "no permission to make socket {path}; make its directory writable for this user, \
+        "no permission to create socket {path}; make its directory writable for this user, \
          or choose another path"
     )]
     Permission {
         /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Anything else.
+    /// Other errors.
     #[error("cannot listen on socket {path}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A socket that listens on a path; non-blocking.
+/// A non-blocking socket that listens on a path.
 #[derive(Debug)]
 pub struct Listener {
     /// Present until it is dropped.
@@ -83,12 +83,12 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the file made for it.
     file: Option<(u64, u64)>,
-    /// Whether that is removed on drop.
+    /// `true` if a drop removes the file.
     is_ours: AtomicBool,
 }
 
 impl Listener {
-    /// Listens on `path`, removing a socket file that nobody listens on.
+    /// Listens on `path`, removing a stale socket file.
     ///
     /// # Errors
     /// [`ListenError`], which names the path and the remedy.
@@ -101,12 +101,12 @@ impl Listener {
         Ok(Self { socket: Some(socket), path, file, is_ours: AtomicBool::new(true) })
     }
 
-    /// Goes on with a socket that another process listens on, whose file is known by device and
-    /// inode: that of `path` if it is the same. It stays the other's until [`adopt`](Self::adopt):
-    /// a drop before leaves everything as it is.
+    /// Takes over a listening socket of another process, with its file identified by device and
+    /// inode, if `path` still has it. The file belongs to the other process until
+    /// [`adopt`](Self::adopt): a drop before changes nothing.
     ///
     /// # Errors
-    /// It is no socket that can be used without waiting.
+    /// The file is not a usable non-blocking socket.
     pub fn inherit(
         socket: OwnedFd,
         path: impl Into<PathBuf>,
@@ -123,20 +123,20 @@ impl Listener {
         self.file
     }
 
-    /// The file is this process's from now on, and removed on drop.
+    /// Takes ownership of the file, which a drop then removes.
     pub fn adopt(&self) {
         self.is_ours.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves the file where it is on drop, for somebody else goes on with the socket.
+    /// Leaves the file on drop, since another process continues with the socket.
     pub fn leave(&self) {
         self.is_ours.store(false, Ordering::Relaxed);
     }
 
-    /// Accepts a connection; `None` if nobody waits. It is close-on-exec and non-blocking.
+    /// Accepts a connection; `None` if none is pending. It is close-on-exec and non-blocking.
     ///
     /// # Errors
-    /// As `accept(2)`, for example when this process has too many files open.
+    /// As `accept(2)`, for example if this process has too many open files.
     pub fn accept(&self) -> io::Result<Option<UnixStream>> {
         match self.socket().accept() {
             Ok((stream, _)) => {
@@ -144,7 +144,7 @@ impl Listener {
                 Ok(Some(stream))
             }
             Err(error) => match error.kind() {
-                // A peer that gave up while it waited is as good as none.
+                // A peer that gave up while it waited counts as none.
                 io::ErrorKind::WouldBlock
                 | io::ErrorKind::Interrupted
                 | io::ErrorKind::ConnectionAborted => Ok(None),
@@ -173,29 +173,29 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let is_ours = self.is_ours.load(Ordering::Relaxed);
         if is_ours && self.file.is_some() && identity(&self.path) == self.file {
-            // Nothing can be done about a failure here, and the next start copes with the file.
+            // A failure here cannot be handled, and the next start copes with the file.
             let _ = fs::remove_file(&self.path);
         }
-        // Connections that nobody accepted end with it, and descriptors may wait in them.
+        // Pending connections end with it, and may hold unread descriptors.
         self.socket.take().into_iter().for_each(|socket| Closer::default().close(socket));
     }
 }
 
-/// Makes sure that the path is free, by removing a stale socket; returns `true` if there was one.
+/// Removes a stale socket at the path; returns `true` if there was one.
 ///
 /// # Errors
-/// A process listens there, the file is no socket, or it cannot be removed.
+/// A process listens there, the file is not a socket, or it cannot be removed.
 pub fn remove_stale(path: &Path) -> Result<bool, ListenError> {
     let path_buf = path.to_owned();
     match attempt(path) {
         Ok(Attempt::Missing) => Ok(false),
         Ok(Attempt::Connected(stream)) => {
-            Closer::default().close(stream); // whoever accepted it may have sent descriptors
+            Closer::default().close(stream); // it may hold unread descriptors
             Err(ListenError::InUse { path: path_buf })
         }
         Ok(Attempt::Busy) => Err(ListenError::InUse { path: path_buf }),
         Ok(Attempt::Refused) => {
-            // Connecting to a plain file is refused as well.
+            // A connection to a plain file is refused as well.
             match fs::symlink_metadata(path) {
                 Ok(metadata) if !metadata.file_type().is_socket() => {
                     return Err(ListenError::NotASocket { path: path_buf });
@@ -255,7 +255,7 @@ mod tests {
         assert!(path.exists(), "the failed attempt must not remove the live socket");
         drop(first);
         assert!(!path.exists());
-        // A killed process leaves its file: std's listener does not remove it either.
+        // A killed process leaves its file; std's listener does not remove it either.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let second = Listener::bind(&path).unwrap();
@@ -274,7 +274,7 @@ mod tests {
             Listener::inherit(socket, &path, first.file()).unwrap()
         };
         drop(inherit());
-        UnixStream::connect(&path).expect("whoever failed to take over removed nothing");
+        UnixStream::connect(&path).expect("a failed take-over removes nothing");
         let second = inherit();
         second.adopt();
         second.leave();
@@ -295,7 +295,7 @@ mod tests {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         crate::socket::send_before(&stream, &message, &[slow.as_fd()], end).unwrap();
         drop((slow, stream));
-        drop(listener); // nobody accepted it
+        drop(listener); // still pending
         crate::testing::drain(peer);
     }
 
@@ -322,7 +322,7 @@ mod tests {
         assert!(missing.contains("no/s") && missing.contains("create it first"), "{missing}");
         let long = text(dir.path().join("x".repeat(150)));
         assert!(long.contains("at most 107"), "{long}");
-        // Nobody, not even root, can make a socket in /proc.
+        // Even root cannot make a socket in /proc.
         let denied = Listener::bind("/proc/self/s").unwrap_err();
         assert!(denied.to_string().contains("/proc/self/s"), "{denied}");
     }

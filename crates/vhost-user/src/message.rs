@@ -1,7 +1,6 @@
 //! One vhost-user message: header, payload, descriptors, and their limits.
 //!
-//! Specification: vhost-user.rst, "Message Specification".
-//! All numbers are in the machine's own byte order.
+//! Specification: vhost-user.rst, "Message Specification". All numbers are in native byte order.
 
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -11,12 +10,12 @@ pub use crate::request::{BackendRequest, Request, RequestName};
 
 /// Bytes of a message header.
 pub const HEADER_SIZE: usize = 12;
-/// Longest payload accepted, in bytes. The longest that the protocol needs is a memory table of
-/// 8 regions (264) or the configuration space (268).
+/// Longest payload accepted, in bytes. The longest that the protocol needs are a memory table of 8
+/// regions (264) and the configuration space (268).
 pub const PAYLOAD_SIZE_MAX: usize = 4096;
 /// Most file descriptors one message carries.
 pub const FDS_MAX: usize = 8;
-/// Most regions in one `SET_MEM_TABLE`, for each comes with a file descriptor.
+/// Most regions in one `SET_MEM_TABLE`, since each has a file descriptor.
 pub const TABLE_REGIONS_MAX: usize = FDS_MAX;
 /// Most memory slots a back-end may offer with `CONFIGURE_MEM_SLOTS`.
 pub const MEM_SLOTS_MAX: u64 = 512;
@@ -31,17 +30,17 @@ const VERSION: u32 = 1;
 const VERSION_MASK: u32 = 0x3;
 
 bitflags! {
-    /// Flags of a header, the version aside.
+    /// Flags of a header, without the version.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Flags: u32 {
         /// The message answers a request.
         const REPLY = 1 << 2;
-        /// The sender asks for a reply that says how it went (`REPLY_ACK`).
+        /// The sender asks for an acknowledgement (`REPLY_ACK`).
         const NEED_REPLY = 1 << 3;
     }
 }
 
-/// A header as it is on the wire.
+/// A header in wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct RawHeader {
@@ -50,17 +49,17 @@ pub(crate) struct RawHeader {
     pub(crate) size: u32,
 }
 
-/// A header that was checked.
+/// A validated header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct MessageHeader {
     pub(crate) request: u32,
     pub(crate) flags: Flags,
     pub(crate) size: usize,
 }
 
-/// What is wrong with a header.
+/// Errors of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderError {
+pub enum MessageHeaderError {
     /// Not version 1.
     #[error("header of {request} has protocol version {version}, only version 1 exists")]
     Version {
@@ -69,7 +68,7 @@ pub enum HeaderError {
         /// The version found.
         version: u32,
     },
-    /// Bits set that have no meaning.
+    /// Undefined flag bits are set.
     #[error("header of {request} has reserved flag bits {bits:#x} set, they must be zero")]
     ReservedFlags {
         /// The request, as named in logs.
@@ -77,7 +76,7 @@ pub enum HeaderError {
         /// The bits found.
         bits: u32,
     },
-    /// A payload longer than any this protocol has.
+    /// A payload beyond the limit.
     #[error(
         "header of {request} announces a payload of {size} bytes, at most {PAYLOAD_SIZE_MAX} are allowed"
     )]
@@ -89,30 +88,30 @@ pub enum HeaderError {
     },
 }
 
-impl Header {
+impl MessageHeader {
     /// Reads and checks a header.
-    pub(crate) fn parse(bytes: &[u8; HEADER_SIZE]) -> Result<Self, HeaderError> {
+    pub(crate) fn parse(bytes: &[u8; HEADER_SIZE]) -> Result<Self, MessageHeaderError> {
         let raw: RawHeader = zerocopy::transmute!(*bytes);
         let request = RequestName(raw.request);
         let version = raw.flags & VERSION_MASK;
         if version != VERSION {
-            return Err(HeaderError::Version { request, version });
+            return Err(MessageHeaderError::Version { request, version });
         }
         let bits = raw.flags & !VERSION_MASK;
         let Some(flags) = Flags::from_bits(bits) else {
             let bits = bits & !Flags::all().bits();
-            return Err(HeaderError::ReservedFlags { request, bits });
+            return Err(MessageHeaderError::ReservedFlags { request, bits });
         };
         let size = raw.size as usize;
         if size > PAYLOAD_SIZE_MAX {
             let size = raw.size;
-            return Err(HeaderError::PayloadTooLong { request, size });
+            return Err(MessageHeaderError::PayloadTooLong { request, size });
         }
         Ok(Self { request: raw.request, flags, size })
     }
 }
 
-/// One message with the file descriptors that came, or go, beside it.
+/// One message with its file descriptors.
 ///
 /// Dropping a message closes its descriptors, so none can leak.
 #[derive(Debug)]
@@ -138,7 +137,7 @@ impl Message {
         }
     }
 
-    /// A back-end's request without a payload, that wants no answer.
+    /// A back-end's request without a payload and without an answer.
     pub fn of_backend(request: BackendRequest) -> Self {
         Self {
             request: request.code(),
@@ -158,7 +157,7 @@ impl Message {
         RequestName(self.request)
     }
 
-    /// Header and payload as they go over the socket.
+    /// Header and payload in wire format.
     pub fn to_bytes(&self) -> Vec<u8> {
         debug_assert!(self.payload.len() <= PAYLOAD_SIZE_MAX);
         let header = RawHeader {
@@ -180,22 +179,22 @@ mod tests {
 
     #[test]
     fn a_header_is_checked() {
-        let good = Header::parse(&header(2, 0x9, 8)).unwrap();
-        assert_eq!(good, Header { request: 2, flags: Flags::NEED_REPLY, size: 8 });
+        let good = MessageHeader::parse(&header(2, 0x9, 8)).unwrap();
+        assert_eq!(good, MessageHeader { request: 2, flags: Flags::NEED_REPLY, size: 8 });
         let request = RequestName(2);
         assert_eq!(
-            Header::parse(&header(2, 0x2, 8)),
-            Err(HeaderError::Version { request, version: 2 })
+            MessageHeader::parse(&header(2, 0x2, 8)),
+            Err(MessageHeaderError::Version { request, version: 2 })
         );
         assert_eq!(
-            Header::parse(&header(2, 0x31, 8)),
-            Err(HeaderError::ReservedFlags { request, bits: 0x30 })
+            MessageHeader::parse(&header(2, 0x31, 8)),
+            Err(MessageHeaderError::ReservedFlags { request, bits: 0x30 })
         );
         assert_eq!(
-            Header::parse(&header(2, 0x1, 4097)),
-            Err(HeaderError::PayloadTooLong { request, size: 4097 })
+            MessageHeader::parse(&header(2, 0x1, 4097)),
+            Err(MessageHeaderError::PayloadTooLong { request, size: 4097 })
         );
-        assert!(Header::parse(&header(2, 0x1, 4096)).is_ok());
+        assert!(MessageHeader::parse(&header(2, 0x1, 4096)).is_ok());
     }
 
     #[test]

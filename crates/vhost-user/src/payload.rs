@@ -1,17 +1,17 @@
-//! Payloads as they are on the wire.
+//! Payloads in wire format.
 //!
 //! Specification: vhost-user.rst, "Payload". A payload that is one number is a plain `u64`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bit 8 of the number in `SET_VRING_KICK`, `_CALL` and `_ERR`: no descriptor comes with it.
+/// Bit 8 of the number in `SET_VRING_KICK`, `_CALL` and `_ERR`: no descriptor.
 pub const VRING_NO_FD: u64 = 1 << 8;
 /// The ring's index in the number of `SET_VRING_KICK`, `_CALL` and `_ERR`.
 pub const VRING_INDEX_MASK: u64 = 0xff;
 
 /// Bit 0 of a ring address's flags: writes to the used ring are logged (`VHOST_VRING_F_LOG`).
 pub const VRING_LOG: u32 = 1 << 0;
-/// Bit 8 of the number in the reply to `SET_DEVICE_STATE_FD`: no descriptor comes with it.
+/// Bit 8 of the number in the reply to `SET_DEVICE_STATE_FD`: no descriptor.
 pub const STATE_NO_FD: u64 = 1 << 8;
 
 /// A number for one ring: its size, base or enabled state.
@@ -24,7 +24,7 @@ pub struct VringState {
     pub num: u32,
 }
 
-/// Where a ring lies, in the front-end's own (user) addresses.
+/// Addresses of a ring, in the front-end (user addresses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VringAddr {
@@ -42,7 +42,7 @@ pub struct VringAddr {
     pub log: u64,
 }
 
-/// What stands before the regions of `SET_MEM_TABLE`.
+/// Header before the regions of `SET_MEM_TABLE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct TableHeader {
@@ -90,8 +90,8 @@ pub struct LogArea {
     pub offset: u64,
 }
 
-/// The file of `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`. The specification ends it with
-/// `queue_size`; front-ends send it as a C compiler pads it.
+/// The file of `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`. In the specification `queue_size` is the
+/// last field; front-ends send the padding of a C compiler.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -101,7 +101,7 @@ pub struct Inflight {
     pub size: u64,
     /// Offset of its first byte in the file.
     pub offset: u64,
-    /// Rings that it is for, from the first on.
+    /// Number of rings, from the first on.
     pub rings: u16,
     /// Entries of each ring.
     pub ring_size: u16,
@@ -110,7 +110,7 @@ pub struct Inflight {
 }
 
 impl Inflight {
-    /// Bytes up to the padding.
+    /// Bytes without the padding.
     pub const UNPADDED: usize = 20;
 }
 
@@ -120,7 +120,7 @@ impl Inflight {
 pub struct StateTransfer {
     /// [`SAVE`](Self::SAVE) or [`LOAD`](Self::LOAD).
     pub direction: u32,
-    /// [`STOPPED`](Self::STOPPED), the only one there is.
+    /// [`STOPPED`](Self::STOPPED), the only one defined.
     pub phase: u32,
 }
 
@@ -129,15 +129,15 @@ impl StateTransfer {
     pub const SAVE: u32 = 0;
     /// The back-end reads its state.
     pub const LOAD: u32 = 1;
-    /// All rings stand.
+    /// All rings are stopped.
     pub const STOPPED: u32 = 0;
 }
 
-/// What stands before the bytes of `GET_CONFIG` and `SET_CONFIG`.
+/// Header before the bytes of `GET_CONFIG` and `SET_CONFIG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConfigHeader {
-    /// First byte of the configuration space asked for.
+    /// First byte of the configuration space.
     pub offset: u32,
     /// Number of bytes.
     pub size: u32,

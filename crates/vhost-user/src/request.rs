@@ -25,7 +25,7 @@ macro_rules! requests {
                 }
             }
 
-            /// The name, as the specification has it but without the `VHOST_USER_` before it.
+            /// The specification's name without the prefix `VHOST_USER_`.
             pub fn name(self) -> &'static str {
                 match self {
                     $($kind::$name => $text,)*
@@ -41,7 +41,7 @@ macro_rules! requests {
 }
 
 requests! {
-    /// The requests a back-end sends, over the socket of `SET_BACKEND_REQ_FD`.
+    /// Requests from the back-end, over the socket of `SET_BACKEND_REQ_FD`.
     BackendRequest:
     IotlbMsg = 1, "BACKEND_IOTLB_MSG";
     ConfigChangeMsg = 2, "BACKEND_CONFIG_CHANGE_MSG";
@@ -56,7 +56,7 @@ requests! {
 }
 
 requests! {
-    /// The requests a front-end sends, as numbered by the specification.
+    /// Requests from the front-end, with the specification's numbers.
     Request:
     GetFeatures = 1, "GET_FEATURES";
     SetFeatures = 2, "SET_FEATURES";
@@ -105,8 +105,8 @@ requests! {
 }
 
 impl Request {
-    /// True if the answer has a body of its own, so that an acknowledgement cannot stand for it:
-    /// a front-end would take the acknowledgement's number for the value it asked for.
+    /// Returns `true` if the reply has a body of its own. An acknowledgement cannot replace it: the
+    /// front-end would take its number for the value it asked for.
     pub fn has_reply(self) -> bool {
         use Request::*;
         matches!(
@@ -131,8 +131,8 @@ impl Request {
     }
 }
 
-/// Names a request code in logs and errors, also one that does not exist:
-/// `SET_FEATURES (2)`, `unknown request 99`.
+/// Name of a request code for logs and errors, also of an unknown one: `SET_FEATURES (2)`,
+/// `unknown request 99`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestName(pub u32);
 

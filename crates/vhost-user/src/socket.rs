@@ -1,10 +1,9 @@
-//! One message in, one message out, over a Unix stream socket.
+//! Receives and sends messages over a Unix stream socket.
 //!
-//! [`Receiver`] collects a message over as many calls as the peer takes to send it. It never
-//! reads past the end of the message, so descriptors always belong to the message they came
-//! beside. Nothing here waits unless a deadline is given; all calls use `MSG_DONTWAIT`, so the
-//! socket's own mode does not matter. Received descriptors are close-on-exec and owned: whatever
-//! goes wrong, they are closed.
+//! [`Receiver`] collects a message over as many calls as the peer takes to send it. It never reads
+//! past the end of a message, so descriptors always belong to their own message. Calls wait only
+//! with a deadline; they use `MSG_DONTWAIT`, so the socket's own mode does not matter. Received
+//! descriptors are close-on-exec and owned, so every error closes them.
 //!
 //! Specification: vhost-user.rst, "Communication".
 
@@ -19,12 +18,12 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::foreign::{self, Closer, ForeignFd};
-use crate::message::{FDS_MAX, HEADER_SIZE, Header, HeaderError, Message};
+use crate::message::{FDS_MAX, HEADER_SIZE, Message, MessageHeader, MessageHeaderError};
 
-/// Why a message could not be received or sent. The connection is of no more use.
+/// Reasons that a message could not be received or sent. The connection is then unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The peer closed the connection between two messages: the ordinary end.
+    /// The peer closed the connection between two messages: the regular end.
     #[error("the peer closed the connection")]
     Closed,
     /// The peer closed the connection within a message.
@@ -37,23 +36,23 @@ pub enum SocketError {
     },
     /// The header is invalid.
     #[error("the peer sent an invalid message")]
-    Header(#[from] HeaderError),
+    Header(#[from] MessageHeaderError),
     /// More descriptors than a message may have.
-    #[error("the peer sent more than {FDS_MAX} file descriptors beside one message")]
+    #[error("the peer sent more than {FDS_MAX} file descriptors with one message")]
     TooManyFds,
-    /// The kernel could not hand over all descriptors.
+    /// The kernel could not pass all descriptors.
     #[error(
-        "file descriptors beside a message were lost: this process reached its limit of open files \
+        "file descriptors of a message were lost: this process reached its limit of open files \
          (raise it with `ulimit -n`)"
     )]
     FdsTruncated,
-    /// More was received of a message than it has.
-    #[error("{bytes} bytes are more than the message has")]
+    /// More bytes than the message has.
+    #[error("{bytes} bytes exceed the length of the message")]
     TooLong {
         /// Bytes received.
         bytes: usize,
     },
-    /// The peer does not read, so a message could not be sent whole.
+    /// The peer does not read, so a message could not be sent in full.
     #[error("the peer does not read its messages: its socket buffer is full")]
     PeerStuck,
     /// The deadline passed.
@@ -76,13 +75,13 @@ impl From<Errno> for SocketError {
 
 /// Collects one message at a time from a socket.
 ///
-/// After an error the connection must be closed: where the next message begins is unknown.
+/// After an error the connection must be closed: the start of the next message is unknown.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Header and payload received so far; as long as what is wanted.
+    /// Header and payload received so far; its length is the number of bytes wanted.
     bytes: Vec<u8>,
     filled: usize,
-    header: Option<Header>,
+    header: Option<MessageHeader>,
     fds: Vec<ForeignFd>,
     closer: Closer,
 }
@@ -99,28 +98,29 @@ impl Receiver {
         Self::with(&Closer::default())
     }
 
-    /// The same, whose descriptors are closed by `closer` where that may take time.
+    /// A receiver whose descriptors `closer` closes.
     pub fn with(closer: &Closer) -> Self {
         let bytes = vec![0; HEADER_SIZE];
         Self { bytes, filled: 0, header: None, fds: Vec::new(), closer: closer.clone() }
     }
 
-    /// True while part of a message was received and the rest is missing.
+    /// Returns `true` if only a part of a message was received.
     pub fn is_partial(&self) -> bool {
         self.filled > 0
     }
 
-    /// True while the next [`poll`](Self::poll) returns a message without receiving anything.
+    /// Returns `true` if the next [`poll`](Self::poll) returns a message without receiving
+    /// anything.
     pub fn is_whole(&self) -> bool {
         self.header.is_some() && self.filled == self.bytes.len()
     }
 
-    /// Takes what the socket has, and returns the message once it is complete. Never blocks:
-    /// `None` means that the rest has not come yet. Call again until `None`, because one call
-    /// returns one message.
+    /// Reads from the socket, and returns the message once it is complete. Never blocks: `None`
+    /// means that the rest has not arrived. Call it until `None`, since one call returns one
+    /// message.
     ///
     /// # Errors
-    /// [`SocketError`]; all descriptors received for the message are closed then.
+    /// [`SocketError`]; all descriptors received for the message are closed.
     pub fn poll(&mut self, stream: &UnixStream) -> Result<Option<Message>, SocketError> {
         let result = self.advance(stream);
         if result.is_err() {
@@ -129,7 +129,7 @@ impl Receiver {
         result
     }
 
-    /// Like [`poll`](Self::poll), but waits until `deadline` for a whole message.
+    /// Like [`poll`](Self::poll), but waits until `deadline` for a complete message.
     ///
     /// # Errors
     /// As `poll`, and [`SocketError::TimedOut`].
@@ -146,16 +146,16 @@ impl Receiver {
         }
     }
 
-    /// What was received of a message whose rest has not come, with its descriptors.
+    /// Bytes and descriptors of an incomplete message.
     pub fn partial(&self) -> (&[u8], &[ForeignFd]) {
         let Receiver { bytes, filled, header: _, fds, closer: _ } = self;
         (&bytes[..*filled], fds)
     }
 
-    /// A receiver that goes on where another one was.
+    /// A receiver that continues in the middle of another one's message.
     ///
     /// # Errors
-    /// [`SocketError`] if that was not within a message.
+    /// [`SocketError`] if the bytes are not the beginning of a message.
     pub fn within(
         received: &[u8],
         fds: Vec<OwnedFd>,
@@ -178,7 +178,7 @@ impl Receiver {
     }
 
     fn advance(&mut self, stream: &UnixStream) -> Result<Option<Message>, SocketError> {
-        // Each turn receives at least one byte of the at most 4108, so the loop is bounded.
+        // Each turn receives at least one byte of at most 4108, so the loop is bounded.
         loop {
             if self.filled == self.bytes.len() {
                 match self.header {
@@ -196,19 +196,19 @@ impl Receiver {
     fn read_header(&mut self) -> Result<(), SocketError> {
         let mut bytes = [0; HEADER_SIZE];
         bytes.copy_from_slice(&self.bytes);
-        let header = Header::parse(&bytes)?;
+        let header = MessageHeader::parse(&bytes)?;
         self.bytes.resize(HEADER_SIZE + header.size, 0);
         self.header = Some(header);
         Ok(())
     }
 
-    fn take(&mut self, header: Header) -> Message {
+    fn take(&mut self, header: MessageHeader) -> Message {
         let mut done = mem::replace(self, Self::with(&self.closer));
         done.bytes.drain(..HEADER_SIZE);
         Message { request: header.request, flags: header.flags, payload: done.bytes, fds: done.fds }
     }
 
-    /// Receives some bytes; false if there are none now.
+    /// Receives some bytes; false if none are available.
     fn read_some(&mut self, stream: &UnixStream) -> Result<bool, SocketError> {
         let room = &mut self.bytes[self.filled..];
         let received = match foreign::receive(stream.as_fd(), room, &self.closer) {
@@ -219,7 +219,7 @@ impl Receiver {
             Err(errno) => return Err(errno.into()),
         };
         self.fds.extend(received.fds);
-        if received.is_cut {
+        if received.fds_truncated {
             return Err(SocketError::FdsTruncated);
         }
         if self.fds.len() > FDS_MAX {
@@ -238,11 +238,11 @@ impl Receiver {
 
 /// Sends one message without waiting, for a back-end's replies.
 ///
-/// A reply is small and a front-end waits for it; one that leaves so many unread that the
-/// socket's buffer is full is broken or hostile, and must not hold up the thread.
+/// A reply is small and a front-end waits for it. A front-end that leaves so many unread that the
+/// socket's buffer is full is broken or hostile, and must not delay the thread.
 ///
 /// # Errors
-/// [`SocketError::PeerStuck`] if the message does not fit into the socket's buffer whole.
+/// [`SocketError::PeerStuck`] if the message does not fit into the socket's buffer in full.
 pub fn send(stream: impl AsFd, message: &Message) -> Result<(), SocketError> {
     let fds: Vec<_> = message.fds.iter().map(AsFd::as_fd).collect();
     let bytes = message.to_bytes();
@@ -252,11 +252,11 @@ pub fn send(stream: impl AsFd, message: &Message) -> Result<(), SocketError> {
     }
 }
 
-/// Sends one message and waits until `deadline` for room in the socket's buffer. The descriptors
-/// `fds` go beside it and stay the caller's; those in the message are not sent.
+/// Sends one message and waits until `deadline` for space in the socket's buffer. The descriptors
+/// `fds` are sent with it and stay the caller's; those in the message are not sent.
 ///
 /// # Errors
-/// [`SocketError::TimedOut`], [`SocketError::Closed`], or the socket's failure.
+/// [`SocketError::TimedOut`], [`SocketError::Closed`], or the socket's error.
 pub fn send_before(
     stream: &UnixStream,
     message: &Message,
@@ -266,7 +266,7 @@ pub fn send_before(
     let bytes = message.to_bytes();
     let mut sent = 0;
     while sent < bytes.len() {
-        // Descriptors go with the first byte, once.
+        // Descriptors are sent once, with the first byte.
         let fds = if sent == 0 { fds } else { &[] };
         match send_some(stream.as_fd(), &bytes[sent..], fds)? {
             0 => wait(stream, PollFlags::OUT, deadline)?,
@@ -276,7 +276,7 @@ pub fn send_before(
     Ok(())
 }
 
-/// Sends as much as the socket takes; 0 if it takes nothing now.
+/// Sends as much as the socket accepts; 0 if its buffer is full.
 fn send_some(
     stream: BorrowedFd<'_>,
     bytes: &[u8],
@@ -299,7 +299,7 @@ fn send_some(
     }
 }
 
-/// Waits until the socket is ready for `events`, or failed, which the next call on it will tell.
+/// Waits until the socket is ready for `events`, or failed; the next call on it returns the error.
 pub(crate) fn wait(
     stream: &UnixStream,
     events: PollFlags,
@@ -319,7 +319,7 @@ pub(crate) fn wait(
 }
 
 pub(crate) fn timespec(duration: Duration) -> Timespec {
-    // A wait beyond the clock's range is as good as the longest one.
+    // A wait beyond the clock's range becomes the longest one.
     Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
 

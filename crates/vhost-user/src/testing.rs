@@ -1,11 +1,11 @@
-//! Sockets that whoever closes them waits for; for tests.
+//! Sockets that wait on close, for tests.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// A TCP socket that closes only when its peer has read all that it sent, and the peer.
+/// A TCP socket whose close waits for its peer to read all data, and the peer.
 ///
 /// # Panics
 /// There is no loopback.

@@ -1,18 +1,18 @@
-//! A device's own state, through the pipe that a front-end gives for it.
+//! Transfer of a device's own state through the front-end's pipe.
 //!
-//! Specification: vhost-user.rst, "Migrating back-end state". The front-end gives us one end of a
-//! pipe with `SET_DEVICE_STATE_FD`, moves what comes out or puts in what goes in, and asks with
-//! `CHECK_DEVICE_STATE` how it went. So the state must be written at once, and can be read as a
-//! whole only when that question comes.
+//! Specification: vhost-user.rst, "Migrating back-end state". The front-end sends one end of a pipe
+//! with `SET_DEVICE_STATE_FD`, carries the state, and asks for the result with
+//! `CHECK_DEVICE_STATE`. So the state must be written at once, and can be read in full only at that
+//! request.
 //!
-//! The pipe's flags are shared with every holder of the same end, and a front-end that makes it
-//! block could hold up this process. So the pipe is opened once more, which gives flags of our own.
-//! Opening, reading and writing still take the pipe's mutex, which another writer holds while its
-//! own memory stalls it: a [`Transfer`] leaves these calls to the session's [`Closer`].
+//! All holders of the same end share the pipe's flags, and a front-end that makes it block could
+//! stall this process. So the pipe is reopened, which gives flags of our own. Opening, reading and
+//! writing still take the pipe's mutex. Another writer holds it while its own memory stalls it. So
+//! a [`Transfer`] leaves these calls to the session's [`Closer`].
 //!
 //! # Limits
-//! A state has at most [`STATE_SIZE_MAX`] bytes, which every empty pipe takes without a reader. A
-//! pipe that does not answer within [`DEADLINE`](crate::foreign::DEADLINE) ends the transfer.
+//! A state has at most [`STATE_SIZE_MAX`] bytes, which an empty pipe takes without a reader. A pipe
+//! that does not answer within [`DEADLINE`](crate::foreign::DEADLINE) ends the transfer.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -23,36 +23,36 @@ use rustix::io::Errno;
 
 use crate::foreign::{Closer, ForeignFd, PIPE, Pending, TooLate};
 
-/// Most bytes of a state: what a pipe takes in one piece or not at all (`PIPE_BUF`).
+/// Most bytes of a state: `PIPE_BUF`, the largest atomic write to a pipe.
 pub const STATE_SIZE_MAX: usize = 4096;
 
-/// Why a state did not go through.
+/// Reasons that a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// No pipe, or one that has a name: what its file system is asked for may take time.
-    #[error("a device's state goes through a pipe, and the front-end gave another kind of file")]
+    /// Not a pipe, or a named one, whose file system could delay a call.
+    #[error("the front-end's file for the device state is not a pipe")]
     NotAPipe,
-    /// More than there may be.
-    #[error("a device's state of more than {STATE_SIZE_MAX} bytes; ours never has so many")]
+    /// The state exceeds the limit.
+    #[error("the device state has more than {STATE_SIZE_MAX} bytes, the limit")]
     TooLong,
     /// The front-end asks before it has closed its end.
-    #[error("the front-end asked whether the state is whole before it had closed the pipe")]
+    #[error("the front-end checked the state before it had closed the pipe")]
     NotWhole,
-    /// Another process holds the pipe so that no call on it returns.
-    #[error("the state's pipe does not answer; another process blocks it")]
+    /// Another process blocks calls on the pipe.
+    #[error("the device state's pipe does not respond; another process blocks it")]
     TooLate,
-    /// The system failed.
-    #[error("{call} of the state's pipe failed")]
+    /// A system call failed.
+    #[error("{call} on the device state's pipe failed")]
     System {
         /// The call.
         call: &'static str,
-        /// The system's word.
+        /// The system's error.
         #[source]
         errno: Errno,
     },
 }
 
-/// Checks that a descriptor is a pipe without a name, by a call that does not wait.
+/// Checks that a descriptor is an unnamed pipe, by a call that does not wait.
 ///
 /// # Errors
 /// [`TransferError::NotAPipe`].
@@ -64,7 +64,7 @@ pub fn check(pipe: &ForeignFd) -> Result<(), TransferError> {
     }
 }
 
-/// Opens a pipe's end once more, with flags of our own. May wait for the pipe's mutex.
+/// Reopens a pipe's end with flags of our own. May wait for the pipe's mutex.
 fn open(pipe: &ForeignFd) -> Result<OwnedFd, TransferError> {
     check(pipe)?;
     let failed = |call| move |errno| TransferError::System { call, errno };
@@ -89,8 +89,7 @@ pub fn save(pipe: &ForeignFd, state: &[u8]) -> Result<(), TransferError> {
     }
 }
 
-/// Reads the state that is in a pipe, whose other end must be closed. May wait for the pipe's
-/// mutex.
+/// Reads the state from a pipe, whose other end must be closed. May wait for the pipe's mutex.
 ///
 /// # Errors
 /// [`TransferError`].
@@ -112,21 +111,21 @@ pub fn load(pipe: &ForeignFd) -> Result<Vec<u8>, TransferError> {
     Ok(state)
 }
 
-/// A state on its way. All calls on its pipe are made by the session's [`Closer`]; none here waits.
+/// A transfer in progress. The session's [`Closer`] makes all calls on its pipe; none here waits.
 #[derive(Debug)]
 pub enum Transfer {
-    /// To be read from this pipe when the front-end says that it is whole.
+    /// To be read from this pipe when the front-end reports it complete.
     Awaited(Arc<ForeignFd>),
-    /// Being written.
+    /// Write in progress.
     Saving(Pending<Result<(), TransferError>>),
-    /// Being read from this pipe.
+    /// Read from this pipe in progress.
     Loading(Arc<ForeignFd>, Pending<Result<Vec<u8>, TransferError>>),
-    /// At its end; with the state that was read, if one was.
+    /// Finished; with the state that was read, if one was.
     Done(Result<Option<Vec<u8>>, TransferError>),
 }
 
 impl Transfer {
-    /// Begins to write a state.
+    /// Starts writing a state.
     ///
     /// # Errors
     /// [`TransferError::NotAPipe`].
@@ -135,7 +134,7 @@ impl Transfer {
         Ok(Self::Saving(closer.call(move || save(&pipe, &state))))
     }
 
-    /// Begins to wait for one.
+    /// Starts waiting for a state.
     ///
     /// # Errors
     /// [`TransferError::NotAPipe`].
@@ -144,7 +143,7 @@ impl Transfer {
         Ok(Self::Awaited(pipe.into()))
     }
 
-    /// The pipe from which a state comes, if one does.
+    /// The pipe from which a state is read, if one is.
     pub fn source(&self) -> Option<&ForeignFd> {
         match self {
             Self::Awaited(pipe) | Self::Loading(pipe, _) => Some(pipe),
@@ -152,12 +151,12 @@ impl Transfer {
         }
     }
 
-    /// Whether calls on the pipe are under way, or their result is not known yet.
+    /// Returns `true` if calls on the pipe are pending, or their result is not known yet.
     pub fn is_under_way(&mut self, closer: &Closer, now: Instant) -> bool {
         !matches!(self, Self::Awaited(_)) && !self.is_done(closer, now)
     }
 
-    /// Whether it is at its end, now that the front-end asks.
+    /// Returns `true` if the transfer is finished, when the front-end asks.
     pub fn is_done(&mut self, closer: &Closer, now: Instant) -> bool {
         if let Self::Awaited(pipe) = self {
             let read = pipe.clone();
@@ -177,7 +176,7 @@ impl Transfer {
         true
     }
 
-    /// The state that was read, if one was; an error also while it is not at its end.
+    /// The state that was read, if one was; an error if the transfer is not finished.
     ///
     /// # Errors
     /// [`TransferError`].
@@ -189,7 +188,7 @@ impl Transfer {
     }
 }
 
-/// Waits until nobody has a pipe's other end any more, as a front-end that reads to the end.
+/// Waits until the other end of a pipe is closed, as a front-end that reads to the end.
 #[cfg(test)]
 pub(crate) fn wait_for_end(pipe: &std::io::PipeReader) {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -217,7 +216,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_a_front_end() {
-        // Its end is blocking, and open: what is not there yet is not waited for.
+        // The other end is blocking and open: missing bytes are not waited for.
         let (read, mut write) = std::io::pipe().unwrap();
         write.write_all(b"half").unwrap();
         let error = load(&read.into()).unwrap_err();
@@ -269,7 +268,7 @@ mod tests {
         let (read, write) = std::io::pipe().unwrap();
         let mut loading = Transfer::load(read.into()).unwrap();
         let now = Instant::now();
-        assert!(!loading.is_under_way(&closer, now), "nobody has asked");
+        assert!(!loading.is_under_way(&closer, now), "not asked yet");
         assert!(loading.source().is_some());
         let mut saving = Transfer::save(write.into(), b"state".to_vec(), &closer).unwrap();
         assert!(saving.is_under_way(&closer, now));

@@ -1,5 +1,5 @@
-//! Thousands of hostile messages leave no descriptor open. One test alone in its process, because
-//! it counts what the process has open.
+//! Thousands of hostile messages leave no descriptor open. The only test in its process, since it
+//! counts the process's open files.
 
 use std::fs::{self, File};
 use std::io::IoSlice;
@@ -22,7 +22,7 @@ fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A small generator of numbers that look random (splitmix64).
+/// A small pseudo-random generator (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// A message of a real request, now and then right, with 0 to 8 descriptors.
+/// A message of a real request, sometimes valid, with 0 to 8 descriptors.
 fn hostile(random: &mut Random) -> (Message, usize) {
     let request = Request::ALL[random.below(Request::ALL.len() as u64) as usize];
     let words = match request {
@@ -76,8 +76,8 @@ fn send_raw(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     assert_eq!(sent, bytes.len());
 }
 
-/// What one hostile front-end sends. The last message is never complete, and with `broken` not
-/// one at all, but its descriptors are there.
+/// Messages of one hostile front-end. The last one is never complete, and with `broken` not a
+/// message at all, but its descriptors are sent.
 fn send_session(peer: &UnixStream, random: &mut Random, fds: &[BorrowedFd<'_>], broken: bool) {
     let deadline = Instant::now() + Duration::from_secs(5);
     let bits = ProtocolFeatures::SUPPORTED.bits();
@@ -137,12 +137,13 @@ fn hostile_messages_leave_nothing_open() {
             let with_fds = !message.fds.is_empty();
             match backend.handle(message, &mut device) {
                 Ok(_) => accepted_fds += u32::from(with_fds),
-                // A daemon would close here; going on asks for more.
+                // A daemon would close here; continuing tests more.
                 Err(_) => errors += 1,
             }
         };
         assert_eq!(end.is_err(), broken, "{end:?}");
-        // A half message may keep its descriptors as long as its receiver lives; an error may not.
+        // A partial message may keep its descriptors as long as its receiver lives; an error may
+        // not.
         let kept = broken.then_some(receiver);
         backend.disconnect(&mut device);
         drop((peer, us));
@@ -158,15 +159,15 @@ fn hostile_messages_leave_nothing_open() {
     assert_eq!(open_descriptors(), before);
 }
 
-/// Waits until what a thread closes is closed.
+/// Waits until the closer has closed all descriptors.
 fn all_closed(closer: &Closer) {
     while closer.waiting() > 0 {
         std::thread::yield_now();
     }
 }
 
-/// When this process may open no more files, the kernel drops descriptors; that must not pass for
-/// a message with fewer of them.
+/// At the limit of open files, the kernel drops descriptors; that must not pass for a message with
+/// fewer of them.
 fn limit_is_reached(bytes: &[u8], fds: &[BorrowedFd<'_>], closer: &Closer) {
     let (peer, us) = UnixStream::pair().unwrap();
     let limit = getrlimit(Resource::Nofile);

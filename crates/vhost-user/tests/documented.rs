@@ -49,7 +49,7 @@ fn messages() {
     assert_eq!(rows("Messages of the back-end"), of(back.collect()));
 }
 
-/// What is said to be done is what is offered.
+/// Features documented as supported are those offered.
 #[test]
 fn what_is_done_is_what_is_offered() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/virtio.md");

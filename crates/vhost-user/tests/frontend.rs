@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{
-    BackendConfig, Features, Frontend, FrontendError, Listener, ProtocolFeatures, Reason, Region,
-    RingConfig, SocketError,
+    BackendConfig, Features, Frontend, FrontendError, Listener, ProtocolFeatures, Reason,
+    RingConfig, SharedRegion, SocketError,
 };
 
-use common::{End, FEATURES, config, serve};
+use common::{FEATURES, SessionEnd, config, serve};
 
 fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC).unwrap()
 }
 
-fn region<'a>(fd: &'a OwnedFd, guest_addr: u64) -> Region<'a> {
+fn region<'a>(fd: &'a OwnedFd, guest_addr: u64) -> SharedRegion<'a> {
     let user_addr = guest_addr + 0x7000_0000;
-    Region { guest_addr, size: 0x1000, user_addr, mmap_offset: 0, fd: fd.as_fd() }
+    SharedRegion { guest_addr, size: 0x1000, user_addr, mmap_offset: 0, fd: fd.as_fd() }
 }
 
 fn ring<'a>(events: &'a [OwnedFd; 2], base: u32) -> RingConfig<'a> {
@@ -43,7 +43,7 @@ fn negotiation_and_settings() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = serve(ours, config());
     let mut frontend = Frontend::from_stream(theirs);
-    // More is wanted than there is; what there is comes back.
+    // More is wanted than offered; the intersection is returned.
     let wanted = Features::VERSION_1 | Features::MTU | Features::RSS;
     let agreed = frontend.negotiate(wanted.bits(), ProtocolFeatures::all()).unwrap();
     let expected = Features::VERSION_1 | Features::MTU | Features::PROTOCOL_FEATURES;
@@ -61,7 +61,7 @@ fn negotiation_and_settings() {
     assert_eq!(frontend.status().unwrap(), 0xf);
     drop(frontend);
     let (device, end) = server.join().unwrap();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     let rarp = Some([2, 0, 0, 0, 0, 9]);
     assert_eq!((device.mtu, device.rarp, device.status), (Some(9000), rarp, Some(0xf)));
 }
@@ -91,7 +91,7 @@ fn memory_and_rings() {
 
     drop(frontend);
     let (device, end) = server.join().unwrap();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     assert_eq!((device.calls().starts, device.calls().resets), (2, 1));
 }
 
@@ -113,7 +113,7 @@ fn a_back_end_of_few_features() {
     assert!(frontend.enable_ring(0, false).is_err());
     assert_eq!(frontend.stop_ring(0).unwrap(), 6, "it ran without being enabled");
     drop(frontend);
-    assert!(matches!(server.join().unwrap().1, End::Closed));
+    assert!(matches!(server.join().unwrap().1, SessionEnd::Closed));
 }
 
 #[test]
@@ -124,14 +124,14 @@ fn a_refusal_without_acknowledgements_shows_as_a_lost_connection() {
     frontend.negotiate(FEATURES, ProtocolFeatures::MQ).unwrap();
     let events = [event(), event()];
     let ring = RingConfig { size: 3, ..ring(&events, 0) };
-    // Where it shows depends on how soon the back-end closes.
+    // The call that fails depends on the time at which the back-end closes.
     let error = match frontend.start_ring(0, &ring) {
         Err(error) => error,
         Ok(()) => frontend.stop_ring(0).unwrap_err(),
     };
     assert!(matches!(error, FrontendError::Socket { source: SocketError::Closed, .. }), "{error}");
     let (_, end) = server.join().unwrap();
-    let End::Protocol(error) = end else { panic!("{end:?}") };
+    let SessionEnd::Protocol(error) = end else { panic!("{end:?}") };
     assert_eq!(error.reason, Reason::RingSize { index: 0, size: 3 });
     assert!(frontend.is_closed());
 }
@@ -162,14 +162,14 @@ fn connects_to_a_back_end_that_comes_later() {
         if let Some(stream) = listener.accept().unwrap() {
             break stream;
         }
-        assert!(Instant::now() < deadline, "nobody connected");
+        assert!(Instant::now() < deadline, "no back-end connected");
         thread::sleep(Duration::from_millis(1));
     };
     let server = serve(stream, config());
     let mut frontend = client.join().unwrap();
     frontend.negotiate(FEATURES, ProtocolFeatures::SUPPORTED).unwrap();
     drop(frontend);
-    assert!(matches!(server.join().unwrap().1, End::Closed));
+    assert!(matches!(server.join().unwrap().1, SessionEnd::Closed));
 }
 
 #[test]
@@ -178,12 +178,12 @@ fn accepts_a_back_end_in_client_mode() {
     let path = dir.path().join("vf0.sock");
     let listener = Listener::bind(&path).unwrap();
     let error = Frontend::accept(&listener, Duration::from_millis(10)).unwrap_err();
-    assert!(matches!(error, FrontendError::NobodyThere { .. }), "{error}");
+    assert!(matches!(error, FrontendError::NoBackend { .. }), "{error}");
     let server = serve(UnixStream::connect(&path).unwrap(), config());
     let mut frontend = Frontend::accept(&listener, Duration::from_secs(5)).unwrap();
     frontend.negotiate(FEATURES, ProtocolFeatures::SUPPORTED).unwrap();
     drop(frontend);
-    assert!(matches!(server.join().unwrap().1, End::Closed));
+    assert!(matches!(server.join().unwrap().1, SessionEnd::Closed));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn log_records_requests_and_state() {
     frontend.set_ring_addresses(0, &plain).unwrap();
     drop(frontend);
     let (device, end) = server.join().unwrap();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     assert_eq!(device.state, b"a guest that came");
     assert_eq!((device.calls().starts, device.calls().logs), (1, 3));
 }

@@ -1,7 +1,7 @@
 //! Our back-end against an independent front-end: `Frontend` of the `vhost` crate.
 //!
-//! Its calls that pass an event take a type of a crate that is no dependency here, so kicks and
-//! calls are sent by our own code over the same socket, between its calls.
+//! Its calls that pass an event take a type of a crate that is no dependency here. So our own code
+//! sends kicks and calls over the same socket, between its calls.
 
 mod common;
 
@@ -23,17 +23,17 @@ use vhost_user::checked::CheckedDevice;
 use vhost_user::socket::send_before;
 use vhost_user::{Features, Flags, Message, ProtocolFeatures, Reason, Receiver, Request};
 
-use common::{End, FEATURES, config, serve};
+use common::{FEATURES, SessionEnd, config, serve};
 
 const LOG_ALL: u64 = Features::LOG_ALL.bits();
-/// What a front-end takes, the log aside.
+/// Features that the front-end takes, without the log.
 const OFFERED: u64 = FEATURES | Features::PROTOCOL_FEATURES.bits();
 
 struct Peer {
     frontend: Frontend,
-    /// The same socket once more, for what `Frontend` cannot send.
+    /// The same socket again, for messages that `Frontend` cannot send.
     stream: UnixStream,
-    server: JoinHandle<(CheckedDevice, End)>,
+    server: JoinHandle<(CheckedDevice, SessionEnd)>,
 }
 
 impl Peer {
@@ -81,8 +81,8 @@ impl Peer {
         }
     }
 
-    /// Closes the connection and returns what the back-end saw.
-    fn finish(self) -> (CheckedDevice, End) {
+    /// Closes the connection and returns the back-end's result.
+    fn finish(self) -> (CheckedDevice, SessionEnd) {
         drop((self.frontend, self.stream));
         self.server.join().unwrap()
     }
@@ -122,7 +122,7 @@ fn negotiation() {
     assert_eq!(peer.frontend.get_queue_num().unwrap(), 4);
     assert_eq!(peer.frontend.get_max_mem_slots().unwrap(), 16);
     let (_, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn rings_live_and_stop() {
     let regions = [region(&files[0], 0), region(&files[1], 0x1_0000)];
     peer.frontend.set_mem_table(&regions).unwrap();
     peer.start_rings();
-    // The device of these tests says it served 5 whenever it is stopped or renewed.
+    // The device of these tests reports 5 served entries whenever it is stopped or renewed.
     peer.frontend.set_mem_table(&regions[..1]).unwrap();
     assert_eq!(peer.frontend.get_vring_base(0).unwrap(), 50);
     assert_eq!(peer.frontend.get_vring_base(0).unwrap(), 50);
@@ -140,7 +140,7 @@ fn rings_live_and_stop() {
     peer.frontend.set_vring_enable(1, true).unwrap();
     assert_eq!(peer.frontend.get_vring_base(1).unwrap(), 60, "it ran on");
     let (device, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     let calls = device.calls();
     assert_eq!((calls.starts, calls.stops, calls.renewals), (2, 2, 4));
     // Two tables, and the release at the end.
@@ -159,7 +159,7 @@ fn memory_slots() {
     assert!(peer.frontend.remove_mem_region(&region(&file, 3 << 20)).is_err(), "it is gone");
     peer.frontend.add_mem_region(&region(&file, 16 << 20)).unwrap();
     let (device, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     assert_eq!(device.calls().memory, 19);
 }
 
@@ -174,7 +174,7 @@ fn configuration_space() {
     peer.frontend.set_config(10, flags, &1500u16.to_le_bytes()).unwrap();
     assert!(peer.frontend.set_config(10, flags, &9000u16.to_le_bytes()).is_err(), "read-only");
     let (_, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn refusals_are_acknowledged_and_the_session_goes_on() {
     peer.frontend.reset_owner().unwrap();
     peer.frontend.reset_device().unwrap();
     let (device, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     assert_eq!((device.calls().resets, device.calls().memory), (1, 0));
 }
 
@@ -209,7 +209,7 @@ fn without_acknowledgements_a_refusal_ends_the_session() {
     frontend.set_vring_num(0, 3).unwrap();
     assert!(frontend.get_vring_base(0).is_err(), "the back-end must have closed the connection");
     let (_, end) = peer.finish();
-    let End::Protocol(error) = end else { panic!("{end:?}") };
+    let SessionEnd::Protocol(error) = end else { panic!("{end:?}") };
     assert_eq!(error.reason, Reason::RingSize { index: 0, size: 3 });
 }
 
@@ -233,7 +233,7 @@ fn a_log_is_shared_while_rings_run() {
         peer.frontend.set_vring_addr(ring, &vring()).unwrap();
     }
     let (device, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     let calls = device.calls();
     assert_eq!((calls.starts, calls.stops, calls.logs), (2, 2, 3), "set, not needed, the end");
 }
@@ -249,7 +249,7 @@ fn records_of_what_is_in_flight_are_made_and_given_back() {
     let bad = VhostUserInflight { num_queues: 9, ..given };
     assert!(peer.frontend.set_inflight_fd(&bad, file.as_raw_fd()).is_err());
     let (_, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_channel_for_requests_is_taken() {
     peer.frontend.set_backend_request_fd(&theirs).unwrap();
     assert!(peer.frontend.set_backend_request_fd(&memory()).is_err(), "no socket");
     let (_, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
 }
 
 #[test]
@@ -277,6 +277,6 @@ fn a_state_goes_there_and_back() {
     write.write_all(b"another").unwrap();
     assert!(peer.frontend.check_device_state().is_err(), "the pipe is still open");
     let (device, end) = peer.finish();
-    assert!(matches!(end, End::Closed), "{end:?}");
+    assert!(matches!(end, SessionEnd::Closed), "{end:?}");
     assert_eq!(device.state, common::device().state, "what did not come whole changes nothing");
 }

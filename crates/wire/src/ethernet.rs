@@ -7,7 +7,7 @@ use crate::{Mac, Truncated, prefix, prefix_mut};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 14;
-/// Bytes of a frame on top of its packet at most, without FCS: two addresses, two tags, a type.
+/// Most bytes that a frame adds to its packet, without FCS: two addresses, two tags, a type.
 pub const OVERHEAD_MAX: u32 = (HEADER_LEN + 2 * crate::vlan::TAG_LEN) as u32;
 /// Bytes of the shortest frame that a wire carries, without FCS.
 pub const FRAME_LEN_MIN: usize = 60;
@@ -59,7 +59,7 @@ impl<'a> Frame<'a> {
         u16::from_be_bytes([a, b])
     }
 
-    /// What follows the header.
+    /// The bytes after the header.
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(HEADER_LEN..).unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A header taken apart.
+/// Parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Destination address.
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn too_short() {
         let error = Frame::new(&[0; 13]).unwrap_err();
-        assert_eq!(error.to_string(), "Ethernet: 13 bytes are too few; at least 14 are needed");
+        assert_eq!(error.to_string(), "Ethernet: 13 bytes, at least 14 are needed");
         let header = Header { dst: Mac::ZERO, src: Mac::ZERO, ethertype: 0 };
         assert_eq!(header.emit(&mut [0; 13]), Err(error));
     }

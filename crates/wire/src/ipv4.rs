@@ -1,8 +1,8 @@
 //! IPv4 headers (RFC 791).
 //!
-//! Model: [`Front`] reads what a header says where the payload may not be at hand; [`Packet`]
+//! Model: [`Ipv4Layout`] reads the header of a packet whose payload may not be at hand. [`Packet`]
 //! checks once that header and total length fit into the bytes given; [`Header`] is the
-//! representation. Limits: options are skipped, and never written; fragments are not put together.
+//! representation. Limits: options are skipped, and never written; fragments are not reassembled.
 //! Cannot panic.
 
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ mod field {
     pub(super) const DST: Range<usize> = 16..20;
 }
 
-/// Why bytes are no IPv4 packet.
+/// Reasons that bytes are not an IPv4 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ipv4Error {
     /// Fewer bytes than the header, or than the lengths in the header say.
@@ -48,25 +48,25 @@ pub enum Ipv4Error {
     },
 }
 
-/// What a header says of where things lie, checked against the header alone.
+/// Offsets and lengths from a header, checked against the header alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Front {
-    /// Bytes of the header with its options, 20 to 60; they are all there.
+pub struct Ipv4Layout {
+    /// Bytes of the header with its options, 20 to 60; all of them are present.
     pub header_len: usize,
-    /// Bytes of the packet. 0 stands for more than the field can say: senders do that where
-    /// segmentation is left to someone else.
+    /// Bytes of the packet. 0 means more than the field can hold; senders write it when they leave
+    /// segmentation to the device.
     pub total_len: usize,
     /// Protocol number of the payload.
     pub protocol: u8,
-    /// Whether it is a piece of a packet only.
+    /// `true` for a fragment.
     pub is_fragment: bool,
 }
 
-impl Front {
-    /// Reads the front of a packet, of which `bytes` may be the first only.
+impl Ipv4Layout {
+    /// Reads the header of a packet, of which `bytes` may be only the first bytes.
     ///
     /// # Errors
-    /// Another version, too few bytes, lengths that contradict each other.
+    /// Another version, too few bytes, or contradicting lengths.
     #[inline]
     pub fn new(bytes: &[u8]) -> Result<Self, Ipv4Error> {
         let fixed: &[u8; HEADER_LEN] = prefix(bytes, "IPv4")?;
@@ -83,7 +83,7 @@ impl Front {
             let (need, have) = (header_len, bytes.len());
             return Err(Truncated { header: "IPv4 options", need, have }.into());
         }
-        // Below "don't fragment": that more follow, and where this one belongs.
+        // All bits below "don't fragment": "more fragments" and the offset.
         let is_fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
         Ok(Self { header_len, total_len, protocol: fixed[field::PROTOCOL], is_fragment })
     }
@@ -98,12 +98,12 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Looks at the start of `bytes` as a packet; what follows it (Ethernet padding) is ignored.
+    /// Views the start of `bytes` as a packet; bytes behind it (Ethernet padding) are ignored.
     ///
     /// # Errors
-    /// Another version, too few bytes, lengths that contradict each other.
+    /// Another version, too few bytes, or contradicting lengths.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Ipv4Error> {
-        let Front { header_len, total_len, .. } = Front::new(bytes)?;
+        let Ipv4Layout { header_len, total_len, .. } = Ipv4Layout::new(bytes)?;
         let fixed: &[u8; HEADER_LEN] = prefix(bytes, "IPv4")?;
         if total_len < header_len {
             return Err(Ipv4Error::Lengths { header_len, total_len });
@@ -131,7 +131,7 @@ impl<'a> Packet<'a> {
         self.fixed[field::PROTOCOL]
     }
 
-    /// Hops left.
+    /// Time to live, hops.
     pub fn ttl(&self) -> u8 {
         self.fixed[field::TTL]
     }
@@ -141,18 +141,18 @@ impl<'a> Packet<'a> {
         u16::from_be_bytes([self.fixed[4], self.fixed[5]])
     }
 
-    /// Whether the header's checksum is right.
+    /// Returns `true` if the header's checksum is correct.
     pub fn checksum_ok(&self) -> bool {
         Sum::new().bytes(self.header).finish() == 0
     }
 
-    /// What follows the header, as far as the total length says.
+    /// The bytes after the header, up to the total length.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// A header without options taken apart.
+/// Parsed header without options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Source address.
@@ -161,7 +161,7 @@ pub struct Header {
     pub dst: Ipv4Addr,
     /// Protocol number of the payload.
     pub protocol: u8,
-    /// Hops left.
+    /// Time to live, hops.
     pub ttl: u8,
     /// Identification, for fragments.
     pub id: u16,
@@ -170,7 +170,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a packet; options are left out.
+    /// Reads the header of a packet, without options.
     pub fn parse(packet: &Packet<'_>) -> Self {
         Self {
             src: packet.src(),
@@ -209,7 +209,7 @@ impl Header {
     }
 }
 
-/// Writes the checksum of a header, whose field may hold anything.
+/// Writes the checksum of a header; the field's old contents do not matter.
 fn sign(header: &mut [u8]) {
     if let Some(field) = header.get_mut(field::CHECKSUM) {
         field.fill(0);
@@ -220,8 +220,8 @@ fn sign(header: &mut [u8]) {
     }
 }
 
-/// Makes `header`, with its options, that of a packet of `total_len` bytes and of another
-/// identification. Of fewer bytes than a header nothing is changed.
+/// Sets total length, identification and checksum of `header`, which may have options. Changes
+/// nothing if there are fewer bytes than a header.
 pub(crate) fn patch(header: &mut [u8], total_len: u16, id: u16) {
     if let Some(fixed) = header.first_chunk_mut::<HEADER_LEN>() {
         fixed[field::TOTAL_LEN].copy_from_slice(&total_len.to_be_bytes());

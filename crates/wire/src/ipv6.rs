@@ -1,8 +1,8 @@
 //! IPv6 headers with their extension headers (RFC 8200), for reading.
 //!
-//! Model: [`Front`] walks from the fixed header over extension headers to what the packet carries.
-//! Sections: RFC 8200 section 4, RFC 4302 (AH), RFC 6275 section 6.4 and RFC 8754 (routing headers
-//! that name where a packet ends up).
+//! Model: [`Ipv6Layout`] walks from the fixed header over extension headers to the upper-layer
+//! header. Sections: RFC 8200 section 4, RFC 4302 (AH), RFC 6275 section 6.4 and RFC 8754 (routing
+//! headers that name the final destination).
 //!
 //! Limits: eight extension headers; no jumbograms. Cannot panic.
 
@@ -12,7 +12,7 @@ use crate::{Truncated, prefix};
 pub const HEADER_LEN: usize = 40;
 /// Protocol number of ICMPv6.
 pub const PROTOCOL_ICMPV6: u8 = 58;
-/// Extension headers that are walked over.
+/// Most extension headers that are skipped.
 pub const EXTENSIONS_MAX: usize = 8;
 
 mod field {
@@ -29,7 +29,7 @@ mod next {
     pub(super) const OPTIONS: u8 = 60;
 }
 
-/// Why bytes are no IPv6 packet.
+/// Reasons that bytes are not an IPv6 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ipv6Error {
     /// Fewer bytes than the headers take.
@@ -43,29 +43,28 @@ pub enum Ipv6Error {
     Extensions,
 }
 
-/// What the headers of a packet say of where things lie.
+/// Offsets and lengths from the headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Front {
-    /// Bytes of the header with its extension headers; they are all there.
+pub struct Ipv6Layout {
+    /// Bytes of the header with its extension headers; all of them are present.
     pub headers_len: usize,
-    /// Bytes of the packet. 0 stands for more than the field can say, as in
-    /// [`ipv4::Front`](crate::ipv4::Front).
+    /// Bytes of the packet. 0 means more than the field can hold, as in
+    /// [`ipv4::Ipv4Layout`](crate::ipv4::Ipv4Layout).
     pub total_len: usize,
-    /// Protocol number of what the packet carries.
+    /// Protocol number of the upper-layer header.
     pub protocol: u8,
-    /// Whether it is a piece of a packet only. What lies behind the fragment header is then not
-    /// looked at.
+    /// `true` for a fragment. Bytes behind the fragment header are then not read.
     pub is_fragment: bool,
-    /// Whether an authentication header covers what the packet carries.
+    /// `true` if an authentication header covers the payload.
     pub is_authenticated: bool,
     /// Source address.
     pub src: [u8; 16],
-    /// Where the packet ends up, behind its routing headers; `None` if they do not say.
+    /// Final destination, behind routing headers; `None` if they do not give it.
     pub dst: Option<[u8; 16]>,
 }
 
-impl Front {
-    /// Reads the front of a packet, of which `bytes` may be the first only.
+impl Ipv6Layout {
+    /// Reads the headers of a packet, of which `bytes` may be only the first bytes.
     ///
     /// # Errors
     /// Another version, too few bytes for the headers, too many extension headers.
@@ -79,7 +78,7 @@ impl Front {
         let payload_len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
         let [_, _, _, _, _, _, _, _, addresses @ ..] = fixed;
         let (src, dst) = (addresses.first_chunk(), addresses.last_chunk());
-        let mut front = Self {
+        let mut layout = Self {
             headers_len: HEADER_LEN,
             total_len: if payload_len == 0 { 0 } else { HEADER_LEN + payload_len },
             protocol: fixed[field::NEXT],
@@ -89,14 +88,14 @@ impl Front {
             dst: dst.copied(),
         };
         for _ in 0..=EXTENSIONS_MAX {
-            if !front.step(bytes)? {
-                return Ok(front);
+            if !layout.step(bytes)? {
+                return Ok(layout);
             }
         }
         Err(Ipv6Error::Extensions)
     }
 
-    /// Walks over one extension header; `false` if there is none.
+    /// Skips one extension header; `false` if there is none.
     fn step(&mut self, bytes: &[u8]) -> Result<bool, Truncated> {
         let here = bytes.get(self.headers_len..).unwrap_or_default();
         let unit = match self.protocol {
@@ -111,10 +110,10 @@ impl Front {
         let cut = Truncated { header: "IPv6 extension header", need: header_len, have: here.len() };
         let header = here.get(..header_len).ok_or(cut)?;
         match self.protocol {
-            // Even an "atomic" one, of a packet in one piece, is not for others to change.
+            // Even an "atomic" fragment, a packet in one piece, must not be changed by others.
             next::FRAGMENT => self.is_fragment = true,
             next::AUTHENTICATION => self.is_authenticated = true,
-            // Home address, and segment routing: the last stop comes first.
+            // Home address, and segment routing: the last segment comes first.
             next::ROUTING if left != 0 && matches!(kind, 2 | 4) => {
                 self.dst = header.get(8..).and_then(<[u8]>::first_chunk).copied();
             }
@@ -127,8 +126,7 @@ impl Front {
     }
 }
 
-/// Makes `header` that of a packet with `payload_len` bytes behind the fixed header. Of fewer bytes
-/// than a header nothing is changed.
+/// Sets the payload length of `header`. Changes nothing if there are fewer bytes than a header.
 pub(crate) fn patch(header: &mut [u8], payload_len: u16) {
     if let Some(fixed) = header.first_chunk_mut::<HEADER_LEN>() {
         fixed[field::PAYLOAD_LEN].copy_from_slice(&payload_len.to_be_bytes());
@@ -161,12 +159,15 @@ mod tests {
         rest.extend([6, 4]);
         rest.resize(16 + 8 + 24 + 20, 0);
         let bytes = packet(next::HOP_BY_HOP, &rest);
-        let front = Front::new(&bytes).unwrap();
-        assert_eq!((front.headers_len, front.total_len), (40 + 16 + 8 + 24, bytes.len()));
-        assert!(front.protocol == 6 && front.is_authenticated && !front.is_fragment);
-        assert_eq!((front.src, front.dst), ([1; 16], Some([2; 16])));
-        for cut in 0..front.headers_len {
-            assert!(matches!(Front::new(&bytes[..cut]), Err(Ipv6Error::Truncated(_))), "{cut}");
+        let layout = Ipv6Layout::new(&bytes).unwrap();
+        assert_eq!((layout.headers_len, layout.total_len), (40 + 16 + 8 + 24, bytes.len()));
+        assert!(layout.protocol == 6 && layout.is_authenticated && !layout.is_fragment);
+        assert_eq!((layout.src, layout.dst), ([1; 16], Some([2; 16])));
+        for cut in 0..layout.headers_len {
+            assert!(
+                matches!(Ipv6Layout::new(&bytes[..cut]), Err(Ipv6Error::Truncated(_))),
+                "{cut}"
+            );
         }
     }
 
@@ -181,30 +182,30 @@ mod tests {
         ] {
             let mut rest = vec![17, 2, kind, left, 0, 0, 0, 0];
             rest.extend([9; 16]);
-            let front = Front::new(&packet(next::ROUTING, &rest)).unwrap();
-            assert_eq!((front.dst, front.protocol, front.headers_len), (dst, 17, 64));
+            let layout = Ipv6Layout::new(&packet(next::ROUTING, &rest)).unwrap();
+            assert_eq!((layout.dst, layout.protocol, layout.headers_len), (dst, 17, 64));
         }
         // No room for an address.
-        let front = Front::new(&packet(next::ROUTING, &[17, 0, 4, 1, 0, 0, 0, 0])).unwrap();
-        assert_eq!(front.dst, None);
+        let layout = Ipv6Layout::new(&packet(next::ROUTING, &[17, 0, 4, 1, 0, 0, 0, 0])).unwrap();
+        assert_eq!(layout.dst, None);
     }
 
     #[test]
     fn refusals() {
         let fragment = packet(next::FRAGMENT, &[next::OPTIONS, 77, 0, 1, 0, 0, 0, 1]);
-        let front = Front::new(&fragment).unwrap();
-        assert!(front.is_fragment && front.headers_len == 48, "and no further");
+        let layout = Ipv6Layout::new(&fragment).unwrap();
+        assert!(layout.is_fragment && layout.headers_len == 48, "and no further");
 
         let options = |count: usize| [next::OPTIONS, 0, 0, 0, 0, 0, 0, 0].repeat(count);
         let mut eight = options(EXTENSIONS_MAX);
         eight[(EXTENSIONS_MAX - 1) * 8] = 17;
-        assert_eq!(Front::new(&packet(next::OPTIONS, &eight)).unwrap().headers_len, 40 + 64);
+        assert_eq!(Ipv6Layout::new(&packet(next::OPTIONS, &eight)).unwrap().headers_len, 40 + 64);
         let nine = packet(next::OPTIONS, &options(EXTENSIONS_MAX + 2));
-        assert_eq!(Front::new(&nine), Err(Ipv6Error::Extensions));
+        assert_eq!(Ipv6Layout::new(&nine), Err(Ipv6Error::Extensions));
 
         let mut four = packet(17, &[]);
         four[0] = 0x45;
-        assert_eq!(Front::new(&four), Err(Ipv6Error::Version(4)));
+        assert_eq!(Ipv6Layout::new(&four), Err(Ipv6Error::Version(4)));
     }
 
     proptest! {
@@ -212,8 +213,8 @@ mod tests {
         fn any_bytes_are_read_or_refused(next: u8, rest: Vec<u8>, cut in 0usize..140) {
             let mut bytes = packet(next, &rest);
             bytes.truncate(cut);
-            if let Ok(front) = Front::new(&bytes) {
-                prop_assert!(front.headers_len <= bytes.len());
+            if let Ok(layout) = Ipv6Layout::new(&bytes) {
+                prop_assert!(layout.headers_len <= bytes.len());
             }
         }
 

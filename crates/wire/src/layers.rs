@@ -1,23 +1,23 @@
-//! Where the headers of a frame lie: behind tags and IP, to what IP carries.
+//! Offsets of a frame's headers: behind tags and IP, to the upper-layer header.
 //!
-//! Model: one walk over the first bytes of a frame, that knows how long the whole is. Offsets count
-//! from the frame's start.
+//! Model: one pass over the first bytes of a frame whose full length is known. Offsets count from
+//! the frame's start.
 //!
 //! Limits: Ethernet II, up to two VLAN tags, IPv4 or IPv6 with [eight](crate::ipv6::EXTENSIONS_MAX)
-//! extension headers. Packets in packets are not entered. Cannot panic.
+//! extension headers. Encapsulated packets are not parsed. Cannot panic.
 
 use crate::ipv4::Ipv4Error;
 use crate::ipv6::Ipv6Error;
 use crate::vlan::{TAG_LEN, is_tpid};
 use crate::{Truncated, ethernet, ipv4, ipv6, prefix};
 
-/// Tags that are walked over.
+/// Most tags that are skipped.
 const TAGS_MAX: usize = 2;
 
-/// Why a frame's layers cannot be told.
+/// Reasons that a frame's layers cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayersError {
-    /// Fewer bytes than a header, or than a length in it says.
+    /// Fewer bytes than a header, or than a length in it.
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// The IPv4 header is wrong.
@@ -26,8 +26,8 @@ pub enum LayersError {
     /// The IPv6 header is wrong.
     #[error(transparent)]
     Ipv6(#[from] Ipv6Error),
-    /// It carries something else.
-    #[error("EtherType {0:#06x} is not IP, or lies behind more than two VLAN tags")]
+    /// The frame carries another protocol.
+    #[error("EtherType {0:#06x} is not IP, or is behind more than two VLAN tags")]
     EtherType(u16),
 }
 
@@ -40,29 +40,29 @@ pub enum IpVersion {
     V6,
 }
 
-/// Where the layers of a frame that carries IP lie.
+/// Offsets of the layers in a frame that carries IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
     /// Version of IP.
     pub version: IpVersion,
-    /// Where the IP header begins.
+    /// Offset of the IP header.
     pub network: usize,
-    /// Where what IP carries begins: behind options and extension headers.
+    /// Offset of the upper-layer header, behind options and extension headers.
     pub upper: usize,
-    /// Where the packet ends; what follows pads the frame.
+    /// Offset of the packet's end; bytes behind it are padding.
     pub end: usize,
-    /// Protocol number of what IP carries.
+    /// Protocol number of the upper-layer header.
     pub protocol: u8,
-    /// Whether what IP carries is complete and unsigned: not a fragment, not under an
-    /// authentication header. Only then can its checksum be made.
+    /// `true` if the IP payload is complete and not authenticated: no fragment, no authentication
+    /// header. Only then can its checksum be computed.
     pub is_whole: bool,
 }
 
 impl Layers {
-    /// Reads the layers of a frame of `frame_len` bytes, of which `head` holds the first at least.
+    /// Reads the layers of a frame of `frame_len` bytes; `head` holds at least its first bytes.
     ///
     /// An IP length of 0 means up to the frame's end, as senders write that leave segmentation to
-    /// others.
+    /// the device.
     ///
     /// # Errors
     /// Not IP; headers that are not all in `head`; lengths beyond `frame_len`.
@@ -72,14 +72,14 @@ impl Layers {
         let packet = head.get(network..).unwrap_or_default();
         let (version, headers_len, total_len, protocol, is_whole) = match ethertype {
             ethernet::TYPE_IPV4 => {
-                let front = ipv4::Front::new(packet)?;
-                let whole = !front.is_fragment;
-                (IpVersion::V4, front.header_len, front.total_len, front.protocol, whole)
+                let layout = ipv4::Ipv4Layout::new(packet)?;
+                let whole = !layout.is_fragment;
+                (IpVersion::V4, layout.header_len, layout.total_len, layout.protocol, whole)
             }
             ethernet::TYPE_IPV6 => {
-                let front = ipv6::Front::new(packet)?;
-                let whole = !front.is_fragment && !front.is_authenticated;
-                (IpVersion::V6, front.headers_len, front.total_len, front.protocol, whole)
+                let layout = ipv6::Ipv6Layout::new(packet)?;
+                let whole = !layout.is_fragment && !layout.is_authenticated;
+                (IpVersion::V6, layout.headers_len, layout.total_len, layout.protocol, whole)
             }
             other => return Err(LayersError::EtherType(other)),
         };
@@ -95,7 +95,7 @@ impl Layers {
     }
 }
 
-/// The EtherType behind the tags, and where what it names begins.
+/// The EtherType behind the tags, and the offset of its header.
 #[inline]
 fn ethertype(head: &[u8]) -> Result<(u16, usize), Truncated> {
     let mut at = ethernet::HEADER_LEN;

@@ -1,20 +1,20 @@
-//! Headers as bytes: Ethernet, 802.1Q, IPv4, IPv6, TCP, UDP and virtio-net; and what a virtio-net
-//! header leaves to do on its frame: checksums and segmentation.
+//! Headers as bytes: Ethernet, 802.1Q, IPv4, IPv6, TCP, UDP and virtio-net; with checksum
+//! completion and segmentation, which a virtio-net header can leave to the device.
 //!
-//! Model: every protocol file has one shape. A `field` module says where things lie; a view over
-//! `&[u8]` checks its length once, in its constructor, and then reads fields; a plain struct (the
-//! representation) is what code works with, with `parse` and `emit` between the two.
+//! Model: every protocol file has one shape. A `field` module holds offsets; a view over `&[u8]`
+//! checks its length once, in its constructor, and then reads fields; a plain struct (the
+//! representation) has `parse` and `emit`.
 //!
-//! No panics: views are built only over enough bytes, fixed-size arrays are taken apart by
-//! pattern, and nothing here indexes by a number that came from a frame without a check.
+//! No panics: views are built only over enough bytes, fixed-size arrays are destructured by
+//! pattern, and no index comes from a frame without a check.
 //!
-//! Limits: bytes in, bytes out. No buffers are owned, nothing is allocated, and no state is kept.
+//! Limits: bytes in, bytes out. The crate owns no buffers, allocates nothing and keeps no state.
 //! Frames are without FCS: the "64 B" frame of the literature is 60 bytes here.
 
 pub mod checksum;
-mod deep;
 pub mod ethernet;
-mod head;
+mod frame_header;
+mod header_snapshot;
 pub mod ipv4;
 pub mod ipv6;
 mod layers;
@@ -27,25 +27,25 @@ pub mod udp;
 pub mod virtio_net;
 pub mod vlan;
 
-pub use deep::DeepHead;
-pub use head::Head;
+pub use frame_header::FrameHeader;
+pub use header_snapshot::HeaderSnapshot;
 pub use layers::{IpVersion, Layers, LayersError};
 pub use mac::{Mac, MacParseError};
 pub use vlan::{Vid, VidError, VlanEdit};
 
 /// A buffer is shorter than the header it should hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{header}: {have} bytes are too few; at least {need} are needed")]
+#[error("{header}: {have} bytes, at least {need} are needed")]
 pub struct Truncated {
-    /// Which header, for the reader of the message.
+    /// Name of the header, for the message.
     pub header: &'static str,
     /// Bytes that the header takes.
     pub need: usize,
-    /// Bytes that were there.
+    /// Bytes present.
     pub have: usize,
 }
 
-/// Checks that `bytes` holds `N` bytes for `header` and lends them as an array.
+/// Checks that `bytes` holds `N` bytes for `header` and returns them as an array.
 pub(crate) fn prefix<'a, const N: usize>(
     bytes: &'a [u8],
     header: &'static str,

@@ -32,19 +32,19 @@ impl Mac {
     /// The bits of a [`key`](Self::key) that are in use.
     pub const KEY_MASK: u64 = (1 << 48) - 1;
 
-    /// Whether the address names a group; true of broadcast too.
+    /// Returns `true` for group addresses, broadcast included.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether the address is all ones.
+    /// Returns `true` if the address is all ones.
     #[inline]
     pub const fn is_broadcast(self) -> bool {
         self.key() == Self::KEY_MASK
     }
 
-    /// Whether the address is all zeros.
+    /// Returns `true` if the address is all zeros.
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.key() == 0
@@ -52,8 +52,8 @@ impl Mac {
 
     /// The six bytes as a little-endian number, in the low 48 bits; the group bit is bit 0.
     ///
-    /// This is what one masked load from a frame gives on the machines that matter; see
-    /// [`Head::dst_key`](crate::Head::dst_key).
+    /// One masked load from a frame gives this on little-endian machines; see
+    /// [`FrameHeader::dst_key`](crate::FrameHeader::dst_key).
     #[inline]
     pub const fn key(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
@@ -87,29 +87,29 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// Why a text is not a MAC address.
+/// Reasons that a text is not a MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MacParseError {
     /// The text has not six parts.
     #[error(
-        "\"{text}\" is not a MAC address: it has {parts} parts between colons, and six are \
-         needed, as in 02:00:00:00:00:01"
+        "\"{text}\" is not a MAC address: {parts} parts between colons, expected six, \
+         as in 02:00:00:00:00:01"
     )]
     Parts {
         /// The whole text.
         text: String,
-        /// How many parts it has.
+        /// Number of parts between colons.
         parts: usize,
     },
     /// One part is not a byte.
     #[error(
-        "\"{text}\" is not a MAC address: part {position} is \"{part}\", and each of the six must \
-         be two hexadecimal digits, as in 02:00:00:00:00:01"
+        "\"{text}\" is not a MAC address: part {position} is \"{part}\", expected two \
+         hexadecimal digits, as in 02:00:00:00:00:01"
     )]
     Byte {
         /// The whole text.
         text: String,
-        /// Which part, counted from 1.
+        /// Position of the part, from 1.
         position: usize,
         /// The part.
         part: String,
@@ -119,7 +119,7 @@ pub enum MacParseError {
 impl FromStr for Mac {
     type Err = MacParseError;
 
-    /// Reads `aa:bb:cc:dd:ee:ff`, in either case; no other notation is taken.
+    /// Reads `aa:bb:cc:dd:ee:ff`, in either case; other notations are rejected.
     fn from_str(text: &str) -> Result<Self, MacParseError> {
         let parts = text.split(':').count();
         if parts != 6 {
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn errors_name_the_text_and_the_remedy() {
         for (text, say) in [
-            ("02:00:00:00:00", "it has 5 parts"),
-            ("", "it has 1 parts"),
-            ("02-00-00-00-00-01", "it has 1 parts"),
-            ("02:00:00:00:00:01:", "it has 7 parts"),
+            ("02:00:00:00:00", ": 5 parts"),
+            ("", ": 1 parts"),
+            ("02-00-00-00-00-01", ": 1 parts"),
+            ("02:00:00:00:00:01:", ": 7 parts"),
             ("02:00:0g:00:00:01", "part 3 is \"0g\""),
             ("02:00:00:00:00:1", "part 6 is \"1\""),
             ("02:00:00:+1:00:01", "part 4 is \"+1\""),

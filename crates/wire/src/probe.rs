@@ -1,8 +1,8 @@
 //! The lab's test frames: Ethernet II, IPv4, UDP and a mark of sequence number and time stamp.
 //!
-//! Model: a [`Probe`] is a flow. [`Probe::emit`] writes a whole frame once; [`remark`] then changes
-//! the mark of a written frame and mends its checksum without reading the rest, which is what a
-//! generator can afford for every frame. [`mark`] reads one back, [`verify`] checks all of it.
+//! Model: a [`Probe`] is a flow. [`Probe::emit`] writes a whole frame once. [`remark`] changes the
+//! mark of a written frame and updates its checksum without reading the rest, cheap enough for
+//! every frame of a generator. [`mark`] reads a mark, [`verify`] checks the whole frame.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | 52..60 | time stamp, big-endian, in the writer's unit |
 //! | 60.. | filler: the low byte of the offset |
 //!
-//! Reading accepts one VLAN tag in front of the IPv4 header; writing makes none.
-//! Limits: frames of 60 to 65549 bytes, without FCS. Cannot panic.
+//! Reading accepts one VLAN tag before the IPv4 header; writing makes none. Limits: frames of 60 to
+//! 65549 bytes, without FCS. Cannot panic.
 
 use std::net::Ipv4Addr;
 
@@ -43,12 +43,12 @@ mod field {
     pub(super) const FILLER: usize = 60;
 }
 
-/// What tells one probe of a flow from another.
+/// Distinguishes probes of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// Counted by the generator.
+    /// Sequence number, from the generator.
     pub sequence: u64,
-    /// When it was sent, in a unit that generator and sink agree on.
+    /// Time of sending, in a unit that generator and sink share.
     pub stamp: u64,
 }
 
@@ -63,11 +63,11 @@ impl Mark {
     }
 }
 
-/// Why a frame is no probe, or cannot be one.
+/// Reasons that a frame is not a probe, or cannot be made one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
     /// A frame to write is too short or too long.
-    #[error("a probe of {0} bytes cannot be made; allowed are 60 to 65549, without FCS")]
+    #[error("probe of {0} bytes; allowed: 60 to 65549, without FCS")]
     Len(usize),
     /// A header does not fit into the frame.
     #[error(transparent)]
@@ -76,13 +76,13 @@ pub enum ProbeError {
     #[error(transparent)]
     Ipv4(#[from] Ipv4Error),
     /// A checksum is wrong.
-    #[error("{0} checksum is wrong: the frame was damaged on its way")]
+    #[error("{0} checksum is wrong: the frame was damaged in transit")]
     Checksum(&'static str),
-    /// Well-formed, but of someone else.
-    #[error("not a probe: {0} is not what a probe has")]
+    /// A well-formed frame of another sender.
+    #[error("not a probe: unexpected {0}")]
     Foreign(&'static str),
-    /// A byte after the mark differs from what was sent.
-    #[error("byte {0} of the filler was changed on its way")]
+    /// A byte after the mark differs from the one sent.
+    #[error("byte {0} of the filler was changed in transit")]
     Filler(usize),
 }
 
@@ -140,8 +140,8 @@ impl Probe {
 /// Changes the mark of an untagged probe, and its checksum with it.
 ///
 /// # Errors
-/// The frame is shorter than a probe. That it is one at all is not checked: this is for frames
-/// that [`Probe::emit`] wrote.
+/// The frame is shorter than a probe. It is not checked to be one: this is for frames that
+/// [`Probe::emit`] wrote.
 #[inline]
 pub fn remark(frame: &mut [u8], mark: Mark) -> Result<(), Truncated> {
     let have = frame.len();
@@ -155,11 +155,11 @@ pub fn remark(frame: &mut [u8], mark: Mark) -> Result<(), Truncated> {
     Ok(())
 }
 
-/// The mark of a probe; `None` if the frame is not one. Checksums and filler are not looked at.
+/// The mark of a probe; `None` if the frame is not one. Checksums and filler are not checked.
 #[inline]
 pub fn mark(frame: &[u8]) -> Option<Mark> {
     let frame: &[u8; FRAME_LEN_MIN] = untagged(frame).first_chunk()?;
-    // Places are the same as in an untagged frame, as what `untagged` cuts off is in front.
+    // Offsets are those of an untagged frame, since `untagged` cuts bytes off the front.
     let (magic, bytes) = frame[field::MAGIC.start..].split_first_chunk()?;
     if *magic != MAGIC {
         return None;
@@ -187,7 +187,7 @@ pub fn verify(frame: &[u8]) -> Result<Mark, ProbeError> {
     if datagram.payload().len() + udp::HEADER_LEN != packet.payload().len() {
         return Err(ProbeError::Foreign("the UDP length"));
     }
-    // 0 would mean that none was made, and every probe has one.
+    // 0 means no checksum, and every probe has one.
     if datagram.checksum() == 0 || !datagram.checksum_ok(&ipv4::Header::parse(&packet)) {
         return Err(ProbeError::Checksum("UDP"));
     }
@@ -201,10 +201,10 @@ pub fn verify(frame: &[u8]) -> Result<Mark, ProbeError> {
     Ok(mark)
 }
 
-/// The frame from where an untagged one would begin, if its IPv4 header is to be at offset 14.
+/// The frame from the start that an untagged one would have, with its IPv4 header at offset 14.
 ///
-/// Cutting four bytes off the front of a tagged frame garbles its addresses, and puts the type and
-/// everything behind it where they are in an untagged one.
+/// Cutting four bytes off the front of a tagged frame garbles its addresses, but puts the type and
+/// all later bytes at the offsets of an untagged one.
 fn untagged(frame: &[u8]) -> &[u8] {
     match Tag::parse(frame) {
         Ok(Some(_)) => frame.get(TAG_LEN..).unwrap_or_default(),

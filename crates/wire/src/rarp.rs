@@ -1,6 +1,6 @@
-//! Reverse ARP (RFC 903), for one purpose: to announce where a guest is after it moved.
+//! Reverse ARP (RFC 903), for one purpose: to announce a guest's location after a migration.
 //!
-//! Switches learn the guest's new place from the source address; no host answers.
+//! Switches learn the guest's new port from the source address; no host answers.
 
 use crate::Mac;
 

@@ -1,9 +1,9 @@
-//! Segmentation in software: a frame that virtio's segmentation types leave to be cut (virtio 1.2,
-//! section 5.1.6.2) as the frames that go onto a wire.
+//! Segmentation in software: cuts a frame with a virtio segmentation type (virtio 1.2, section
+//! 5.1.6.2) into frames for the wire.
 //!
-//! Model: [`Segments`] copies the frame's headers once, and lends for each segment that copy,
-//! patched, with a slice of the frame's payload behind it. Nothing of the frame is written, and its
-//! payload is read once, for the checksum. What changes from segment to segment:
+//! Model: [`Segments`] copies the frame's headers once. For each segment it returns that copy,
+//! patched, with a slice of the frame's payload. The frame is not written, and its payload is read
+//! once, for the checksum. Fields that change from segment to segment:
 //!
 //! | header | field |
 //! |---|---|
@@ -12,41 +12,42 @@
 //! | TCP | sequence number; FIN and PSH only in the last, CWR only in the first (RFC 3168), URG as far as the urgent data goes; checksum |
 //! | UDP | length, checksum |
 //!
-//! Pseudo-headers are made anew from the addresses; the sum that the field holds is not needed.
-//! Padding behind the IP packet is left out.
+//! Pseudo-header sums are computed from the addresses; the sum in the checksum field is ignored.
+//! Padding behind the IP packet is dropped.
 //!
-//! Limits: TCP and UDP over IPv4 and IPv6, behind up to two VLAN tags, whose headers take at most
-//! [`HEAD_LEN_MAX`] bytes; at most [`SEGMENTS_MAX`](crate::virtio_net::SEGMENTS_MAX) segments.
-//! Packets in packets are not cut. A source route among IPv4's options is not looked at. Nothing is
-//! allocated. Cannot panic.
+//! Limits: TCP and UDP over IPv4 and IPv6, behind up to two VLAN tags, with at most
+//! [`HEADERS_LEN_MAX`] bytes of headers; at most [`SEGMENTS_MAX`](crate::virtio_net::SEGMENTS_MAX)
+//! segments. Encapsulated packets are not cut. A source route among IPv4's options is ignored.
+//! Nothing is allocated. Cannot panic.
 
 use crate::checksum::{Sum, pseudo_v4, pseudo_v6};
 use crate::ipv6::Ipv6Error;
 use crate::tcp::{self, TcpError};
-use crate::virtio_net::{Accepts, Gso, Header, HeaderError, Judged};
+use crate::virtio_net::{Gso, NetHeader, NetHeaderError, OffloadSet, ValidHeader};
 use crate::{IpVersion, Truncated, ipv4, ipv6, prefix, udp};
 
-/// Bytes of the longest headers, from Ethernet's to the last: more than two tags, IPv4 and TCP with
-/// all their options take.
-pub const HEAD_LEN_MAX: usize = 256;
+/// Most bytes of headers, from Ethernet's to the last; enough for two tags, and IPv4 and TCP with
+/// all options.
+pub const HEADERS_LEN_MAX: usize = 256;
 
-/// Why a frame cannot be cut.
+/// Reasons that a frame cannot be segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// The header does not fit the frame.
     #[error(transparent)]
-    Header(#[from] HeaderError),
+    Header(#[from] NetHeaderError),
     /// The header asks for no segmentation.
-    #[error("segmentation: none is asked for; the frame goes as it is, with its checksum made")]
+    #[error("segmentation: the header asks for none")]
     NotAsked,
-    /// Headers of more than [`HEAD_LEN_MAX`] bytes.
-    #[error("segmentation: headers of {0} bytes are too long; at most {HEAD_LEN_MAX} are taken")]
-    Head(usize),
-    /// A length of 0 stands for too much to say, but the extension headers may say it as well.
+    /// Headers of more than [`HEADERS_LEN_MAX`] bytes.
+    #[error("segmentation: headers of {0} bytes; at most {HEADERS_LEN_MAX} are supported")]
+    HeadersTooLong(usize),
+    /// A length of 0 means a packet that is too long for the field, but extension headers may mean
+    /// a jumbogram.
     #[error("segmentation: an IPv6 packet without a length has extension headers")]
     Jumbogram,
-    /// The pseudo-header's destination is not known.
-    #[error("segmentation: the IPv6 routing header does not say where the packet ends up")]
+    /// The pseudo-header's destination is unknown.
+    #[error("segmentation: the IPv6 routing header does not give the final destination")]
     Route,
     /// The IPv6 header is wrong.
     #[error(transparent)]
@@ -59,12 +60,12 @@ pub enum SegmentError {
     Truncated(#[from] Truncated),
 }
 
-/// One frame to send: `head`, then `payload`.
+/// One frame to send: `headers`, then `payload`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// All headers, with every checksum made.
-    pub head: &'a [u8],
-    /// What follows them.
+    /// All headers, with complete checksums.
+    pub headers: &'a [u8],
+    /// The payload bytes after them.
     pub payload: &'a [u8],
 }
 
@@ -72,11 +73,11 @@ impl Segment<'_> {
     /// Bytes of the frame.
     #[inline]
     pub fn frame_len(&self) -> usize {
-        self.head.len() + self.payload.len()
+        self.headers.len() + self.payload.len()
     }
 }
 
-/// What of the transport header goes on from segment to segment.
+/// Transport fields that change from segment to segment.
 #[derive(Clone, Copy, Debug)]
 enum Transport {
     /// As in the uncut frame.
@@ -88,15 +89,15 @@ enum Transport {
     Udp,
 }
 
-/// A frame on its way to being cut.
+/// A frame being segmented.
 #[derive(Clone, Debug)]
 pub struct Segments<'f> {
-    /// The frame's headers, patched for the segment that was lent last.
-    head: [u8; HEAD_LEN_MAX],
-    head_len: usize,
-    /// Where the IP header begins.
+    /// The frame's headers, patched for the last segment returned.
+    headers: [u8; HEADERS_LEN_MAX],
+    headers_len: usize,
+    /// Offset of the IP header.
     network: usize,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     upper: usize,
     version: IpVersion,
     /// Identification of the next segment, for IPv4.
@@ -108,9 +109,9 @@ pub struct Segments<'f> {
     payload: &'f [u8],
     /// Payload bytes of a segment.
     size: usize,
-    /// Payload bytes that have been lent.
+    /// Payload bytes returned so far.
     lent: usize,
-    /// Segments still to lend.
+    /// Segments left.
     left: usize,
 }
 
@@ -118,19 +119,20 @@ impl<'f> Segments<'f> {
     /// Prepares to cut `frame` as `header` asks. A frame without payload is one segment.
     ///
     /// # Errors
-    /// The header asks for no segmentation, or contradicts the frame (see [`Header::judge`]); or
-    /// the frame is beyond the limits of this module.
-    pub fn new(frame: &'f [u8], header: &Header) -> Result<Self, SegmentError> {
-        header.check(frame.len(), Accepts::all())?;
+    /// The header asks for no segmentation, or contradicts the frame (see [`NetHeader::validate`]);
+    /// or the frame exceeds the limits of this module.
+    pub fn new(frame: &'f [u8], header: &NetHeader) -> Result<Self, SegmentError> {
+        header.check(frame.len(), OffloadSet::all())?;
         if header.is_plain() {
             return Err(SegmentError::NotAsked);
         }
-        let Judged { header, layers, gso, headers_len } = Judged::of(header, frame, frame.len())?;
-        let too_long = SegmentError::Head(headers_len);
+        let ValidHeader { header, layers, gso, headers_len } =
+            ValidHeader::of(header, frame, frame.len())?;
+        let too_long = SegmentError::HeadersTooLong(headers_len);
         let (from, rest) = frame.split_at_checked(headers_len).ok_or(too_long)?;
-        let mut head = [0; HEAD_LEN_MAX];
-        head.get_mut(..headers_len).ok_or(too_long)?.copy_from_slice(from);
-        // The header was judged: the packet ends behind its headers and within the frame.
+        let mut headers = [0; HEADERS_LEN_MAX];
+        headers.get_mut(..headers_len).ok_or(too_long)?.copy_from_slice(from);
+        // The header was validated: the packet ends behind its headers and within the frame.
         let payload = rest.get(..layers.end - headers_len).ok_or(too_long)?;
 
         let transport = match gso {
@@ -148,8 +150,8 @@ impl<'f> Segments<'f> {
         };
         let size = usize::from(header.gso_size.get());
         Ok(Self {
-            head,
-            head_len: headers_len,
+            headers,
+            headers_len,
             network: layers.network,
             upper: layers.upper,
             version: layers.version,
@@ -163,19 +165,19 @@ impl<'f> Segments<'f> {
         })
     }
 
-    /// How many segments are still to come.
+    /// Number of segments left.
     #[inline]
     pub fn len(&self) -> usize {
         self.left
     }
 
-    /// Whether all segments have been lent.
+    /// Returns `true` if no segments are left.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// Lends the next segment, until another is asked for.
+    /// The next segment, valid until the next call.
     #[inline]
     pub fn next<'s>(&'s mut self) -> Option<Segment<'s>> {
         if self.left == 0 {
@@ -184,11 +186,11 @@ impl<'f> Segments<'f> {
         let rest = self.payload.get(self.lent..)?;
         let payload = rest.get(..self.size).unwrap_or(rest);
         let (is_first, is_last) = (self.lent == 0, self.left == 1);
-        let head = self.head.get_mut(..self.head_len)?;
-        let (front, upper) = head.split_at_mut_checked(self.upper)?;
-        let network = front.get_mut(self.network..)?;
+        let headers = self.headers.get_mut(..self.headers_len)?;
+        let (lower, upper) = headers.split_at_mut_checked(self.upper)?;
+        let network = lower.get_mut(self.network..)?;
 
-        // No longer than IP can say, as the header was judged.
+        // No longer than the IP field can hold, as the header was validated.
         let upper_len = (upper.len() + payload.len()) as u16;
         let packet_len = (network.len() + upper.len() + payload.len()) as u16;
         match self.version {
@@ -214,7 +216,7 @@ impl<'f> Segments<'f> {
         self.lent += payload.len();
         self.left -= 1;
         self.id = self.id.wrapping_add(1);
-        Some(Segment { head, payload })
+        Some(Segment { headers, payload })
     }
 }
 
@@ -227,15 +229,15 @@ fn of_ipv4(packet: &[u8]) -> Result<(Sum, u16), SegmentError> {
 
 /// The pseudo-header's sum.
 fn of_ipv6(packet: &[u8]) -> Result<Sum, SegmentError> {
-    let front = ipv6::Front::new(packet)?;
-    if front.total_len == 0 && front.headers_len != ipv6::HEADER_LEN {
+    let layout = ipv6::Ipv6Layout::new(packet)?;
+    if layout.total_len == 0 && layout.headers_len != ipv6::HEADER_LEN {
         return Err(SegmentError::Jumbogram);
     }
-    let dst = front.dst.ok_or(SegmentError::Route)?;
-    Ok(pseudo_v6(front.src, dst, front.protocol))
+    let dst = layout.dst.ok_or(SegmentError::Route)?;
+    Ok(pseudo_v6(layout.src, dst, layout.protocol))
 }
 
-/// The flags of a segment, of those of the uncut frame.
+/// TCP flags of a segment, from those of the uncut frame.
 #[inline]
 fn tcp_flags(flags: u8, is_first: bool, is_last: bool) -> u8 {
     let not_last = if is_last { 0 } else { tcp::FLAG_FIN | tcp::FLAG_PSH };
@@ -249,7 +251,7 @@ fn tcp_flags(flags: u8, is_first: bool, is_last: bool) -> u8 {
 fn tcp_urgent(flags: u8, urgent: u16, lent: usize) -> (u8, u16) {
     match usize::from(urgent).checked_sub(lent) {
         _ if flags & tcp::FLAG_URG == 0 => (flags, urgent),
-        // No more than it was.
+        // Not larger than the original.
         Some(left) if left > 0 || lent == 0 => (flags, left as u16),
         _ => (flags & !tcp::FLAG_URG, 0),
     }

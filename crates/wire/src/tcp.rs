@@ -1,13 +1,13 @@
 //! TCP headers (RFC 9293, section 3.1).
 //!
-//! Model: [`Segment`] reads; what segmentation changes in a header is patched in place, so that
-//! options stay as they are. Limits: options are not taken apart. Cannot panic.
+//! Model: [`Segment`] reads; segmentation patches a header in place, so that options stay as they
+//! are. Limits: options are not parsed. Cannot panic.
 
 use crate::{Truncated, prefix};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
-/// Where the checksum lies in the header.
+/// Offset of the checksum in the header.
 pub const CHECKSUM_OFFSET: u16 = 16;
 
 /// [`Segment::flags`]: the sender is done.
@@ -33,7 +33,7 @@ mod field {
     pub(super) const URGENT: Range<usize> = 18..20;
 }
 
-/// Why bytes are no TCP segment.
+/// Reasons that bytes are not a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TcpError {
     /// Fewer bytes than a header, or than the data offset says.
@@ -53,7 +53,7 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Looks at `bytes`, what an IP packet carries, as a segment.
+    /// Views `bytes`, the payload of an IP packet, as a segment.
     ///
     /// # Errors
     /// Too few bytes, or a data offset that is too small.
@@ -86,7 +86,7 @@ impl<'a> Segment<'a> {
         self.fixed[field::FLAGS]
     }
 
-    /// Where the urgent data ends, in bytes from [`seq`](Self::seq).
+    /// End of the urgent data, in bytes from [`seq`](Self::seq).
     pub fn urgent(&self) -> u16 {
         u16::from_be_bytes([self.fixed[18], self.fixed[19]])
     }
@@ -96,13 +96,13 @@ impl<'a> Segment<'a> {
         self.header
     }
 
-    /// What follows the header.
+    /// The bytes after the header.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// Bytes of a header with its options, from the data offset; they need not all be there.
+/// Bytes of a header with its options, from the data offset; they need not all be present.
 ///
 /// # Errors
 /// The data offset is below a header without options.
@@ -112,8 +112,8 @@ pub fn header_len(fixed: &[u8; HEADER_LEN]) -> Result<usize, TcpError> {
     if len < HEADER_LEN { Err(TcpError::DataOffset(len)) } else { Ok(len) }
 }
 
-/// Gives a header another sequence number, flags and urgent pointer, its checksum 0. Of fewer bytes
-/// than a header nothing is changed.
+/// Sets sequence number, flags and urgent pointer of a header, and its checksum to 0. Changes
+/// nothing if there are fewer bytes than a header.
 pub(crate) fn patch(header: &mut [u8], seq: u32, flags: u8, urgent: u16) {
     if let Some(fixed) = header.first_chunk_mut::<HEADER_LEN>() {
         fixed[field::SEQ].copy_from_slice(&seq.to_be_bytes());

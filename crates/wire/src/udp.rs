@@ -8,7 +8,7 @@ use crate::{Truncated, ipv4, prefix, prefix_mut};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
-/// Where the checksum lies in the header.
+/// Offset of the checksum in the header.
 pub const CHECKSUM_OFFSET: u16 = 6;
 
 mod field {
@@ -27,7 +27,7 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Looks at `bytes`, the payload of an IPv4 packet, as a datagram.
+    /// Views `bytes`, the payload of an IPv4 packet, as a datagram.
     ///
     /// # Errors
     /// Fewer bytes than a header, or than the length field says; a length field below 8.
@@ -51,23 +51,23 @@ impl<'a> Datagram<'a> {
         u16::from_be_bytes([self.header[2], self.header[3]])
     }
 
-    /// The checksum field; 0 means that the sender made none.
+    /// The checksum field; 0 means no checksum.
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.header[6], self.header[7]])
     }
 
-    /// Whether the checksum is right, or was not made.
+    /// Returns `true` if the checksum is correct or absent.
     pub fn checksum_ok(&self, ip: &ipv4::Header) -> bool {
         self.checksum() == 0 || ip.pseudo_sum().bytes(self.bytes).finish() == 0
     }
 
-    /// What follows the header.
+    /// The bytes after the header.
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(HEADER_LEN..).unwrap_or_default()
     }
 }
 
-/// A header taken apart; length and checksum come from what it is written over.
+/// Parsed header; length and checksum are derived on writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Source port.
@@ -83,7 +83,7 @@ impl Header {
     }
 
     /// Writes header and checksum over the first `ip.payload_len` bytes of `datagram`, whose
-    /// payload must be there already.
+    /// payload must be in place.
     ///
     /// # Errors
     /// Fewer bytes than `ip.payload_len`, or than a header.
@@ -103,13 +103,13 @@ impl Header {
     }
 }
 
-/// How a computed checksum is stored: 0 stands for "none", so a computed 0 is sent as all ones.
+/// Field value of a computed checksum: 0 means "none", so a computed 0 is sent as all ones.
 pub const fn stored(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-/// Makes `header` that of a datagram of `len` bytes, its checksum 0. Of fewer bytes than a header
-/// nothing is changed.
+/// Sets the length of `header`, and its checksum to 0. Changes nothing if there are fewer bytes
+/// than a header.
 pub(crate) fn patch(header: &mut [u8], len: u16) {
     if let Some(fixed) = header.first_chunk_mut::<HEADER_LEN>() {
         fixed[field::LEN].copy_from_slice(&len.to_be_bytes());

@@ -1,21 +1,24 @@
 //! The virtio network device as bytes (virtio 1.2, section 5.1): frame header and configuration.
 //!
-//! Model: [`Header`] and [`Config`] are plain old data of little-endian fields, read and written
-//! whole by value. [`Accepts`] is what a receiver takes of what headers can leave to do, and
-//! [`Header::judge`] makes of a header that a guest wrote one that can be handed on with its frame.
+//! Model: [`NetHeader`] and [`Config`] are plain old data of little-endian fields, read and written
+//! whole by value. [`OffloadSet`] is the set of offloads that a receiver takes.
+//! [`NetHeader::validate`] checks a guest's header against its frame and returns one that is safe
+//! to pass on.
 //!
 //! Limits: no RSS, no hash report. Before VERSION_1 the fields are in the guest's byte order; only
 //! little-endian guests are served. Cannot panic.
 
-mod accepts;
+mod complete;
 pub mod feature;
 mod header;
-mod judge;
+mod offload_set;
+mod validate;
 
-pub use accepts::Accepts;
-pub use header::{Header, HeaderError};
-pub use judge::SEGMENTS_MAX;
-pub(crate) use judge::{Gso, Judged};
+pub use complete::complete_checksum;
+pub use header::{NetHeader, NetHeaderError};
+pub use offload_set::OffloadSet;
+pub use validate::SEGMENTS_MAX;
+pub(crate) use validate::{Gso, ValidHeader};
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -27,24 +30,24 @@ pub const HEADER_LEN: usize = 12;
 /// Bytes of the header without `num_buffers`: neither was negotiated.
 pub const HEADER_LEN_LEGACY: usize = 10;
 
-/// [`Header::flags`]: the checksum must still be made, see `csum_start` and `csum_offset`.
+/// [`NetHeader::flags`]: the checksum must still be made, see `csum_start` and `csum_offset`.
 pub const FLAG_NEEDS_CSUM: u8 = 1;
-/// [`Header::flags`]: the checksum was found right.
+/// [`NetHeader::flags`]: the checksum was found right.
 pub const FLAG_DATA_VALID: u8 = 2;
-/// [`Header::flags`]: the `csum` fields hold receive coalescing counts.
+/// [`NetHeader::flags`]: the `csum` fields hold receive coalescing counts.
 pub const FLAG_RSC_INFO: u8 = 4;
 
-/// [`Header::gso_type`]: not segmented.
+/// [`NetHeader::gso_type`]: not segmented.
 pub const GSO_NONE: u8 = 0;
-/// [`Header::gso_type`]: TCP over IPv4.
+/// [`NetHeader::gso_type`]: TCP over IPv4.
 pub const GSO_TCPV4: u8 = 1;
-/// [`Header::gso_type`]: UDP over IPv4, by fragments.
+/// [`NetHeader::gso_type`]: UDP over IPv4, by fragments.
 pub const GSO_UDP: u8 = 3;
-/// [`Header::gso_type`]: TCP over IPv6.
+/// [`NetHeader::gso_type`]: TCP over IPv6.
 pub const GSO_TCPV6: u8 = 4;
-/// [`Header::gso_type`]: UDP, by datagrams.
+/// [`NetHeader::gso_type`]: UDP, by datagrams.
 pub const GSO_UDP_L4: u8 = 5;
-/// [`Header::gso_type`], added to a TCP type: the frame has ECN set.
+/// [`NetHeader::gso_type`], added to a TCP type: the frame has ECN set.
 pub const GSO_ECN: u8 = 0x80;
 
 /// [`Config::status`]: the link is up.

@@ -1,9 +1,9 @@
 //! VLAN tags (IEEE 802.1Q-2022, clause 9): four bytes between the source address and the type.
 //!
-//! Model: a [`Tag`] is a TPID and a TCI taken apart; [`push_head`] and [`pop_head`] edit the
-//! snapshot of a frame's first 16 bytes, so that a copy writes the edited head and then the rest.
+//! Model: a [`Tag`] is a parsed TPID and TCI. [`push_tag`] and [`pop_tag`] edit the snapshot of a
+//! frame's first 16 bytes, so that a copy writes the edited header and then the rest.
 //!
-//! Limits: one tag. What lies behind the outermost tag is not looked at. Cannot panic.
+//! Limits: one tag. Bytes behind the outermost tag are not read. Cannot panic.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -16,7 +16,7 @@ pub const TPID_8021Q: u16 = 0x8100;
 pub const TPID_8021AD: u16 = 0x88a8;
 /// Bytes of a tag.
 pub const TAG_LEN: usize = 4;
-/// Where the tag lies in a frame: after both addresses.
+/// Offset of the tag in a frame: after both addresses.
 pub const TAG_OFFSET: usize = 12;
 
 mod field {
@@ -25,10 +25,10 @@ mod field {
     pub(super) const VID: u16 = (1 << 12) - 1;
 }
 
-/// Whether a TPID announces a VLAN tag.
+/// Returns `true` if a TPID announces a VLAN tag.
 #[inline]
 pub const fn is_tpid(tpid: u16) -> bool {
-    // Both are compared, without a branch: this stands in the classifier's loop.
+    // Both are compared, without a branch: this is in the classifier's loop.
     (tpid == TPID_8021Q) | (tpid == TPID_8021AD)
 }
 
@@ -44,9 +44,9 @@ pub const fn vid_of_tci(tci: u16) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vid(NonZeroU16);
 
-/// A number that is no VLAN id.
+/// A number that is not a VLAN id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not a VLAN id; allowed are 1 to 4094")]
+#[error("{0} is not a VLAN id; allowed: 1 to 4094")]
 pub struct VidError(pub u16);
 
 impl Vid {
@@ -85,7 +85,7 @@ impl fmt::Display for Vid {
     }
 }
 
-/// A tag taken apart: the representation of TPID and TCI.
+/// A parsed tag: the representation of TPID and TCI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// [`TPID_8021Q`] or [`TPID_8021AD`].
@@ -104,7 +104,7 @@ impl Tag {
         Self::from_words(TPID_8021Q, vid.get())
     }
 
-    /// Takes a TCI apart.
+    /// Splits a TCI into its fields.
     pub const fn from_words(tpid: u16, tci: u16) -> Self {
         Self {
             tpid,
@@ -141,7 +141,7 @@ impl Tag {
         Ok(Some(Self::from_words(tpid, u16::from_be_bytes([c, d]))))
     }
 
-    /// Writes the tag where it belongs in a frame whose bytes have already been moved apart.
+    /// Writes the tag into a frame that already has a gap for it.
     ///
     /// # Errors
     /// The frame is shorter than both addresses and the tag.
@@ -153,17 +153,17 @@ impl Tag {
     }
 }
 
-/// The head of a frame with `tag` pushed: 20 bytes that stand for the 16 given.
+/// The first 16 bytes of a frame with `tag` pushed: 20 bytes.
 #[inline]
-pub fn push_head(head: &[u8; 16], tag: [u8; TAG_LEN]) -> [u8; 20] {
+pub fn push_tag(head: &[u8; 16], tag: [u8; TAG_LEN]) -> [u8; 20] {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *head;
     let [t, u, v, w] = tag;
     [a, b, c, d, e, f, g, h, i, j, k, l, t, u, v, w, m, n, o, p]
 }
 
-/// The head of a frame with its tag popped: 12 bytes that stand for the 16 given.
+/// The first 16 bytes of a tagged frame with its tag popped: 12 bytes.
 #[inline]
-pub fn pop_head(head: &[u8; 16]) -> [u8; 12] {
+pub fn pop_tag(head: &[u8; 16]) -> [u8; 12] {
     let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *head;
     [a, b, c, d, e, f, g, h, i, j, k, l]
 }
@@ -173,11 +173,11 @@ pub fn pop_head(head: &[u8; 16]) -> [u8; 12] {
 pub enum VlanEdit {
     /// The frame stays as it is.
     None,
-    /// Its outermost tag is taken off.
+    /// Removes the outermost tag.
     Pop,
-    /// These four bytes of a tag are put on.
+    /// Adds these four bytes of a tag.
     Push([u8; TAG_LEN]),
-    /// These four bytes replace its outermost tag.
+    /// Replaces the outermost tag by these four bytes.
     Retag([u8; TAG_LEN]),
 }
 
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(Vid::new(1).map(Vid::get), Ok(1));
         assert_eq!(Vid::new(4094).map(Vid::get), Ok(4094));
         assert_eq!(Vid::new(4095), Err(VidError(4095)));
-        assert_eq!(VidError(4095).to_string(), "4095 is not a VLAN id; allowed are 1 to 4094");
+        assert_eq!(VidError(4095).to_string(), "4095 is not a VLAN id; allowed: 1 to 4094");
     }
 
     #[test]
@@ -226,12 +226,12 @@ mod tests {
         fn push_and_pop_are_inverse(frame in prop::collection::vec(any::<u8>(), 16..64), tci: u16) {
             let head: &[u8; 16] = frame.first_chunk().unwrap();
             let tag = Tag::from_words(TPID_8021Q, tci);
-            let mut tagged = push_head(head, tag.to_bytes()).to_vec();
+            let mut tagged = push_tag(head, tag.to_bytes()).to_vec();
             tagged.extend_from_slice(&frame[16..]);
             prop_assert_eq!(Tag::parse(&tagged).unwrap(), Some(tag));
             prop_assert_eq!(Ethernet2HeaderSlice::from_slice(&tagged).unwrap().ether_type().0, TPID_8021Q);
 
-            let mut back = pop_head(tagged.first_chunk().unwrap()).to_vec();
+            let mut back = pop_tag(tagged.first_chunk().unwrap()).to_vec();
             back.extend_from_slice(&tagged[16..]);
             prop_assert_eq!(back, frame);
         }

@@ -1,9 +1,9 @@
-//! Sends every frame back to where it came from, past the kernel's stack.
+//! Sends every frame back to its sender, bypassing the kernel's stack.
 //!
 //! usage: reflect INTERFACE [ADDRESS[/VLAN] ...]
 //!
-//! With addresses, only frames for those are taken, and the host keeps the others. Says each second
-//! what the kernel counted. Needs root; a peer behind a veth needs `ethtool -K PEER tx off`.
+//! With addresses, only frames for those are taken, and the host keeps the others. Prints the
+//! kernel's counters each second. Needs root; a peer behind a veth needs `ethtool -K PEER tx off`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,8 +50,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// A socket on `queue`, with a memory of its own: half of it for frames to come. Also whether its
-/// next descriptor is inside a frame: it is not.
+/// A socket on `queue`, with half of its memory for received frames; and `true` if its next
+/// descriptor continues a frame.
 fn open(
     interface: &Interface,
     redirect: &Redirect,
@@ -74,7 +74,7 @@ fn open(
     Ok((socket, false))
 }
 
-/// One turn: what was sent makes room for what comes, and what came is sent.
+/// One turn: reclaims sent frames, and sends the received ones back.
 fn reflect(socket: &mut Socket, inside: &mut bool) -> Result<(), Box<dyn std::error::Error>> {
     let umem = socket.handle.umem();
     while let Some(sent) = socket.completion.take() {
@@ -102,7 +102,7 @@ fn reflect(socket: &mut Socket, inside: &mut bool) -> Result<(), Box<dyn std::er
     Ok(())
 }
 
-/// Exchanges the two addresses at the front of a frame.
+/// Swaps the two addresses of a frame.
 fn turn_around(umem: &Umem, piece: &Descriptor) -> Result<(), &'static str> {
     let frame = umem.frame(piece).ok_or("a frame outside of the memory")?;
     if frame.len() >= 12 {

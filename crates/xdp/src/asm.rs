@@ -1,4 +1,4 @@
-//! A small assembler of eBPF instructions: as many as the redirect program needs, with labels.
+//! A small assembler of eBPF instructions, with labels, for the redirect program.
 //!
 //! Follows the BPF instruction set of RFC 9669. An instruction is eight bytes: opcode, two register
 //! numbers, a signed 16-bit offset and a signed 32-bit immediate, in the machine's byte order.
@@ -6,14 +6,14 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register. `R0` is the result, `R1` to `R5` are a call's arguments and lost by it, `R6` to `R9`
-/// are kept, and `R10` is the (read-only) end of the stack.
+/// A register. `R0` is the result, `R1` to `R5` are arguments and clobbered by a call, `R6` to `R9`
+/// are callee-saved, and `R10` is the (read-only) end of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reg {
-    /// The result of a call, and the program's.
+    /// Result of a call, and of the program.
     R0,
-    /// First argument; the context when the program begins.
+    /// First argument; the context at program start.
     R1,
     /// Second argument.
     R2,
@@ -21,21 +21,21 @@ pub enum Reg {
     R3,
     /// Fourth argument.
     R4,
-    /// Fifth argument.
+    /// Callee-saved.
     R5,
-    /// Kept over calls.
+    /// Callee-saved.
     R6,
-    /// Kept over calls.
+    /// Callee-saved.
     R7,
-    /// Kept over calls.
+    /// Callee-saved.
     R8,
-    /// Kept over calls.
+    /// Callee-saved.
     R9,
     /// End of the stack, which has 512 bytes below it.
     R10,
 }
 
-/// How much a load or store moves.
+/// Operand size of a load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Width {
@@ -47,10 +47,10 @@ pub enum Width {
     Byte = 0x10,
 }
 
-/// When a jump is taken.
+/// Condition of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum If {
+pub enum Condition {
     /// Both are equal.
     Equal = 0x10,
     /// The register is greater, unsigned.
@@ -59,21 +59,21 @@ pub enum If {
     AnyBit = 0x40,
 }
 
-/// A place in the program, which jumps name before or after it is bound.
+/// A position in the program; jumps may name it before it is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
 /// One instruction as the kernel reads it.
 pub type Instruction = [u8; 8];
 
-/// A program being written. Labels must be bound and near enough, which [`Assembler::finish`]
-/// checks: programs are part of this crate, so a broken one is a bug and panics.
+/// A program being assembled. Labels must be bound and near enough, which [`Assembler::finish`]
+/// checks. Programs are part of this crate, so a broken one is a bug and panics.
 #[derive(Debug, Default)]
 pub struct Assembler {
     code: Vec<Instruction>,
-    /// Where each label is bound.
+    /// Position of each bound label.
     labels: Vec<Option<usize>>,
-    /// Jumps to be filled in: the instruction, and where it goes.
+    /// Jumps to patch: the instruction, and its target.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -109,7 +109,7 @@ impl Assembler {
         Label(self.labels.len() - 1)
     }
 
-    /// The next instruction is where `label` is.
+    /// Binds `label` to the next instruction.
     pub fn bind(&mut self, label: Label) -> &mut Assembler {
         assert!(self.labels[label.0].is_none(), "a label is bound once");
         self.labels[label.0] = Some(self.code.len());
@@ -173,35 +173,47 @@ impl Assembler {
         self.emit(0, Reg::R0, IMMEDIATE, 0, 0) // the upper half of the immediate
     }
 
-    /// Goes to `label`.
+    /// Jumps to `label`.
     pub fn jump(&mut self, label: Label) -> &mut Assembler {
         self.jumps.push((self.code.len(), label));
         self.emit(JUMP, Reg::R0, IMMEDIATE, 0, 0)
     }
 
-    /// Goes to `label` if `left` and `value` are so.
-    pub fn jump_if(&mut self, left: Reg, when: If, value: i32, label: Label) -> &mut Assembler {
+    /// Jumps to `label` if the condition holds for `left` and `value`.
+    pub fn jump_if(
+        &mut self,
+        left: Reg,
+        when: Condition,
+        value: i32,
+        label: Label,
+    ) -> &mut Assembler {
         self.jumps.push((self.code.len(), label));
         self.emit(JUMP | when as u8, left, IMMEDIATE, 0, value)
     }
 
-    /// Goes to `label` if `left` and `right` are so.
-    pub fn jump_if_reg(&mut self, left: Reg, when: If, right: Reg, label: Label) -> &mut Assembler {
+    /// Jumps to `label` if the condition holds for `left` and `right`.
+    pub fn jump_if_reg(
+        &mut self,
+        left: Reg,
+        when: Condition,
+        right: Reg,
+        label: Label,
+    ) -> &mut Assembler {
         self.jumps.push((self.code.len(), label));
         self.emit(JUMP | REGISTER | when as u8, left, right, 0, 0)
     }
 
-    /// Calls the kernel's helper of this number.
+    /// Calls the kernel helper of this number.
     pub fn call(&mut self, helper: i32) -> &mut Assembler {
         self.emit(CALL, Reg::R0, IMMEDIATE, 0, helper)
     }
 
-    /// Ends with what is in `R0`.
+    /// Returns `R0`.
     pub fn exit(&mut self) -> &mut Assembler {
         self.emit(EXIT, Reg::R0, IMMEDIATE, 0, 0)
     }
 
-    /// The program, its jumps filled in.
+    /// The program, with its jumps patched.
     ///
     /// # Panics
     /// If a label was never bound, or is more than 32767 instructions away.

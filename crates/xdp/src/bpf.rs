@@ -1,7 +1,7 @@
 //! The bpf(2) calls that a redirect program needs: maps, programs, links.
 //!
-//! Structures are those of `union bpf_attr`, linux/bpf.h. The kernel takes any length, and what is
-//! left out is zero.
+//! Structures are those of `union bpf_attr`, linux/bpf.h. The kernel accepts any length, and treats
+//! missing fields as zero.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -9,9 +9,9 @@ use rustix::io::Errno;
 
 use crate::asm::Instruction;
 
-/// Bytes of the verifier's log that are asked for.
+/// Bytes of the verifier's log requested.
 const LOG_LEN: usize = 64 * 1024;
-/// What of it an error shows: the last lines say what was wrong.
+/// Bytes of it shown in an error: the last lines contain the cause.
 const LOG_SHOWN: usize = 512;
 /// Helpers that only GPL programs may call are not called.
 const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -25,18 +25,18 @@ enum Command {
     LinkCreate = 28,
 }
 
-/// What a map is.
+/// Type of a map.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub(crate) enum MapKind {
     Hash = 1,
     Array = 2,
     Sockets = 17,
-    /// Has no keys and values, and as many bytes as others have entries.
+    /// Without keys and values; its number of entries is its size in bytes.
     Ring = 27,
 }
 
-/// How a program is attached.
+/// Mode of attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Attach {
@@ -48,9 +48,9 @@ pub(crate) enum Attach {
 
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
-/// The program takes frames in several pieces (`BPF_F_XDP_HAS_FRAGS`, Linux 5.18).
+/// The program takes frames in several fragments (`BPF_F_XDP_HAS_FRAGS`, Linux 5.18).
 const HAS_FRAGS: u32 = 1 << 5;
-/// Entries are allocated when they are made (`BPF_F_NO_PREALLOC`).
+/// Entries are allocated on insertion (`BPF_F_NO_PREALLOC`).
 const NO_PREALLOC: u32 = 1;
 
 #[repr(C)]
@@ -99,8 +99,8 @@ struct LinkCreate {
 }
 
 /// # Safety
-/// `T` must be the command's part of `union bpf_attr`, and what its pointers name must be readable
-/// (and the log writable) for as many bytes as the command takes.
+/// `T` must be the command's part of `union bpf_attr`. Its pointers must be readable (the log's
+/// writable) for as many bytes as the command accesses.
 unsafe fn bpf<T>(command: Command, attr: &mut T) -> Result<i32, Errno> {
     let attr: *mut T = attr;
     // SAFETY: the caller's promise; the size keeps the kernel inside `attr`.
@@ -112,17 +112,17 @@ unsafe fn bpf<T>(command: Command, attr: &mut T) -> Result<i32, Errno> {
     Ok(result as i32)
 }
 
-/// As [`bpf`], for commands that give a descriptor.
+/// As [`bpf`], for commands that return a descriptor.
 ///
 /// # Safety
 /// As [`bpf`].
 unsafe fn bpf_fd<T>(command: Command, attr: &mut T) -> Result<OwnedFd, Errno> {
-    // SAFETY: the caller's promise; the descriptor is new, and nobody else knows of it. The kernel
-    // makes all of them close-on-exec.
+    // SAFETY: the caller's promise; the descriptor is new, with no other owner. The kernel makes
+    // all of them close-on-exec.
     unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
-/// `name`, cut to what the kernel takes.
+/// `name`, cut to the kernel's limit.
 fn short(name: &str) -> [u8; 16] {
     let mut short = [0; 16];
     let len = name.len().min(15);
@@ -161,13 +161,13 @@ impl Map {
         Ok(Map { fd, key_size, value_size })
     }
 
-    /// Makes or changes an entry.
+    /// Inserts or updates an entry.
     pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
         assert_eq!((key.len(), value.len()), (self.key_size, self.value_size));
         self.element(Command::MapUpdateElem, key, value.as_ptr() as u64)
     }
 
-    /// Takes an entry away; there may be none.
+    /// Deletes an entry, if there is one.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<(), Errno> {
         assert_eq!(key.len(), self.key_size);
         match self.element(Command::MapDeleteElem, key, 0) {
@@ -190,15 +190,15 @@ impl AsFd for Map {
     }
 }
 
-/// Why the kernel did not take a program.
+/// Error of loading a program.
 #[derive(Debug)]
 pub(crate) struct LoadError {
     pub(crate) errno: Errno,
-    /// The end of the verifier's log; empty if it was not asked.
+    /// The end of the verifier's log; empty if it was not requested.
     pub(crate) log: String,
 }
 
-/// Loads an XDP program. With `fragments` it takes frames in several pieces.
+/// Loads an XDP program. With `fragments` it takes frames in several fragments.
 pub(crate) fn load(
     name: &str,
     code: &[Instruction],
@@ -223,23 +223,23 @@ pub(crate) fn load(
         Ok(fd) => return Ok(fd),
         Err(errno) => errno,
     };
-    // Again, only to hear why: the log costs the verifier time.
+    // Again, only for the log, which costs the verifier time.
     let mut log = vec![0; LOG_LEN];
     (attr.log_level, attr.log_size) = (1, LOG_LEN as u32);
     attr.log_buf = log.as_mut_ptr() as u64;
-    // SAFETY: as above, and the log is as large as it says.
+    // SAFETY: as above, and the log has the length given.
     let again = unsafe { bpf_fd(Command::ProgLoad, &mut attr) };
     again.map_err(|_| LoadError { errno, log: last_lines(&log) })
 }
 
-/// The end of a log that ends with its first zero.
+/// The end of a log, up to its first zero.
 fn last_lines(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let from = end.saturating_sub(LOG_SHOWN);
     String::from_utf8_lossy(&log[from..end]).trim().replace('\n', "; ")
 }
 
-/// Attaches a program to an interface of this network namespace, for as long as the result lives.
+/// Attaches a program to an interface of this network namespace, for the life of the result.
 pub(crate) fn attach(
     program: BorrowedFd<'_>,
     interface: u32,

@@ -1,50 +1,50 @@
-//! What can go wrong, and what to do about it.
+//! Errors with their remedies.
 
 use rustix::io::Errno;
 
-/// Why an interface cannot be used.
+/// Reasons that an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// No interface of this name in this network namespace.
     #[error("no interface {0:?} in this network namespace; `ip link` lists those there are")]
     NoInterface(String),
-    /// The process may not do this.
+    /// The process lacks a permission.
     #[error("{call} for {interface} is not permitted; run as root, or grant {capability}")]
     NotPermitted {
-        /// What was asked of the kernel.
+        /// Operation asked of the kernel.
         call: &'static str,
         /// The interface.
         interface: String,
-        /// What the process lacks.
+        /// Missing capability.
         capability: &'static str,
     },
-    /// The kernel cannot do this.
+    /// The kernel does not support it.
     #[error("{what} for {interface} needs {needs}; use packet:{interface} instead")]
     NotSupported {
-        /// What was asked for.
+        /// Feature asked for.
         what: &'static str,
         /// The interface.
         interface: String,
-        /// Version or configuration.
+        /// Kernel version or configuration needed.
         needs: &'static str,
     },
     /// Another program has the interface.
     #[error(
-        "XDP program {id} is attached to {interface} already; end the process that attached it, or \
-         take it off with `ip link set dev {interface} {mode} off` (`bpftool prog show id {id}` \
-         tells what it is)"
+        "XDP program {id} is attached to {interface} already; stop the process that attached it, or \
+         detach it with `ip link set dev {interface} {mode} off` (`bpftool prog show id {id}` \
+         shows it)"
     )]
-    Attached {
+    AttachedProgram {
         /// The interface.
         interface: String,
-        /// The program's number.
+        /// The program's id.
         id: u32,
-        /// How it is attached, as `ip link` says it.
+        /// Mode of attachment, as shown by `ip link`.
         mode: &'static str,
     },
     /// Another socket has the queue.
     #[error(
-        "queue {queue} of {interface} has an AF_XDP socket already; end the process that holds it"
+        "queue {queue} of {interface} has an AF_XDP socket already; stop the process that uses it"
     )]
     QueueBusy {
         /// The interface.
@@ -54,7 +54,7 @@ pub enum XdpError {
     },
     /// The interface has no such queue.
     #[error(
-        "{interface} has no receive queue {queue}, it has {queues}; ask for fewer, or add some with \
+        "{interface} has no receive queue {queue}, only {queues} queues; configure fewer, or add some with \
          `ethtool -L {interface} combined N`"
     )]
     NoQueue {
@@ -65,10 +65,10 @@ pub enum XdpError {
         /// Queues there are.
         queues: u32,
     },
-    /// The driver cannot be told which frames come by a queue.
+    /// The driver has no rules that steer frames to a queue.
     #[error(
-        "the driver of {interface} takes no rule for a destination address; see to it that the frames \
-         come by queue {queue} in another way"
+        "the driver of {interface} has no rules for destination addresses; steer the frames to queue \
+         {queue} in another way"
     )]
     NoFlowRules {
         /// The interface.
@@ -90,18 +90,18 @@ pub enum XdpError {
     /// The interface is down.
     #[error("{0} is down; `ip link set dev {0} up`")]
     Down(String),
-    /// The memory cannot be given to the kernel as it is.
-    #[error("memory of {size} bytes in chunks of {chunk} cannot hold frames: {reason}")]
+    /// The kernel would reject the memory.
+    #[error("memory of {size} bytes in chunks of {chunk} bytes is unusable: {reason}")]
     BadUmem {
         /// Bytes.
         size: u64,
         /// Bytes of a chunk.
         chunk: u32,
-        /// Which rule it breaks.
+        /// Rule that it breaks.
         reason: &'static str,
     },
     /// A ring of an impossible size.
-    #[error("a ring of {0} entries is not possible; sizes are powers of two from 1 to 32768")]
+    #[error("ring of {0} entries; allowed: powers of two from 1 to 32768")]
     BadRing(u32),
     /// The memory could not be pinned.
     #[error(
@@ -115,39 +115,39 @@ pub enum XdpError {
         size: u64,
     },
     /// The filter is full.
-    #[error("the filter of {interface} holds at most {max} addresses; do without a filter")]
+    #[error("the filter of {interface} has at most {max} addresses; remove the filter")]
     FilterFull {
         /// The interface.
         interface: String,
         /// Its limit.
         max: u32,
     },
-    /// The verifier refused the program, which is a bug here or a kernel that is too old.
-    #[error("the kernel refused the redirect program for {interface}, its verifier said: {log}")]
+    /// The verifier rejected the program: a bug here, or a kernel that is too old.
+    #[error("the kernel rejected the redirect program for {interface}; verifier: {log}")]
     Refused {
         /// The interface.
         interface: String,
         /// The last lines of the verifier's log.
         log: String,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         source: Errno,
     },
-    /// The kernel refused for another reason.
+    /// The kernel returned another error.
     #[error("{call} for {interface} failed")]
     Kernel {
-        /// What was asked of the kernel.
+        /// Operation asked of the kernel.
         call: &'static str,
         /// The interface.
         interface: String,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         source: Errno,
     },
 }
 
 impl XdpError {
-    /// What most calls for an interface fail by; `capability` is what they need.
+    /// The usual error of a call for an interface; `capability` is needed for it.
     pub(crate) fn of(
         call: &'static str,
         interface: &str,

@@ -1,16 +1,16 @@
-//! Rules of a network card: frames for an address come by a receive queue.
+//! Flow rules of a network card, which steer frames for an address to a receive queue.
 //!
-//! Follows linux/ethtool.h, `struct ethtool_rxnfc`: a rule of type `ETHER_FLOW` with the
-//! destination address alone. Drivers without such rules say `EOPNOTSUPP`; who steers then is the
-//! operator.
+//! Follows linux/ethtool.h, `struct ethtool_rxnfc`: a rule of type `ETHER_FLOW` with only the
+//! destination address. Drivers without such rules return `EOPNOTSUPP`; the operator must then
+//! steer in another way.
 
 use rustix::io::Errno;
 
 use crate::error::XdpError;
 use crate::interface::{Interface, Interfaces};
 
-/// A rule, on the card for as long as this lives. One of a process that was killed stays there, and
-/// is taken over by the next that wants the same.
+/// A rule on the card, for the life of this value. The rule of a killed process stays there; a
+/// later process with the same rule takes it over.
 #[derive(Debug)]
 pub struct FlowRule {
     interfaces: Interfaces,
@@ -25,13 +25,13 @@ const SRXCLSRLDEL: u32 = 0x31;
 const SRXCLSRLINS: u32 = 0x32;
 
 const ETHER_FLOW: u32 = 0x12;
-/// The driver chooses where a rule goes, if it says that it can.
+/// The driver chooses the location of a rule, if it supports that.
 const LOCATION_ANY: u32 = 0xffff_ffff;
 const LOCATION_SPECIAL: u64 = 0x8000_0000;
-/// Rules that are looked at.
+/// Most rules that are read.
 const RULES_MAX: usize = 1024;
 
-/// What a rule looks at, or which bits of it: `union ethtool_flow_union` and what belongs to it.
+/// Values or mask of a rule: `union ethtool_flow_union` and its extension.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Fields {
@@ -71,7 +71,7 @@ impl Rule {
         Rule { kind: ETHER_FLOW, values, masks, queue: queue.into(), location }
     }
 
-    /// Whether it is the same but for its location.
+    /// Returns `true` if it is equal except for its location.
     fn is(&self, other: &Rule) -> bool {
         let parts = |rule: &Rule| {
             let Fields { destination, rest, extension } = rule.masks;
@@ -88,7 +88,7 @@ impl Request {
 }
 
 impl FlowRule {
-    /// Has frames for `mac` come by `queue` of an interface of the calling thread's network
+    /// Steers frames for `mac` to `queue`, on an interface of the calling thread's network
     /// namespace.
     ///
     /// # Errors
@@ -110,12 +110,12 @@ impl FlowRule {
 impl Drop for FlowRule {
     fn drop(&mut self) {
         let mut request = Request::new(SRXCLSRLDEL, Rule::new([0; 6], 0, self.location));
-        // Fails where the interface is gone, and the rule with it.
+        // Fails if the interface is gone, and the rule with it.
         let _ = self.interfaces.ethtool(&self.interface, &mut *request);
     }
 }
 
-/// Adds a rule, or finds it there; says where.
+/// Adds a rule, or finds an equal one; returns its location.
 fn insert(interfaces: &Interfaces, name: &str, rule: Rule) -> Result<u32, Errno> {
     let mut counted = Request::new(GRXCLSRLCNT, rule);
     interfaces.ethtool(name, &mut *counted)?;
@@ -132,7 +132,7 @@ fn insert(interfaces: &Interfaces, name: &str, rule: Rule) -> Result<u32, Errno>
     }
     let location = match chooses {
         true => LOCATION_ANY,
-        // The last, where rules are that give way to all others.
+        // The last location has the lowest priority.
         false => last_free(all.data as u32, known).ok_or(Errno::NOSPC)?,
     };
     let mut request = Request::new(SRXCLSRLINS, Rule { location, ..rule });
@@ -140,7 +140,7 @@ fn insert(interfaces: &Interfaces, name: &str, rule: Rule) -> Result<u32, Errno>
     Ok(request.rule.location)
 }
 
-/// The last of `size` places that is not taken.
+/// The last free one of `size` locations.
 fn last_free(size: u32, taken: &[u32]) -> Option<u32> {
     (0..size).rev().find(|place| !taken.contains(place))
 }

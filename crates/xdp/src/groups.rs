@@ -1,12 +1,12 @@
-//! Copies of frames to groups, which the host gets too.
+//! Copies of multicast and broadcast frames, which the host receives as well.
 //!
 //! # Model
-//! XDP cannot give one frame to two. So the program passes a frame to a group, and writes a copy to
-//! a ring (`BPF_MAP_TYPE_RINGBUF`), which is read here. Two counters of bytes run free: the
-//! kernel's says where the next record begins, ours what we have read. A record is a header of 8
-//! bytes, whose first 31 bits are its length and whose top bits say that it is not ready, or not
-//! meant; then what the program wrote. The ring's memory is mapped twice in a row, so that no
-//! record is cut.
+//! XDP cannot deliver one frame twice. So the program passes a group frame to the host, and writes
+//! a copy to a ring (`BPF_MAP_TYPE_RINGBUF`), which is read here. Two free-running byte counters
+//! delimit it: the kernel's producer position and our consumer position. A record has a header of 8
+//! bytes: its first 31 bits are the length, and its top bits mark a record that is not ready or
+//! discarded. The program's data follows. The ring's memory is mapped twice in a row, so that every
+//! record is contiguous.
 //!
 //! Follows the kernel's Documentation/bpf/ringbuf.rst.
 
@@ -19,20 +19,20 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::bpf::Map;
 use crate::program::RECORD_HEADER;
 
-/// The ring of copies. Frames are dropped while it is full; the host has them all the same.
+/// The ring of copies. Frames are dropped from it while it is full; the host still receives them.
 #[derive(Debug)]
 pub struct Groups {
     map: Map,
     memory: Memory,
-    /// What we have read, and not yet said so.
+    /// Our position, not yet published.
     next: u64,
 }
 
-/// Not written to the end yet.
+/// Not complete yet.
 const BUSY: u32 = 1 << 31;
-/// Given up by the program.
+/// Discarded by the program.
 const DISCARDED: u32 = 1 << 30;
-/// Bytes of a record's own header.
+/// Bytes of a record's header.
 const HEADER: u64 = 8;
 
 /// The mapped ring.
@@ -46,9 +46,9 @@ struct Memory {
     data: u64,
 }
 
-// SAFETY: the pointers go to mappings that this owns. Counters and headers are accessed as atomics;
-// a record that is ready is not written until we give it back, for which exclusive access is
-// needed.
+// SAFETY: the pointers refer to mappings that this owns. Counters and headers are accessed as
+// atomics; the kernel does not write a ready record before we release it, which needs exclusive
+// access.
 unsafe impl Send for Memory {}
 
 impl Groups {
@@ -65,7 +65,7 @@ impl Groups {
         let kernels = unsafe {
             rustix::mm::mmap(hint, whole, ProtFlags::READ, shared, fd, page as u64).inspect_err(
                 |_| {
-                    // Just mapped, and nobody else knows of it.
+                    // Just mapped, with no other user.
                     let _ = rustix::mm::munmap(ours, page);
                 },
             )?
@@ -75,15 +75,15 @@ impl Groups {
         Ok(Groups { map, memory, next })
     }
 
-    /// Hands the next copy to `take`; says whether there was one. [`release`](Self::release) gives
-    /// the room back.
+    /// Passes the next copy to `take`; returns `false` if there is none. [`release`](Self::release)
+    /// frees its space.
     #[inline]
     pub fn next(&mut self, take: impl FnOnce(&[u8])) -> bool {
         while self.next < self.memory.written().load(Ordering::Acquire) {
             let header = self.memory.header(self.next).load(Ordering::Acquire);
             let len = u64::from(header & !(BUSY | DISCARDED));
             if header & BUSY != 0 || len > self.memory.data - HEADER {
-                return false; // not yet, or a bug of the kernel's, which ends the copies
+                return false; // not ready, or a kernel bug, which ends the copies
             }
             let at = self.next;
             self.next += (HEADER + len).next_multiple_of(8);
@@ -95,15 +95,15 @@ impl Groups {
         false
     }
 
-    /// Gives the kernel the room of what was taken.
+    /// Frees the space of the copies taken.
     #[inline]
     pub fn release(&mut self) {
         self.memory.read().store(self.next, Ordering::Release);
-        // The kernel wakes only who has read everything: it sees this before we look again.
+        // The kernel wakes only a reader that has read everything, so it must see this store first.
         fence(Ordering::SeqCst);
     }
 
-    /// Whether a copy may be there.
+    /// Returns `true` if there may be a copy.
     #[inline]
     pub fn has_backlog(&self) -> bool {
         self.next < self.memory.written().load(Ordering::Acquire)
@@ -111,44 +111,44 @@ impl Groups {
 }
 
 impl AsFd for Groups {
-    /// Readable when a copy is there.
+    /// Readable when there is a copy.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
 }
 
 impl Memory {
-    /// What we have read.
+    /// Our consumer position.
     fn read(&self) -> &AtomicU64 {
         // SAFETY: the first word of a mapped page, shared as an atomic.
         unsafe { &*self.ours.cast::<AtomicU64>() }
     }
 
-    /// What the kernel has begun to write.
+    /// The kernel's producer position.
     fn written(&self) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { &*self.kernels.cast::<AtomicU64>() }
     }
 
-    /// The byte at a free-running count: never in the mapping's last half but for what begins in
-    /// the first.
+    /// Address of the byte at a free-running count: in the first half of the mapping, so that a
+    /// record there is contiguous.
     fn place(&self, at: u64) -> *const u8 {
         let offset = self.page + (at & (self.data - 1)) as usize;
         self.kernels.cast::<u8>().wrapping_add(offset)
     }
 
     fn header(&self, at: u64) -> &AtomicU32 {
-        // SAFETY: inside, for the place is; records begin at multiples of 8. The kernel writes it
-        // as an atomic.
+        // SAFETY: inside, since the position is; records begin at multiples of 8. The kernel writes
+        // it as an atomic.
         unsafe { &*self.place(at).cast::<AtomicU32>() }
     }
 
-    /// The frame in a record of `len` bytes, which is at most the ring's data less its header; cut
-    /// to the record if it says that it is longer.
+    /// The frame in a record of `len` bytes, at most the ring's data less its header; cut to the
+    /// record if its length is larger.
     fn frame(&self, at: u64, len: u64) -> &[u8] {
         let record = self.place(at + HEADER);
-        // SAFETY: `len` bytes from there are inside, for the data is mapped twice; the record is
-        // ready, so nobody writes to it until `release`, which needs `&mut`.
+        // SAFETY: `len` bytes from there are inside, since the data is mapped twice; the record is
+        // ready, so it is not written until `release`, which needs `&mut`.
         let record = unsafe { std::slice::from_raw_parts(record, len as usize) };
         let Some((head, frame)) = record.split_at_checked(RECORD_HEADER as usize) else {
             return &[];
@@ -160,7 +160,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped; whatever was lent borrowed this.
+        // SAFETY: exactly the ranges that `map` mapped; slices borrow this value.
         unsafe {
             let _ = rustix::mm::munmap(self.ours, self.page);
             let _ = rustix::mm::munmap(self.kernels, self.page + 2 * self.data as usize);

@@ -1,45 +1,45 @@
-//! Frames from the wire: the receive ring and the fill ring together, worked in bursts.
+//! Frames from the wire: the receive ring and the fill ring together, handled in bursts.
 
 use std::mem::transmute;
 use std::sync::Arc;
 
 use guestmem::{Buffer, GuestSlice};
 
+use crate::handle::SocketHandle;
 use crate::ring::{Consumer, Descriptor, Producer};
-use crate::socket::Handle;
 
-/// Most frames that are staged at a time.
+/// Most frames staged at a time.
 pub const STAGED_MAX: usize = 64;
-/// Most pieces of a frame: what the kernel takes in one (`MAX_SKB_FRAGS` and the first).
+/// Most fragments of a frame in the kernel (`MAX_SKB_FRAGS` and the first).
 pub const PIECES_MAX: usize = 18;
 
-/// The receiving end of a socket. Up to [`STAGED_MAX`] frames are taken off the ring, lent, and
-/// given back, and then the next.
+/// The receiving half of a socket. It takes up to [`STAGED_MAX`] frames off the ring, lends them,
+/// and returns their chunks before it takes more.
 #[derive(Debug)]
 pub struct Inbound {
     rx: Consumer<Descriptor>,
     fill: Producer<u64>,
-    handle: Arc<Handle>,
+    handle: Arc<SocketHandle>,
     staged: Box<[Buffer<'static>; STAGED_MAX]>,
     len: usize,
-    /// Pieces of frames behind their first.
+    /// Fragments of frames after the first.
     arena: Vec<GuestSlice<'static>>,
-    /// Chunks that frames or their remains are in, to be given back.
+    /// Chunks of lent or broken frames, to be returned.
     chunks: Vec<u64>,
-    /// Chunks for frames that come otherwise, and those of them in which frames are.
+    /// Free chunks for appended frames, and those in use.
     spare: Vec<u64>,
     added: Vec<u64>,
     broken: u64,
 }
 
-/// A frame that is being put together from its pieces.
+/// A frame being assembled from its fragments.
 #[derive(Clone, Copy)]
 enum Building {
-    /// The next piece begins a frame.
+    /// The next fragment begins a frame.
     Nothing,
-    /// The next piece belongs to this one.
+    /// The next fragment belongs to this frame.
     Frame(Buffer<'static>),
-    /// The next piece belongs to one that cannot be lent.
+    /// The next fragment belongs to a frame that cannot be lent.
     Broken,
 }
 
@@ -47,7 +47,7 @@ impl Inbound {
     pub(crate) fn new(
         rx: Consumer<Descriptor>,
         fill: Producer<u64>,
-        handle: Arc<Handle>,
+        handle: Arc<SocketHandle>,
         spare: Vec<u64>,
     ) -> Inbound {
         Inbound {
@@ -65,12 +65,12 @@ impl Inbound {
     }
 
     /// The socket.
-    pub fn handle(&self) -> &Arc<Handle> {
+    pub fn handle(&self) -> &Arc<SocketHandle> {
         &self.handle
     }
 
-    /// Takes up to [`STAGED_MAX`] frames off the ring, and says how many are lent. What was lent
-    /// before must have been [given back](Self::give_back).
+    /// Takes up to [`STAGED_MAX`] frames off the ring, and returns the number lent. Earlier frames
+    /// must have been [given back](Self::give_back).
     #[inline]
     pub fn stage(&mut self) -> usize {
         debug_assert!(self.chunks.is_empty(), "frames are given back first");
@@ -86,7 +86,7 @@ impl Inbound {
             building = self.add(building, &piece);
         }
         while !matches!(building, Building::Nothing) && self.chunks.len() < self.chunks.capacity() {
-            // More than fit were begun, or the kernel shows a frame in parts, which it does not.
+            // More frames were begun than fit. The kernel does not publish partial frames.
             let Some(piece) = self.rx.take() else { break };
             self.chunks.push(self.handle.umem().chunk_of(piece.addr));
             building = self.add(building, &piece);
@@ -96,12 +96,12 @@ impl Inbound {
         self.len
     }
 
-    /// Adds a piece; lends the frame if it was the last.
+    /// Adds a fragment; lends the frame if it was the last.
     #[inline]
     fn add(&mut self, building: Building, piece: &Descriptor) -> Building {
         let slice = self.handle.umem().frame(piece);
-        // SAFETY: the memory is as old as the handle, which `self` keeps, and `buffers` lends for
-        // its own borrow only.
+        // SAFETY: the memory lives as long as the handle, which `self` keeps, and `buffers` lends
+        // for its own borrow only.
         let slice = slice.map(|slice| unsafe { slice.forget_lifetime() });
         let frame = match (building, slice) {
             (Building::Nothing, Some(first)) => Buffer {
@@ -130,7 +130,7 @@ impl Inbound {
         Building::Nothing
     }
 
-    /// Lends a copy of `frame` behind those of the ring; says whether there was room.
+    /// Lends a copy of `frame` after those of the ring; returns `false` without room.
     pub fn append(&mut self, frame: &[u8]) -> bool {
         let size = self.handle.umem().chunks().size as usize;
         let pieces = frame.len().div_ceil(size).max(1);
@@ -151,17 +151,17 @@ impl Inbound {
         true
     }
 
-    /// Whether [`append`](Self::append) has room for a frame.
+    /// Returns `true` if [`append`](Self::append) has room for a frame.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.len < STAGED_MAX && self.spare.len() >= PIECES_MAX
     }
 
-    /// The frames that are lent, and the pieces behind their first.
+    /// The lent frames, and their fragments after the first.
     #[inline]
     pub fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
-        // SAFETY: only the lifetimes change: from "for ever", which was a lie for storage, to that
-        // of this borrow, during which the memory cannot be dropped.
+        // SAFETY: only the lifetimes change, from `'static` in storage to that of this borrow,
+        // during which the memory cannot be dropped.
         unsafe {
             let staged = &self.staged[..self.len];
             (
@@ -171,7 +171,7 @@ impl Inbound {
         }
     }
 
-    /// Gives the kernel the chunks of all that was lent, for frames to come.
+    /// Returns the chunks of all lent frames to the kernel.
     #[inline]
     pub fn give_back(&mut self) {
         self.spare.append(&mut self.added);
@@ -187,19 +187,19 @@ impl Inbound {
         self.fill.submit();
     }
 
-    /// Whether frames wait that are not staged.
+    /// Returns `true` if frames wait that are not staged.
     #[inline]
     pub fn has_backlog(&mut self) -> bool {
         self.rx.peek(1) > 0
     }
 
-    /// Whether the kernel waits for [`Handle::wake_rx`] before it receives more.
+    /// Returns `true` if the kernel needs [`SocketHandle::wake_rx`] before it receives more.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// Frames that were dropped because the kernel described them wrongly: a bug of its.
+    /// Frames dropped for an invalid descriptor: a bug of the kernel.
     pub fn broken(&self) -> u64 {
         self.broken
     }
@@ -216,7 +216,7 @@ mod tests {
         (64..64 + 20).map(|chunk| chunk * 2048).collect()
     }
 
-    /// The kernel's end of the two rings, and ours.
+    /// The kernel's side of the two rings, and ours.
     fn ends(size: u32) -> (Producer<Descriptor>, Consumer<u64>, Inbound) {
         let (rx, fill) = (ring(size), ring(size));
         let kernel = (Producer::over(other_end(&rx)), Consumer::over(other_end(&fill)));
@@ -225,7 +225,7 @@ mod tests {
         (kernel.0, kernel.1, inbound)
     }
 
-    /// A piece of `len` bytes in a chunk, behind the kernel's headroom.
+    /// A fragment of `len` bytes in a chunk, behind the kernel's headroom.
     fn piece(chunk: u64, len: u32, continues: bool) -> Descriptor {
         Descriptor { addr: chunk * 2048 + 256, len, options: u32::from(continues) }
     }

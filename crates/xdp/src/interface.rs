@@ -1,6 +1,6 @@
-//! What must be known of an interface before it is used.
+//! Properties of an interface, read before it is used.
 //!
-//! [`Interfaces`] are those of one network namespace: that of the thread that opened them.
+//! [`Interfaces`] covers one network namespace: that of the thread that opened it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -10,28 +10,28 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::XdpError;
-use crate::netlink::{self, Attached};
+use crate::netlink::{self, AttachedProgram};
 
-/// An interface, as it was when it was looked at.
+/// State of an interface when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its number.
+    /// Index.
     pub index: u32,
-    /// Whether it is administratively up.
+    /// `true` if it is administratively up.
     pub up: bool,
-    /// Longest payload of a frame, bytes.
+    /// MTU: longest payload of a frame, bytes.
     pub mtu: u32,
     /// Its address; zeros if it has none.
     pub mac: [u8; 6],
     /// Receive queues in use.
     pub rx_queues: u32,
-    /// Whether it takes VLAN tags off received frames (rx-vlan-offload), which then nobody sees
-    /// who receives by XDP.
+    /// `true` if it removes VLAN tags from received frames (rx-vlan-offload); XDP then never sees
+    /// them.
     pub strips_vlan: bool,
     /// The XDP program that is attached.
-    pub attached: Option<Attached>,
+    pub attached: Option<AttachedProgram>,
 }
 
 /// Longest name, with its zero.
@@ -70,7 +70,7 @@ pub struct Interfaces {
 }
 
 impl Interface {
-    /// Looks at the interface `name` of the calling thread's network namespace.
+    /// Reads the interface `name` of the calling thread's network namespace.
     pub fn find(name: &str) -> Result<Interface, XdpError> {
         let here = Interfaces::here();
         let error = |errno| XdpError::of("opening a socket", name, "CAP_NET_ADMIN", errno);
@@ -79,14 +79,14 @@ impl Interface {
 }
 
 impl Interfaces {
-    /// Those of the calling thread's network namespace, whoever asks for them later.
+    /// The interfaces of the calling thread's network namespace, for later use by any thread.
     pub fn here() -> Result<Interfaces, Errno> {
         let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
         let ioctl = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
         Ok(Interfaces { netlink: Netlink::route()?, ioctl })
     }
 
-    /// Looks at the interface `name`.
+    /// Reads the interface `name`.
     pub fn find(&self, name: &str) -> Result<Interface, XdpError> {
         if name.is_empty() || name.len() >= NAME_MAX || name.contains(['/', '\0']) {
             return Err(XdpError::NoInterface(name.to_owned()));
@@ -107,8 +107,8 @@ impl Interfaces {
         })
     }
 
-    /// Receive queues in use: what the driver says, else what sysfs shows. Drivers that say nothing
-    /// have as many as they were made with.
+    /// Receive queues in use, from the driver or else from sysfs. Drivers that report neither use
+    /// as many as they were created with.
     fn rx_queues(&self, name: &str, index: u32, made_with: u32) -> u32 {
         let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
         if self.ethtool(name, &mut channels).is_ok() {
@@ -117,7 +117,7 @@ impl Interfaces {
                 return rx_count + combined_count;
             }
         }
-        // What is mounted there may show another network namespace.
+        // The sysfs mounted there may belong to another network namespace.
         let directory = Path::new("/sys/class/net").join(name);
         let same = std::fs::read_to_string(directory.join("ifindex"))
             .is_ok_and(|text| text.trim() == index.to_string());
@@ -129,7 +129,8 @@ impl Interfaces {
         if count > 0 { count } else { made_with.max(1) }
     }
 
-    /// Asks the driver; `request` begins with the command, and is what the answer is written to.
+    /// Sends an ethtool request to the driver; `request` begins with the command, and receives the
+    /// answer.
     pub(crate) fn ethtool<T>(&self, name: &str, request: &mut T) -> Result<(), Errno> {
         let request: *mut T = request;
         // SAFETY: an all-zero ifreq is valid.

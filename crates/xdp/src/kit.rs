@@ -1,4 +1,4 @@
-//! The kernel's end of a socket, for tests: no socket, and no interface, but rings and a memory.
+//! The kernel's side of a socket, for tests: rings and a memory, without a socket or interface.
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixDatagram;
@@ -6,37 +6,38 @@ use std::sync::Arc;
 
 use guestmem::{Mapping, Pages, SharedFile};
 
+use crate::handle::SocketHandle;
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 use crate::placer::Placer;
 use crate::ring::kit::{other_end, ring};
 use crate::ring::{Consumer, Descriptor, Producer};
-use crate::socket::{Handle, Socket};
+use crate::socket::Socket;
 use crate::umem::{Chunks, Umem};
 
 /// Bytes of a chunk.
 const CHUNK: u32 = 2048;
 
-/// What the kernel is to a socket: frames are received and sent here.
+/// Simulates the kernel's side of a socket: receives and sends frames.
 #[derive(Debug)]
-pub struct Wire {
+pub struct SimulatedKernel {
     rx: Producer<Descriptor>,
     fill: Consumer<u64>,
     tx: Consumer<Descriptor>,
     completion: Producer<u64>,
-    handle: Arc<Handle>,
-    /// Chunks for frames to come.
+    handle: Arc<SocketHandle>,
+    /// Chunks for received frames.
     chunks: VecDeque<u64>,
 }
 
-/// A handle of a memory of so many chunks, with no socket behind it.
-pub(crate) fn handle(chunks: u64) -> Arc<Handle> {
+/// A handle of a memory of `chunks` chunks, without a socket.
+pub(crate) fn handle(chunks: u64) -> Arc<SocketHandle> {
     over(memory(chunks), false)
 }
 
-/// As [`handle`], but chunks may begin anywhere.
+/// As [`handle`], with unaligned chunks.
 #[cfg(test)]
-pub(crate) fn unaligned_handle(chunks: u64) -> Arc<Handle> {
+pub(crate) fn unaligned_handle(chunks: u64) -> Arc<SocketHandle> {
     over(memory(chunks), true)
 }
 
@@ -47,33 +48,36 @@ fn memory(chunks: u64) -> Arc<Mapping> {
 }
 
 /// A handle of a memory.
-fn over(memory: Arc<Mapping>, unaligned: bool) -> Arc<Handle> {
+fn over(memory: Arc<Mapping>, unaligned: bool) -> Arc<SocketHandle> {
     let cut = Chunks { size: CHUNK, headroom: 0, unaligned };
     let umem = Umem::new(memory, cut).expect("a memory as it must be");
-    // What can be waited for, and never comes.
+    // A descriptor that never becomes ready.
     let fd = UnixDatagram::unbound().expect("a descriptor").into();
-    Arc::new(Handle { fd, umem, zero_copy: false, fragments: true })
+    Arc::new(SocketHandle { fd, umem, zero_copy: false, fragments: true })
 }
 
-/// As [`wire`], over a memory that is somebody else's, for frames of at most `longest` bytes behind
-/// `header`.
-pub fn placing(memory: Arc<Mapping>, size: u32, (header, longest): (u32, u32)) -> (Wire, Placer) {
+/// As [`wire`], over the given memory, for frames of at most `longest` bytes behind `header`.
+pub fn placing(
+    memory: Arc<Mapping>,
+    size: u32,
+    (header, longest): (u32, u32),
+) -> (SimulatedKernel, Placer) {
     let (wire, socket) = ends(size, over(memory, true));
     (wire, Placer::new(socket, header, longest))
 }
 
-/// Both ends of a socket whose rings have `size` entries, with a memory of twice as many chunks, of
-/// which `spare` are for [`Inbound::append`]; and the kernel's end.
-pub fn wire(size: u32, spare: u32) -> (Wire, Inbound, Outbound) {
+/// A socket in two halves whose rings have `size` entries, with a memory of twice as many chunks,
+/// of which `spare` are for [`Inbound::append`]; and the kernel's side.
+pub fn wire(size: u32, spare: u32) -> (SimulatedKernel, Inbound, Outbound) {
     let (wire, socket) = ends(size, handle(u64::from(2 * size)));
     let (inbound, outbound) = socket.split(spare);
     (wire, inbound, outbound)
 }
 
-/// Both ends of a socket.
-fn ends(size: u32, handle: Arc<Handle>) -> (Wire, Socket) {
+/// Both sides of a socket.
+fn ends(size: u32, handle: Arc<SocketHandle>) -> (SimulatedKernel, Socket) {
     let (fill, rx, tx, completion) = (ring(size), ring(size), ring(size), ring(size));
-    let wire = Wire {
+    let wire = SimulatedKernel {
         rx: Producer::over(other_end(&rx)),
         fill: Consumer::over(other_end(&fill)),
         tx: Consumer::over(other_end(&tx)),
@@ -91,8 +95,8 @@ fn ends(size: u32, handle: Arc<Handle>) -> (Wire, Socket) {
     (wire, socket)
 }
 
-impl Wire {
-    /// A frame comes; says whether there were chunks for it.
+impl SimulatedKernel {
+    /// Receives a frame; returns `false` without a free chunk.
     pub fn receive(&mut self, frame: &[u8]) -> bool {
         self.chunks.extend(std::iter::from_fn(|| self.fill.take()));
         self.fill.release();
@@ -116,7 +120,7 @@ impl Wire {
         true
     }
 
-    /// What was sent since it was last asked.
+    /// Frames sent since the last call.
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut frame = Vec::new();

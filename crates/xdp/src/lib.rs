@@ -1,16 +1,16 @@
-//! AF_XDP: frames between an interface and memory of our own, past the kernel's stack.
+//! AF_XDP: frames between an interface and memory of our own, bypassing the kernel's stack.
 //!
 //! # Model
-//! - An [`Interface`] is looked at first: its number, its queues, what is attached to it.
-//! - A [`Umem`] is the memory frames are in, cut into chunks. It may be ours, or a guest's.
+//! - An [`Interface`] describes an interface: index, queues, attached program.
+//! - A [`Umem`] is memory for frames, cut into chunks: our own, or a guest's.
 //! - A [`Socket`] belongs to one hardware queue and has four rings over one memory: fill and rx to
-//!   receive, tx and completion to send. The rings may be worked one by one; or the socket is
-//!   [split](Socket::split) in an [`Inbound`] and an [`Outbound`] end, which work in bursts and may
-//!   belong to two threads.
-//! - A [`Redirect`] is the program that hands the interface's frames to the sockets, by receive
-//!   queue; what no socket takes, the host keeps. It is written in [`asm`], so nothing needs
-//!   compiling, and is attached by a BPF link: it is gone when the process is. With a filter, the
-//!   host gets frames to groups as well, and we get copies of them: [`Groups`].
+//!   receive, tx and completion to send. The rings can be used one by one. Or the socket is
+//!   [split](Socket::split) into an [`Inbound`] and an [`Outbound`] half, which work in bursts and
+//!   may belong to two threads.
+//! - A [`Redirect`] is the program that passes the interface's frames to the sockets, by receive
+//!   queue; the host keeps all others. It is written in [`asm`], so it needs no compiler. A BPF
+//!   link attaches it, so it ends with the process. With a filter, the host also receives frames to
+//!   groups, and we get copies of them: [`Groups`].
 //!
 //! ```no_run
 //! # fn open(memory: std::sync::Arc<guestmem::Mapping>) -> Result<(), xdp::XdpError> {
@@ -41,8 +41,8 @@
 //! ```
 //!
 //! # Rules
-//! - There are no references into the memory: a frame is a [`guestmem::GuestSlice`], its range
-//!   checked, although the kernel is not hostile.
+//! - There are no references into the memory: a frame is a [`guestmem::GuestSlice`] of a checked
+//!   range, although the kernel is trusted.
 //! - Checksum offload, segmentation and hardware VLAN tags do not cross AF_XDP. A sender behind a
 //!   veth must have its checksum and VLAN offload off (`ethtool -K X tx off txvlan off`), a NIC its
 //!   rx-vlan-offload ([`Interface::strips_vlan`]).
@@ -61,6 +61,7 @@ mod bpf;
 mod error;
 mod flow;
 mod groups;
+mod handle;
 mod inbound;
 mod interface;
 #[cfg(any(test, feature = "kit"))]
@@ -77,13 +78,14 @@ mod umem;
 pub use error::XdpError;
 pub use flow::FlowRule;
 pub use groups::Groups;
+pub use handle::{SocketHandle, Statistics, WakeResult};
 pub use inbound::{Inbound, PIECES_MAX, STAGED_MAX};
 pub use interface::{Interface, Interfaces};
-pub use netlink::Attached;
+pub use netlink::AttachedProgram;
 pub use outbound::{Flushed, NoRoom, Outbound};
-pub use placer::{Misplaced, Placer, Unfit};
-pub use program::{Address, Steered};
-pub use redirect::{Driver, FILTER_MAX, Redirect, RedirectSpec};
+pub use placer::{BufferError, Misplaced, Placer};
+pub use program::{Address, SteeringRule};
+pub use redirect::{FILTER_MAX, ProgramMode, Redirect, RedirectSpec};
 pub use ring::{Consumer, Descriptor, Entry, Producer, RING_MAX};
-pub use socket::{BusyPoll, Handle, Socket, SocketSpec, Statistics, Woken, ZeroCopy};
+pub use socket::{BusyPoll, Socket, SocketSpec, ZeroCopy};
 pub use umem::{Chunks, KERNEL_HEADROOM, Umem};

@@ -1,29 +1,29 @@
-//! One request of rtnetlink: what the kernel knows of an interface.
+//! One rtnetlink request: the kernel's record of an interface.
 //!
 //! Follows rtnetlink(7): a `RTM_GETLINK` message by name, and its answer's attributes.
 
-use host::netlink::{Netlink, Request, attributes, u32_at};
+use host::netlink::{Netlink, NetlinkMessage, attributes, u32_at};
 use rustix::io::Errno;
 
-/// A program that is attached to an interface.
+/// A program attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attached {
-    /// Its number, for `bpftool prog show id N`.
+pub struct AttachedProgram {
+    /// Its id, for `bpftool prog show id N`.
     pub id: u32,
-    /// How it is attached, as `ip link` says it: `xdp`, `xdpgeneric`, `xdpoffload`.
+    /// Mode of attachment, as shown by `ip link`: `xdp`, `xdpgeneric`, `xdpoffload`.
     pub mode: &'static str,
 }
 
-/// What the answer says.
+/// Contents of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) up: bool,
     pub(crate) mtu: u32,
     pub(crate) mac: [u8; 6],
-    /// Receive queues the device was made with; it may use fewer.
+    /// Receive queues that the device was created with; it may use fewer.
     pub(crate) rx_queues_max: u32,
-    pub(crate) attached: Option<Attached>,
+    pub(crate) attached: Option<AttachedProgram>,
 }
 
 /// Bytes of `struct ifinfomsg`.
@@ -41,10 +41,10 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
-/// Asks for the interface `name`; `ENODEV` if there is none.
+/// Queries the interface `name`; `ENODEV` if there is none.
 pub(crate) fn link(netlink: &Netlink, name: &str) -> Result<Link, Errno> {
-    let request = Request::new(RTM_GETLINK, &[0; IFINFO]).with_text(IFLA_IFNAME, name);
-    parse(&netlink.ask(request)?).ok_or(Errno::BADMSG)
+    let request = NetlinkMessage::new(RTM_GETLINK, &[0; IFINFO]).with_text(IFLA_IFNAME, name);
+    parse(&netlink.exchange(request)?).ok_or(Errno::BADMSG)
 }
 
 /// Reads an answer: `struct ifinfomsg` and attributes.
@@ -54,7 +54,7 @@ fn parse(answer: &[u8]) -> Option<Link> {
     for (kind, value) in attributes(answer.get(IFINFO..)?) {
         match kind {
             IFLA_MTU => link.mtu = u32_at(value, 0)?,
-            // Of other lengths on interfaces that are not Ethernet.
+            // Interfaces other than Ethernet have other lengths.
             IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
             IFLA_NUM_RX_QUEUES => link.rx_queues_max = u32_at(value, 0)?,
             IFLA_XDP => link.attached = attached(value),
@@ -64,8 +64,8 @@ fn parse(answer: &[u8]) -> Option<Link> {
     Some(link)
 }
 
-/// Reads `IFLA_XDP`. Where programs are attached in several modes, the first is named.
-fn attached(nested: &[u8]) -> Option<Attached> {
+/// Reads `IFLA_XDP`. If programs are attached in several modes, the first is reported.
+fn attached(nested: &[u8]) -> Option<AttachedProgram> {
     let number = |wanted| {
         let mut found = attributes(nested).filter(|(kind, _)| *kind == wanted);
         found.find_map(|(_, value)| u32_at(value, 0)).filter(|id| *id != 0)
@@ -80,7 +80,7 @@ fn attached(nested: &[u8]) -> Option<Attached> {
         (IFLA_XDP_HW_PROG_ID, "xdpoffload"),
         (IFLA_XDP_PROG_ID, "xdp"),
     ];
-    modes.into_iter().find_map(|(kind, mode)| Some(Attached { id: number(kind)?, mode }))
+    modes.into_iter().find_map(|(kind, mode)| Some(AttachedProgram { id: number(kind)?, mode }))
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
             (IFLA_NUM_RX_QUEUES, 2u32.to_ne_bytes().to_vec()),
             (IFLA_XDP | 0x8000, xdp[IFINFO..].to_vec()),
         ]);
-        let attached = Some(Attached { id: 41, mode: "xdpgeneric" });
+        let attached = Some(AttachedProgram { id: 41, mode: "xdpgeneric" });
         let want = Link { index: 7, up: true, mtu: 9000, mac, rx_queues_max: 2, attached };
         assert_eq!(parse(&answer), Some(want));
     }

@@ -5,57 +5,57 @@ use std::sync::Arc;
 use guestmem::GuestSlice;
 use rustix::io::Errno;
 
+use crate::handle::{SocketHandle, WakeResult};
 use crate::inbound::PIECES_MAX;
 use crate::ring::{Consumer, Descriptor, Producer};
-use crate::socket::{Handle, Woken};
 
-/// System calls that one [`Outbound::flush`] makes at most: before Linux 6.17 each sends 32 frames.
+/// Most system calls of one [`Outbound::flush`]: before Linux 6.17 each sends 32 frames.
 const WAKES_MAX: usize = 4;
 
-/// Where frames begin in their chunks differs by so many bytes, in so many places. Chunks are a
-/// power of two apart, and the beginnings of all would meet in the same few sets of a cache.
+/// Step between the start offsets of frames in their chunks. Chunks are a power of two apart, so
+/// equal offsets would fall into the same few sets of a cache.
 const STAGGER: u32 = 64;
 const STAGGERED: u64 = 16;
 
-/// The sending end of a socket. A frame is [claimed](Self::claim) room for, written there, and
-/// [queued](Self::queue); [`flush`](Self::flush) sends what is queued.
+/// The sending half of a socket. Space for a frame is [claimed](Self::claim), written, and
+/// [queued](Self::queue); [`flush`](Self::flush) sends the queued frames.
 #[derive(Debug)]
 pub struct Outbound {
     tx: Producer<Descriptor>,
     completion: Consumer<u64>,
-    handle: Arc<Handle>,
-    /// The chunk that was freed last is taken next: it is the likeliest to be in a cache.
+    handle: Arc<SocketHandle>,
+    /// The chunk freed last is used next: it is most likely in a cache.
     free: Vec<u64>,
-    /// Whether something was queued since the last flush.
+    /// `true` if a frame was queued since the last flush.
     queued: bool,
 }
 
-/// Why there is no room for a frame.
+/// Reasons that there is no space for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
-    /// All chunks are on their way: the device is slower than we are.
+    /// All chunks are in use: the device is slower than the sender.
     Full,
-    /// It is longer than the socket takes.
+    /// The frame exceeds the socket's limit.
     TooLong,
 }
 
-/// What a flush did.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// There was nothing to send, or the device goes on by itself.
+    /// Nothing to send, or the device proceeds without a call.
     Nothing,
     /// The kernel was called.
     Called,
-    /// The kernel was called and has not taken all: call again later.
+    /// The kernel was called and has not sent all: call again later.
     Again,
 }
 
 impl Outbound {
-    /// `free` are the chunks that may be used: no more than the ring has entries.
+    /// `free` are the usable chunks: no more than the ring has entries.
     pub(crate) fn new(
         tx: Producer<Descriptor>,
         completion: Consumer<u64>,
-        handle: Arc<Handle>,
+        handle: Arc<SocketHandle>,
         free: Vec<u64>,
     ) -> Outbound {
         assert!(free.len() <= tx.size() as usize && free.len() <= completion.size() as usize);
@@ -63,17 +63,17 @@ impl Outbound {
     }
 
     /// The socket.
-    pub fn handle(&self) -> &Arc<Handle> {
+    pub fn handle(&self) -> &Arc<SocketHandle> {
         &self.handle
     }
 
-    /// The room for a frame of `len` bytes, in order. Until it is queued, the same is claimed
-    /// again.
+    /// Space for a frame of `len` bytes, in order. Until the frame is queued, the same space is
+    /// claimed again.
     #[inline]
     pub fn claim(&mut self, len: u32) -> Result<impl Iterator<Item = GuestSlice<'_>> + '_, NoRoom> {
         let pieces = self.pieces(len);
         if !self.queued {
-            // With each burst, so that few chunks are in use, and those are in the caches.
+            // At each burst, so that few chunks are in use, and those are in the caches.
             self.reclaim();
         }
         if pieces > 1 && (!self.handle.has_fragments() || pieces > PIECES_MAX) {
@@ -93,10 +93,10 @@ impl Outbound {
         }))
     }
 
-    /// Puts the frame of `len` bytes into the ring whose room was claimed and written.
+    /// Queues the frame of `len` bytes whose space was claimed and written.
     ///
     /// # Panics
-    /// If no room was claimed for it.
+    /// If no space was claimed for it.
     #[inline]
     pub fn queue(&mut self, len: u32) {
         let size = self.handle.umem().chunks().size;
@@ -113,10 +113,10 @@ impl Outbound {
         self.queued = true;
     }
 
-    /// Shows the kernel what was queued, and calls it if it waits for that.
+    /// Publishes the queued frames, and calls the kernel if needed.
     ///
     /// # Errors
-    /// As [`Handle::wake_tx`].
+    /// As [`SocketHandle::wake_tx`].
     pub fn flush(&mut self) -> Result<Flushed, Errno> {
         if !std::mem::take(&mut self.queued) {
             return Ok(Flushed::Nothing);
@@ -128,8 +128,8 @@ impl Outbound {
                 return Ok(flushed);
             }
             flushed = match self.handle.wake_tx()? {
-                Woken::Done => return Ok(Flushed::Called),
-                Woken::Again => Flushed::Again,
+                WakeResult::Done => return Ok(Flushed::Called),
+                WakeResult::Again => Flushed::Again,
             };
             if self.tx.pending() == 0 {
                 return Ok(Flushed::Called);
@@ -138,7 +138,7 @@ impl Outbound {
         Ok(flushed)
     }
 
-    /// Asks the cache for the room of the next `frames` frames, to write it soon.
+    /// Prefetches the space of the next `frames` frames for writing.
     #[inline]
     pub fn prefetch(&self, frames: usize) {
         let size = self.handle.umem().chunks().size;
@@ -155,7 +155,7 @@ impl Outbound {
         if len <= size { 1 } else { len.div_ceil(size) as usize }
     }
 
-    /// Takes back the chunks of what was sent.
+    /// Reclaims the chunks of sent frames.
     fn reclaim(&mut self) {
         while let Some(addr) = self.completion.take() {
             self.free.push(self.handle.umem().chunk_of(addr));
@@ -164,7 +164,7 @@ impl Outbound {
     }
 }
 
-/// Where `len` bytes begin in a chunk of `size` bytes.
+/// Start address of `len` bytes in a chunk of `size` bytes.
 #[inline]
 fn place(chunk: u64, len: u32, size: u32) -> u64 {
     match len + STAGGER * STAGGERED as u32 <= size {
@@ -181,7 +181,7 @@ mod tests {
 
     const CHUNKS: u64 = 8;
 
-    /// The kernel's end of the two rings, and ours.
+    /// The kernel's side of the two rings, and ours.
     fn ends() -> (Consumer<Descriptor>, Producer<u64>, Outbound) {
         let (tx, completion) = (ring(8), ring(8));
         let kernel = (Consumer::over(other_end(&tx)), Producer::over(other_end(&completion)));
@@ -197,7 +197,7 @@ mod tests {
         Ok(())
     }
 
-    /// The kernel sends all it sees; says the lengths and whether more follows.
+    /// The kernel sends all it sees; returns the lengths and their continuation flags.
     fn sent(tx: &mut Consumer<Descriptor>, completion: &mut Producer<u64>) -> Vec<(u32, bool)> {
         let mut sent = Vec::new();
         while let Some(piece) = tx.take() {
@@ -219,7 +219,7 @@ mod tests {
             }
             assert_eq!(send(&mut outbound, 60), Err(NoRoom::Full), "turn {turn}");
             assert_eq!(sent(&mut tx, &mut completion), []);
-            // The ring's flag says that nobody waits for a call.
+            // The ring's flag says that the kernel needs no call.
             assert_eq!(outbound.flush(), Ok(Flushed::Nothing));
             assert_eq!(sent(&mut tx, &mut completion), [(60, false); CHUNKS as usize]);
         }

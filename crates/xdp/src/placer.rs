@@ -1,62 +1,62 @@
-//! Frames placed in somebody's own buffers: the receive ring and the fill ring over a guest's
-//! memory.
+//! Frames received directly into another owner's buffers: the receive ring and the fill ring over a
+//! guest's memory.
 //!
 //! # Model
-//! The memory is a region of a guest's, cut into unaligned chunks. A buffer of the guest's is
-//! [posted](Placer::post) as the chunk in which a frame would begin where the guest wants it:
-//! behind a header that the caller writes. The kernel, or the device, puts each frame in the oldest
-//! posted buffer, so [`Placer::take`] knows where the next one must be; an answer that says
-//! otherwise ends the use of the socket.
+//! The memory is a region of a guest's, cut into unaligned chunks. A guest buffer is
+//! [posted](Placer::post) as the chunk whose frame starts at the right offset in the buffer: behind
+//! a header that the caller writes. The kernel, or the device, puts each frame in the oldest posted
+//! buffer, so [`Placer::take`] knows the next position; any other position ends the use of the
+//! socket.
 //!
-//! What is written to a chunk: in copy mode the frame, byte for byte, and nothing else (the
-//! kernel's `__xsk_rcv`: one copy of the frame's length to the chunk's start, [`KERNEL_HEADROOM`]
-//! and the memory's headroom further; the headroom is left alone, for no program here puts metadata
-//! there). A frame that the program redirects must be no longer than the posted buffers, which
-//! [`crate::Redirect::steer`] sees to. With zero-copy the device writes before any program looks:
-//! up to [`Umem::room`] bytes, of whatever frame comes by that queue; so a buffer must have as
-//! many.
+//! Writes to a chunk in copy mode: only the frame. The kernel's `__xsk_rcv` makes one copy of the
+//! frame's length to the chunk's start plus [`KERNEL_HEADROOM`] and the memory's headroom. The
+//! headroom is not written, since no program here puts metadata there. A redirected frame must be
+//! no longer than the posted buffers, which [`crate::Redirect::steer`] ensures. With zero-copy the
+//! device writes before any program runs: up to [`Umem::room`] bytes of any frame on that queue, so
+//! a buffer must be that long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use guestmem::GuestSlice;
 
+use crate::handle::SocketHandle;
 use crate::ring::{Consumer, Descriptor, Producer};
-use crate::socket::{Handle, Socket};
+use crate::socket::Socket;
 use crate::umem::{KERNEL_HEADROOM, Umem};
 
-/// Takes frames in posted buffers.
+/// Receives frames into posted buffers.
 #[derive(Debug)]
 pub struct Placer {
     rx: Consumer<Descriptor>,
     fill: Producer<u64>,
-    handle: Arc<Handle>,
-    /// Bytes that each buffer has in front of the frame.
+    handle: Arc<SocketHandle>,
+    /// Bytes of each buffer before the frame.
     header: u32,
-    /// The longest frame that may come, bytes.
+    /// Longest frame accepted, bytes.
     longest: u32,
-    /// Where the posted buffers begin, in order.
+    /// Addresses of the posted buffers, in order.
     posted: VecDeque<u64>,
 }
 
-/// Why a buffer cannot be posted.
+/// Reasons that a buffer cannot be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum BufferError {
     /// It is in another region of the memory.
     Elsewhere,
-    /// It is so near to the start or to the end of its region that no chunk fits around it.
+    /// It is so near to the start or the end of its region that no chunk fits around it.
     AtEdge,
-    /// It has fewer bytes than these, which are needed.
+    /// It is shorter than this number of bytes.
     TooSmall(u32),
 }
 
-/// The kernel's answer is not the frame that must come next. No buffer may be used any more.
+/// The kernel placed a frame outside its expected buffer. No buffer may be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misplaced;
 
 impl Placer {
-    /// Over a socket without a chunk in its fill ring, whose memory has unaligned chunks. Frames of
-    /// at most `longest` bytes will be placed behind `header` bytes.
+    /// Uses a socket with an empty fill ring, whose memory has unaligned chunks. Frames of at most
+    /// `longest` bytes will be placed behind `header` bytes.
     ///
     /// # Panics
     /// If chunks are aligned, or have no room for such a frame.
@@ -67,7 +67,7 @@ impl Placer {
     fn over(
         rx: Consumer<Descriptor>,
         fill: Producer<u64>,
-        handle: Arc<Handle>,
+        handle: Arc<SocketHandle>,
         (header, longest): (u32, u32),
     ) -> Placer {
         let umem = handle.umem();
@@ -78,24 +78,24 @@ impl Placer {
     }
 
     /// The socket.
-    pub fn handle(&self) -> &Arc<Handle> {
+    pub fn handle(&self) -> &Arc<SocketHandle> {
         &self.handle
     }
 
-    /// Buffers that are posted and have no frame yet.
+    /// Posted buffers without a frame.
     pub fn posted(&self) -> usize {
         self.posted.len()
     }
 
-    /// How many more may be posted. The kernel may show a frame before it shows that the place of
-    /// its buffer in the ring is free, so it is the ring that is asked.
+    /// Number of buffers that may still be posted. The kernel may publish a frame before it frees
+    /// the buffer's entry in the fill ring, so the count comes from that ring.
     #[inline]
     pub fn room(&mut self) -> usize {
         let places = self.fill.size() - self.posted.len() as u32;
         self.fill.reserve(places) as usize
     }
 
-    /// Bytes that a buffer must have: those that may be written, header included.
+    /// Bytes that a buffer must have, header included.
     pub fn need(&self) -> u32 {
         let written = match self.handle.is_zero_copy() {
             true => self.handle.umem().room(),
@@ -104,37 +104,38 @@ impl Placer {
         self.header + written
     }
 
-    /// Posts a buffer, if there is room and a frame may be put there; the kernel does not see it
-    /// before [`submit`](Self::submit).
+    /// Posts a buffer, if there is room and a frame may be placed in it; the kernel sees it after
+    /// [`submit`](Self::submit).
     ///
     /// # Errors
-    /// Why no frame may be put there. Nothing is posted.
+    /// The reason that no frame may be placed there. Nothing is posted.
     #[inline]
-    pub fn post(&mut self, buffer: GuestSlice<'_>) -> Result<(), Unfit> {
+    pub fn post(&mut self, buffer: GuestSlice<'_>) -> Result<(), BufferError> {
         let umem = self.handle.umem();
-        let at = umem.memory().offset_of(&buffer).ok_or(Unfit::Elsewhere)?;
+        let at = umem.memory().offset_of(&buffer).ok_or(BufferError::Elsewhere)?;
         if buffer.len() < self.need() {
-            return Err(Unfit::TooSmall(self.need()));
+            return Err(BufferError::TooSmall(self.need()));
         }
-        let chunk = (at + u64::from(self.header)).checked_sub(self.lead()).ok_or(Unfit::AtEdge)?;
+        let chunk =
+            (at + u64::from(self.header)).checked_sub(self.lead()).ok_or(BufferError::AtEdge)?;
         if !umem.has_chunk(chunk) {
-            return Err(Unfit::AtEdge);
+            return Err(BufferError::AtEdge);
         }
         assert!(self.fill.put(chunk), "no more is posted than there is room for");
         self.posted.push_back(at);
         Ok(())
     }
 
-    /// Shows the kernel what was posted.
+    /// Publishes the posted buffers.
     #[inline]
     pub fn submit(&mut self) {
         self.fill.submit();
     }
 
-    /// The next frame: its buffer, from its start, and the frame's length. Nothing if none came.
+    /// The next frame: its buffer, from its start, and the frame's length; `None` if there is none.
     ///
     /// # Errors
-    /// What came is not what must.
+    /// The kernel placed a frame elsewhere.
     #[inline]
     pub fn take(&mut self) -> Result<Option<(GuestSlice<'_>, u32)>, Misplaced> {
         let Some(came) = self.rx.take() else { return Ok(None) };
@@ -149,25 +150,25 @@ impl Placer {
         buffer.map(|buffer| Some((buffer, came.len))).ok_or(Misplaced)
     }
 
-    /// Gives the kernel the places of what was taken.
+    /// Frees the ring entries of the frames taken.
     #[inline]
     pub fn release(&mut self) {
         self.rx.release();
     }
 
-    /// Whether frames wait that were not taken.
+    /// Returns `true` if received frames wait.
     #[inline]
     pub fn has_backlog(&mut self) -> bool {
         self.rx.peek(1) > 0
     }
 
-    /// Whether the kernel waits for [`Handle::wake_rx`] before it receives more.
+    /// Returns `true` if the kernel needs [`SocketHandle::wake_rx`] before it receives more.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// How far behind the start of its chunk a frame is.
+    /// Offset of a frame from the start of its chunk.
     #[inline]
     fn lead(&self) -> u64 {
         u64::from(KERNEL_HEADROOM + self.handle.umem().chunks().headroom)
@@ -183,7 +184,7 @@ mod tests {
     const HEADER: u32 = 12;
     const LONGEST: u32 = 1514;
 
-    /// The kernel's end of the two rings, and ours, over a memory of 64 KiB.
+    /// The kernel's side of the two rings, and ours, over a memory of 64 KiB.
     fn ends(size: u32) -> (Producer<Descriptor>, Consumer<u64>, Placer) {
         let (rx, fill) = (ring(size), ring(size));
         let kernel = (Producer::over(other_end(&rx)), Consumer::over(other_end(&fill)));
@@ -191,17 +192,17 @@ mod tests {
         (kernel.0, kernel.1, Placer::over(rx, fill, handle, (HEADER, LONGEST)))
     }
 
-    fn post(placer: &mut Placer, at: u64, len: u32) -> Result<(), Unfit> {
+    fn post(placer: &mut Placer, at: u64, len: u32) -> Result<(), BufferError> {
         let memory = placer.handle().umem().memory().clone();
         let posted = placer.post(memory.slice(at, len as usize).unwrap());
         placer.submit();
         posted
     }
 
-    /// The kernel's copy of a frame to a chunk, and what it tells.
+    /// The kernel's copy of a frame to a chunk, and its descriptor.
     fn receive(
         (rx, fill): (&mut Producer<Descriptor>, &mut Consumer<u64>),
-        handle: &Handle,
+        handle: &SocketHandle,
         frame: &[u8],
     ) -> Descriptor {
         let chunk = fill.take().unwrap();
@@ -261,16 +262,16 @@ mod tests {
         let need = HEADER + LONGEST;
         let end = 32 * 2048;
         for (at, len, why) in [
-            (4096, need - 1, Unfit::TooSmall(need)),
-            (0, 4096, Unfit::AtEdge),
-            (256 - 12 - 1, 4096, Unfit::AtEdge),
-            (end - 2048 + 244 + 1, need, Unfit::AtEdge),
+            (4096, need - 1, BufferError::TooSmall(need)),
+            (0, 4096, BufferError::AtEdge),
+            (256 - 12 - 1, 4096, BufferError::AtEdge),
+            (end - 2048 + 244 + 1, need, BufferError::AtEdge),
         ] {
             assert_eq!(post(&mut placer, at, len), Err(why), "{at} {len}");
         }
         let other = unaligned_handle(32);
         let slice = other.umem().slice(4096, 2048).unwrap();
-        assert_eq!(placer.post(slice), Err(Unfit::Elsewhere));
+        assert_eq!(placer.post(slice), Err(BufferError::Elsewhere));
         placer.submit();
         assert_eq!((placer.posted(), fill.take()), (0, None));
         for at in [244, end - 2048 + 244] {

@@ -1,23 +1,23 @@
-//! The redirect program: what the kernel runs for every frame of the interface.
+//! The redirect program, which the kernel runs for every frame of the interface.
 //!
 //! # Model
-//! A frame goes to the socket of the receive queue it came in by. All others are passed to the
-//! host as if there were no program: those of a queue without a socket, those that the filter does
-//! not name, and those too short to be judged.
+//! A frame goes to the socket of its receive queue. The host receives, as without a program, frames
+//! of a queue without a socket, frames for addresses outside the filter, and frames too short to be
+//! classified.
 //!
-//! Some queues, from one on, may be steered ([`Steered`]): of such a queue only untagged frames to
-//! one address, and no longer than its buffers, are redirected. What else comes there is the
-//! host's: the kernel binds a socket to its queue, so that no frame can go to another queue's.
+//! Some queues, from one on, may be steered ([`SteeringRule`]): of such a queue only untagged
+//! frames to one address, and no longer than its buffers, are redirected. The host receives the
+//! others: the kernel binds a socket to its queue, so no frame can go to another queue's socket.
 //!
-//! The filter's key is what [`Address`] says. Frames to groups are everybody's: those that the
-//! filter names are copied to a ring of their own ([`crate::Groups`]), and passed to the host too.
-//! A tag that the interface takes off (rx-vlan-offload) is not seen by the program.
+//! The filter's key is an [`Address`]. Frames to groups are for all: those in the filter are copied
+//! to a separate ring ([`crate::Groups`]), and also passed to the host. The program does not see a
+//! tag that the interface removes (rx-vlan-offload).
 
 use std::os::fd::BorrowedFd;
 
-use crate::asm::{Assembler, If, Instruction, Label, Reg, Width};
+use crate::asm::{Assembler, Condition, Instruction, Label, Reg, Width};
 
-/// Whom a frame is for: an entry of the filter.
+/// Destination of frames: an entry of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// Destination. A group's address (multicast and broadcast) stands for all groups of the VLAN,
@@ -33,7 +33,7 @@ pub(crate) const KEY_LEN: usize = 8;
 pub(crate) const VALUE_LEN: usize = 1;
 const REDIRECT: u8 = 1;
 const COPY: u8 = 2;
-/// What stands for every group's address in a key.
+/// Key bytes that stand for every group address.
 const GROUPS: [u8; 6] = [1, 0, 0, 0, 0, 0];
 
 impl Address {
@@ -41,17 +41,17 @@ impl Address {
         self.mac[0] & 1 == 1
     }
 
-    /// Itself, or what stands for all groups of its VLAN.
+    /// The address itself, or the entry for all groups of its VLAN.
     pub(crate) fn normal(self) -> Address {
         Address { mac: if self.is_group() { GROUPS } else { self.mac }, ..self }
     }
 
-    /// What becomes of its frames.
+    /// Action for its frames.
     pub(crate) fn value(self) -> [u8; VALUE_LEN] {
         [if self.is_group() { COPY } else { REDIRECT }]
     }
 
-    /// As the program looks it up.
+    /// Key in the filter's map.
     pub(crate) fn key(self) -> [u8; KEY_LEN] {
         let mut key = [0; KEY_LEN];
         key[..6].copy_from_slice(&self.normal().mac);
@@ -65,35 +65,35 @@ impl Address {
 pub(crate) struct Maps<'a> {
     /// Receive queue to socket.
     pub(crate) sockets: BorrowedFd<'a>,
-    /// Whom frames are redirected for, or copied. Without it every frame is redirected.
+    /// Addresses whose frames are redirected or copied. Without it every frame is redirected.
     pub(crate) filter: Option<Filter<'a>>,
-    /// Which queues are steered.
+    /// Steered queues.
     pub(crate) steered: Option<SteeredQueues<'a>>,
 }
 
-/// Queues whose frames are placed in somebody's own buffers.
+/// Queues whose frames are placed in another owner's buffers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SteeredQueues<'a> {
-    /// Receive queue to [`Steered::rule`]; zeros if it is a queue like any other.
+    /// Receive queue to [`SteeringRule::rule`]; zeros for an ordinary queue.
     pub(crate) rules: BorrowedFd<'a>,
-    /// The first that may have a rule: the others are spared the look-up.
+    /// First queue that may have a rule: others need no look-up.
     pub(crate) first: u32,
 }
 
-/// What a queue's frames are placed for.
+/// Frames of a steered queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steered {
-    /// Whom they are for.
+pub struct SteeringRule {
+    /// Destination address.
     pub mac: [u8; 6],
-    /// The longest, bytes; not 0.
+    /// Longest frame, bytes; not 0.
     pub longest: u32,
 }
 
 /// Bytes of a rule for a queue.
 pub(crate) const RULE_LEN: usize = 12;
 
-impl Steered {
-    /// As the program reads it: the length, the address, nothing.
+impl SteeringRule {
+    /// Rule in the program's format: the length, the address, padding.
     pub(crate) fn rule(self) -> [u8; RULE_LEN] {
         let mut rule = [0; RULE_LEN];
         rule[..4].copy_from_slice(&self.longest.to_ne_bytes());
@@ -107,14 +107,13 @@ impl Steered {
 pub(crate) struct Filter<'a> {
     /// [`Address::key`] to [`Address::value`].
     pub(crate) addresses: BorrowedFd<'a>,
-    /// Where copies go: a ring of records of `record` bytes, [`RECORD_HEADER`] of which stand in
-    /// front of the frame.
+    /// Ring of copies, in records of `record` bytes, of which [`RECORD_HEADER`] precede the frame.
     pub(crate) copies: BorrowedFd<'a>,
     /// Bytes of a record, a multiple of 8.
     pub(crate) record: u32,
 }
 
-/// Bytes in front of a copied frame: its length, as a word, and nothing.
+/// Bytes before a copied frame: its length, as a word, and padding.
 pub(crate) const RECORD_HEADER: u32 = 8;
 
 /// Leave the frame to the host.
@@ -122,10 +121,10 @@ const XDP_PASS: i32 = 2;
 
 const MAP_LOOKUP_ELEM: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
-/// Length of a frame, all its fragments together (Linux 5.18).
+/// Length of a frame with all its fragments (Linux 5.18).
 const XDP_GET_BUFF_LEN: i32 = 188;
 
-/// Copies bytes of a frame, whatever fragments they are in (Linux 5.18).
+/// Copies bytes of a frame across fragments (Linux 5.18).
 const XDP_LOAD_BYTES: i32 = 189;
 const RINGBUF_RESERVE: i32 = 131;
 const RINGBUF_SUBMIT: i32 = 132;
@@ -136,28 +135,28 @@ const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// Where the program keeps its keys, below the end of the stack.
+/// Offsets of the program's keys from the end of the stack.
 const QUEUE_KEY: i16 = -4;
 const ADDRESS_KEY: i16 = -16;
 
-/// An EtherType as a 16-bit load finds it.
+/// An EtherType as a 16-bit load reads it.
 fn ether_type(value: u16) -> i32 {
     i32::from(value.to_be())
 }
 
-/// Writes the program. With `fragments` the kernel may hand it frames in several pieces, of which
-/// it sees the first.
+/// Assembles the program. With `fragments` the kernel may pass frames in several fragments, of
+/// which the program sees the first.
 pub(crate) fn redirect(maps: Maps<'_>, fragments: bool) -> Vec<Instruction> {
     use Reg::{R0, R1, R2, R3, R6};
     let mut asm = Assembler::new();
     let (pass, copy, redirect) = (asm.label(), asm.label(), asm.label());
     asm.mov(R6, R1);
     if let Some(steered) = maps.steered {
-        judge_steered(&mut asm, steered, fragments, (pass, redirect));
+        check_steering(&mut asm, steered, fragments, (pass, redirect));
     }
     if let Some(filter) = maps.filter {
-        pass_the_others(&mut asm, filter.addresses, pass);
-        asm.load(Width::Byte, R1, R0, 0).jump_if(R1, If::Equal, COPY.into(), copy);
+        pass_unless_filtered(&mut asm, filter.addresses, pass);
+        asm.load(Width::Byte, R1, R0, 0).jump_if(R1, Condition::Equal, COPY.into(), copy);
     }
     asm.bind(redirect).load(Width::Word, R2, R6, RX_QUEUE_INDEX);
     asm.map(R1, maps.sockets);
@@ -167,16 +166,16 @@ pub(crate) fn redirect(maps: Maps<'_>, fragments: bool) -> Vec<Instruction> {
         asm.bind(copy);
         copy_frame(&mut asm, filter, pass);
     }
-    // The kernel refuses a program with instructions that nothing leads to.
+    // The verifier rejects unreachable instructions.
     if maps.filter.is_some() || maps.steered.is_some() {
         asm.bind(pass).set(R0, XDP_PASS).exit();
     }
     asm.finish()
 }
 
-/// Of a queue that has a rule, goes to `pass` or to `redirect`; of another, goes on. `R6` is the
+/// For a queue with a rule, jumps to `pass` or `redirect`; for another, continues. `R6` is the
 /// context.
-fn judge_steered(
+fn check_steering(
     asm: &mut Assembler,
     steered: SteeredQueues<'_>,
     fragments: bool,
@@ -186,12 +185,12 @@ fn judge_steered(
     let (rule, other) = (asm.label(), asm.label());
     asm.load(Width::Word, R7, R6, RX_QUEUE_INDEX);
     if steered.first > 0 {
-        asm.jump_if(R7, If::Greater, (steered.first - 1) as i32, rule).jump(other);
+        asm.jump_if(R7, Condition::Greater, (steered.first - 1) as i32, rule).jump(other);
     }
     asm.bind(rule).store(Width::Word, R10, QUEUE_KEY, R7);
     asm.map(R1, steered.rules).mov(R2, R10).add(R2, i32::from(QUEUE_KEY));
-    asm.call(MAP_LOOKUP_ELEM).jump_if(R0, If::Equal, 0, other);
-    asm.mov(R9, R0).load(Width::Word, R8, R9, 0).jump_if(R8, If::Equal, 0, other);
+    asm.call(MAP_LOOKUP_ELEM).jump_if(R0, Condition::Equal, 0, other);
+    asm.mov(R9, R0).load(Width::Word, R8, R9, 0).jump_if(R8, Condition::Equal, 0, other);
     if fragments {
         asm.mov(R1, R6).call(XDP_GET_BUFF_LEN);
     } else {
@@ -199,51 +198,51 @@ fn judge_steered(
         asm.load(Width::Word, R1, R6, DATA);
         asm.sub(R0, R1);
     }
-    asm.jump_if_reg(R0, If::Greater, R8, pass);
+    asm.jump_if_reg(R0, Condition::Greater, R8, pass);
     asm.load(Width::Word, R2, R6, DATA);
     asm.load(Width::Word, R3, R6, DATA_END);
-    asm.mov(R4, R2).add(R4, 14).jump_if_reg(R4, If::Greater, R3, pass);
+    asm.mov(R4, R2).add(R4, 14).jump_if_reg(R4, Condition::Greater, R3, pass);
     asm.load(Width::Half, R5, R2, 12);
-    asm.jump_if(R5, If::Equal, ether_type(0x8100), pass);
-    asm.jump_if(R5, If::Equal, ether_type(0x88a8), pass);
+    asm.jump_if(R5, Condition::Equal, ether_type(0x8100), pass);
+    asm.jump_if(R5, Condition::Equal, ether_type(0x88a8), pass);
     let last = asm.label();
     asm.load(Width::Word, R5, R2, 0).load(Width::Word, R4, R9, 4);
-    asm.jump_if_reg(R5, If::Equal, R4, last).jump(pass);
+    asm.jump_if_reg(R5, Condition::Equal, R4, last).jump(pass);
     asm.bind(last).load(Width::Half, R5, R2, 4).load(Width::Half, R4, R9, 8);
-    asm.jump_if_reg(R5, If::Equal, R4, redirect).jump(pass);
+    asm.jump_if_reg(R5, Condition::Equal, R4, redirect).jump(pass);
     asm.bind(other);
 }
 
-/// Copies the frame, if there is room and it is not too long for a record, and goes on to `pass`,
-/// which follows. `R6` is the context.
+/// Copies the frame, if there is room and it fits a record, and continues to `pass`, which follows.
+/// `R6` is the context.
 fn copy_frame(asm: &mut Assembler, filter: Filter<'_>, pass: Label) {
     use Reg::{R0, R1, R2, R3, R4, R6, R7, R8};
     let submit = asm.label();
     let longest = (filter.record - RECORD_HEADER) as i32;
     asm.mov(R1, R6).call(XDP_GET_BUFF_LEN).mov(R7, R0);
-    asm.jump_if(R7, If::Equal, 0, pass).jump_if(R7, If::Greater, longest, pass);
+    asm.jump_if(R7, Condition::Equal, 0, pass).jump_if(R7, Condition::Greater, longest, pass);
     asm.map(R1, filter.copies).set(R2, filter.record as i32).set(R3, 0);
-    asm.call(RINGBUF_RESERVE).jump_if(R0, If::Equal, 0, pass);
+    asm.call(RINGBUF_RESERVE).jump_if(R0, Condition::Equal, 0, pass);
     asm.mov(R8, R0).store(Width::Word, R8, 0, R7);
     asm.mov(R1, R6).set(R2, 0).mov(R3, R8).add(R3, RECORD_HEADER as i32).mov(R4, R7);
     asm.call(XDP_LOAD_BYTES);
-    asm.mov(R1, R8).set(R2, 0).jump_if(R0, If::Equal, 0, submit);
+    asm.mov(R1, R8).set(R2, 0).jump_if(R0, Condition::Equal, 0, submit);
     asm.call(RINGBUF_DISCARD).jump(pass);
     asm.bind(submit).call(RINGBUF_SUBMIT);
 }
 
-/// Goes to `pass` unless the filter names the frame's address; else `R0` is the address of what it
-/// says of it. `R6` is the context.
-fn pass_the_others(asm: &mut Assembler, filter: BorrowedFd<'_>, pass: Label) {
+/// Jumps to `pass` unless the filter has the frame's address; else `R0` points to the entry's
+/// value. `R6` is the context.
+fn pass_unless_filtered(asm: &mut Assembler, filter: BorrowedFd<'_>, pass: Label) {
     use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R10};
     let (group, vlan, tagged, look_up) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.load(Width::Word, R2, R6, DATA);
     asm.load(Width::Word, R3, R6, DATA_END);
-    asm.mov(R4, R2).add(R4, 14).jump_if_reg(R4, If::Greater, R3, pass);
+    asm.mov(R4, R2).add(R4, 14).jump_if_reg(R4, Condition::Greater, R3, pass);
 
-    asm.load(Width::Byte, R5, R2, 0).jump_if(R5, If::AnyBit, 1, group);
-    // The frame is loaded in words, for the start of a frame is not aligned in memory, and stored
-    // in the same, so that the key holds the bytes in their order.
+    asm.load(Width::Byte, R5, R2, 0).jump_if(R5, Condition::AnyBit, 1, group);
+    // The frame is loaded in pieces, since its start is not aligned in memory, and stored in the
+    // same, so that the key has the bytes in order.
     asm.load(Width::Word, R5, R2, 0).store(Width::Word, R10, ADDRESS_KEY, R5);
     asm.load(Width::Half, R5, R2, 4).store(Width::Half, R10, ADDRESS_KEY + 4, R5);
     asm.jump(vlan);
@@ -255,15 +254,15 @@ fn pass_the_others(asm: &mut Assembler, filter: BorrowedFd<'_>, pass: Label) {
 
     asm.bind(vlan).set(R7, 0);
     asm.load(Width::Half, R5, R2, 12);
-    asm.jump_if(R5, If::Equal, ether_type(0x8100), tagged);
-    asm.jump_if(R5, If::Equal, ether_type(0x88a8), tagged);
+    asm.jump_if(R5, Condition::Equal, ether_type(0x8100), tagged);
+    asm.jump_if(R5, Condition::Equal, ether_type(0x88a8), tagged);
     asm.jump(look_up);
-    asm.bind(tagged).mov(R4, R2).add(R4, 18).jump_if_reg(R4, If::Greater, R3, pass);
+    asm.bind(tagged).mov(R4, R2).add(R4, 18).jump_if_reg(R4, Condition::Greater, R3, pass);
     asm.load(Width::Half, R7, R2, 14).from_be16(R7).and(R7, 0x0fff);
 
     asm.bind(look_up).store(Width::Half, R10, ADDRESS_KEY + 6, R7);
     asm.map(R1, filter).mov(R2, R10).add(R2, i32::from(ADDRESS_KEY));
-    asm.call(MAP_LOOKUP_ELEM).jump_if(R0, If::Equal, 0, pass);
+    asm.call(MAP_LOOKUP_ELEM).jump_if(R0, Condition::Equal, 0, pass);
 }
 
 #[cfg(all(test, target_endian = "little"))]

@@ -8,57 +8,57 @@ use rustix::io::Errno;
 use crate::bpf::{self, Attach, LoadError, Map, MapKind};
 use crate::error::XdpError;
 use crate::groups::Groups;
+use crate::handle::SocketHandle;
 use crate::interface::Interface;
 use crate::program::{
-    self, Address, KEY_LEN, Maps, RECORD_HEADER, RULE_LEN, Steered, SteeredQueues, VALUE_LEN,
+    self, Address, KEY_LEN, Maps, RECORD_HEADER, RULE_LEN, SteeredQueues, SteeringRule, VALUE_LEN,
 };
-use crate::socket::Handle;
 
-/// Addresses that a filter may have: 255 VFs with as many addresses as a NIC has, twice.
+/// Most addresses of a filter: twice those of 255 VFs with a NIC's limit each.
 pub const FILTER_MAX: u32 = 4096;
 
 /// Bytes of the ring for copies of frames to groups: 2700 of them with an MTU of 1500.
 const COPIES_LEN: u32 = 4 << 20;
-/// Longest packet that is copied; what takes more is not for a group.
+/// Longest packet that is copied; longer ones are not multicast.
 const COPY_MTU_MAX: u32 = 16 << 10;
-/// Bytes of a frame on top of its packet: two addresses, two tags, a type.
+/// Most bytes that a frame adds to its packet: two addresses, two tags, a type.
 const FRAME_OVERHEAD: u32 = 22;
 
-/// Where the program runs.
+/// Place where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
+pub enum ProgramMode {
     /// In the driver, before the kernel allocates anything for a frame.
     Native,
-    /// Behind the driver, for any interface and slower, because the driver refused.
+    /// After the driver, for any interface and slower, because the driver refused.
     Generic {
-        /// What it said.
+        /// The driver's error.
         refusal: Errno,
     },
 }
 
-/// What the program shall do.
+/// Settings of the program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RedirectSpec<'a> {
-    /// Redirects only frames for these; the host keeps the others, and gets a copy of those to
-    /// groups ([`Redirect::groups`]). Can be changed later. Linux 5.18.
+    /// Redirects only frames for these addresses; the host keeps the others, and also receives
+    /// those to groups ([`Redirect::groups`]). Can be changed later. Linux 5.18.
     pub filter: Option<&'a [Address]>,
-    /// The first queue that [`Redirect::steer`] may be used for, if any.
+    /// First queue for [`Redirect::steer`], if any.
     pub steered_from: Option<u32>,
 }
 
-/// The program, attached for as long as this lives: when the process ends, however it does, the
-/// kernel takes the program off.
+/// The program, attached for the life of this value: the kernel detaches it when the process ends,
+/// however it ends.
 #[derive(Debug)]
 pub struct Redirect {
     interface: Interface,
     sockets: Map,
     filter: Option<Filter>,
     groups: Option<Groups>,
-    /// Rules of steered queues, and which is the first.
+    /// Rules of steered queues, and the first queue.
     steered: Option<(Map, u32)>,
-    driver: Driver,
+    driver: ProgramMode,
     fragments: bool,
-    /// Kept open: the last descriptor holds the program to the interface.
+    /// Kept open: the last descriptor keeps the program attached.
     _link: OwnedFd,
 }
 
@@ -71,11 +71,11 @@ struct Filter {
 const CAPABILITY: &str = "CAP_BPF and CAP_NET_ADMIN";
 
 impl Redirect {
-    /// Loads and attaches the program to `interface`, which must be of the calling thread's network
-    /// namespace: in the driver where it can. Every frame still goes to the host until a queue is
-    /// given its socket ([`Redirect::insert`]). Many devices lose their link for a moment.
+    /// Loads and attaches the program to `interface`, which must be in the calling thread's network
+    /// namespace: in the driver if possible. Every frame goes to the host until its queue has a
+    /// socket ([`Redirect::insert`]). Many devices lose their link for a moment.
     pub fn attach(interface: &Interface, spec: &RedirectSpec<'_>) -> Result<Redirect, XdpError> {
-        // Asked again: the interface may have been looked at long ago.
+        // Read again: the earlier reading may be old.
         let interface = Interface::find(&interface.name)?;
         refuse_if_attached(&interface)?;
         let name = &interface.name;
@@ -117,40 +117,40 @@ impl Redirect {
         Ok(Redirect { interface, sockets, filter, groups, steered, driver, fragments, _link })
     }
 
-    /// Where it runs.
-    pub fn driver(&self) -> Driver {
+    /// Place where the program runs.
+    pub fn driver(&self) -> ProgramMode {
         self.driver
     }
 
-    /// Whether the kernel hands it frames in several pieces (Linux 5.18).
+    /// Returns `true` if it takes frames in several fragments (Linux 5.18).
     pub fn takes_fragments(&self) -> bool {
         self.fragments
     }
 
-    /// The copies of frames to groups, of all queues, if there is a filter; once.
+    /// Copies of frames to groups, of all queues, if there is a filter; returned once.
     pub fn groups(&mut self) -> Option<Groups> {
         self.groups.take()
     }
 
-    /// Gives a queue its socket, or another one: from now on its frames go there. The kernel takes
-    /// the entry out when the socket is closed.
-    pub fn insert(&self, queue: u32, socket: &Handle) -> Result<(), XdpError> {
+    /// Sets the socket of a queue, which receives its frames from now on. The kernel removes the
+    /// entry when the socket is closed.
+    pub fn insert(&self, queue: u32, socket: &SocketHandle) -> Result<(), XdpError> {
         let fd = socket.as_fd().as_raw_fd();
         let set = self.sockets.set(&queue.to_ne_bytes(), &fd.to_ne_bytes());
         set.map_err(|errno| self.queue_error(queue, errno))
     }
 
-    /// Leaves the queue's frames to the host.
+    /// Removes a queue's socket: the host receives its frames.
     pub fn remove(&self, queue: u32) -> Result<(), XdpError> {
         let removed = self.sockets.remove(&queue.to_ne_bytes());
         removed.map_err(|errno| self.queue_error(queue, errno))
     }
 
-    /// Redirects of a queue's frames only untagged ones to one address, up to a length; whatever
-    /// the filter says. `None`: it is a queue like the others again. What a redirect without
-    /// steered queues refuses as unsupported.
-    pub fn steer(&self, queue: u32, rule: Option<Steered>) -> Result<(), XdpError> {
-        let value = rule.map_or([0; RULE_LEN], Steered::rule);
+    /// Redirects only a queue's untagged frames to one address, up to a length, whatever the filter
+    /// says. `None` makes it an ordinary queue again. A redirect without steered queues returns
+    /// "not supported".
+    pub fn steer(&self, queue: u32, rule: Option<SteeringRule>) -> Result<(), XdpError> {
+        let value = rule.map_or([0; RULE_LEN], SteeringRule::rule);
         let set = match &self.steered {
             Some((rules, first)) if queue >= *first => rules.set(&queue.to_ne_bytes(), &value),
             _ => Err(Errno::OPNOTSUPP),
@@ -158,8 +158,9 @@ impl Redirect {
         set.map_err(|errno| self.queue_error(queue, errno))
     }
 
-    /// Replaces the filter's addresses. New ones are in before old ones are out, so that what is in
-    /// both is never passed. What a redirect without a filter refuses as unsupported.
+    /// Replaces the filter's addresses. New ones are added before old ones are removed, so that
+    /// addresses in both are always redirected. A redirect without a filter returns "not
+    /// supported".
     pub fn set_filter(&mut self, addresses: &[Address]) -> Result<(), XdpError> {
         let name = &self.interface.name;
         match &mut self.filter {
@@ -203,7 +204,7 @@ impl Filter {
     }
 }
 
-/// Bytes of a record for a copy: as long as the interface's frames are now.
+/// Bytes of a record for a copy: the interface's current longest frame.
 fn record_len(interface: &Interface) -> u32 {
     (RECORD_HEADER + interface.mtu.min(COPY_MTU_MAX) + FRAME_OVERHEAD).next_multiple_of(8)
 }
@@ -220,7 +221,7 @@ fn map_of_copies(interface: &Interface) -> Result<Map, XdpError> {
 
 fn refuse_if_attached(interface: &Interface) -> Result<(), XdpError> {
     match interface.attached {
-        Some(attached) => Err(XdpError::Attached {
+        Some(attached) => Err(XdpError::AttachedProgram {
             interface: interface.name.clone(),
             id: attached.id,
             mode: attached.mode,
@@ -229,13 +230,13 @@ fn refuse_if_attached(interface: &Interface) -> Result<(), XdpError> {
     }
 }
 
-/// Loads the program; also says whether it takes frames in several pieces.
+/// Loads the program; also returns `true` if it takes frames in several fragments.
 fn load(interface: &Interface, maps: Maps<'_>) -> Result<(OwnedFd, bool), XdpError> {
     let load = |fragments| {
         let code = program::redirect(maps, fragments);
         bpf::load("shunt_redirect", &code, fragments)
     };
-    // A kernel that does not know fragments refuses the flag.
+    // A kernel without fragment support rejects the flag.
     let loaded = load(true).map(|program| (program, true)).or_else(|error| match error.errno {
         Errno::INVAL if maps.filter.is_none() => load(false).map(|program| (program, false)),
         _ => Err(error),
@@ -254,14 +255,16 @@ fn load(interface: &Interface, maps: Maps<'_>) -> Result<(OwnedFd, bool), XdpErr
     })
 }
 
-/// Attaches it in the driver, else behind it.
-fn attach(interface: &Interface, program: &OwnedFd) -> Result<(OwnedFd, Driver), XdpError> {
+/// Attaches it in the driver, else generically.
+fn attach(interface: &Interface, program: &OwnedFd) -> Result<(OwnedFd, ProgramMode), XdpError> {
     let try_as = |how| bpf::attach(program.as_fd(), interface.index, how);
     let attached = match try_as(Attach::Native) {
-        Ok(link) => return Ok((link, Driver::Native)),
-        // Not the driver's word: it would be the same behind it.
+        Ok(link) => return Ok((link, ProgramMode::Native)),
+        // Not an error of the driver: generic mode would fail as well.
         Err(errno @ (Errno::PERM | Errno::BUSY | Errno::EXIST | Errno::NODEV)) => Err(errno),
-        Err(refusal) => try_as(Attach::Generic).map(|link| (link, Driver::Generic { refusal })),
+        Err(refusal) => {
+            try_as(Attach::Generic).map(|link| (link, ProgramMode::Generic { refusal }))
+        }
     };
     attached.or_else(|errno| {
         if matches!(errno, Errno::BUSY | Errno::EXIST) {

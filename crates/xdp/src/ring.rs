@@ -2,14 +2,14 @@
 //!
 //! # Model
 //! A ring has one producer and one consumer, each with a free-running 32-bit counter in the shared
-//! memory. What is between the two is filled. The producer writes entries and then shows them by
-//! one store (release) of its counter; the consumer sees the counter by one load (acquire), reads
-//! entries, and then gives them back in the same way. Both work in batches here: counters are
-//! loaded only when what was seen last does not suffice, and stored once a batch.
+//! memory. Entries between the two are filled. The producer writes entries and then publishes them
+//! by one store (release) of its counter. The consumer loads the counter (acquire), reads entries,
+//! and then frees them in the same way. Both work in batches here: counters are loaded only when
+//! the last value seen does not suffice, and stored once a batch.
 //!
-//! Of the fill and the transmit ring we are the producer, of the others the consumer. Counters that
-//! cannot be true (more filled than the ring has) are taken for as much as there can be: a bug of
-//! the kernel's may then garble a frame, but not this process's memory.
+//! We are the producer of the fill and the transmit ring, and the consumer of the others. An
+//! impossible counter (more filled than the ring has) is clamped: a kernel bug may then garble a
+//! frame, but not this process's memory.
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -19,29 +19,29 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::xdp::XdpRingOffset;
 
-/// A frame, or a piece of one, in the receive and the transmit ring.
+/// A frame, or a fragment, in the receive and the transmit ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Descriptor {
-    /// Where it is in the memory; with unaligned chunks the upper 16 bits are an offset.
+    /// Address in the memory; with unaligned chunks the upper 16 bits are an offset.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// [`Descriptor::CONTINUES`] or nothing.
     pub options: u32,
 }
 
 impl Descriptor {
-    /// The frame goes on in the next descriptor (`XDP_PKT_CONTD`).
+    /// The frame continues in the next descriptor (`XDP_PKT_CONTD`).
     pub const CONTINUES: u32 = 1;
 
-    /// Whether the frame goes on in the next descriptor.
+    /// Returns `true` if the frame continues in the next descriptor.
     pub fn continues(&self) -> bool {
         self.options & Descriptor::CONTINUES != 0
     }
 }
 
-/// What rings hold: plain bytes, of which every pattern is valid.
+/// Type of a ring's entries: plain bytes, with every pattern valid.
 pub trait Entry: Copy + Send + sealed::Sealed {}
 impl Entry for u64 {}
 impl Entry for Descriptor {}
@@ -55,12 +55,12 @@ mod sealed {
 /// Flag of a ring: the kernel waits for a system call (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = 1;
 
-/// Entries that a ring may have: what the kernel allocates without effort, and what is of use.
+/// Largest ring, in entries: allocated without effort, and large enough.
 pub const RING_MAX: u32 = 32 * 1024;
 
 /// A ring's shared memory.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub(crate) struct RingMemory<T> {
     base: *mut libc::c_void,
     len: usize,
     producer: *const AtomicU32,
@@ -72,18 +72,18 @@ pub(crate) struct Shared<T> {
     of: PhantomData<T>,
 }
 
-// SAFETY: the pointers go to a mapping that this owns. Counters and flags are atomics; entries are
-// touched only by the one handle that is made of this.
-unsafe impl<T: Entry> Send for Shared<T> {}
+// SAFETY: the pointers refer to a mapping that this owns. Counters and flags are atomics; entries
+// are accessed only by the one handle that owns this.
+unsafe impl<T: Entry> Send for RingMemory<T> {}
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for RingMemory<T> {
     fn drop(&mut self) {
         // SAFETY: exactly the range that was mapped; nothing else points into it.
         let _ = unsafe { rustix::mm::munmap(self.base, self.len) };
     }
 }
 
-/// Where the parts of a ring are, bytes from the start of its memory.
+/// Offsets of a ring's parts from the start of its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     producer: usize,
@@ -104,12 +104,12 @@ impl Layout {
         }
     }
 
-    /// Bytes that it takes with entries of `T`.
+    /// Size in bytes with entries of `T`.
     fn len<T>(&self) -> usize {
         self.entries + self.size as usize * size_of::<T>()
     }
 
-    /// Whether all parts are aligned and in front of the entries.
+    /// Returns `true` if all parts are aligned and before the entries.
     fn is_sound<T>(&self) -> bool {
         let counter = |at: usize| at.is_multiple_of(align_of::<AtomicU32>()) && at < self.entries;
         self.size.is_power_of_two()
@@ -120,25 +120,25 @@ impl Layout {
     }
 }
 
-impl<T: Entry> Shared<T> {
-    /// Maps the ring at `place` of a socket.
-    fn map(socket: BorrowedFd<'_>, place: u64, layout: Layout) -> Result<Shared<T>, Errno> {
+impl<T: Entry> RingMemory<T> {
+    /// Maps the ring at offset `place` of a socket.
+    fn map(socket: BorrowedFd<'_>, place: u64, layout: Layout) -> Result<RingMemory<T>, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let len = layout.len::<T>();
         let hint = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { rustix::mm::mmap(hint, len, protection, flags, socket, place)? };
-        // SAFETY: just mapped, of this length, and nobody else knows of it.
-        Ok(unsafe { Shared::over(base, len, layout) })
+        // SAFETY: just mapped, of this length, with no other user.
+        Ok(unsafe { RingMemory::over(base, len, layout) })
     }
 
     /// # Safety
     /// `base` must be a mapping of `len` bytes, page aligned, which belongs to the result.
-    unsafe fn over(base: *mut libc::c_void, len: usize, layout: Layout) -> Shared<T> {
+    unsafe fn over(base: *mut libc::c_void, len: usize, layout: Layout) -> RingMemory<T> {
         assert!(layout.is_sound::<T>() && len >= layout.len::<T>(), "{layout:?}");
         let counter = |at: usize| base.wrapping_byte_add(at).cast_const().cast();
-        Shared {
+        RingMemory {
             base,
             len,
             producer: counter(layout.producer),
@@ -155,7 +155,7 @@ impl<T: Entry> Shared<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: inside the mapping and aligned (`over` saw to it), shared as an atomic.
+        // SAFETY: inside the mapping and aligned (checked by `over`), shared as an atomic.
         unsafe { &*self.producer }
     }
 
@@ -164,7 +164,7 @@ impl<T: Entry> Shared<T> {
         unsafe { &*self.consumer }
     }
 
-    /// Whether the kernel waits for a system call.
+    /// Returns `true` if the kernel needs a system call.
     #[inline]
     fn needs_wakeup(&self) -> bool {
         let Some(flags) = self.flags else { return true };
@@ -178,13 +178,13 @@ impl<T: Entry> Shared<T> {
     }
 }
 
-/// Our end of a ring that the kernel consumes: the fill ring, the transmit ring.
+/// Our side of a ring that the kernel consumes: the fill ring, the transmit ring.
 #[derive(Debug)]
 pub struct Producer<T> {
-    shared: Shared<T>,
-    /// The next entry that is written.
+    shared: RingMemory<T>,
+    /// Next entry to write.
     next: u32,
-    /// Entries before this may be written, as far as was seen.
+    /// Entries before this may be written, as of the last counter seen.
     limit: u32,
 }
 
@@ -195,15 +195,15 @@ impl<T: Entry> Producer<T> {
         offset: XdpRingOffset,
         size: u32,
     ) -> Result<Producer<T>, Errno> {
-        Shared::map(socket, place, Layout::of(offset, size)).map(Producer::over)
+        RingMemory::map(socket, place, Layout::of(offset, size)).map(Producer::over)
     }
 
-    pub(crate) fn over(shared: Shared<T>) -> Producer<T> {
+    pub(crate) fn over(shared: RingMemory<T>) -> Producer<T> {
         let next = shared.producer().load(Ordering::Relaxed);
         Producer { shared, next, limit: next }
     }
 
-    /// How many of `wanted` entries may be [`put`](Self::put) now.
+    /// Number of entries, up to `wanted`, that may be [`put`](Self::put) now.
     #[inline]
     pub fn reserve(&mut self, wanted: u32) -> u32 {
         let free = self.limit.wrapping_sub(self.next);
@@ -216,7 +216,7 @@ impl<T: Entry> Producer<T> {
         free.min(wanted)
     }
 
-    /// Writes one entry; says whether there was room. The kernel does not see it before
+    /// Writes one entry; returns `false` if the ring is full. The kernel sees it after
     /// [`submit`](Self::submit).
     #[inline]
     pub fn put(&mut self, entry: T) -> bool {
@@ -230,40 +230,40 @@ impl<T: Entry> Producer<T> {
         true
     }
 
-    /// Shows the kernel what was put.
+    /// Publishes the entries put.
     #[inline]
     pub fn submit(&mut self) {
         self.shared.producer().store(self.next, Ordering::Release);
-        // The kernel sees this before we look whether it waits for a call: else both could believe
-        // that the other goes on.
+        // The kernel must see this before we test its flag; else each side could expect the other
+        // to continue.
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the kernel waits for a system call before it goes on.
+    /// Returns `true` if the kernel needs a system call to continue.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.shared.needs_wakeup()
     }
 
-    /// Entries that were shown and that the kernel has not consumed.
+    /// Published entries that the kernel has not consumed.
     pub fn pending(&self) -> u32 {
         let shown = self.shared.producer().load(Ordering::Relaxed);
         shown.wrapping_sub(self.shared.consumer().load(Ordering::Acquire)).min(self.size())
     }
 
-    /// Entries that the ring has.
+    /// Size in entries.
     pub fn size(&self) -> u32 {
         self.shared.size()
     }
 }
 
-/// Our end of a ring that the kernel fills: the receive ring, the completion ring.
+/// Our side of a ring that the kernel fills: the receive ring, the completion ring.
 #[derive(Debug)]
 pub struct Consumer<T> {
-    shared: Shared<T>,
-    /// The next entry that is read.
+    shared: RingMemory<T>,
+    /// Next entry to read.
     next: u32,
-    /// Entries before this may be read, as far as was seen.
+    /// Entries before this may be read, as of the last counter seen.
     limit: u32,
 }
 
@@ -274,15 +274,15 @@ impl<T: Entry> Consumer<T> {
         offset: XdpRingOffset,
         size: u32,
     ) -> Result<Consumer<T>, Errno> {
-        Shared::map(socket, place, Layout::of(offset, size)).map(Consumer::over)
+        RingMemory::map(socket, place, Layout::of(offset, size)).map(Consumer::over)
     }
 
-    pub(crate) fn over(shared: Shared<T>) -> Consumer<T> {
+    pub(crate) fn over(shared: RingMemory<T>) -> Consumer<T> {
         let next = shared.consumer().load(Ordering::Relaxed);
         Consumer { shared, next, limit: next }
     }
 
-    /// How many of `wanted` entries may be [`take`](Self::take)n now.
+    /// Number of entries, up to `wanted`, that may be [taken](Self::take) now.
     #[inline]
     pub fn peek(&mut self, wanted: u32) -> u32 {
         let ready = self.limit.wrapping_sub(self.next);
@@ -295,8 +295,7 @@ impl<T: Entry> Consumer<T> {
         ready.min(wanted)
     }
 
-    /// Reads the next entry. The kernel does not reuse its place before
-    /// [`release`](Self::release).
+    /// Reads the next entry. The kernel does not reuse it before [`release`](Self::release).
     #[inline]
     pub fn take(&mut self) -> Option<T> {
         if self.peek(1) == 0 {
@@ -308,13 +307,13 @@ impl<T: Entry> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the kernel back what was taken.
+    /// Frees the entries taken.
     #[inline]
     pub fn release(&mut self) {
         self.shared.consumer().store(self.next, Ordering::Release);
     }
 
-    /// Entries that the ring has.
+    /// Size in entries.
     pub fn size(&self) -> u32 {
         self.shared.size()
     }

@@ -1,10 +1,10 @@
 //! AF_XDP sockets: one for each receive queue of an interface.
 //!
-//! Follows the kernel's documentation of AF_XDP. A socket is made, told of its memory and the sizes
-//! of its rings, which are then mapped, and bound to one queue. From then on it sends; it receives
-//! once the [redirect program](crate::Redirect) knows it.
+//! Follows the kernel's documentation of AF_XDP. A socket is created, registers its memory and the
+//! sizes of its rings, maps the rings, and is bound to one queue. Then it can send; it receives
+//! once the [redirect program](crate::Redirect) has it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,102 +13,65 @@ use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
 };
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-    sockopt,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::error::XdpError;
+use crate::handle::SocketHandle;
 use crate::inbound::Inbound;
 use crate::interface::Interface;
 use crate::outbound::Outbound;
 use crate::ring::{Consumer, Descriptor, Producer, RING_MAX};
 use crate::umem::Umem;
 
-/// Who copies frames between the device and the memory.
+/// Copy mode between the device and the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// The device where its driver can, else the kernel.
+    /// By the device if its driver supports it, else by the kernel.
     #[default]
     Auto,
-    /// Always the kernel.
+    /// Always by the kernel.
     Never,
-    /// The device, or it is an error.
+    /// By the device, or an error.
     Require,
 }
 
 /// Busy polling: the caller's system calls do the driver's work (`SO_PREFER_BUSY_POLL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// How long a call polls the device, microseconds.
+    /// Time that a call polls the device, microseconds.
     pub micros: u32,
-    /// Frames that a call handles at most.
+    /// Most frames that a call handles.
     pub budget: u32,
 }
 
-/// How a socket is made.
+/// Settings of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketSpec {
     /// The hardware queue.
     pub queue: u32,
     /// Entries of each of the four rings: a power of two, at most [`RING_MAX`].
     pub ring: u32,
-    /// Who copies.
+    /// Copy mode.
     pub zero_copy: ZeroCopy,
-    /// Whether frames longer than a chunk must come and go, in several descriptors (Linux 6.6).
+    /// `true` if frames longer than a chunk must be supported, in several descriptors (Linux 6.6).
     pub fragments: bool,
     /// Busy polling, if wanted.
     pub busy_poll: Option<BusyPoll>,
 }
 
-/// A bound socket, its rings free to be moved to whoever works them.
+/// A bound socket; its rings can be moved to different threads.
 #[derive(Debug)]
 pub struct Socket {
-    /// Chunks for frames to be received: [`Umem::address`], [`Umem::chunk_of`].
+    /// Chunks for received frames: [`Umem::address`], [`Umem::chunk_of`].
     pub fill: Producer<u64>,
-    /// Frames that were received.
+    /// Received frames.
     pub rx: Consumer<Descriptor>,
-    /// Frames to be sent.
+    /// Frames to send.
     pub tx: Producer<Descriptor>,
-    /// What was sent: the addresses of `tx`, in order.
+    /// Sent frames: the addresses of `tx`, in order.
     pub completion: Consumer<u64>,
     /// The socket itself.
-    pub handle: Arc<Handle>,
-}
-
-/// The socket behind the rings. Once it is dropped, the queue is free and the memory unpinned.
-#[derive(Debug)]
-pub struct Handle {
-    pub(crate) fd: OwnedFd,
-    pub(crate) umem: Umem,
-    pub(crate) zero_copy: bool,
-    pub(crate) fragments: bool,
-}
-
-/// What became of a system call that makes the kernel go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
-    /// It does, or has done, what there was to do.
-    Done,
-    /// It stopped early, for a full queue or its own limit: ask again.
-    Again,
-}
-
-/// Counters of the kernel (`XDP_STATISTICS`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Frames dropped for reasons other than those below: too long for a chunk, out of memory.
-    pub rx_dropped: u64,
-    /// Frames dropped because the fill ring named a chunk that is none.
-    pub rx_invalid: u64,
-    /// Frames not sent because the transmit ring named memory that is none.
-    pub tx_invalid: u64,
-    /// Frames dropped because the receive ring was full.
-    pub rx_ring_full: u64,
-    /// How often the fill ring was found empty.
-    pub fill_ring_empty: u64,
-    /// How often the transmit ring was found empty.
-    pub tx_ring_empty: u64,
+    pub handle: Arc<SocketHandle>,
 }
 
 const SOL_XDP: i32 = 283;
@@ -116,16 +79,16 @@ const SOL_XDP: i32 = 283;
 const TX_BUDGET: i32 = 9;
 const TX_BUDGET_WANTED: i32 = 256;
 
-/// Memory that frames may take on their way through the kernel in copy mode: a ring of 2048 frames
-/// of 1500 bytes, with what the kernel adds to each.
+/// Memory of frames in the kernel in copy mode: a ring of 2048 frames of 1500 bytes, with the
+/// kernel's overhead for each.
 const SEND_BYTES: usize = 8 << 20;
 
-/// A queue is free again a little after its last socket was closed: the kernel does that later.
+/// Retries for a queue whose last socket was just closed: the kernel frees it a little later.
 const BUSY_TRIES: u32 = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Socket {
-    /// Makes a socket over all of `umem` and binds it to a queue of `interface`, which must be of
+    /// Creates a socket over all of `umem` and binds it to a queue of `interface`, which must be in
     /// the calling thread's network namespace. Each socket needs a memory of its own.
     pub fn bind(interface: &Interface, umem: Umem, spec: &SocketSpec) -> Result<Socket, XdpError> {
         if !spec.ring.is_power_of_two() || spec.ring > RING_MAX {
@@ -146,7 +109,7 @@ impl Socket {
         let fill = fill.map_err(kernel(mapping))?;
         let completion = completion.map_err(kernel(mapping))?;
         let (rx, tx) = (rx.map_err(kernel(mapping))?, tx.map_err(kernel(mapping))?);
-        // Hints: older kernels send 32 frames a call, and without the right to more memory a slow
+        // Hints: older kernels send 32 frames a call, and without permission for more memory a slow
         // device has 277 frames at a time.
         let _ = set(&fd, SOL_XDP, TX_BUDGET, TX_BUDGET_WANTED.min(ring as i32));
         let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BYTES);
@@ -156,15 +119,15 @@ impl Socket {
         let fragments = attach_to_queue(&fd, interface, spec)?;
         let options = sockopt::xdp_options(&fd).map_err(kernel("XDP_OPTIONS"))?;
         let zero_copy = options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
-        let handle = Arc::new(Handle { fd, umem, zero_copy, fragments });
+        let handle = Arc::new(SocketHandle { fd, umem, zero_copy, fragments });
         Ok(Socket { fill, rx, tx, completion, handle })
     }
 }
 
 impl Socket {
-    /// The two ends, for who sends and who receives in bursts. As many chunks as a ring has entries
-    /// are given to the kernel to receive into, but half of them at most; the rest is to send from,
-    /// as many again at most. Of these `spare` are set apart for [`Inbound::append`].
+    /// Splits the socket into two halves for receiving and sending in bursts. The kernel gets as
+    /// many chunks as a ring has entries to receive into, but at most half of them; up to as many
+    /// others are for sending. Of these, `spare` are reserved for [`Inbound::append`].
     pub fn split(mut self, spare: u32) -> (Inbound, Outbound) {
         let umem = self.handle.umem().clone();
         let receiving = self.fill.size().min(umem.count() / 2);
@@ -181,67 +144,6 @@ impl Socket {
     }
 }
 
-impl Handle {
-    /// The memory.
-    pub fn umem(&self) -> &Umem {
-        &self.umem
-    }
-
-    /// Whether the device reads and writes the memory itself; else the kernel copies.
-    pub fn is_zero_copy(&self) -> bool {
-        self.zero_copy
-    }
-
-    /// Whether frames longer than a chunk come and go in several descriptors.
-    pub fn has_fragments(&self) -> bool {
-        self.fragments
-    }
-
-    /// Makes the kernel send what is in the transmit ring. In copy mode it is sent by this call.
-    /// `ENETDOWN` if the interface is down, `ENXIO` if it is gone.
-    #[inline]
-    pub fn wake_tx(&self) -> Result<Woken, Errno> {
-        woken(send(&self.fd, &[], SendFlags::DONTWAIT).map(drop))
-    }
-
-    /// Makes the kernel receive, where it waits for that; errors as for [`Handle::wake_tx`]. With
-    /// busy polling, this call is what receives.
-    #[inline]
-    pub fn wake_rx(&self) -> Result<Woken, Errno> {
-        woken(recv(&self.fd, &mut [0u8; 0], RecvFlags::DONTWAIT).map(drop))
-    }
-
-    /// The kernel's counters since the socket was bound.
-    pub fn statistics(&self) -> Result<Statistics, Errno> {
-        let counted = sockopt::xdp_statistics(&self.fd)?;
-        Ok(Statistics {
-            rx_dropped: counted.rx_dropped,
-            rx_invalid: counted.rx_invalid_descs,
-            tx_invalid: counted.tx_invalid_descs,
-            rx_ring_full: counted.rx_ring_full.unwrap_or(0),
-            fill_ring_empty: counted.rx_fill_ring_empty_descs.unwrap_or(0),
-            tx_ring_empty: counted.tx_ring_empty_descs.unwrap_or(0),
-        })
-    }
-}
-
-impl AsFd for Handle {
-    /// Readable when frames were received, writable when the transmit ring has room.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-/// Tells a device that is no more from a frame that could not be sent now, or at all, of which the
-/// kernel has its own words.
-fn woken(result: Result<(), Errno>) -> Result<Woken, Errno> {
-    match result {
-        Ok(()) => Ok(Woken::Done),
-        Err(errno @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => Err(errno),
-        Err(_) => Ok(Woken::Again),
-    }
-}
-
 fn create(interface: &Interface) -> Result<OwnedFd, XdpError> {
     let (family, kind) = (AddressFamily::XDP, SocketType::RAW);
     socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(|errno| match errno {
@@ -254,7 +156,7 @@ fn create(interface: &Interface) -> Result<OwnedFd, XdpError> {
     })
 }
 
-/// Tells the socket of its memory and of the sizes of its rings.
+/// Registers the memory and the sizes of the rings.
 fn register(fd: &OwnedFd, interface: &Interface, umem: &Umem, ring: u32) -> Result<(), XdpError> {
     let name = &interface.name;
     let registration = umem.registration();
@@ -271,15 +173,15 @@ fn register(fd: &OwnedFd, interface: &Interface, umem: &Umem, ring: u32) -> Resu
         .map_err(|errno| XdpError::of("making rings", name, "CAP_NET_RAW", errno))
 }
 
-/// Binds the socket in the best way that the driver and the kernel have; says whether frames may
-/// come in several descriptors.
+/// Binds the socket with the best flags that driver and kernel support; returns `true` if frames
+/// may use several descriptors.
 fn attach_to_queue(
     fd: &OwnedFd,
     interface: &Interface,
     spec: &SocketSpec,
 ) -> Result<bool, XdpError> {
     let mut refusal = Errno::INVAL;
-    for &flags in ways(spec) {
+    for &flags in bind_flags(spec) {
         let all = flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         match bind_once_free(fd, &SocketAddrXdp::new(all, interface.index, spec.queue)) {
             Ok(()) => return Ok(flags.contains(SocketAddrXdpFlags::XDP_USE_SG)),
@@ -306,10 +208,10 @@ fn attach_to_queue(
     })
 }
 
-/// The ways to bind, best first. In copy mode fragments cost nothing, so they are taken where the
-/// kernel has them: then an MTU may grow while the socket is in use. A driver may have zero-copy
-/// without them.
-fn ways(spec: &SocketSpec) -> &'static [SocketAddrXdpFlags] {
+/// Flags to try, best first. In copy mode fragments cost nothing, so they are used if the kernel
+/// has them: the MTU may then grow while the socket is in use. A driver may have zero-copy without
+/// them.
+fn bind_flags(spec: &SocketSpec) -> &'static [SocketAddrXdpFlags] {
     const COPY: SocketAddrXdpFlags = SocketAddrXdpFlags::XDP_COPY;
     const COPY_SG: SocketAddrXdpFlags = COPY.union(SocketAddrXdpFlags::XDP_USE_SG);
     const ZERO: SocketAddrXdpFlags = SocketAddrXdpFlags::XDP_ZEROCOPY;
@@ -324,7 +226,7 @@ fn ways(spec: &SocketSpec) -> &'static [SocketAddrXdpFlags] {
     }
 }
 
-/// Binds, and waits a little for a queue that is not free yet.
+/// Binds, with retries for a queue that is not free yet.
 fn bind_once_free(fd: &OwnedFd, address: &SocketAddrXdp) -> Result<(), Errno> {
     for _ in 0..BUSY_TRIES {
         match bind(fd, address) {
@@ -355,7 +257,7 @@ fn prefer_busy_poll(fd: &OwnedFd, interface: &Interface, wanted: BusyPoll) -> Re
         })
 }
 
-/// Sets an option that rustix does not know.
+/// Sets an option that rustix lacks.
 fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
     let len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the value is an int that outlives the call, and `len` is its size.

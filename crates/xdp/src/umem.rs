@@ -1,10 +1,10 @@
-//! The memory that frames are in, cut into chunks (UMEM).
+//! Memory for frames, cut into chunks (UMEM).
 //!
 //! # Model
-//! The memory is the caller's: one of our own, or a guest's. The kernel pins it when a socket
-//! registers it, and from then on writes received frames into the chunks that the fill ring names
-//! and reads frames from wherever the transmit ring says. So it is shared memory like a guest's,
-//! and touched only through [`GuestSlice`]s, of ranges that were checked.
+//! The memory is the caller's: our own, or a guest's. The kernel pins it when a socket registers
+//! it. From then on it writes received frames into chunks from the fill ring, and reads frames at
+//! addresses from the transmit ring. So it is shared memory like a guest's, and accessed only
+//! through [`GuestSlice`]s of checked ranges.
 //!
 //! Follows the kernel's documentation of AF_XDP, sections "UMEM" and "XDP_UMEM_REG".
 
@@ -16,7 +16,7 @@ use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 use crate::error::XdpError;
 use crate::ring::Descriptor;
 
-/// Bytes that the kernel keeps free in front of every received frame (`XDP_PACKET_HEADROOM`).
+/// Bytes that the kernel keeps free before every received frame (`XDP_PACKET_HEADROOM`).
 pub const KERNEL_HEADROOM: u32 = 256;
 /// Smallest chunk.
 const CHUNK_MIN: u32 = 2048;
@@ -25,15 +25,15 @@ const CHUNK_MIN: u32 = 2048;
 const OFFSET_SHIFT: u32 = 48;
 const BASE_MASK: u64 = (1 << OFFSET_SHIFT) - 1;
 
-/// How a memory is cut.
+/// Division of a memory into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// Bytes of each: 2048 to a page. A power of two unless unaligned.
+    /// Size of each: 2048 bytes to a page. A power of two unless unaligned.
     pub size: u32,
-    /// Bytes to keep free in front of a received frame, besides [`KERNEL_HEADROOM`].
+    /// Bytes to keep free before a received frame, besides [`KERNEL_HEADROOM`].
     pub headroom: u32,
-    /// Whether chunks may begin anywhere (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`, Linux 5.4), as a guest's
-    /// buffers do, instead of at multiples of their size.
+    /// `true` if chunks may begin anywhere (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`, Linux 5.4), as a
+    /// guest's buffers do, instead of at multiples of their size.
     pub unaligned: bool,
 }
 
@@ -45,8 +45,8 @@ pub struct Umem {
 }
 
 impl Umem {
-    /// Checks what the kernel would refuse without saying why. All of `memory` is used; what is
-    /// left at its end is no chunk.
+    /// Checks rules that the kernel enforces without a message. All of `memory` is used; a rest at
+    /// its end is no chunk.
     pub fn new(memory: Arc<Mapping>, chunks: Chunks) -> Result<Umem, XdpError> {
         let page = rustix::param::page_size();
         let Chunks { size: chunk, headroom, unaligned } = chunks;
@@ -71,23 +71,23 @@ impl Umem {
         }
     }
 
-    /// How it is cut.
+    /// Division into chunks.
     pub fn chunks(&self) -> Chunks {
         self.chunks
     }
 
-    /// How many chunks there are, side by side.
+    /// Number of adjacent chunks.
     pub fn count(&self) -> u32 {
         let count = self.size() / u64::from(self.chunks.size);
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The address of chunk `index`, counted side by side.
+    /// Address of the adjacent chunk `index`.
     pub fn address(&self, index: u32) -> u64 {
         u64::from(index) * u64::from(self.chunks.size)
     }
 
-    /// Bytes of a frame, or of a piece of one, that a chunk takes when it is received.
+    /// Most bytes of a frame or fragment that a chunk can receive.
     pub fn room(&self) -> u32 {
         self.chunks.size - KERNEL_HEADROOM - self.chunks.headroom
     }
@@ -97,13 +97,13 @@ impl Umem {
         &self.memory
     }
 
-    /// Bytes that are chunks.
+    /// Total bytes of the chunks.
     fn size(&self) -> u64 {
         let chunk = u64::from(self.chunks.size);
         self.memory.size() as u64 / chunk * chunk
     }
 
-    /// What a descriptor describes; `None` if it is not all inside, which only a bug can cause.
+    /// Memory of a descriptor; `None` if it is not all inside, which only a bug can cause.
     #[inline]
     pub fn frame(&self, descriptor: &Descriptor) -> Option<GuestSlice<'_>> {
         self.memory.slice(self.place(descriptor.addr), descriptor.len as usize)
@@ -115,19 +115,19 @@ impl Umem {
         self.memory.slice(addr, len as usize)
     }
 
-    /// Whether all of a chunk that begins there is inside.
+    /// Returns `true` if a chunk that begins there is all inside.
     #[inline]
     pub(crate) fn has_chunk(&self, addr: u64) -> bool {
         addr.checked_add(self.chunks.size.into()).is_some_and(|end| end <= self.size())
     }
 
-    /// The offset that unaligned chunks' descriptors have: how far behind the chunk's start a frame
-    /// is.
+    /// The offset in an unaligned chunk's descriptor: the distance of a frame from the chunk's
+    /// start.
     pub(crate) fn offset_in(addr: u64) -> u64 {
         addr >> OFFSET_SHIFT
     }
 
-    /// What the fill ring takes for the chunk that a received descriptor is in.
+    /// Fill ring entry for the chunk of a received descriptor.
     #[inline]
     pub fn chunk_of(&self, addr: u64) -> u64 {
         if self.chunks.unaligned {
@@ -137,13 +137,13 @@ impl Umem {
         }
     }
 
-    /// Where an address is, its offset added.
+    /// Byte offset of an address, with its chunk offset added.
     #[inline]
     fn place(&self, addr: u64) -> u64 {
         if self.chunks.unaligned { (addr & BASE_MASK) + (addr >> OFFSET_SHIFT) } else { addr }
     }
 
-    /// What the kernel is told.
+    /// Argument for registering the memory with the kernel.
     pub(crate) fn registration(&self) -> XdpUmemReg {
         let start = self.memory.slice(0, 1).and_then(|first| first.aligned_array::<u8>(1));
         let unaligned = XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG;

@@ -8,7 +8,7 @@ use guestmem::{DirtyLog, LOG_PAGE, Pages, SharedFile};
 use port::virtio_net::{
     HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing,
 };
-use port::{Accepts, Receive, Transmit, VlanEdit};
+use port::{OffloadSet, Receive, Transmit, VlanEdit};
 use virtq::{BURST, Content, Log, Position, Start};
 
 use crate::Seen;
@@ -89,8 +89,8 @@ struct Link {
     transmit: TransmitRing,
     receive: ReceiveRing,
     layout: ReceiveLayout,
-    leaves: Accepts,
-    takes: Accepts,
+    leaves: OffloadSet,
+    takes: OffloadSet,
     seen: Seen,
 }
 
@@ -98,7 +98,7 @@ impl Link {
     fn new(input: &mut Input<'_>) -> Link {
         let header = input.pick(&[HEADER_LEN, HEADER_LEN, HEADER_LEN_LEGACY]);
         let layout = ReceiveLayout { header, mergeable: header == HEADER_LEN && input.flag() };
-        let [leaves, takes] = [(); 2].map(|()| Accepts::from_bits_truncate(input.byte()));
+        let [leaves, takes] = [(); 2].map(|()| OffloadSet::from_bits_truncate(input.byte()));
         let from = Side::new(input, Content::Readable { header, keep: !leaves.is_empty() });
         let to = Side::new(input, Content::Writable);
         Link {

@@ -3,7 +3,7 @@
 use port::virtio_net::{
     HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing,
 };
-use port::{Accepts, Polled, Receive, Transmit, VlanEdit};
+use port::{OffloadSet, Polled, Receive, Transmit, VlanEdit};
 use virtq::{BURST, Content};
 
 use crate::Seen;
@@ -26,7 +26,7 @@ impl Link {
     fn new(input: &mut Input<'_>) -> Link {
         let header = input.pick(&[HEADER_LEN, HEADER_LEN, HEADER_LEN_LEGACY]);
         let mergeable = header == HEADER_LEN && input.flag();
-        let [leaves, takes] = [(); 2].map(|()| Accepts::from_bits_truncate(input.byte()));
+        let [leaves, takes] = [(); 2].map(|()| OffloadSet::from_bits_truncate(input.byte()));
         let from = Guest::new(input, Content::Readable { header, keep: !leaves.is_empty() });
         let to = Guest::new(input, Content::Writable);
         let layout = ReceiveLayout { header, mergeable };

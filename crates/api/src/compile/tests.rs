@@ -8,11 +8,11 @@ mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bridge::switch::{DeepHead, Fdb};
+use bridge::switch::{Fdb, HeaderSnapshot};
 use model::state::{Facts, allocate};
 use model::testing::{state, with};
 use serde_json::{Value, json};
-use wire::{Head, Mac};
+use wire::{FrameHeader, Mac};
 
 use super::*;
 
@@ -182,7 +182,7 @@ impl<'a> World<'a> {
             PortOwner::Adapter(name) | PortOwner::Tunnel(name) => name.clone(),
             PortOwner::Representor(of) => of.port_name(),
         };
-        let tag = Head::of_frame(frame).unwrap().tag();
+        let tag = FrameHeader::of_frame(frame).unwrap().tag();
         let name = tag.map_or(name.clone(), |tag| {
             let service = if tag.tpid == 0x88a8 { "s" } else { "" };
             let priority = if tag.pcp > 0 { format!("/{}", tag.pcp) } else { String::new() };
@@ -193,7 +193,8 @@ impl<'a> World<'a> {
 
     /// The way of a frame in switchdev mode, tags aside.
     fn in_pipe(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
-        let (head, deep) = (Head::of_frame(frame).unwrap().0, DeepHead::of_frame(frame));
+        let (head, deep) =
+            (FrameHeader::of_frame(frame).unwrap().0, HeaderSnapshot::of_frame(frame));
         let (mut fates, table) = (bridge::nic::Fates::new(), &self.nic.table);
         table.sort(from, &[head], &[deep], &mut fates);
         let to = match fates.as_slice()[0] {
@@ -216,7 +217,7 @@ impl<'a> World<'a> {
     }
 
     fn in_nic(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
-        let head = Head::of_frame(frame).unwrap().0;
+        let head = FrameHeader::of_frame(frame).unwrap().0;
         let (mut flows, mut out) = (bridge::nic::Flows::new(), bridge::Verdicts::new());
         let table = &self.nic.table;
         table.classify(from, &[head], &mut flows, &mut out);
@@ -258,8 +259,8 @@ impl<'a> World<'a> {
 
     fn in_switch(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
         let switch = self.nic.switch.as_ref().unwrap();
-        let head = Head::of_frame(frame).unwrap().0;
-        let deep = [DeepHead::of_frame(frame)];
+        let head = FrameHeader::of_frame(frame).unwrap().0;
+        let deep = [HeaderSnapshot::of_frame(frame)];
         let deep = switch.table.needs_deep(from).then_some(&deep[..]);
         let burst = bridge::switch::Burst { from, heads: &[head], deep, now_ns: 1 << 40 };
         let (mut flows, mut out) =

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vhost_user::{ByteStream, Closer, Listener, Load};
+use vhost_user::{ByteStream, Closer, CloserLoad, Listener};
 
 use super::connection::Connection;
 use super::error::GuestError;
@@ -205,7 +205,7 @@ impl ServedChannel {
 
     /// `true` while earlier connections are not closed yet: then no other is accepted.
     fn is_busy(&self) -> bool {
-        self.closer.load() != Load::Light
+        self.closer.load() != CloserLoad::Light
     }
 
     /// Time until the next action without input; `None`: no timer.

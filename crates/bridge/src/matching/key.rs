@@ -8,7 +8,7 @@
 //! Limits: two tags, one SNAP header, eight extension headers. Lengths beyond the headers are not
 //! checked, nor are checksums. Cannot panic: each read is checked.
 
-use wire::{DeepHead, Head, ethernet, vlan};
+use wire::{FrameHeader, HeaderSnapshot, ethernet, vlan};
 
 /// Extension headers of IPv6 that are walked through.
 const EXTENSIONS_MAX: usize = 8;
@@ -29,9 +29,10 @@ pub const ICMPV6: u8 = 58;
 /// Protocols that begin with a source and a destination port: also DCCP, SCTP and UDP-Lite.
 pub(crate) const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
-/// Bytes at a place that is fixed when this is compiled, which must be within [`DeepHead::LEN`].
+/// Bytes at a place that is fixed when this is compiled, which must be within
+/// [`HeaderSnapshot::LEN`].
 #[inline(always)]
-fn fixed<const N: usize>(deep: &DeepHead, at: usize) -> [u8; N] {
+fn fixed<const N: usize>(deep: &HeaderSnapshot, at: usize) -> [u8; N] {
     std::array::from_fn(|n| deep.bytes[at + n])
 }
 
@@ -112,7 +113,7 @@ pub struct Key {
 
 impl Key {
     /// The key of a frame that belongs to a VLAN; `None` if its headers cannot be told.
-    pub fn of(head: Head, deep: &DeepHead, vid: u16) -> Option<Self> {
+    pub fn of(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Option<Self> {
         let bytes = deep.bytes();
         let big_endian = |key: u64| key.swap_bytes() >> 16;
         let mut key = Self {
@@ -133,7 +134,7 @@ impl Key {
 
     /// The key of a frame whose headers cannot be told: addresses, VLAN, and the type if that can
     /// be.
-    pub fn outer(head: Head, deep: &DeepHead, vid: u16) -> Self {
+    pub fn outer(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Self {
         let big_endian = |key: u64| key.swap_bytes() >> 16;
         let (src_mac, dst_mac) = (big_endian(head.src_key()), big_endian(head.dst_key()));
         let ethertype = ethertype(deep.bytes()).map_or(0, |(ethertype, _)| ethertype);
@@ -179,7 +180,7 @@ impl Key {
     /// The words of a frame's key: as [`of`](Self::of) gives them, but in haste for the frames that
     /// most are: TCP and UDP over IP without options, behind no tag or one.
     #[inline]
-    pub fn words_of(head: Head, deep: &DeepHead, vid: u16) -> Option<Words> {
+    pub fn words_of(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Option<Words> {
         let plain =
             if head.is_tagged() { Self::plain::<18>(deep) } else { Self::plain::<14>(deep) };
         match plain {
@@ -194,7 +195,7 @@ impl Key {
 
     /// The key but for MACs and VLAN, if the IP header begins at `AT` and nothing is unusual.
     #[inline(always)]
-    fn plain<const AT: usize>(deep: &DeepHead) -> Option<Self> {
+    fn plain<const AT: usize>(deep: &HeaderSnapshot) -> Option<Self> {
         let ethertype = u16::from_be_bytes(fixed(deep, AT - 2));
         let len = usize::from(deep.len);
         let (upper, protocol, src_ip, dst_ip, version);

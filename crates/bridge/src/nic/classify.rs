@@ -10,7 +10,7 @@
 
 use std::hint::select_unpredictable as select;
 
-use wire::{DeepHead, Head};
+use wire::{FrameHeader, HeaderSnapshot};
 
 use crate::nic::map::key;
 use crate::nic::source::Source;
@@ -57,7 +57,7 @@ impl Table {
         &self,
         from: PortId,
         heads: &[[u8; 16]],
-        deep: &[DeepHead],
+        deep: &[HeaderSnapshot],
         flows: &mut Flows,
         out: &mut Verdicts,
     ) -> Summary {
@@ -68,15 +68,15 @@ impl Table {
             Err(reason) => return out.fill(heads.len(), Verdict::drop(reason)),
         };
         if let [first, rest @ ..] = heads
-            && Head(*first).is_like_all(rest)
+            && FrameHeader(*first).is_like_all(rest)
             // Priority-tagged frames may differ behind the first 16 bytes.
-            && !source.hides_vlan(Head(*first), || true)
+            && !source.hides_vlan(FrameHeader(*first), || true)
         {
-            let verdict = self.judge(source, Head(*first), || false);
+            let verdict = self.judge(source, FrameHeader(*first), || false);
             return out.fill(heads.len(), verdict);
         }
         out.len = heads.len();
-        let untagged = heads.first().is_some_and(|head| !Head(*head).is_tagged());
+        let untagged = heads.first().is_some_and(|head| !FrameHeader(*head).is_tagged());
         if source.src_lookup && untagged && flows.begin(self.number, source.own) {
             self.judge_flows(source, heads, deep, flows, out);
         } else {
@@ -97,7 +97,7 @@ impl Table {
         &self,
         source: &Source,
         heads: &[[u8; 16]],
-        deep: &[DeepHead],
+        deep: &[HeaderSnapshot],
         flows: &mut Flows,
         out: &mut Verdicts,
     ) {
@@ -114,7 +114,7 @@ impl Table {
                 self.judge_one(source, heads, deep, index, out);
             }
             if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get(index)) {
-                let head = Head(*head);
+                let head = FrameHeader(*head);
                 if !head.is_tagged() {
                     flows.learn(head, *verdict);
                 }
@@ -127,7 +127,7 @@ impl Table {
         &self,
         source: &Source,
         heads: &[[u8; 16]],
-        deep: &[DeepHead],
+        deep: &[HeaderSnapshot],
         out: &mut Verdicts,
     ) {
         let mut open = if source.is_indirect {
@@ -156,7 +156,7 @@ impl Table {
         &self,
         source: &Source,
         heads: &[[u8; 16]],
-        deep: &[DeepHead],
+        deep: &[HeaderSnapshot],
         index: usize,
         out: &mut Verdicts,
     ) {
@@ -164,9 +164,9 @@ impl Table {
         if let (Some(head), Some(verdict)) = (heads.get(index), of.get_mut(index)) {
             let second = || {
                 *wants_deep |= deep.is_empty();
-                deep.get(index).is_none_or(DeepHead::has_second_tag)
+                deep.get(index).is_none_or(HeaderSnapshot::has_second_tag)
             };
-            *verdict = self.judge(source, Head(*head), second);
+            *verdict = self.judge(source, FrameHeader(*head), second);
         }
     }
 
@@ -196,7 +196,7 @@ impl Table {
         let unknown = self.unknown.as_deref();
         let mut open = 0_u64;
         for (head, verdict) in heads.iter().zip(verdicts) {
-            let head = Head(*head);
+            let head = FrameHeader(*head);
             let (dst, src) = (head.dst_key(), head.src_key());
             let from_uplink = KIND == UPLINK || KIND == OPEN_UPLINK;
             let vid = if from_uplink || KIND == SWITCH {
@@ -237,7 +237,7 @@ impl Table {
 
     /// Whether a frame's source is none of the function's, where that is checked.
     #[inline(always)]
-    pub(crate) fn is_spoofed(&self, source: &Source, head: Head) -> bool {
+    pub(crate) fn is_spoofed(&self, source: &Source, head: FrameHeader) -> bool {
         let src = head.src_key();
         if source.src_lookup {
             self.macs.get(key(src, source.vid)) != Some(source.own)
@@ -248,7 +248,7 @@ impl Table {
 
     /// Judges a frame in full: the rules of the module's documentation, in their order. `second`
     /// says whether there is a second tag.
-    fn judge(&self, source: &Source, head: Head, second: impl FnOnce() -> bool) -> Verdict {
+    fn judge(&self, source: &Source, head: FrameHeader, second: impl FnOnce() -> bool) -> Verdict {
         let (dst, src) = (head.dst_key(), head.src_key());
         if self.is_spoofed(source, head) {
             return SPOOFED_MAC;
@@ -281,7 +281,7 @@ impl Table {
 
     /// Judges a frame to a group that perhaps nobody hears.
     #[cold]
-    fn judge_group(&self, source: &Source, head: Head) -> Verdict {
+    fn judge_group(&self, source: &Source, head: FrameHeader) -> Verdict {
         let from = source.port();
         let heard = self.receivers(from, &head.0).next().is_some();
         if heard { Verdict::FLOOD } else { self.nobody(from) }
@@ -289,7 +289,7 @@ impl Table {
 
     /// Judges a frame to a MAC that another port has, in a mode that may keep it from there.
     #[cold]
-    fn judge_known(&self, source: &Source, head: Head, port: Verdict) -> Verdict {
+    fn judge_known(&self, source: &Source, head: FrameHeader, port: Verdict) -> Verdict {
         let vid = source.vid_of(head.tag_bits());
         match (source.mode, source.is_uplink()) {
             (Mode::Veb, _) | (Mode::Isolated, true) => port,
@@ -308,7 +308,7 @@ impl Table {
 
     /// Judges a frame to a MAC that no port has, or that the bridge takes no notice of.
     #[inline(never)]
-    fn judge_unknown(&self, source: &Source, head: Head, vid: u16) -> Verdict {
+    fn judge_unknown(&self, source: &Source, head: FrameHeader, vid: u16) -> Verdict {
         if source.is_uplink() {
             return match &self.unknown {
                 None => source.miss,

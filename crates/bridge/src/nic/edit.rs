@@ -5,7 +5,7 @@
 //! whose native VLAN it is. A queue is what its settings make of it, access port or trunk. Frames
 //! of VLAN 0 keep what they have. A tag that is put on is the sender's: its qos, its protocol.
 
-use wire::{Head, VlanEdit};
+use wire::{FrameHeader, VlanEdit};
 
 use crate::PortId;
 use crate::nic::{Function, Table};
@@ -65,7 +65,7 @@ impl Table {
     /// to another.
     #[inline]
     pub fn edit_of(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
-        let tag_bits = Head(*head).tag_bits();
+        let tag_bits = FrameHeader(*head).tag_bits();
         let Ok(source) = self.source(from) else { return VlanEdit::None };
         let vid = source.vid_of(tag_bits);
         if vid == 0 {

@@ -11,7 +11,7 @@
 //! when that goes on, another hash is tried, ever more rarely. A source with more flows than there
 //! is room for is left alone for a while each time: it pays little for a cache that cannot help.
 
-use wire::{Head, Mac};
+use wire::{FrameHeader, Mac};
 
 use crate::{BURST, Verdict};
 
@@ -125,7 +125,7 @@ impl Flows {
         let hash = self.hash;
         let mut unknown = 0_u64;
         for (head, verdict) in heads.iter().zip(verdicts) {
-            let (low, high) = (Head(*head).low_word(), Head(*head).high_word());
+            let (low, high) = (FrameHeader(*head).low_word(), FrameHeader(*head).high_word());
             let [there_low, there_high] = entries[hash.slot(low, high) % SLOTS];
             let differs = (low ^ there_low) | ((high ^ there_high) & Mac::KEY_MASK);
             *verdict = Verdict::from_raw((there_high >> VERDICT_SHIFT) as u16);
@@ -137,7 +137,7 @@ impl Flows {
 
     /// Remembers what was said of an untagged frame.
     #[inline]
-    pub(crate) fn learn(&mut self, head: Head, verdict: Verdict) {
+    pub(crate) fn learn(&mut self, head: FrameHeader, verdict: Verdict) {
         let (low, high) = (head.low_word(), head.high_word() & Mac::KEY_MASK);
         let slot = self.hash.slot(low, high);
         if let Some(place) = self.entries.get_mut(slot) {
@@ -184,7 +184,7 @@ mod tests {
         let mut verdicts = [Verdict::FLOOD; BURST];
         assert!(flows.begin(1, Verdict::FLOOD));
         let said = Verdict::drop(DropReason::Hairpin);
-        flows.learn(Head(head(1, 2, 7)), said);
+        flows.learn(FrameHeader(head(1, 2, 7)), said);
         let unknown = flows.look_up(&[head(1, 3, 9), head(1, 2, 9)], &mut verdicts);
         assert_eq!((unknown, verdicts[1]), (0b01, said));
     }
@@ -196,7 +196,7 @@ mod tests {
         for of in [(1, PortId::PF), (2, PortId::PF), (2, PortId::vf(0)), (1, PortId::PF)] {
             flows.begin(of.0, Verdict::port(of.1));
             assert_eq!(flows.look_up(&[head(1, 2, 3)], &mut verdicts), 1);
-            flows.learn(Head(head(1, 2, 3)), Verdict::port(PortId::vf(9)));
+            flows.learn(FrameHeader(head(1, 2, 3)), Verdict::port(PortId::vf(9)));
             assert_eq!(flows.look_up(&[head(1, 2, 3)], &mut verdicts), 0);
         }
     }
@@ -214,7 +214,7 @@ mod tests {
                 break;
             }
             for (i, head) in heads.iter().enumerate().filter(|(i, _)| unknown >> i & 1 == 1) {
-                flows.learn(Head(*head), Verdict::port(PortId::vf(i as u8)));
+                flows.learn(FrameHeader(*head), Verdict::port(PortId::vf(i as u8)));
             }
         }
         assert_eq!(unknown, 0);
@@ -231,7 +231,7 @@ mod tests {
             for (dst, src, port) in said {
                 flows.begin(1, Verdict::FLOOD);
                 let verdict = Verdict::port(PortId::vf(port));
-                flows.learn(Head(head(dst, src, port)), verdict);
+                flows.learn(FrameHeader(head(dst, src, port)), verdict);
                 last.insert((dst, src), verdict);
                 for ((dst, src), said) in &last {
                     if flows.look_up(&[head(*dst, *src, 77)], &mut verdicts) == 0 {

@@ -1,6 +1,6 @@
 //! Who receives a frame that goes to more than one port.
 
-use wire::Head;
+use wire::FrameHeader;
 
 use crate::nic::map::key;
 use crate::nic::table::Port;
@@ -20,7 +20,7 @@ impl Table {
         from: PortId,
         head: &[u8; 16],
     ) -> impl Iterator<Item = PortId> + 'a {
-        let head = Head(*head);
+        let head = FrameHeader(*head);
         let source = self.source(from).ok();
         let vid = source.map_or(0, |source| source.vid_of(head.tag_bits()));
         let is_uplink = from == PortId::UPLINK;
@@ -45,7 +45,7 @@ impl Table {
     }
 
     /// Where a frame was sent from, by its source: the verdict on frames back to there.
-    pub(crate) fn sender(&self, head: Head, vid: u16) -> Option<Verdict> {
+    pub(crate) fn sender(&self, head: FrameHeader, vid: u16) -> Option<Verdict> {
         self.macs.get(key(head.src_key(), vid)).map(|port| self.home(port))
     }
 

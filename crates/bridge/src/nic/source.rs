@@ -1,6 +1,6 @@
 //! What the classifier has to know of the port that a burst comes from.
 
-use wire::Head;
+use wire::FrameHeader;
 use wire::vlan::TPID_8021Q;
 
 use crate::nic::{Function, Mode, NicConfig, Vids, VlanProtocol};
@@ -29,11 +29,11 @@ pub(crate) struct Source {
     pub(crate) miss: Verdict,
     /// The VLAN of every untagged frame; 0 for none.
     pub(crate) vid: u16,
-    /// The bits of [`Head::tag_bits`] that choose the VLAN: the VID from the uplink and from
+    /// The bits of [`FrameHeader::tag_bits`] that choose the VLAN: the VID from the uplink and from
     /// trunks, else none.
     pub(crate) vid_mask: u16,
-    /// The bits of [`Head::tag_bits`] that must not be set: from an access port none may be, from
-    /// an untagged function those of the VID, from the uplink all may.
+    /// The bits of [`FrameHeader::tag_bits`] that must not be set: from an access port none may be,
+    /// from an untagged function those of the VID, from the uplink all may.
     forbidden: u16,
     /// The exceptions from that.
     tags: Tags,
@@ -97,8 +97,8 @@ impl Source {
             (Some(number), _) => (VID_BITS, Tags::Trunk(number)),
             (None, None) => (VID_BITS, Tags::None),
             (None, Some(vlan)) => match vlan.protocol {
-                VlanProtocol::Ieee8021Q => (Head::TAGGED | VID_BITS, Tags::None),
-                VlanProtocol::Ieee8021Ad => (Head::TAGGED | VID_BITS, Tags::Payload),
+                VlanProtocol::Ieee8021Q => (FrameHeader::TAGGED | VID_BITS, Tags::None),
+                VlanProtocol::Ieee8021Ad => (FrameHeader::TAGGED | VID_BITS, Tags::Payload),
             },
         };
         Self {
@@ -134,7 +134,7 @@ impl Source {
     ///
     /// `second` tests for the other tag; it is called for priority-tagged frames only.
     #[inline]
-    pub(crate) fn hides_vlan(&self, head: Head, second: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn hides_vlan(&self, head: FrameHeader, second: impl FnOnce() -> bool) -> bool {
         let is_function = !self.is_uplink() && !self.is_switch;
         head.is_priority_tagged() && is_function && second()
     }
@@ -145,14 +145,14 @@ impl Source {
         verdict.raw() == self.own.raw() || (self.is_switch && verdict.is_queue())
     }
 
-    /// The VLAN of a frame by its [`Head::tag_bits`].
+    /// The VLAN of a frame by its [`FrameHeader::tag_bits`].
     #[inline]
     pub(crate) const fn vid_of(&self, tag_bits: u16) -> u16 {
         let tagged = tag_bits & self.vid_mask;
         if tagged != 0 { tagged } else { self.vid }
     }
 
-    /// Whether a frame carries the tag of its VLAN, by its [`Head::tag_bits`].
+    /// Whether a frame carries the tag of its VLAN, by its [`FrameHeader::tag_bits`].
     #[inline]
     pub(crate) const fn is_in_tag(&self, tag_bits: u16) -> bool {
         tag_bits & self.vid_mask != 0
@@ -163,17 +163,17 @@ impl Source {
     #[inline]
     pub(crate) const fn is_priority(&self, tag_bits: u16) -> bool {
         let chooses = self.vid_mask != 0 && self.vid != 0;
-        chooses && tag_bits & (Head::TAGGED | VID_BITS) == Head::TAGGED
+        chooses && tag_bits & (FrameHeader::TAGGED | VID_BITS) == FrameHeader::TAGGED
     }
 
     /// Whether the VLAN rules refuse a frame.
     #[inline]
-    pub(crate) fn forbids(&self, head: Head, trunks: &[Vids]) -> bool {
+    pub(crate) fn forbids(&self, head: FrameHeader, trunks: &[Vids]) -> bool {
         head.tag_bits() & self.forbidden != 0 && self.forbids_in_full(head, trunks)
     }
 
     #[cold]
-    fn forbids_in_full(&self, head: Head, trunks: &[Vids]) -> bool {
+    fn forbids_in_full(&self, head: FrameHeader, trunks: &[Vids]) -> bool {
         match self.tags {
             Tags::None => true,
             Tags::Payload => head.tpid_or_type() != TPID_8021Q,

@@ -22,7 +22,7 @@
 //! built.
 
 use crate::matching::{Key, List, Match, Words};
-use wire::{DeepHead, Head, VlanEdit};
+use wire::{FrameHeader, HeaderSnapshot, VlanEdit};
 
 use crate::nic::mistake::ConfigError;
 use crate::nic::port::PortName;
@@ -161,7 +161,7 @@ impl Table {
     /// Judges up to [`BURST`] frames that a function, or the wire, sent to a NIC in switchdev mode;
     /// those beyond are not looked at. `deep` shows more of each, or is empty; what is judged here
     /// must also be what the receiver gets.
-    pub fn sort(&self, from: PortId, heads: &[[u8; 16]], deep: &[DeepHead], out: &mut Fates) {
+    pub fn sort(&self, from: PortId, heads: &[[u8; 16]], deep: &[HeaderSnapshot], out: &mut Fates) {
         let heads = &heads[..heads.len().min(BURST)];
         out.wants_deep = false;
         let source = match self.source(from) {
@@ -172,7 +172,7 @@ impl Table {
         let checked = source.src_lookup || source.src_mask != 0;
         if checked {
             for (head, fate) in heads.iter().zip(&mut out.of) {
-                if self.is_spoofed(source, Head(*head)) {
+                if self.is_spoofed(source, FrameHeader(*head)) {
                     *fate = Fate::Drop(DropReason::SpoofedMac);
                 }
             }
@@ -181,9 +181,9 @@ impl Table {
         for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
             let second = || {
                 *wants_deep |= deep.is_empty();
-                deep.get(index).is_none_or(DeepHead::has_second_tag)
+                deep.get(index).is_none_or(HeaderSnapshot::has_second_tag)
             };
-            if *fate == Fate::Slow && source.hides_vlan(Head(*head), second) {
+            if *fate == Fate::Slow && source.hides_vlan(FrameHeader(*head), second) {
                 *fate = Fate::Drop(DropReason::VlanForbidden);
             }
         }
@@ -200,7 +200,7 @@ impl Table {
 
 impl Of {
     /// Finds the rule of each frame that was not dropped.
-    fn sort(&self, heads: &[[u8; 16]], deep: &[DeepHead], fates: &mut [Fate; BURST]) {
+    fn sort(&self, heads: &[[u8; 16]], deep: &[HeaderSnapshot], fates: &mut [Fate; BURST]) {
         // Frames of one flow come together; the last one's answer is at hand.
         let mut last: Option<(Words, Fate)> = None;
         for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
@@ -211,11 +211,11 @@ impl Of {
             let deep = match deep.get(index) {
                 Some(deep) => deep,
                 None => {
-                    short = DeepHead::of_frame(head);
+                    short = HeaderSnapshot::of_frame(head);
                     &short
                 }
             };
-            let head = Head(*head);
+            let head = FrameHeader(*head);
             let vid = head.vid().unwrap_or(0);
             let words = Key::words_of(head, deep, vid)
                 .unwrap_or_else(|| Key::outer(head, deep, vid).words());
@@ -238,7 +238,7 @@ impl Rule {
     /// What is done to the tag of a frame that it matches.
     #[inline]
     pub fn edit(&self, head: &[u8; 16]) -> VlanEdit {
-        let pops = self.pop && Head(*head).is_tagged();
+        let pops = self.pop && FrameHeader(*head).is_tagged();
         match (pops, self.push.map(PortVlan::tag)) {
             (false, None) => VlanEdit::None,
             (true, None) => VlanEdit::Pop,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wire::{Head, Mac};
+use wire::{FrameHeader, Mac};
 
 use crate::nic::edit::Tagging;
 use crate::nic::function::{Mirror, WEIGHT_DEFAULT};
@@ -215,7 +215,7 @@ impl Table {
     /// Of a frame that [`classify`](Self::classify) drops, the answer has no meaning.
     #[inline]
     pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
-        self.source(from).map_or(0, |source| source.vid_of(Head(*head).tag_bits()))
+        self.source(from).map_or(0, |source| source.vid_of(FrameHeader(*head).tag_bits()))
     }
 
     /// The members of a VLAN whose links are up, the uplink first. Empty if none but the uplink can

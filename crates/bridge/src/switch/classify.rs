@@ -8,11 +8,11 @@
 
 use std::hint::select_unpredictable as select;
 
-use wire::Head;
+use wire::FrameHeader;
 
 use crate::switch::bins::{FOUND, key, port_of};
 use crate::switch::forward::Source;
-use crate::switch::{DeepHead, Flows, LEARN_MAX, State, SwitchVerdicts, Table};
+use crate::switch::{Flows, HeaderSnapshot, LEARN_MAX, State, SwitchVerdicts, Table};
 use crate::{BURST, DropReason, PortId, Summary, Verdict};
 
 /// Up to [`BURST`] frames that came from one port; those beyond are not looked at.
@@ -24,7 +24,7 @@ pub struct Burst<'a> {
     pub heads: &'a [[u8; 16]],
     /// More bytes of each, if [`Table::needs_deep`] or [`SwitchVerdicts::wants_deep`]; the first 16
     /// are as in `heads`.
-    pub deep: Option<&'a [DeepHead]>,
+    pub deep: Option<&'a [HeaderSnapshot]>,
     /// The time in ns, from any point on that lies in the past.
     pub now_ns: u64,
 }
@@ -32,7 +32,7 @@ pub struct Burst<'a> {
 impl Burst<'_> {
     /// Longer snapshot of a frame, if one was taken.
     #[inline]
-    pub(crate) fn deep_head(&self, index: usize) -> Option<&DeepHead> {
+    pub(crate) fn deep_head(&self, index: usize) -> Option<&HeaderSnapshot> {
         self.deep?.get(index)
     }
 }
@@ -69,11 +69,11 @@ impl Table {
         let summary = match heads {
             [first, rest @ ..]
                 if refused == 0
-                    && Head(*first).is_like_all(rest)
+                    && FrameHeader(*first).is_like_all(rest)
                     // Priority-tagged frames may differ behind the first 16 bytes.
-                    && !source.hides_vlan(Head(*first), || true) =>
+                    && !source.hides_vlan(FrameHeader(*first), || true) =>
             {
-                self.judge_alike(state, source, burst, Head(*first), out)
+                self.judge_alike(state, source, burst, FrameHeader(*first), out)
             }
             _ => {
                 self.judge_each(state, source, burst, refused, out);
@@ -93,7 +93,7 @@ impl Table {
         state: &State,
         source: &Source,
         burst: &Burst<'_>,
-        head: Head,
+        head: FrameHeader,
         out: &mut SwitchVerdicts,
     ) -> Summary {
         let learned = self.admit(source, head, None).and_then(|vid| {
@@ -125,7 +125,7 @@ impl Table {
     ) {
         let heads = burst.heads;
         let mut open = self.haste(state, source, heads, &mut out.of) & !refused;
-        let hides = |index: usize| source.hides_vlan(Head(heads[index]), || true);
+        let hides = |index: usize| source.hides_vlan(FrameHeader(heads[index]), || true);
         if burst.deep.is_none() && bits(open).any(hides) {
             out.wants_deep = true;
             return;
@@ -133,7 +133,7 @@ impl Table {
         let mut budget = LEARN_MAX;
         let mut changed = false;
         for index in bits(open) {
-            let head = Head(heads[index]);
+            let head = FrameHeader(heads[index]);
             let learned = self
                 .admit(source, head, burst.deep_head(index))
                 .and_then(|vid| self.learn(&state.fdb, source, (head, vid), &mut budget));
@@ -150,7 +150,7 @@ impl Table {
             open = self.haste(state, source, heads, &mut out.of);
         }
         for index in bits(open & !refused) {
-            let head = Head(heads[index]);
+            let head = FrameHeader(heads[index]);
             let vid = source.vid_of(head.tag_bits());
             let mut verdict = self.forward(&state.fdb, source, head, vid);
             if verdict.is_flood() {
@@ -209,12 +209,12 @@ impl Table {
             (fixed == fresh) | ((fixed >= FOUND) & seen)
         };
         // Most guests have one address and send no tags; it is looked up once for all then.
-        let first = heads.first().map_or(0, |head| Head(*head).src_key());
+        let first = heads.first().map_or(0, |head| FrameHeader(*head).src_key());
         let one_source = one_source(heads);
         let first_seen = one_source && src_seen(first, native);
         let mut open = 0_u64;
         for (head, verdict) in heads.iter().zip(verdicts) {
-            let head = Head(*head);
+            let head = FrameHeader(*head);
             let (dst, src, tag) = (head.dst_key(), head.src_key(), head.tag_bits());
             let tagged_vid = if TRUNK { source.vid_mask & tag } else { 0 };
             let vid = if TRUNK { select(tagged_vid != 0, tagged_vid, native) } else { native };
@@ -232,9 +232,9 @@ impl Table {
             let mut doubt = ((dst | src) & 1 != 0) | !seen | displaced;
             doubt |= (there >= FOUND) | (to == own) | !reach.has(vid, to);
             doubt |= if TRUNK {
-                !members.has(vid, own) | (tag == Head::TAGGED)
+                !members.has(vid, own) | (tag == FrameHeader::TAGGED)
             } else {
-                tag & (forbidden | Head::TAGGED) != 0
+                tag & (forbidden | FrameHeader::TAGGED) != 0
             };
             open = open >> 1 | u64::from(doubt) << 63;
         }
@@ -246,9 +246,10 @@ impl Table {
 #[inline(always)]
 fn one_source(heads: &[[u8; 16]]) -> bool {
     let Some((first, rest)) = heads.split_first() else { return false };
-    let src = Head(*first).src_key();
-    let tagged = Head(*first).is_tagged();
-    let other = |head: &[u8; 16]| (Head(*head).src_key() != src) | Head(*head).is_tagged();
+    let src = FrameHeader(*first).src_key();
+    let tagged = FrameHeader(*first).is_tagged();
+    let other =
+        |head: &[u8; 16]| (FrameHeader(*head).src_key() != src) | FrameHeader(*head).is_tagged();
     !rest.iter().fold(tagged, |any, head| any | other(head))
 }
 

@@ -1,7 +1,7 @@
 //! The rules for one frame, in full: which VLAN, what is learned, where it goes.
 
 use wire::vlan::{TPID_8021Q, vid_of_tci};
-use wire::{DeepHead, Head, Mac};
+use wire::{FrameHeader, HeaderSnapshot, Mac};
 
 use crate::switch::acl::Compiled;
 use crate::switch::bins::{fresh, key};
@@ -28,7 +28,7 @@ const STORMS: [DropReason; KINDS] =
 const UNKNOWN: usize = 2;
 
 /// Index of the kind of flood that a frame is, if it is flooded.
-fn kind_of(head: Head) -> usize {
+fn kind_of(head: FrameHeader) -> usize {
     let dst = head.dst();
     match (dst.is_broadcast(), dst.is_multicast()) {
         (true, _) => 0,
@@ -45,11 +45,11 @@ pub(crate) struct Source {
     pub(crate) fresh: u64,
     /// The VLAN of frames without a tag, or with a priority tag.
     pub(crate) native: u16,
-    /// The bits of [`Head::tag_bits`] that must not be set.
+    /// The bits of [`FrameHeader::tag_bits`] that must not be set.
     pub(crate) forbidden: u16,
     /// Checks for tags behind a priority tag. Not at the uplink: the NIC checks its functions.
     checks_second: bool,
-    /// The bits of [`Head::tag_bits`] that choose the VLAN.
+    /// The bits of [`FrameHeader::tag_bits`] that choose the VLAN.
     pub(crate) vid_mask: u16,
     pub(crate) trunk: bool,
     /// The tag of its untagged frames, where they have one.
@@ -69,7 +69,7 @@ impl Source {
         let (trunk, forbidden) = match config.vlans {
             Vlans::Trunk { .. } => (true, 0),
             Vlans::Access(None) => (false, VID_BITS),
-            Vlans::Access(Some(_)) => (false, Head::TAGGED | VID_BITS),
+            Vlans::Access(Some(_)) => (false, FrameHeader::TAGGED | VID_BITS),
         };
         let PortConfig { learning, storm, .. } = *config;
         Self {
@@ -90,7 +90,7 @@ impl Source {
         }
     }
 
-    /// The VLAN of a frame by its [`Head::tag_bits`].
+    /// The VLAN of a frame by its [`FrameHeader::tag_bits`].
     #[inline(always)]
     pub(crate) const fn vid_of(&self, tag_bits: u16) -> u16 {
         let vid = tag_bits & self.vid_mask;
@@ -102,7 +102,7 @@ impl Source {
     ///
     /// `second` tests for the other tag; it is called for priority-tagged frames only.
     #[inline]
-    pub(crate) fn hides_vlan(&self, head: Head, second: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn hides_vlan(&self, head: FrameHeader, second: impl FnOnce() -> bool) -> bool {
         head.is_priority_tagged() && self.checks_second && second()
     }
 
@@ -110,7 +110,7 @@ impl Source {
     pub(crate) fn storm(
         &self,
         meters: &Meters,
-        (head, verdict): (Head, Verdict),
+        (head, verdict): (FrameHeader, Verdict),
         frames: usize,
         now_ns: u64,
     ) -> (usize, Verdict) {
@@ -127,8 +127,8 @@ impl Table {
     pub(crate) fn admit(
         &self,
         source: &Source,
-        head: Head,
-        deep: Option<&DeepHead>,
+        head: FrameHeader,
+        deep: Option<&HeaderSnapshot>,
     ) -> Result<u16, DropReason> {
         if head.src_key() & 1 != 0 {
             return Err(DropReason::SourceMulticast);
@@ -136,7 +136,7 @@ impl Table {
         let tag = head.tag_bits();
         let vid = source.vid_of(tag);
         let payload = source.service && head.tpid_or_type() == TPID_8021Q;
-        let second = || deep.is_none_or(DeepHead::has_second_tag);
+        let second = || deep.is_none_or(HeaderSnapshot::has_second_tag);
         if (tag & source.forbidden != 0 && !payload)
             || !self.groups.reach[0].has(vid, source.port)
             || source.hides_vlan(head, second)
@@ -157,7 +157,7 @@ impl Table {
         &self,
         fdb: &Fdb,
         source: &Source,
-        (head, vid): (Head, u16),
+        (head, vid): (FrameHeader, u16),
         budget: &mut usize,
     ) -> Result<bool, DropReason> {
         let key = key(head.src_key(), vid);
@@ -180,7 +180,13 @@ impl Table {
     }
 
     /// Rules 10 to 13: where a frame goes.
-    pub(crate) fn forward(&self, fdb: &Fdb, source: &Source, head: Head, vid: u16) -> Verdict {
+    pub(crate) fn forward(
+        &self,
+        fdb: &Fdb,
+        source: &Source,
+        head: FrameHeader,
+        vid: u16,
+    ) -> Verdict {
         let dst = head.dst_key();
         if dst & 1 != 0 {
             return self.flood(source, vid, Flood::Group);
@@ -221,7 +227,7 @@ impl Table {
         now_ns: u64,
     ) {
         if let Some(source) = self.source(from) {
-            let kind = kind_of(Head(*head));
+            let kind = kind_of(FrameHeader(*head));
             state.meters.charge((from, kind), source.storm[kind], frames, now_ns);
         }
     }

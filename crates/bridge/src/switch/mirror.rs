@@ -1,6 +1,6 @@
 //! Which mirrors get a copy of which frame.
 
-use wire::Head;
+use wire::FrameHeader;
 
 use crate::switch::forward::Source;
 use crate::switch::{Burst, SwitchConfig, SwitchVerdicts, Table, VlanEdit};
@@ -59,7 +59,7 @@ impl Table {
         let len = out.len;
         let mut any = 0;
         for (index, head) in burst.heads.iter().enumerate().take(len) {
-            let vid = source.vid_of(Head(*head).tag_bits());
+            let vid = source.vid_of(FrameHeader(*head).tag_bits());
             let mirrors = self.mirrors_of(source.port, vid, out.of[index]);
             out.mirrors[index] = mirrors;
             any |= mirrors;

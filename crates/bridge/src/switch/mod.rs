@@ -20,7 +20,7 @@
 //!    further ([`DropReason::LinkLocal`]; IEEE 802.1Q-2022, table 8-1).
 //! 5. A source that is a static entry of another port is refused ([`DropReason::SpoofedMac`]).
 //! 6. On ports with a guard or an ACL, a frame must show its headers up to ports or ICMP type
-//!    within [`DeepHead::LEN`] bytes ([`DropReason::HiddenHeader`]). See below.
+//!    within [`HeaderSnapshot::LEN`] bytes ([`DropReason::HiddenHeader`]). See below.
 //! 7. The DHCP guard drops what DHCP and DHCPv6 servers and relays send: UDP from port 67 or to 68
 //!    over IPv4, from 547 or to 546 over IPv6 ([`DropReason::DhcpGuard`]). The router guard drops
 //!    router advertisements and redirects of ICMPv6, and of ICMP ([`DropReason::RouterGuard`]).
@@ -93,7 +93,7 @@ pub use forward::LEARN_MAX;
 pub use table::Table;
 pub use verdicts::SwitchVerdicts;
 pub use vlan::{Native, Tagging, VidSet, Vlans};
-pub use wire::DeepHead;
+pub use wire::HeaderSnapshot;
 pub use wire::VlanEdit;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Guards and ACL: which frames of a burst may go on, by more than their first 16 bytes.
 
 use crate::matching::{ICMP, ICMPV6, Key, UDP, Words, has, place};
-use wire::{DeepHead, Head};
+use wire::{FrameHeader, HeaderSnapshot};
 
 use crate::switch::acl::Compiled;
 
@@ -60,7 +60,7 @@ impl Table {
         // Frames of one flow come together; the last one's answer is at hand.
         let (mut last, mut outcome): (Option<Words>, _) = (None, Outcome::pass());
         for (index, head) in burst.heads.iter().enumerate() {
-            let head = Head(*head);
+            let head = FrameHeader(*head);
             let deep = burst.deep_head(index);
             let Ok(vid) = self.admit(source, head, deep) else { continue };
             let short;
@@ -68,7 +68,7 @@ impl Table {
                 Some(deep) => deep,
                 None => {
                     // Without a snapshot a frame has 16 bytes; for IP those are too few.
-                    short = DeepHead::of_frame(&head.0);
+                    short = HeaderSnapshot::of_frame(&head.0);
                     &short
                 }
             };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wire::{Head, Vid};
+use wire::{FrameHeader, Vid};
 
 use crate::switch::acl::Compiled;
 use crate::switch::bins::{Bins, key};
@@ -107,8 +107,9 @@ impl Table {
         self.source(port).is_some()
     }
 
-    /// Whether [`classify`](Self::classify) needs [`DeepHead`](crate::switch::DeepHead)s of this
-    /// port's frames. Without them it drops all of IP there.
+    /// Whether [`classify`](Self::classify) needs
+    /// [`HeaderSnapshot`](crate::switch::HeaderSnapshot)s of this port's frames. Without them it
+    /// drops all of IP there.
     #[inline]
     pub fn needs_deep(&self, port: PortId) -> bool {
         self.source(port).is_some_and(|source| source.screen.is_needed())
@@ -131,7 +132,7 @@ impl Table {
     /// Of a frame that [`classify`](Self::classify) drops, the answer has no meaning.
     #[inline]
     pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
-        self.source(from).map_or(0, |source| source.vid_of(Head(*head).tag_bits()))
+        self.source(from).map_or(0, |source| source.vid_of(FrameHeader(*head).tag_bits()))
     }
 
     /// Where a flooded frame goes. The port that it came from may be among them; the caller leaves
@@ -154,7 +155,7 @@ impl Table {
     #[inline]
     pub fn edit(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
         let Some(source) = self.source(from) else { return VlanEdit::None };
-        let head = Head(*head);
+        let head = FrameHeader(*head);
         let vid = source.vid_of(head.tag_bits());
         if vid == 0 {
             return VlanEdit::None; // a priority tag stays, since there is no other to put on

@@ -11,7 +11,7 @@ mod threads;
 
 use std::collections::HashMap;
 
-use wire::{Head, Mac, Vid};
+use wire::{FrameHeader, Mac, Vid};
 
 use crate::switch::*;
 use crate::*;
@@ -82,8 +82,9 @@ impl Bench {
     }
 
     fn burst(&mut self, from: u16, frames: &[Vec<u8>]) -> Vec<Action> {
-        let heads: Vec<_> = frames.iter().map(|frame| Head::of_frame(frame).unwrap().0).collect();
-        let deep: Vec<_> = frames.iter().map(|frame| DeepHead::of_frame(frame)).collect();
+        let heads: Vec<_> =
+            frames.iter().map(|frame| FrameHeader::of_frame(frame).unwrap().0).collect();
+        let deep: Vec<_> = frames.iter().map(|frame| HeaderSnapshot::of_frame(frame)).collect();
         let from = PortId(from);
         let shallow = self.table.needs_deep(from).then_some(&deep[..]);
         let burst = Burst { from, heads: &heads, deep: shallow, now_ns: self.now_ns };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::peer::has_hung_up;
 use rustix::event::epoll;
-use vhost_user::Load;
+use vhost_user::CloserLoad;
 use vhost_user::foreign::WAITING_MAX;
 
 use super::{Attachment, SocketEndpoint};
@@ -80,7 +80,7 @@ impl Attachment {
 
     /// Returns `true` while descriptors of front-ends remain to be closed.
     pub(super) fn is_busy(&self) -> bool {
-        self.closer.load() != Load::Light
+        self.closer.load() != CloserLoad::Light
     }
 
     /// Resumes accepting, once descriptors of earlier front-ends are closed.
@@ -88,7 +88,10 @@ impl Attachment {
         if self.is_accept_paused && !self.is_busy() {
             self.set_accepting(epoll, true);
         }
-        if self.is_receive_paused && self.pending.is_none() && self.closer.load() != Load::Busy {
+        if self.is_receive_paused
+            && self.pending.is_none()
+            && self.closer.load() != CloserLoad::Busy
+        {
             self.pause_receive(epoll, false);
         }
     }

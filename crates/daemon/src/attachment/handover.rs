@@ -18,9 +18,9 @@ use anyhow::{Context, Result};
 use api::hex::{from_hex, to_hex};
 use model::state::{SocketMode, VhostUser};
 use rustix::event::epoll;
-use vhost_user::backend::{Half, KickSnapshot, RingSnapshot, Snapshot};
+use vhost_user::backend::{KickSnapshot, RingDirection, RingSnapshot, Snapshot};
 use vhost_user::{
-    Closer, Device, ForeignFd, InflightArea, Listener, MemoryRegion, Receiver, SharedArea,
+    BackendDevice, Closer, ForeignFd, InflightArea, Listener, MemoryRegion, Receiver, SharedArea,
 };
 
 use super::super::device::FrontendSettings;
@@ -174,7 +174,7 @@ impl Attachment {
     }
 
     /// Releases the rings of one half.
-    pub(in super::super) fn suspend(&mut self, half: Half) {
+    pub(in super::super) fn suspend(&mut self, half: RingDirection) {
         self.backend.suspend(half, &mut self.device);
     }
 

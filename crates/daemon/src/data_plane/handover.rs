@@ -23,7 +23,7 @@ use bridge::switch::Entry;
 use model::state::{Allocation, PathInForce, VhostUser};
 use port::PortHandover;
 use port::capture::Capture;
-use vhost_user::backend::Half;
+use vhost_user::backend::RingDirection;
 use wire::Mac;
 
 use super::super::attachment::SocketEndpoint;
@@ -196,7 +196,7 @@ impl DataPlane {
             let ms = IDLE_TIMEOUT.as_millis();
             tracing::warn!("a lane did not go idle within {ms} ms: a burst may be dropped");
         }
-        for half in [Half::Transmit, Half::Receive] {
+        for half in [RingDirection::Transmit, RingDirection::Receive] {
             self.sockets.suspend(half);
             self.devices.detach(half);
         }

@@ -1,7 +1,7 @@
 //! Handover of a front-end's settings to another process.
 
 use vhost_user::transfer::Transfer;
-use vhost_user::{Device, ForeignFd, InflightArea, MemoryRegion, Refused, SharedArea};
+use vhost_user::{BackendDevice, ForeignFd, InflightArea, MemoryRegion, Refused, SharedArea};
 
 use super::GuestDevice;
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use guestmem::{Free, Mapped, Mapping, Quota, Region};
+use guestmem::{MappedPages, Mapping, Quota, Region, Unmapper};
 use vhost_user::{Closer, MemoryRegion, Refused, SharedArea};
 
 /// Converts an error.
@@ -24,7 +24,7 @@ pub(super) fn refused_chain(error: &dyn std::error::Error) -> Refused {
 
 /// Accepts only files that cannot stall a lane.
 fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
-    if guestmem::is_memory(fd) {
+    if guestmem::is_memory_file(fd) {
         return Ok(());
     }
     Err(Refused::new(
@@ -63,15 +63,15 @@ fn mapped(
     check_kind(fd)?;
     let mapping = Mapping::new(fd, size, offset).and_then(|mapping| mapping.charged(quota));
     let mapping = mapping.map_err(|error| refused_chain(&error))?;
-    Ok(mapping.freed_by(Arc::new(FreedThere(closer.clone()))))
+    Ok(mapping.unmapped_by(Arc::new(FreedThere(closer.clone()))))
 }
 
 /// Unmaps in the session's thread, whichever thread drops the mapping last.
 #[derive(Debug)]
 struct FreedThere(Closer);
 
-impl Free for FreedThere {
-    fn free(&self, mapped: Mapped) {
-        self.0.free(mapped);
+impl Unmapper for FreedThere {
+    fn unmap(&self, pages: MappedPages) {
+        self.0.free(pages);
     }
 }

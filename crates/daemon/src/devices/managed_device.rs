@@ -11,7 +11,7 @@ use host::interface::{InterfaceError, Interfaces};
 use model::state::{ActualDevice, DeviceState};
 use port::{Housekeeping, LinkHealth, OpenedDevice, PortHandover, QueuePair, Transmit};
 use rustix::io::Errno;
-use vhost_user::backend::Half;
+use vhost_user::backend::RingDirection;
 
 use super::super::port_events::PortEvents;
 use super::open::{DeviceOpener, OpenError};
@@ -133,11 +133,13 @@ impl ManagedDevice {
     }
 
     /// Detaches one half from the lanes.
-    pub(super) fn detach(&mut self, half: Half) {
+    pub(super) fn detach(&mut self, half: RingDirection) {
         for pair in 0..self.port.pairs() {
             match half {
-                Half::Transmit => self.detached_transmit.extend(self.port.detach_transmit(pair)),
-                Half::Receive => drop(self.port.detach_receive(pair)),
+                RingDirection::Transmit => {
+                    self.detached_transmit.extend(self.port.detach_transmit(pair))
+                }
+                RingDirection::Receive => drop(self.port.detach_receive(pair)),
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use guestmem::Mapping;
 use model::state::Vduse;
 use serde::{Deserialize, Serialize};
-use vduse::{Device, Origin, Spec, VduseError};
+use vduse::{DeviceSpec, Origin, VduseDevice, VduseError};
 use vhost_user::{InflightArea, SharedArea};
 use wire::Mac;
 use wire::virtio_net::{self as net, feature};
@@ -23,8 +23,8 @@ const RINGS: u32 = 2;
 /// bounce pages.
 const RING_SIZE: u16 = 256;
 
-/// Device parameters for an attachment; `has_mac` if its function has an address.
-pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> Spec {
+/// VduseDevice parameters for an attachment; `has_mac` if its function has an address.
+pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> DeviceSpec {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,
         // Required by the kernel: addresses are those of its IOVA domain, or of a VMM's memory.
@@ -43,7 +43,7 @@ pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> Spec {
     if attachment.offload {
         bits.extend(OFFLOADS);
     }
-    Spec {
+    DeviceSpec {
         name: attachment.name.clone(),
         features: feature::mask(&bits),
         rings: RINGS,
@@ -84,8 +84,8 @@ struct DeviceRecord {
 }
 
 impl DeviceRecord {
-    fn of(spec: &Spec) -> DeviceRecord {
-        let Spec { features, rings, ring_size_max, ref config, .. } = *spec;
+    fn of(spec: &DeviceSpec) -> DeviceRecord {
+        let DeviceSpec { features, rings, ring_size_max, ref config, .. } = *spec;
         DeviceRecord { features, rings, ring_size_max, config_bytes: config.len() }
     }
 }
@@ -109,7 +109,7 @@ impl DeviceRecords {
     /// In-flight records of a device; empty ones if it was just `made`.
     pub(super) fn inflight(
         &self,
-        spec: &Spec,
+        spec: &DeviceSpec,
         made: bool,
     ) -> anyhow::Result<inflight::InflightRecords> {
         let path = self.inflight_path(&spec.name);
@@ -133,14 +133,14 @@ impl DeviceRecords {
     }
 
     /// Compares a device's record with `spec`; `None` without a record.
-    pub(super) fn is(&self, spec: &Spec) -> Option<bool> {
+    pub(super) fn is(&self, spec: &DeviceSpec) -> Option<bool> {
         let record = fs::read(self.path(&spec.name)).ok()?;
         Some(serde_json::from_slice::<DeviceRecord>(&record).ok()? == DeviceRecord::of(spec))
     }
 
     /// Records the parameters of a created device. Without a record it is unknown after a restart,
     /// and must be removed by hand.
-    pub(super) fn put(&self, spec: &Spec) {
+    pub(super) fn put(&self, spec: &DeviceSpec) {
         let record = serde_json::to_vec(&DeviceRecord::of(spec)).expect("numbers");
         let path = self.path(&spec.name);
         let written = fs::create_dir_all(&self.0).and_then(|()| fs::write(&path, record));
@@ -160,7 +160,7 @@ impl DeviceRecords {
 /// An open device that is not served yet. Dropped unserved, a new one is removed again.
 #[derive(Debug)]
 pub(in super::super) struct OpenedVdpa {
-    device: Option<Device>,
+    device: Option<VduseDevice>,
     pub(super) origin: Origin,
     /// In-flight records.
     inflight: Option<inflight::InflightRecords>,
@@ -172,11 +172,11 @@ pub(in super::super) struct OpenedVdpa {
 impl OpenedVdpa {
     /// Creates a device, or finds our own; waits up to `appears` for its file.
     pub(super) fn open(
-        spec: &Spec,
+        spec: &DeviceSpec,
         records: &DeviceRecords,
         appears: Duration,
     ) -> Result<OpenedVdpa, VduseError> {
-        let (device, origin) = Device::open(spec, appears)?;
+        let (device, origin) = VduseDevice::open(spec, appears)?;
         let made = origin == Origin::Made;
         let (mut replace_reason, device) = (None, Some(device));
         let mut opened = OpenedVdpa {
@@ -211,7 +211,7 @@ impl OpenedVdpa {
     }
 
     /// Takes the device to serve it.
-    pub(super) fn take(mut self) -> Option<(Device, Option<inflight::InflightRecords>)> {
+    pub(super) fn take(mut self) -> Option<(VduseDevice, Option<inflight::InflightRecords>)> {
         Some((self.device.take()?, self.inflight.take()))
     }
 }
@@ -227,7 +227,7 @@ impl Drop for OpenedVdpa {
 }
 
 /// Closes a device, and removes it unless it is on the vDPA bus; returns `true` if removed.
-pub(super) fn remove(device: Device, records: &DeviceRecords) -> bool {
+pub(super) fn remove(device: VduseDevice, records: &DeviceRecords) -> bool {
     let name = device.name().to_owned();
     drop(device);
     let removed = vduse::remove(&name).is_ok();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::Port;
 use guestmem::GuestMemory;
 use port::virtio_net::Interrupt;
-use vduse::{Device, Guest, RingStart, VduseError};
+use vduse::{RingRunner, RingStart, VduseDevice, VduseError};
 use vhost_user::{Refused, RingSetup};
 use virtq::Inflight;
 use wire::ethernet::OVERHEAD_MAX;
@@ -60,7 +60,7 @@ impl VdpaRings {
     /// Takes a device, whose rings do not run yet.
     pub(super) fn begin(
         &mut self,
-        device: &Device,
+        device: &VduseDevice,
         records: Option<InflightRecords>,
     ) -> Result<(), VduseError> {
         self.records = records;
@@ -114,7 +114,7 @@ fn setup(ring: &RingStart) -> Result<RingSetup, String> {
     })
 }
 
-impl Guest for VdpaRings {
+impl RingRunner for VdpaRings {
     fn start(&mut self, rings: &[RingStart], memory: &Arc<GuestMemory>) -> Result<(), String> {
         let find = |index| rings.iter().find(|ring: &&RingStart| ring.index == index);
         let (Some(receive), Some(transmit)) = (find(RECEIVE), find(TRANSMIT)) else {

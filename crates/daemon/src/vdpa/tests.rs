@@ -1,7 +1,7 @@
 //! Parts that need no kernel: device parameters, records and state.
 
 use api::Events;
-use vduse::Spec;
+use vduse::DeviceSpec;
 use wire::Mac;
 use wire::virtio_net::feature;
 
@@ -12,7 +12,7 @@ fn attachment() -> Vduse {
     Vduse { name: "web0".to_owned(), mtu: 9000, mergeable: true, packed: true, offload: true }
 }
 
-fn has(spec: &Spec, bit: u32) -> bool {
+fn has(spec: &DeviceSpec, bit: u32) -> bool {
     feature::has(spec.features, bit)
 }
 
@@ -63,7 +63,7 @@ fn how_a_device_was_made_is_found_again() {
     assert_eq!(records.is(&made), Some(true));
     let other = spec(&Vduse { offload: false, ..attachment() }, true, Vec::new());
     assert_eq!(records.is(&other), Some(false));
-    let longer = Spec { config: vec![0; 12], ..made.clone() };
+    let longer = DeviceSpec { config: vec![0; 12], ..made.clone() };
     assert_eq!(records.is(&longer), Some(false), "another version's configuration");
     let again = DeviceRecords::new(directory.path());
     assert_eq!(again.is(&made), Some(true), "the next daemon");
@@ -80,7 +80,7 @@ fn how_far_rings_have_come_is_found_again() {
     let inflight = records.inflight(&made, true).unwrap();
     assert!(inflight.of(1, 256).is_some() && inflight.of(2, 256).is_none());
     assert!(records.inflight(&made, false).is_ok());
-    let other = Spec { ring_size_max: 512, ..made.clone() };
+    let other = DeviceSpec { ring_size_max: 512, ..made.clone() };
     assert!(records.inflight(&other, false).is_err(), "it is for other rings");
     records.remove("web0");
     assert!(records.inflight(&made, false).is_err());

@@ -24,7 +24,7 @@ use guestmem::Quota;
 use model::state::Vduse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vduse::{Device, Kernel, Origin, Session, VduseError};
+use vduse::{Kernel, Origin, VduseDevice, VduseError, VduseSession};
 
 use super::super::device::Identity;
 use super::open::{self, DeviceRecords, OpenedVdpa};
@@ -129,7 +129,7 @@ pub(super) struct Worker {
     rings: VdpaRings,
     /// MTU that it follows.
     mtu: Option<u32>,
-    session: Option<Session<Device>>,
+    session: Option<VduseSession<VduseDevice>>,
     /// As last set in the kernel.
     config: Vec<u8>,
     job: Option<BusJob>,
@@ -257,7 +257,8 @@ impl Worker {
         let Some((device, inflight)) = opened.take() else { return };
         let begun = self.rings.begin(&device, inflight).and_then(|()| {
             let quota = self.params.quota.clone();
-            let mut session = Session::new(&spec.name, device, spec.features, spec.rings, quota)?;
+            let mut session =
+                VduseSession::new(&spec.name, device, spec.features, spec.rings, quota)?;
             let call = |source| {
                 let (call, name) = ("VDUSE_DEV_SET_CONFIG", spec.name.clone());
                 VduseError::Call { call, name, source }
@@ -400,7 +401,7 @@ impl Worker {
             let _ = session.kernel().interrupt_config();
             self.config = config;
         }
-        let is_running = self.session.as_ref().is_some_and(Session::is_running);
+        let is_running = self.session.as_ref().is_some_and(VduseSession::is_running);
         let has_device = self.session.is_some();
         let news = self.shared.status().note(has_device, is_running);
         if let Some(text) = news {

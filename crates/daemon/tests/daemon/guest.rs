@@ -13,8 +13,8 @@ use guestmem::{GuestMemory, LOG_PAGE, Mapping, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::payload::Inflight;
 use vhost_user::{
-    Features, Flags, Frontend, Listener, Message, Negotiated, ProtocolFeatures, Receiver, Region,
-    Request, RingConfig,
+    Features, Flags, Frontend, Listener, Message, Negotiated, ProtocolFeatures, Receiver, Request,
+    RingConfig, SharedRegion,
 };
 use virtq::{DriverQueue, Segment, Used};
 
@@ -185,7 +185,7 @@ impl Guest {
     pub(crate) fn set_memory(&mut self, addresses: &[u64]) {
         let (frontend, _) = self.frontend.as_mut().expect("connected");
         let all = [shared(&self.file, GUEST, USER), shared(&self.more, MORE_GUEST, MORE_USER)];
-        let regions: Vec<Region<'_>> =
+        let regions: Vec<SharedRegion<'_>> =
             all.into_iter().filter(|region| addresses.contains(&region.guest_addr)).collect();
         frontend.set_memory(&regions).unwrap();
     }
@@ -199,7 +199,7 @@ impl Guest {
     /// Shares a new file of [`MORE`] bytes as that memory.
     pub(crate) fn add_region(&mut self, file: &OwnedFd) {
         let (frontend, _) = self.frontend.as_mut().expect("connected");
-        let region = Region { fd: file.as_fd(), ..shared(&self.more, MORE_GUEST, MORE_USER) };
+        let region = SharedRegion { fd: file.as_fd(), ..shared(&self.more, MORE_GUEST, MORE_USER) };
         frontend.add_region(&region).unwrap();
     }
 
@@ -401,9 +401,9 @@ impl Guest {
     }
 }
 
-fn shared(file: &SharedFile, guest_addr: u64, user_addr: u64) -> Region<'_> {
+fn shared(file: &SharedFile, guest_addr: u64, user_addr: u64) -> SharedRegion<'_> {
     let size = file.mapping().size() as u64;
-    Region { guest_addr, size, user_addr, mmap_offset: 0, fd: file.fd() }
+    SharedRegion { guest_addr, size, user_addr, mmap_offset: 0, fd: file.fd() }
 }
 
 fn reap(queue: &mut DriverQueue) -> Vec<Used> {

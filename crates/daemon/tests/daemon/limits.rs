@@ -13,7 +13,7 @@ use api::{Client, Method};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
-use vhost_user::Region;
+use vhost_user::SharedRegion;
 
 use crate::guest::*;
 use crate::honest::HonestPair;
@@ -32,7 +32,8 @@ fn sparse(size: u64) -> OwnedFd {
 fn add_sparse(guest: &mut Guest, n: u64, size: u64) -> bool {
     let file = sparse(size);
     let at = (n + 1) << 47;
-    let region = Region { guest_addr: at, size, user_addr: at, mmap_offset: 0, fd: file.as_fd() };
+    let region =
+        SharedRegion { guest_addr: at, size, user_addr: at, mmap_offset: 0, fd: file.as_fd() };
     guest.frontend().add_region(&region).is_ok()
 }
 
@@ -66,7 +67,7 @@ fn no_front_end_takes_all_addresses() {
         let log = sparse(1 << 46);
         assert!(bad.frontend().set_log(log.as_fd(), 1 << 46, 0).is_err(), "its log is mapped");
         drop(log);
-        let said = "n/uplink: ADD_MEM_REG (37): refused by the device: this session would have 70368744177664 bytes";
+        let said = "n/uplink: ADD_MEM_REG (37): refused by the device: this session would map 70368744177664 bytes";
         host.log.wait_for(said);
         host.log.wait_for("raise limits.session_memory_mib and restart the daemon");
         let pair = HonestPair::with(a, b);
@@ -88,13 +89,13 @@ fn all_front_ends_together_have_a_limit() {
     assert!(add_sparse(&mut one, 0, 60 * MIB) && add_sparse(&mut one, 1, 4 * MIB));
     assert!(!add_sparse(&mut one, 2, 4096));
     host.log.wait_for(
-        "n/vf0: ADD_MEM_REG (37): refused by the device: this session would have 67112960 bytes",
+        "n/vf0: ADD_MEM_REG (37): refused by the device: this session would map 67112960 bytes",
     );
     assert!(!add_sparse(&mut other, 0, 40 * MIB));
     host.log.wait_for(
-        "n/vf1: ADD_MEM_REG (37): refused by the device: all sessions have 67108864 bytes mapped and may have 100 MiB",
+        "n/vf1: ADD_MEM_REG (37): refused by the device: all sessions map 67108864 bytes of at most 100 MiB",
     );
-    host.log.wait_for("end other guests, or raise limits.guest_memory_mib and restart the daemon");
+    host.log.wait_for("other guests, or raise limits.guest_memory_mib and restart the daemon");
     assert!(add_sparse(&mut other, 0, 36 * MIB));
     // The quota of a session is returned at its end.
     drop(one);

@@ -1,6 +1,6 @@
 //! Offers to a front-end, configuration, and rejections.
 
-use vhost_user::{Features, FrontendError, ProtocolFeatures, Region};
+use vhost_user::{Features, FrontendError, ProtocolFeatures, SharedRegion};
 
 use crate::guest::*;
 use crate::host::*;
@@ -146,7 +146,7 @@ fn memory_that_could_stall_a_lane_is_refused_with_the_remedy() {
     guest.negotiate();
     // Of all other file systems, this one is on every machine.
     let file = std::fs::File::open("/proc/self/status").unwrap();
-    let region = Region {
+    let region = SharedRegion {
         guest_addr: 0,
         size: 4096,
         user_addr: 0,
@@ -171,7 +171,7 @@ fn memory_that_is_not_all_there_is_refused() {
     guest.negotiate();
     let file = rustix::fs::memfd_create("small", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 4096).unwrap();
-    let region = Region {
+    let region = SharedRegion {
         guest_addr: 0,
         size: 8192,
         user_addr: 0,
@@ -180,7 +180,7 @@ fn memory_that_is_not_all_there_is_refused() {
     };
     let refusal = guest.frontend().set_memory(&[region]);
     assert!(matches!(refusal, Err(FrontendError::Refused { .. })), "{refusal:?}");
-    host.log.wait_for("the file holds 4096 bytes but 8192");
+    host.log.wait_for("the file has 4096 bytes, 8192 are needed");
     guest.set_up();
 }
 

@@ -41,8 +41,8 @@ impl Pipeline<'_> {
     #[cold]
     fn without_second_tags<'v>(&self, view: BurstView<'v>) -> BurstView<'v> {
         let has_tag = |(i, head): &(usize, &HeaderBytes)| {
-            let second = || view.deep.get(*i).is_none_or(wire::DeepHead::has_second_tag);
-            wire::Head(**head).vid().is_some_and(|vid| vid != 0 || second())
+            let second = || view.deep.get(*i).is_none_or(wire::HeaderSnapshot::has_second_tag);
+            wire::FrameHeader(**head).vid().is_some_and(|vid| vid != 0 || second())
         };
         let tagged = view.heads.iter().enumerate().filter(has_tag);
         let skip = tagged.fold(view.skip, |skip, (i, _)| skip | 1 << i);

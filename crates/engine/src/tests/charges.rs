@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-use host::standing::Standing;
+use host::stall::BurstMarker;
 use port::virtio_net::{HEADER_LEN, TransmitRing};
 use port::vxlan;
 use wire::Mac;
-use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, Header};
+use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, NetHeader};
 
 use super::kit::*;
 use crate::forward::{Sender, forward};
@@ -39,7 +39,7 @@ fn large(dst: Mac, src: Mac, segments: u64) -> Vec<u8> {
 }
 
 fn left_to_cut() -> [u8; HEADER_LEN as usize] {
-    let header = Header {
+    let header = NetHeader {
         flags: FLAG_NEEDS_CSUM,
         gso_type: GSO_TCPV4,
         hdr_len: (HEADERS as u16).into(),
@@ -79,7 +79,7 @@ impl Direct {
     fn forward(&mut self, now_ns: u64) -> u64 {
         self.guest.flush();
         self.sender.now_ns = now_ns;
-        let standing = Standing::default(); // a test has no watchdog
+        let standing = BurstMarker::default(); // a test has no watchdog
         let (sender, scratch) = (&mut self.sender, &mut self.scratch);
         let polled =
             forward(&self.ring, &mut self.transmit, sender, scratch, &standing, &StageClock::off());

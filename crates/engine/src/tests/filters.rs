@@ -121,7 +121,7 @@ fn a_dhcp_guard_stops_servers_and_not_clients() {
 
 #[test]
 fn a_frame_rewritten_after_the_check_is_delivered_as_checked() {
-    const CHECKED: usize = wire::DeepHead::LEN;
+    const CHECKED: usize = wire::HeaderSnapshot::LEN;
     for (from, to) in [
         (Path::Synthetic, Path::Synthetic),
         (Path::Synthetic, Path::Vmq),

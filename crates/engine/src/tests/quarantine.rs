@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge::PortId;
-use host::standing::Stall;
+use host::stall::Stall;
 
 use super::kit::*;
 use crate::{Port, QuarantineNews};

@@ -1,4 +1,4 @@
-//! The client against an agent of ours.
+//! The client against a simulated agent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::*;
 
-/// An agent that still has something to say to a client before, and whose commands end when they
-/// are asked about for the second time, with this status.
+/// An agent that first sends an answer for an earlier client. Its commands end at the second query,
+/// with this status.
 fn agent(listener: UnixListener, status: Value) -> Vec<Value> {
     let (mut stream, _) = listener.accept().unwrap();
     let mut lines = BufReader::new(stream.try_clone().unwrap());
@@ -67,8 +67,8 @@ fn a_guest_without_an_agent_is_not_waited_for_without_end() {
     assert!(matches!(&late, QmpError::Late { what, .. } if what == "guest-sync"), "{late}");
 }
 
-/// What is heard before the answer to `guest-sync` is passed over, for it may be an answer to a
-/// client before; a line without an end is not.
+/// Lines before the answer to `guest-sync` are skipped, since they may be answers to an earlier
+/// client; a line without an end is an error.
 #[test]
 fn an_agent_that_never_ends_its_line_is_left() {
     const PATIENCE: Duration = Duration::from_secs(60);

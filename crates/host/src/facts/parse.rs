@@ -1,5 +1,5 @@
-//! Parsers of the texts under `/proc` and `/sys`. Each takes the text and answers `None` for what
-//! is not there.
+//! Parsers of files under `/proc` and `/sys`. Each takes the text and returns `None` for a missing
+//! entry.
 
 /// The first value of `key` in `/proc/cpuinfo`, which has `key<tabs>: value` lines, one paragraph a
 /// CPU.
@@ -25,8 +25,8 @@ pub(super) fn cpu_mhz(text: &str) -> Option<f64> {
     cpuinfo(text, "cpu MHz")?.parse().ok()
 }
 
-/// Whether the first CPU has a flag; `None` where there are no flags (Arm has `Features`, with
-/// other names).
+/// Returns `true` if the first CPU has a flag; `None` without a flags line (Arm has `Features`,
+/// with other names).
 pub(super) fn cpu_flag(text: &str, flag: &str) -> Option<bool> {
     Some(cpuinfo(text, "flags")?.split_ascii_whitespace().any(|name| name == flag))
 }
@@ -37,15 +37,15 @@ pub(super) fn meminfo(text: &str, key: &str) -> Option<u64> {
     value.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The choice in brackets of a file such as `always within_size advise [never] deny force`.
+/// The bracketed choice of a file such as `always within_size advise [never] deny force`.
 pub(super) fn chosen(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     let (choice, _) = rest.split_once(']')?;
     Some(choice.to_owned())
 }
 
-/// The options of the kernel's command line that move measurements. The rest (root device, console,
-/// perhaps a secret) does not belong in a report.
+/// Kernel command line options that affect measurements. The rest (root device, console, perhaps a
+/// secret) does not belong in a report.
 pub(super) fn kernel_options(line: &str) -> String {
     const TELLING: [&str; 17] = [
         "isolcpus",
@@ -70,7 +70,7 @@ pub(super) fn kernel_options(line: &str) -> String {
     line.split_ascii_whitespace().filter(telling).collect::<Vec<_>>().join(" ")
 }
 
-/// One line from pairs of (vulnerability, the kernel's verdict).
+/// One line from pairs of vulnerability and the kernel's verdict.
 pub(super) fn mitigations(found: &[(String, String)]) -> String {
     let with = |prefix: &str| {
         let names = found.iter().filter(|(_, verdict)| verdict.starts_with(prefix));

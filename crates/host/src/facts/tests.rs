@@ -1,4 +1,4 @@
-//! The parsers on texts of real machines, and the reader on a made-up tree.
+//! The parsers on files of real machines, and the reader on a fixture tree.
 
 use super::*;
 

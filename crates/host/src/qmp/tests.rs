@@ -1,4 +1,4 @@
-//! The client against a server of ours, which may be as rude as it likes.
+//! The client against a simulated server, which may be hostile.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
@@ -31,7 +31,7 @@ impl Fake {
         Fake { path, server: Some(server), _dir: dir }
     }
 
-    /// A server that greets and negotiates well, and then does as `serve` says.
+    /// A server that greets and negotiates correctly, and then does as `serve` says.
     fn polite(serve: impl FnOnce(Lines, UnixStream) + Send + 'static) -> Fake {
         Fake::new(move |mut lines, mut stream| {
             writeln!(stream, "{GREETING}").unwrap();
@@ -66,7 +66,7 @@ fn commands_have_their_answers_and_events_are_kept_in_order() {
         assert_eq!(asked["execute"], "query-status");
         assert!(asked.get("arguments").is_none());
         writeln!(stream, r#"{{"event": "STOP", "timestamp": {{}}}}"#).unwrap();
-        // The answer to a command that somebody gave up, then ours in two pieces.
+        // The answer to a command that timed out, then ours in two pieces.
         writeln!(stream, r#"{{"return": {{"old": true}}, "id": 77}}"#).unwrap();
         let text = format!("{}\r\n", json!({"return": {"status": "running"}, "id": asked["id"]}));
         stream.write_all(&text.as_bytes()[..9]).unwrap();
@@ -117,7 +117,7 @@ fn who_does_not_answer_is_not_waited_for_without_end() {
     });
     let mut qmp = fake.connect();
     assert_eq!(qmp.next_event(Duration::from_millis(5)).unwrap(), None);
-    qmp.patience = Duration::from_millis(30);
+    qmp.timeout = Duration::from_millis(30);
     let late = qmp.execute("stop", Value::Null).unwrap_err();
     assert!(matches!(&late, QmpError::Late { what, .. } if what == "stop"), "{late}");
     assert!(!late.is_refusal());
@@ -158,8 +158,8 @@ fn what_is_no_qmp_server_is_told_as_that() {
     let wrong = fake.connect().execute("cont", Value::Null).unwrap_err();
     assert!(matches!(&wrong, QmpError::NotQmp { .. }), "{wrong}");
     fake.ends();
-    let nobody = Qmp::connect(Path::new("/nowhere/qmp.sock"), PATIENCE).unwrap_err();
-    assert!(nobody.to_string().contains("-qmp unix:/nowhere/qmp.sock,server=on"), "{nobody}");
+    let absent = Qmp::connect(Path::new("/nowhere/qmp.sock"), PATIENCE).unwrap_err();
+    assert!(absent.to_string().contains("-qmp unix:/nowhere/qmp.sock,server=on"), "{absent}");
 }
 
 #[test]
@@ -215,5 +215,5 @@ fn only_who_is_certainly_not_there_is_absent() {
     let silent = absent(); // as one that hangs, or has another client
     assert!(matches!(silent, QmpError::Late { .. }) && !silent.is_absence(), "{silent}");
     drop(listener);
-    assert!(absent().is_absence(), "the file is there, and nobody listens");
+    assert!(absent().is_absence(), "the file is there, and nothing listens");
 }

@@ -151,7 +151,7 @@ impl CopyLoop {
             if !is_whole || frame.len > target.len || frame.len < FRAME_MIN {
                 return false;
             }
-            let key = key(frame.first.skip(HEADER).read_head());
+            let key = key(frame.first.skip(HEADER).read_header());
             known += u64::from(self.table[slot(key)] == key);
         }
         let mut lens = [0; BURST];

@@ -1,19 +1,19 @@
 //! Receive buffer: frames received into memory of our own.
 
-use guestmem::{GuestSlice, MapError, Pool};
+use guestmem::{FramePool, GuestSlice, MapError};
 
-use crate::burst::{BURST, Burst, DeepHead, HeaderBytes, Offload, Polled, snapshot_headers};
+use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, Offload, Polled, snapshot_headers};
 use crate::burst_buffers::BurstBuffers;
 use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 
 /// Memory of a transmit half, and the frames of its burst.
 #[derive(Debug)]
 pub(crate) struct RxBuffer {
-    pool: Pool,
+    pool: FramePool,
     rules: FrameRules,
     headers: Box<[HeaderBytes; BURST]>,
     /// Lent by the lane, like `headers` and `offloads`.
-    snapshots: Vec<DeepHead>,
+    snapshots: Vec<HeaderSnapshot>,
     has_snapshots: bool,
     offloads: Box<[Offload; BURST]>,
     has_offloads: bool,
@@ -26,7 +26,7 @@ impl RxBuffer {
     /// Allocates `bytes` bytes.
     pub(crate) fn new(name: &str, bytes: u64, rules: FrameRules) -> Result<RxBuffer, MapError> {
         Ok(RxBuffer {
-            pool: Pool::create(name, bytes)?,
+            pool: FramePool::create(name, bytes)?,
             rules,
             headers: Box::new([[0; 16]; BURST]),
             snapshots: Vec::new(),
@@ -70,7 +70,7 @@ impl RxBuffer {
         self.is_odd |= len < FRAME_MIN_TAGGED || len > self.rules.frame_bytes_max;
         let frame = self.pool.buffers()[i].first;
         self.headers[i] = match frame.len() {
-            16.. => frame.read_head(),
+            16.. => frame.read_header(),
             _ => {
                 let mut header = [0; 16];
                 frame.read_bytes(&mut header);

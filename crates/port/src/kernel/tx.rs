@@ -5,9 +5,9 @@
 
 use guestmem::io::Piece;
 use rustix::io::Errno;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
-use crate::burst::{Burst, DeepHead, HeaderEdit, Offload, VlanEdit};
+use crate::burst::{Burst, HeaderEdit, HeaderSnapshot, Offload, VlanEdit};
 
 /// Maximum bytes of a prefix: a virtio-net header.
 pub(crate) const PREFIX_MAX: usize = 12;
@@ -24,7 +24,7 @@ pub(crate) trait TxSink: Send {
     const PREFIX: usize;
 
     /// Offloads that it accepts.
-    fn takes(&self) -> Accepts;
+    fn takes(&self) -> OffloadSet;
 
     /// Prefix of a frame of `len` bytes; only its last [`PREFIX`](Self::PREFIX) bytes are used.
     fn prefix(&self, offload: Offload, len: u32) -> [u8; PREFIX_MAX];
@@ -145,7 +145,7 @@ impl<'p> TxBatch<'p> {
             outgoing.header = &own[PREFIX_MAX..];
             outgoing.len = edited.len_of(source.len);
             outgoing.push(Piece::bytes(&own[PREFIX_MAX - self.prefix..]));
-            let snapshot = burst.snapshots.get(frame).map_or(&[][..], DeepHead::bytes);
+            let snapshot = burst.snapshots.get(frame).map_or(&[][..], HeaderSnapshot::bytes);
             let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
             let behind = snapshot.get(edited.replaces as usize..).unwrap_or(&[]);
             outgoing.push(Piece::bytes(behind));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use super::PcapError;
 use crate::kernel::RxBuffer;
@@ -132,7 +132,7 @@ pub(super) fn load(path: &Path) -> Result<(Recording, RxBuffer), PcapError> {
     let mut file = File::open(path).map_err(read)?;
     let is_pcapng = begins_with(&mut file, SECTION_HEADER).map_err(read)?;
     // A file that grows meanwhile is read up to its present length.
-    let rules = FrameRules { frame_bytes_max: FRAME_MAX, leaves: Accepts::empty() };
+    let rules = FrameRules { frame_bytes_max: FRAME_MAX, leaves: OffloadSet::empty() };
     let bytes = metadata.len().next_multiple_of(4096).max(4096);
     let rx_buffer = RxBuffer::new("pcap", bytes, rules)
         .map_err(|source| PcapError::Memory { path: path.to_owned(), source })?;

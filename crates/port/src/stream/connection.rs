@@ -17,7 +17,7 @@ use guestmem::io;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
-use vhost_user::{Closer, ForeignFd, Load};
+use vhost_user::{Closer, CloserLoad, ForeignFd};
 
 use crate::burst::{BURST, Offload};
 use crate::kernel::{RxBuffer, RxSource, is_readable};
@@ -96,7 +96,7 @@ impl StreamConnection {
 
     /// Returns `true` if a peer may connect: the descriptors of former peers are closed.
     pub(super) fn may_connect(&self) -> bool {
-        self.closer.load() == Load::Light
+        self.closer.load() == CloserLoad::Light
     }
 
     /// Sets a new connection; for control.
@@ -295,7 +295,7 @@ impl FromStream {
         }
         let room = rx_buffer.room(self.end, (IN_BYTES - self.end) as u32);
         match io::receive(peer.as_fd(), room) {
-            Ok(came) if came.is_cut || !came.fds.is_empty() => {
+            Ok(came) if came.fds_truncated || !came.fds.is_empty() => {
                 let fds = came.fds.into_iter().map(|fd| ForeignFd::new(fd, &self.stream.closer));
                 lock(&self.stream.strays).extend(fds);
                 Err(Errno::PROTO)

@@ -32,9 +32,9 @@ fn push(out: &mut SendBuffer, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -
 
 /// Appends a segment made in software.
 fn push_plain(out: &mut SendBuffer, segment: &Segment<'_>) -> Delivered {
-    let len = (segment.head.len() + segment.payload.len()) as u32;
+    let len = (segment.headers.len() + segment.payload.len()) as u32;
     let write = |bytes: &mut Vec<u8>| {
-        bytes.extend_from_slice(segment.head);
+        bytes.extend_from_slice(segment.headers);
         bytes.extend_from_slice(segment.payload);
     };
     counted(out.push(len, write), len)

@@ -16,7 +16,7 @@ use super::guests::{Layout, Sender, frame, tagged_frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::capture::{Capture, CaptureError, CaptureLimits};
 use crate::virtio_net::HEADER_LEN;
-use crate::{Accepts, BURST, Delivered, Receive, Transmit, VlanEdit};
+use crate::{BURST, Delivered, OffloadSet, Receive, Transmit, VlanEdit};
 
 const NAME: &str = "web/eth0";
 const FRAME_MAX: u32 = 9018;
@@ -326,7 +326,7 @@ fn a_capture_whose_file_is_full_is_over() {
 #[test]
 fn what_was_left_to_do_is_done_before_it_is_written() {
     let mut bench = Bench::new(CaptureLimits::default());
-    bench.from = Sender::leaving(Accepts::all(), FRAME_MAX);
+    bench.from = Sender::leaving(OffloadSet::all(), FRAME_MAX);
     let (large, payload) = tcp(30_500);
     bench.from.send_with(left(GSO, MSS as u16), &large, &Layout::chain(&[]));
     bench.from.ring.poll();

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::contents::{edit, edited, layout, size, takes_tagged};
 use super::guests::{Layout, Receiver, Sender, frame, on_both_kinds_of_rings, tagged_frame};
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
-use crate::{BURST, BurstBuffers, DeepHead, Receive, Transmit, VlanEdit};
+use crate::{BURST, BurstBuffers, HeaderSnapshot, Receive, Transmit, VlanEdit};
 
 const FRAME_MAX: u32 = 9018;
-const DEEP: usize = DeepHead::LEN;
+const DEEP: usize = HeaderSnapshot::LEN;
 /// Bytes that a hostile guest writes over a classified frame.
 const FORGED: u8 = 0x66;
 
@@ -42,7 +42,11 @@ fn every_length(from_layout: &Layout, header: u32, piece: u32, to_layout: &Layou
         from.ring.poll();
         from.ring.snapshot_headers();
         from.write(at, &vec![FORGED; len]);
-        assert_eq!(from.ring.burst().snapshots, [DeepHead::of_frame(&honest)], "{from_layout:?}");
+        assert_eq!(
+            from.ring.burst().snapshots,
+            [HeaderSnapshot::of_frame(&honest)],
+            "{from_layout:?}"
+        );
         let delivered = to.ring.deliver(&from.ring.burst(), &[0], edit);
         assert_eq!((delivered.frames, delivered.bytes), (1, expected.len() as u64));
         to.ring.publish();
@@ -93,7 +97,7 @@ fn the_head_that_was_taken_first_is_not_read_again() {
             from.write(at, &vec![FORGED; len]);
             from.ring.snapshot_headers();
             let burst = from.ring.burst();
-            let mut expected = DeepHead::of_frame(&vec![FORGED; len]);
+            let mut expected = HeaderSnapshot::of_frame(&vec![FORGED; len]);
             let head = len.min(16);
             expected.bytes[..head].copy_from_slice(&honest[..head]);
             assert_eq!(burst.snapshots, [expected], "{len} bytes");
@@ -111,7 +115,7 @@ fn a_snapshot_is_of_one_poll() {
             from.ring.poll();
             assert!(from.ring.burst().snapshots.is_empty(), "not before it is asked for");
             from.ring.snapshot_headers();
-            assert_eq!(from.ring.burst().snapshots, [DeepHead::of_frame(&frame(len, len))]);
+            assert_eq!(from.ring.burst().snapshots, [HeaderSnapshot::of_frame(&frame(len, len))]);
         };
         send(&mut from, 1000);
         from.ring.complete();
@@ -127,7 +131,7 @@ fn a_snapshot_is_of_one_poll() {
         from.ring.snapshot_headers();
         assert_eq!(
             from.ring.burst().snapshots,
-            [DeepHead::of_frame(&frame(20, 20))],
+            [HeaderSnapshot::of_frame(&frame(20, 20))],
             "taken again"
         );
     });
@@ -150,7 +154,7 @@ fn rings_share_the_room_of_their_lane() {
             let burst = from.ring.burst();
             assert_eq!((burst.snapshots.len(), burst.snapshots.as_ptr()), (BURST, room));
             for (i, snapshots) in burst.snapshots.iter().enumerate() {
-                assert_eq!(*snapshots, DeepHead::of_frame(&frame(i + number, len)));
+                assert_eq!(*snapshots, HeaderSnapshot::of_frame(&frame(i + number, len)));
             }
             from.ring.complete();
             from.ring.swap(&mut buffers);

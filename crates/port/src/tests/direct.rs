@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use guestmem::{GuestMemory, Pages, SharedFile};
 use rustix::io::Errno;
 use virtq::{Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Start, Used};
-use xdp::kit::{Wire, placing};
+use xdp::kit::{SimulatedKernel, placing};
 
 use crate::virtio_net::{HEADER_LEN, RingEvents};
 use crate::xdp::{DirectError, DirectRing, DirectStatus, XdpShared};
@@ -23,7 +23,7 @@ const BUFFER: u32 = 1536;
 struct Bench {
     memory: Arc<GuestMemory>,
     driver: DriverQueue,
-    wire: Wire,
+    wire: SimulatedKernel,
     device: Arc<XdpShared>,
     half: DirectRing,
     next: u64,
@@ -94,7 +94,7 @@ fn half(
     memory: &Arc<GuestMemory>,
     driver: &DriverQueue,
     device: &Arc<XdpShared>,
-) -> (Wire, DirectRing) {
+) -> (SimulatedKernel, DirectRing) {
     let mapping = memory.regions()[0].mapping.clone();
     let (wire, placer) = placing(mapping, RING.into(), (HEADER_LEN, LONGEST));
     let at = driver.addresses();

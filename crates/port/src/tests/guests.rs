@@ -8,7 +8,7 @@ use guestmem::{GuestMemory, Pages, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
 use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
-use crate::{Accepts, Delivered, Offload, Receive, Transmit, VlanEdit};
+use crate::{Delivered, Offload, OffloadSet, Receive, Transmit, VlanEdit};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 4 << 20;
@@ -112,11 +112,11 @@ impl Sender {
     }
 
     pub(super) fn with(header: u32, frame_bytes_max: u32, events: RingEvents) -> Sender {
-        Sender::negotiated(header, frame_bytes_max, events, Accepts::empty())
+        Sender::negotiated(header, frame_bytes_max, events, OffloadSet::empty())
     }
 
     /// A guest that may leave something to be done on its frames.
-    pub(super) fn leaving(leaves: Accepts, frame_bytes_max: u32) -> Sender {
+    pub(super) fn leaving(leaves: OffloadSet, frame_bytes_max: u32) -> Sender {
         Sender::negotiated(HEADER_LEN, frame_bytes_max, RingEvents::default(), leaves)
     }
 
@@ -124,7 +124,7 @@ impl Sender {
         header: u32,
         frame_bytes_max: u32,
         events: RingEvents,
-        leaves: Accepts,
+        leaves: OffloadSet,
     ) -> Sender {
         let heap = Heap::new();
         let content = Content::Readable { header, keep: !leaves.is_empty() };
@@ -204,15 +204,15 @@ impl Receiver {
     }
 
     pub(super) fn with(header: u32, mergeable: bool, events: RingEvents) -> Receiver {
-        Receiver::negotiated(header, mergeable, events, Accepts::empty())
+        Receiver::negotiated(header, mergeable, events, OffloadSet::empty())
     }
 
     /// A guest that takes frames on which something is left to do, and merges buffers.
-    pub(super) fn taking(takes: Accepts) -> Receiver {
+    pub(super) fn taking(takes: OffloadSet) -> Receiver {
         Receiver::negotiated(HEADER_LEN, true, RingEvents::default(), takes)
     }
 
-    fn negotiated(header: u32, mergeable: bool, events: RingEvents, takes: Accepts) -> Receiver {
+    fn negotiated(header: u32, mergeable: bool, events: RingEvents, takes: OffloadSet) -> Receiver {
         let heap = Heap::new();
         let (driver, device) = heap.ring(Features::all(), Content::Writable);
         let layout = virtio_net::ReceiveLayout { header, mergeable };

@@ -12,7 +12,7 @@ use virtq::{Content, Features};
 
 use super::offload;
 use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
-use crate::{Accepts, Receive, Transmit, VlanEdit};
+use crate::{OffloadSet, Receive, Transmit, VlanEdit};
 use side::{Layout, Logs, RING, Side, unlogged};
 
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ fn layout() -> impl Strategy<Value = Layout> {
 }
 
 fn offloads() -> impl Strategy<Value = Offloads> {
-    let all = Accepts::all();
-    let cut = Offloads { left: all, taken: Accepts::empty() };
+    let all = OffloadSet::all();
+    let cut = Offloads { left: all, taken: OffloadSet::empty() };
     prop::sample::select(vec![NOTHING_LEFT, cut, Offloads { left: all, taken: all }])
 }
 
@@ -67,11 +67,11 @@ fn step() -> impl Strategy<Value = Step> {
 /// Offloads negotiated by the sender, and those that the receiver accepts.
 #[derive(Clone, Copy, Debug)]
 struct Offloads {
-    left: Accepts,
-    taken: Accepts,
+    left: OffloadSet,
+    taken: OffloadSet,
 }
 
-const NOTHING_LEFT: Offloads = Offloads { left: Accepts::empty(), taken: Accepts::empty() };
+const NOTHING_LEFT: Offloads = Offloads { left: OffloadSet::empty(), taken: OffloadSet::empty() };
 
 struct World {
     from: Side,

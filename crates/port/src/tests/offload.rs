@@ -4,7 +4,7 @@ use etherparse::{IpNumber, PacketBuilder, PacketHeaders, SlicedPacket, Transport
 
 use super::guests::{Layout, Receiver, Sender, carry};
 use crate::virtio_net::HEADER_LEN;
-use crate::{Accepts, Offload, Receive, Transmit, VlanEdit};
+use crate::{Offload, OffloadSet, Receive, Transmit, VlanEdit};
 
 pub(super) const MSS: usize = 1000;
 pub(super) const HEADERS: usize = 14 + 20 + 20;
@@ -66,8 +66,8 @@ fn it_is_handed_on_to_who_takes_it() {
     let tag = [0x81, 0x00, 0x00, 0x05];
     for (edit, by) in [(VlanEdit::None, 0), (VlanEdit::Push(tag), 4)] {
         for layout in [Layout::chain(&[]), Layout::chain(&[12, 54, 1000])] {
-            let mut from = Sender::leaving(Accepts::all(), 1514);
-            let mut to = Receiver::taking(Accepts::all());
+            let mut from = Sender::leaving(OffloadSet::all(), 1514);
+            let mut to = Receiver::taking(OffloadSet::all());
             let (frame, _) = tcp(30_000);
             from.send_with(left(GSO, MSS as u16), &frame, &layout);
             (0..20).for_each(|_| to.post(2048, &Layout::chain(&[])));
@@ -90,8 +90,8 @@ fn it_is_done_for_who_does_not() {
         [(GSO, MSS as u16, 30_500, 31), (GSO, 536, 536, 1), (0, 0, 700, 1), (0, 0, 0, 1)]
     {
         for layout in [Layout::chain(&[]), Layout::chain(&[12, 20, 30, 100])] {
-            let mut from = Sender::leaving(Accepts::all(), 1514);
-            let mut to = Receiver::taking(Accepts::empty());
+            let mut from = Sender::leaving(OffloadSet::all(), 1514);
+            let mut to = Receiver::taking(OffloadSet::empty());
             let (frame, payload) = tcp(payload);
             from.send_with(left(gso, size), &frame, &layout);
             (0..40).for_each(|_| to.post(1600, &Layout::chain(&[])));
@@ -108,7 +108,7 @@ fn it_is_done_for_who_does_not() {
 fn a_frame_to_cut_is_charged_as_it_is_on_a_wire() {
     for (size, payload, count) in [(MS_SMALL, 5120, 512), (MSS as u16, 30_500, 31), (1460, 1460, 1)]
     {
-        let mut from = Sender::leaving(Accepts::all(), 1514);
+        let mut from = Sender::leaving(OffloadSet::all(), 1514);
         let (frame, _) = tcp(payload);
         from.send_with(left(GSO, size), &frame, &Layout::chain(&[]));
         from.send_with(left(0, 0), &tcp(100).0, &Layout::chain(&[]));
@@ -121,7 +121,7 @@ fn a_frame_to_cut_is_charged_as_it_is_on_a_wire() {
         from.ring.complete();
     }
     // A dropped frame is charged with its own bytes only.
-    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
     from.send_with(left(GSO, 1461), &tcp(3000).0, &Layout::chain(&[]));
     let polled = from.ring.poll();
     assert_eq!((polled.malformed(), polled.surplus_bytes), (1, 0));
@@ -133,8 +133,8 @@ const MS_SMALL: u16 = 10;
 
 #[test]
 fn segments_get_their_tag() {
-    let mut from = Sender::leaving(Accepts::all(), 1514);
-    let mut to = Receiver::taking(Accepts::CSUM);
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
+    let mut to = Receiver::taking(OffloadSet::CSUM);
     from.send_with(left(GSO, MSS as u16), &tcp(3000).0, &Layout::chain(&[]));
     (0..3).for_each(|_| to.post(1600, &Layout::chain(&[])));
     carry(&mut from, &mut to, &[0], VlanEdit::Push([0x81, 0x00, 0x00, 0x05]));
@@ -148,8 +148,8 @@ fn segments_get_their_tag() {
 
 #[test]
 fn segments_without_a_buffer_are_counted_each() {
-    let mut from = Sender::leaving(Accepts::all(), 1514);
-    let mut to = Receiver::taking(Accepts::empty());
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
+    let mut to = Receiver::taking(OffloadSet::empty());
     for _ in 0..2 {
         from.send_with(left(GSO, MSS as u16), &tcp(5000).0, &Layout::chain(&[]));
     }
@@ -163,12 +163,12 @@ fn segments_without_a_buffer_are_counted_each() {
 fn what_makes_no_sense_is_dropped_and_counted() {
     let (frame, _) = tcp(3000);
     for (what, header, leaves) in [
-        ("not agreed on", left(GSO, 1000), Accepts::CSUM),
-        ("no size", left(GSO, 0), Accepts::all()),
-        ("another protocol", left(wire::virtio_net::GSO_TCPV6, 1000), Accepts::all()),
-        ("outside", Offload { csum_start: 4000.into(), ..left(GSO, 1000) }, Accepts::all()),
-        ("addresses", Offload { csum_start: 0.into(), ..left(GSO, 1000) }, Accepts::all()),
-        ("crumbs", left(GSO, 1), Accepts::all()),
+        ("not agreed on", left(GSO, 1000), OffloadSet::CSUM),
+        ("no size", left(GSO, 0), OffloadSet::all()),
+        ("another protocol", left(wire::virtio_net::GSO_TCPV6, 1000), OffloadSet::all()),
+        ("outside", Offload { csum_start: 4000.into(), ..left(GSO, 1000) }, OffloadSet::all()),
+        ("addresses", Offload { csum_start: 0.into(), ..left(GSO, 1000) }, OffloadSet::all()),
+        ("crumbs", left(GSO, 1), OffloadSet::all()),
     ] {
         let mut from = Sender::leaving(leaves, 9000);
         from.send_with(header, &frame, &Layout::chain(&[]));
@@ -181,7 +181,7 @@ fn what_makes_no_sense_is_dropped_and_counted() {
 
 #[test]
 fn segments_longer_than_the_mtu_are_oversize() {
-    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
     from.send_with(left(GSO, 1461), &tcp(3000).0, &Layout::chain(&[]));
     from.send_with(left(GSO, 1460), &tcp(3000).0, &Layout::chain(&[]));
     let polled = from.ring.poll();
@@ -191,8 +191,8 @@ fn segments_longer_than_the_mtu_are_oversize() {
 
 #[test]
 fn what_was_judged_is_what_is_delivered() {
-    let mut from = Sender::leaving(Accepts::all(), 1514);
-    let mut to = Receiver::taking(Accepts::all());
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
+    let mut to = Receiver::taking(OffloadSet::all());
     let (frame, _) = tcp(3000);
     let at = from.send_with(left(GSO, MSS as u16), &frame, &Layout::chain(&[]));
     (0..4).for_each(|_| to.post(2048, &Layout::chain(&[])));

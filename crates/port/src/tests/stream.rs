@@ -9,7 +9,7 @@ use super::guests::{Layout, Sender, frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::stream::{OUT_BYTES, SocketRole, StreamError, StreamSpec, open, resume};
 use crate::{
-    Accepts, BURST, Delivered, Housekeeping, OpenedDevice, PortHandover, Transmit, VlanEdit,
+    BURST, Delivered, Housekeeping, OffloadSet, OpenedDevice, PortHandover, Transmit, VlanEdit,
 };
 
 /// A port on a socket of its own.
@@ -147,7 +147,7 @@ fn frames_for_the_peer_have_their_length_in_front() {
 #[test]
 fn what_was_left_to_do_is_done() {
     let (mut port, mut peer) = Port::connected();
-    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
     let (large, payload) = tcp(30_500);
     from.send_with(left(GSO, MSS as u16), &large, &Layout::chain(&[]));
     let delivered = port.carry(&mut from, 1);

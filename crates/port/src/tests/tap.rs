@@ -12,7 +12,7 @@ use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
 use crate::validate::FrameRules;
 use crate::{
-    Accepts, BURST, BurstBuffers, Delivered, LinkHealth, Offload, QueuePair, VlanEdit, tap,
+    BURST, BurstBuffers, Delivered, LinkHealth, Offload, OffloadSet, QueuePair, VlanEdit, tap,
 };
 
 const HEADER: usize = 12;
@@ -25,12 +25,12 @@ struct Tap {
 }
 
 impl Tap {
-    fn new(takes: Accepts) -> Tap {
+    fn new(takes: OffloadSet) -> Tap {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (queue, kernel) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let health = Arc::new(LinkHealth::default());
-        let rules = FrameRules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: Accepts::all() };
+        let rules = FrameRules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: OffloadSet::all() };
         let pair = tap::pair(Arc::new(queue), takes, rules, &health).unwrap();
         Tap { pair, kernel, health }
     }
@@ -77,7 +77,7 @@ fn frames(received: Vec<(Offload, Vec<u8>)>) -> Vec<Vec<u8>> {
 #[test]
 fn what_a_guest_sends_arrives_in_whatever_pieces_it_is() {
     let layouts: [&[u32]; 5] = [&[], &[12], &[12, 14], &[20, 30, 40], &[1, 2, 3, 4, 5, 6, 7, 8, 9]];
-    let mut tap = Tap::new(Accepts::all());
+    let mut tap = Tap::new(OffloadSet::all());
     for (i, layout) in layouts.into_iter().enumerate() {
         let mut from = Sender::new(HEADER as u32, 1514);
         let sent: Vec<_> = [14, 15, 16, 60, 128, 129, 1514].map(|len| frame(i, len)).to_vec();
@@ -95,7 +95,7 @@ fn what_a_guest_sends_arrives_in_whatever_pieces_it_is() {
 
 #[test]
 fn more_than_a_batch_arrives_in_order_and_only_the_chosen_frames() {
-    let mut tap = Tap::new(Accepts::all());
+    let mut tap = Tap::new(OffloadSet::all());
     let mut from = Sender::new(HEADER as u32, 1514);
     for i in 0..BURST {
         from.send(&frame(i, 60 + i), &Layout::chain(&[]));
@@ -110,7 +110,7 @@ fn more_than_a_batch_arrives_in_order_and_only_the_chosen_frames() {
 #[test]
 fn tags_are_put_in_and_taken_out() {
     let tag = [0x81, 0x00, 0x20, 0x07];
-    let mut tap = Tap::new(Accepts::all());
+    let mut tap = Tap::new(OffloadSet::all());
     for (edit, sent, wanted) in [
         (VlanEdit::Push(tag), frame(1, 100), {
             let plain = frame(1, 100);
@@ -136,8 +136,8 @@ fn tags_are_put_in_and_taken_out() {
 #[test]
 fn what_is_left_to_do_is_handed_to_the_kernel_and_moves_with_the_tag() {
     for (edit, by) in [(VlanEdit::None, 0), (VlanEdit::Push([0x81, 0, 0, 5]), 4)] {
-        let mut tap = Tap::new(Accepts::all());
-        let mut from = Sender::leaving(Accepts::all(), 1514);
+        let mut tap = Tap::new(OffloadSet::all());
+        let mut from = Sender::leaving(OffloadSet::all(), 1514);
         let (sent, _) = tcp(30_000);
         from.send_with(left(GSO, MSS as u16), &sent, &Layout::chain(&[]));
         let delivered = tap.deliver(&mut from, &[0], edit);
@@ -152,8 +152,8 @@ fn what_is_left_to_do_is_handed_to_the_kernel_and_moves_with_the_tag() {
 
 #[test]
 fn what_the_kernel_does_not_take_is_done_here() {
-    let mut tap = Tap::new(Accepts::empty());
-    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut tap = Tap::new(OffloadSet::empty());
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
     let (sent, payload) = tcp(30_500);
     from.send(&frame(1, 60), &Layout::chain(&[]));
     from.send_with(left(GSO, MSS as u16), &sent, &Layout::chain(&[]));
@@ -167,8 +167,8 @@ fn what_the_kernel_does_not_take_is_done_here() {
 
 #[test]
 fn what_the_kernel_sends_arrives_with_what_is_left_to_do() {
-    let mut tap = Tap::new(Accepts::all());
-    let mut to = Receiver::taking(Accepts::all());
+    let mut tap = Tap::new(OffloadSet::all());
+    let mut to = Receiver::taking(OffloadSet::all());
     (0..40).for_each(|_| to.post(2048, &Layout::chain(&[])));
     let (large, _) = tcp(30_000);
     let sent = [frame(1, 14), large.clone(), frame(2, 1514), frame(3, 15)];
@@ -197,7 +197,7 @@ fn what_the_kernel_sends_arrives_with_what_is_left_to_do() {
 
 #[test]
 fn frames_that_are_none_are_told() {
-    let mut tap = Tap::new(Accepts::all());
+    let mut tap = Tap::new(OffloadSet::all());
     tap.send(Offload::PLAIN, &frame(1, 13));
     tap.send(Offload::PLAIN, &tagged_frame(2, 17));
     tap.send(Offload::PLAIN, &frame(3, 1523));
@@ -212,7 +212,7 @@ fn frames_that_are_none_are_told() {
 
 #[test]
 fn a_burst_has_a_limit_and_says_whether_there_is_more() {
-    let mut tap = Tap::new(Accepts::all());
+    let mut tap = Tap::new(OffloadSet::all());
     let mut buffers = BurstBuffers::default();
     let sent: Vec<_> = (0..BURST + 3).map(|i| frame(i, 60)).collect();
     sent.iter().for_each(|frame| tap.send(Offload::PLAIN, frame));
@@ -233,7 +233,7 @@ fn a_burst_has_a_limit_and_says_whether_there_is_more() {
 
 #[test]
 fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
-    let mut tap = Tap::new(Accepts::all());
+    let mut tap = Tap::new(OffloadSet::all());
     let mut from = Sender::new(HEADER as u32, 1514);
     let mut taken = 0;
     loop {

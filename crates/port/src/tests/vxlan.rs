@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::guests::{Layout, Sender, frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
 use crate::vxlan::{VxlanError, VxlanSpec, open, overhead, resume};
-use crate::{Accepts, BURST, Delivered, OpenedDevice, PortHandover, Transmit, VlanEdit};
+use crate::{BURST, Delivered, OffloadSet, OpenedDevice, PortHandover, Transmit, VlanEdit};
 
 fn ip(host: u8) -> IpAddr {
     Ipv4Addr::new(127, 83, 0, host).into()
@@ -145,7 +145,7 @@ fn copies_are_counted_and_those_of_unknown_addresses_limited() {
     }
 
     // Segments are stopped one by one, and those behind the first are counted with it.
-    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
     let (mut large, _) = tcp(5000);
     large[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
     from.send_with(left(GSO, MSS as u16), &large, &Layout::chain(&[]));
@@ -236,14 +236,14 @@ fn what_does_not_fit_is_counted_and_what_was_left_to_do_is_done() {
     assert_eq!((delivered.frames, delivered.too_small), (3, 2));
     assert_eq!(peer.poll(), [sent[0].clone(), sent[2].clone(), sent[4].clone()]);
 
-    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut from = Sender::leaving(OffloadSet::all(), 1514);
     let (large, payload) = tcp(30_500);
     from.send_with(left(GSO, MSS as u16), &large, &Layout::chain(&[]));
     assert_eq!(end.carry(&mut from, 1).frames, 31);
     assert_eq!(payload_of(&peer.poll()), payload);
 
     // A segment that does not fit takes those behind it along.
-    let mut from = Sender::leaving(Accepts::all(), 9014);
+    let mut from = Sender::leaving(OffloadSet::all(), 9014);
     let (large, _) = tcp(4000);
     from.send_with(left(GSO, 1600), &large, &Layout::chain(&[]));
     let delivered = end.carry(&mut from, 1);

@@ -5,21 +5,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
-use xdp::kit::{Wire, wire};
+use xdp::kit::{SimulatedKernel, wire};
 
 use super::contents::edited;
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::virtio_net::HEADER_LEN;
 use crate::xdp::{FromWire, ToWire, XdpShared};
-use crate::{Accepts, BURST, Delivered, Receive, Transmit, VlanEdit};
+use crate::{BURST, Delivered, OffloadSet, Receive, Transmit, VlanEdit};
 
 const RING: u32 = 256;
 const MTU: u32 = 9000;
 
 /// A port with its wire.
 struct Bench {
-    wire: Wire,
+    wire: SimulatedKernel,
     device: Arc<XdpShared>,
     from_wire: FromWire,
     to_wire: ToWire,
@@ -84,7 +84,7 @@ fn what_guests_send_is_on_the_wire() {
 fn what_is_left_to_be_done_is_done() {
     for (size, payload, count) in [(MSS as u16, 30_500, 31), (0, 700, 1)] {
         let mut bench = Bench::new(1500);
-        let mut from = Sender::leaving(Accepts::all(), 1514);
+        let mut from = Sender::leaving(OffloadSet::all(), 1514);
         let (frame, payload) = tcp(payload);
         let gso = if size > 0 { GSO } else { 0 };
         from.send_with(left(gso, size), &frame, &Layout::chain(&[]));

@@ -34,7 +34,7 @@ pub(super) struct FromTunnel {
     member: Arc<TunnelMember>,
     peers: Arc<[IpAddr]>,
     fdb: SharedFdb,
-    receiver: io::Receiver,
+    receiver: io::DatagramReceiver,
     /// Sender of each frame of the burst: index of a peer.
     senders: [u16; BURST],
 }
@@ -45,7 +45,7 @@ impl FromTunnel {
         peers: Arc<[IpAddr]>,
         fdb: SharedFdb,
     ) -> FromTunnel {
-        let (receiver, senders) = (io::Receiver::default(), [0; BURST]);
+        let (receiver, senders) = (io::DatagramReceiver::default(), [0; BURST]);
         FromTunnel { member, peers, fdb, receiver, senders }
     }
 

@@ -8,7 +8,7 @@ use guestmem::io;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use wire::Mac;
-use wire::virtio_net::Accepts;
+use wire::virtio_net::OffloadSet;
 
 use super::fdb::{SharedFdb, VxlanFdb, lock};
 use super::socket::TunnelMember;
@@ -78,7 +78,7 @@ impl ToTunnel {
     /// the reason for refusing the next. A frame counts as taken if at least one peer got it.
     fn send_all(
         &self,
-        messages: &[io::Message<'_>],
+        messages: &[io::Datagram<'_>],
         counts: &[usize],
     ) -> (usize, Option<TxRefusal>) {
         let mut sent = 0;
@@ -114,7 +114,7 @@ impl ToTunnel {
 
     /// Sends the messages one by one; returns `true` if any was taken.
     #[cold]
-    fn try_each(&self, messages: &[io::Message<'_>]) -> bool {
+    fn try_each(&self, messages: &[io::Datagram<'_>]) -> bool {
         let each = messages.iter().map(std::slice::from_ref);
         each.filter(|one| io::send_many(self.member.socket.socket(), one).is_ok()).count() > 0
     }
@@ -132,8 +132,8 @@ fn refusal_of(errno: Errno) -> TxRefusal {
 impl TxSink for ToTunnel {
     const PREFIX: usize = HEADER_LEN as usize;
 
-    fn takes(&self) -> Accepts {
-        Accepts::empty()
+    fn takes(&self) -> OffloadSet {
+        OffloadSet::empty()
     }
 
     fn prefix(&self, _: Offload, _: u32) -> [u8; PREFIX_MAX] {
@@ -141,7 +141,7 @@ impl TxSink for ToTunnel {
     }
 
     fn send(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<TxRefusal>) {
-        let mut messages = [io::Message { pieces: &[], to: &[] }; io::MESSAGES_MAX];
+        let mut messages = [io::Datagram { pieces: &[], to: &[] }; io::MESSAGES_MAX];
         let mut counts = [0; BURST];
         let now = Instant::now();
         let fdb = lock(&self.fdb);
@@ -163,7 +163,7 @@ impl TxSink for ToTunnel {
                 copies_left = copies_left.saturating_sub(peers.len() as u32 - 1);
             }
             for (message, to) in messages[used..].iter_mut().zip(peers) {
-                *message = io::Message { pieces: frame.pieces(), to };
+                *message = io::Datagram { pieces: frame.pieces(), to };
             }
             *count = peers.len();
             used += peers.len();

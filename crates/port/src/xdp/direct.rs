@@ -23,7 +23,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use vhost_user::ForeignFd;
 use virtq::{BURST, DeviceQueue, Position};
-use xdp::{Handle, Placer, Unfit};
+use xdp::{BufferError, Placer, SocketHandle};
 
 use super::DirectQueue;
 use super::XdpShared;
@@ -160,7 +160,7 @@ impl DirectRing {
     }
 
     /// The socket, before it is closed.
-    pub(super) fn socket(&self) -> Option<&Handle> {
+    pub(super) fn socket(&self) -> Option<&SocketHandle> {
         self.placer.as_ref().map(|placer| &**placer.handle())
     }
 
@@ -175,7 +175,7 @@ impl DirectRing {
             let mut posted = 0;
             for buffer in &self.queue.buffers().0[..n.min(placer.room())] {
                 let fit = match buffer.rest_len {
-                    0 => placer.post(buffer.first).map_err(|unfit| ended(unfit, buffer.len)),
+                    0 => placer.post(buffer.first).map_err(|error| ended(error, buffer.len)),
                     _ => Err(DirectError::Pieces),
                 };
                 if let Err(why) = fit {
@@ -262,11 +262,11 @@ impl DirectRing {
 }
 
 /// Reason for which a buffer of `has` bytes ends placement.
-fn ended(unfit: Unfit, has: u32) -> DirectError {
-    match unfit {
-        Unfit::Elsewhere => DirectError::Elsewhere,
-        Unfit::AtEdge => DirectError::AtEdge,
-        Unfit::TooSmall(need) => DirectError::TooSmall { has, need },
+fn ended(error: BufferError, has: u32) -> DirectError {
+    match error {
+        BufferError::Elsewhere => DirectError::Elsewhere,
+        BufferError::AtEdge => DirectError::AtEdge,
+        BufferError::TooSmall(need) => DirectError::TooSmall { has, need },
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use wire::virtio_net::Accepts;
-use xdp::{Groups, Inbound, Woken};
+use wire::virtio_net::OffloadSet;
+use xdp::{Groups, Inbound, WakeResult};
 
 use super::XdpShared;
-use crate::burst::{BURST, Burst, DeepHead, HeaderBytes, Offload, Polled, snapshot_headers};
+use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, Offload, Polled, snapshot_headers};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::Transmit;
 use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
@@ -28,7 +28,7 @@ pub(crate) struct FromWire {
     malformed: u64,
     headers: Box<[HeaderBytes; BURST]>,
     /// Lent by the lane.
-    snapshots: Vec<DeepHead>,
+    snapshots: Vec<HeaderSnapshot>,
     has_snapshots: bool,
 }
 
@@ -109,12 +109,12 @@ impl FromWire {
     fn send(&mut self) {
         // Cleared before the call: frames queued meanwhile set it again.
         self.unsent.store(false, Ordering::Relaxed);
-        if self.check_woken(self.inbound.handle().wake_tx()) == Some(Woken::Again) {
+        if self.check_woken(self.inbound.handle().wake_tx()) == Some(WakeResult::Again) {
             self.unsent.store(true, Ordering::Relaxed);
         }
     }
 
-    fn check_woken(&self, woken: Result<Woken, Errno>) -> Option<Woken> {
+    fn check_woken(&self, woken: Result<WakeResult, Errno>) -> Option<WakeResult> {
         woken.map_err(|errno| self.device.health.lose(errno)).ok()
     }
 
@@ -122,7 +122,7 @@ impl FromWire {
     /// a virtual interface passed it on unsegmented and without a checksum.
     #[cold]
     fn validate(&mut self, polled: &mut Polled, frame_bytes_max: u32) {
-        let rules = FrameRules { frame_bytes_max, leaves: Accepts::empty() };
+        let rules = FrameRules { frame_bytes_max, leaves: OffloadSet::empty() };
         let (frames, _) = self.inbound.buffers();
         for (i, (frame, header)) in frames.iter().zip(self.headers.iter()).enumerate() {
             let valid = rules.validate((header, frame.len), Offload::PLAIN, polled);
@@ -158,7 +158,7 @@ impl Transmit for FromWire {
             polled.bytes += u64::from(frame.len);
             longest = longest.max(frame.len);
             if frame.first.len() >= FRAME_MIN_TAGGED {
-                *header = frame.first.read_head();
+                *header = frame.first.read_header();
             } else {
                 *header = [0; 16];
                 frame.read_bytes(arena, 0, header);

@@ -7,7 +7,7 @@ use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use host::netns;
 use virtq::DeviceQueue;
 use xdp::{
-    Chunks, FlowRule, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, Steered, Umem,
+    Chunks, FlowRule, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, SteeringRule, Umem,
     ZeroCopy,
 };
 
@@ -165,7 +165,7 @@ impl GuestQueues {
             return Err(ended.into());
         }
         if let (Some(redirect), Some(socket)) = (device.redirect(), placing.socket()) {
-            redirect.steer(queue, Some(Steered { mac: spec.mac, longest: frame }))?;
+            redirect.steer(queue, Some(SteeringRule { mac: spec.mac, longest: frame }))?;
             redirect.insert(queue, socket)?;
         }
         let direct = placing.direct().clone();

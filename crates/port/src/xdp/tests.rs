@@ -38,11 +38,11 @@ fn what_is_not_there_is_refused_before_anything_is_done() {
 
 #[test]
 fn notes_say_how_frames_come_and_what_does_not() {
-    let native = notes(&interface(), 4, Driver::Native, true);
+    let native = notes(&interface(), 4, ProgramMode::Native, true);
     assert_eq!(native, ["eth1: 4 of 4 queues, program in the driver, zero-copy"]);
     let refusal = rustix::io::Errno::OPNOTSUPP;
     let strips = Interface { strips_vlan: true, ..interface() };
-    let generic = notes(&strips, 2, Driver::Generic { refusal }, false);
+    let generic = notes(&strips, 2, ProgramMode::Generic { refusal }, false);
     assert_eq!(generic.len(), 3);
     assert!(generic[0].contains("behind the driver") && generic[0].contains("the kernel copies"));
     assert!(generic[1].contains("frames of queues 2 to 3 stay with the host"));

@@ -109,7 +109,7 @@ fn send(outbound: &mut Outbound, len: u32, longest: u32, content: &TxContent<'_>
             match content {
                 TxContent::Burst { burst, frame, edited } => writer.frame(burst, *frame, *edited),
                 TxContent::Segment(segment) => {
-                    writer.write(segment.head);
+                    writer.write(segment.headers);
                     writer.write(segment.payload);
                 }
             }

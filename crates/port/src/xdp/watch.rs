@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
-use xdp::{Handle, Interface, Interfaces};
+use xdp::{Interface, Interfaces, SocketHandle};
 
 use super::{AddressFilter, XdpShared};
 use crate::opened::Housekeeping;
@@ -33,7 +33,7 @@ pub(super) struct InterfaceWatch {
 /// Socket of a pair, and its flag for unsent frames.
 #[derive(Debug)]
 pub(super) struct WatchedSocket {
-    pub(super) socket: Weak<Handle>,
+    pub(super) socket: Weak<SocketHandle>,
     pub(super) unsent: Arc<AtomicBool>,
 }
 
@@ -65,7 +65,7 @@ impl InterfaceWatch {
         }
     }
 
-    fn sockets(&self) -> impl Iterator<Item = Arc<Handle>> {
+    fn sockets(&self) -> impl Iterator<Item = Arc<SocketHandle>> {
         self.sockets.iter().filter_map(|watched| watched.socket.upgrade())
     }
 
@@ -78,7 +78,7 @@ impl InterfaceWatch {
         };
         let longest = now.mtu + OVERHEAD_MAX;
         let too_long =
-            |socket: Arc<Handle>| !socket.has_fragments() && longest > socket.umem().room();
+            |socket: Arc<SocketHandle>| !socket.has_fragments() && longest > socket.umem().room();
         if now.index != self.interface.index {
             device.health.lose(Errno::NODEV);
         } else if !now.up {

@@ -1,4 +1,4 @@
-//! A kernel that says what its test tells it to, and a guest that notes what it is told.
+//! A simulated kernel under the test's control, and a guest that records calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::messages::bytes;
 use crate::message::{REQUEST_LEN, RESPONSE_LEN};
-use crate::{Guest, IotlbEntry, Kernel, RingInfo, RingStart, Session};
+use crate::{IotlbEntry, Kernel, RingInfo, RingRunner, RingStart, VduseSession};
 
 pub(super) const OFFERED: u64 = 1 << 32 | 1 << 33 | 1 << 34 | 1 << 5;
 pub(super) const PLAIN: u64 = 1 << 32 | 1 << 33;
@@ -23,17 +23,17 @@ pub(super) struct Range {
     pub(super) file: SharedFile,
 }
 
-/// The kernel's end.
+/// The simulated kernel.
 pub(super) struct Fake {
     pub(super) requests: VecDeque<[u8; REQUEST_LEN]>,
     pub(super) answers: Vec<[u8; RESPONSE_LEN]>,
     pub(super) features: u64,
     pub(super) rings: [RingInfo; 2],
     pub(super) ranges: Vec<Range>,
-    /// Whether it has noted DRIVER_OK.
+    /// `true` after it has recorded DRIVER_OK.
     pub(super) driver_runs: Cell<bool>,
     pub(super) kicks: RefCell<[Option<OwnedFd>; 2]>,
-    /// What every request is refused with.
+    /// Error returned to every request.
     pub(super) broken: Option<Errno>,
     pub(super) asked_for_driver: Cell<u32>,
 }
@@ -77,22 +77,22 @@ impl Fake {
         self.ask(1, &[status]);
     }
 
-    /// A driver asks where a ring is.
+    /// The driver queries a ring's position.
     pub(super) fn ask_position(&mut self, ring: u32) {
         self.ask(0, &ring.to_ne_bytes());
     }
 
-    /// Memory has changed.
+    /// The kernel reports changed memory.
     pub(super) fn tell_memory(&mut self) {
         self.ask(2, &[0; 16]);
     }
 
-    /// Something of a later kernel.
+    /// A request of a later kernel.
     pub(super) fn ask_unknown(&mut self) {
         self.ask(77, &[]);
     }
 
-    /// Whether the last request was done, and the words of a position.
+    /// `true` if the last request succeeded, and the words of a position.
     pub(super) fn last_answer(&self) -> (bool, [u16; 4]) {
         let answer = self.answers.last().expect("an answer");
         let word = |at: usize| u16::from_ne_bytes(answer[at..at + 2].try_into().unwrap());
@@ -156,7 +156,7 @@ impl Kernel for Fake {
     }
 }
 
-/// Who has the rings, and what became of them.
+/// Runs the rings, and records the calls.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) runs: bool,
@@ -166,7 +166,7 @@ pub(super) struct Notes {
     pub(super) position: Option<u32>,
 }
 
-impl Guest for Notes {
+impl RingRunner for Notes {
     fn start(&mut self, rings: &[RingStart], memory: &Arc<GuestMemory>) -> Result<(), String> {
         assert!(!self.runs, "started twice");
         if self.refuses {
@@ -187,16 +187,16 @@ impl Guest for Notes {
     }
 }
 
-/// A session on a kernel that is made up. The kernel is given and taken, for a session holds it.
+/// A session on a simulated kernel. The kernel is moved in and out, since the session owns it.
 pub(super) struct Bench {
-    pub(super) session: Session<Fake>,
+    pub(super) session: VduseSession<Fake>,
     pub(super) guest: Notes,
 }
 
 impl Bench {
     pub(super) fn new(kernel: Fake) -> Bench {
         let quota = Arc::new(Quota::new(u64::MAX, u64::MAX));
-        let session = Session::new("web0", kernel, OFFERED, 2, quota).unwrap();
+        let session = VduseSession::new("web0", kernel, OFFERED, 2, quota).unwrap();
         Bench { session, guest: Notes::default() }
     }
 
@@ -208,7 +208,7 @@ impl Bench {
         self.session.serve(&mut self.guest).unwrap();
     }
 
-    /// A driver that goes all the way to DRIVER_OK, as the kernel notes it a moment later.
+    /// A driver that reaches DRIVER_OK; the kernel records it a moment later.
     pub(super) fn begin(&mut self) {
         for status in [0, 1, 3, 11, 15] {
             self.kernel().set_status(status);
@@ -217,7 +217,7 @@ impl Bench {
         self.kernel().driver_runs.set(true);
     }
 
-    /// One whose rings run, on memory of its own.
+    /// A bench whose rings run, on memory of its own.
     pub(super) fn running(mut kernel: Fake) -> Bench {
         kernel.map(0, 1 << 20);
         let mut bench = Bench::new(kernel);
@@ -228,9 +228,9 @@ impl Bench {
     }
 }
 
-/// Whether two are the same file.
+/// Returns `true` if two descriptors are the same file.
 pub(super) fn is_same(a: &impl AsFd, b: &impl AsFd) -> bool {
-    // Eventfds share an inode, so one is written to and the other read.
+    // Eventfds share an inode, so the test writes to one and reads the other.
     rustix::io::write(a, &1u64.to_ne_bytes()).unwrap();
     rustix::io::read(b, &mut [0; 8]).is_ok()
 }

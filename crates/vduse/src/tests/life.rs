@@ -1,4 +1,4 @@
-//! When rings run, and what is answered.
+//! Start and stop of rings, and the answers to requests.
 
 use std::time::Duration;
 
@@ -200,7 +200,7 @@ fn memory_that_may_only_be_read_is_not_mapped() {
 #[test]
 fn the_last_address_ends_the_walk() {
     let mut kernel = Fake::new();
-    // A region may not end at 2^64 itself, and so this one is refused, once.
+    // A region may not end at 2^64 itself, so this one is refused, once.
     kernel.map(u64::MAX - 0xfff, 0x1000);
     kernel.map(0, 1 << 20);
     let mut bench = Bench::new(kernel);
@@ -309,7 +309,7 @@ fn a_wrong_name_is_refused_before_the_kernel_is_asked() {
     assert!(error.contains("\"a/b\"") && error.contains("letters"), "{error}");
 }
 
-/// Something that happens to a device.
+/// An event of a device.
 #[derive(Clone, Debug)]
 enum Event {
     Status(u8),

@@ -1,13 +1,12 @@
-//! What is read and written, byte for byte; the numbers are those of `linux/vduse.h` and
-//! `linux/vdpa.h`.
+//! Messages byte for byte; the numbers are those of `linux/vduse.h` and `linux/vdpa.h`.
 
 use proptest::prelude::*;
 
 use crate::bus::{dev_request, family};
 use crate::is_name;
-use crate::message::{Answer, Position, REQUEST_LEN, Request, Wish};
+use crate::message::{Position, REQUEST_LEN, Request, RequestKind, Response};
 
-/// A request of a kind, with these words behind its head.
+/// A request of a type, with these words after its header.
 pub(super) fn bytes(kind: u32, id: u32, body: &[u8]) -> [u8; REQUEST_LEN] {
     let mut bytes = [0; REQUEST_LEN];
     bytes[..4].copy_from_slice(&kind.to_ne_bytes());
@@ -20,26 +19,26 @@ pub(super) fn bytes(kind: u32, id: u32, body: &[u8]) -> [u8; REQUEST_LEN] {
 fn requests_are_read() {
     let range = [7u64.to_ne_bytes(), u64::MAX.to_ne_bytes()].concat();
     let cases = [
-        (bytes(0, 1, &3u32.to_ne_bytes()), Wish::Position { ring: 3 }),
-        (bytes(1, 2, &[0x8f, 0xff]), Wish::Status(0x8f)),
-        (bytes(2, u32::MAX, &range), Wish::Memory { start: 7, last: u64::MAX }),
-        (bytes(3, 4, &[]), Wish::Unknown(3)),
+        (bytes(0, 1, &3u32.to_ne_bytes()), RequestKind::Position { ring: 3 }),
+        (bytes(1, 2, &[0x8f, 0xff]), RequestKind::Status(0x8f)),
+        (bytes(2, u32::MAX, &range), RequestKind::Memory { start: 7, last: u64::MAX }),
+        (bytes(3, 4, &[]), RequestKind::Unknown(3)),
     ];
-    for (bytes, wish) in cases {
+    for (bytes, kind) in cases {
         let id = u32::from_ne_bytes(bytes[4..8].try_into().unwrap());
-        assert_eq!(Request::from_bytes(&bytes), Request { id, wish });
+        assert_eq!(Request::from_bytes(&bytes), Request { id, kind });
     }
 }
 
 #[test]
 fn answers_are_written() {
     let word = |bytes: &[u8], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-    for (answer, result) in [(Answer::Done, 0), (Answer::Failed, 1)] {
+    for (answer, result) in [(Response::Done, 0), (Response::Failed, 1)] {
         let bytes = answer.to_bytes(9);
         assert_eq!((word(&bytes, 0), word(&bytes, 4)), (9, result));
         assert!(bytes[8..].iter().all(|byte| *byte == 0), "reserved");
     }
-    let at = Answer::At { ring: 1, position: Position([1, 0x7fff, 0, 5]) }.to_bytes(9);
+    let at = Response::At { ring: 1, position: Position([1, 0x7fff, 0, 5]) }.to_bytes(9);
     assert_eq!((word(&at, 0), word(&at, 4), word(&at, 24)), (9, 0, 1));
     let words: Vec<u16> =
         at[28..36].chunks(2).map(|two| u16::from_ne_bytes(two.try_into().unwrap())).collect();

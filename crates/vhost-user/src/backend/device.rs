@@ -1,28 +1,29 @@
-//! What the state machine drives.
+//! The trait of a device that the state machine drives.
 
 use std::sync::Arc;
 
 use crate::foreign::ForeignFd;
 
-/// A device behind the protocol. All calls are made by [`Backend`](super::Backend) from within
-/// one of its own calls, one at a time.
+/// A device behind the protocol. [`Backend`](super::Backend) makes all calls, one at a time, from
+/// within its own methods.
 ///
-/// # What the state machine promises
+/// # Guarantees of the state machine
 ///
-/// 1. Memory and dirty log change also while rings run. Rings that run go on with what they had,
-///    and each of them is then renewed or stopped, before the front-end hears that it is done.
+/// 1. Memory and dirty log may also change while rings run. Running rings continue with the old
+///    ones; each is then renewed or stopped before the request is answered.
 /// 2. A ring is started only when it is stopped, with memory, size, addresses, a kick (or poll
-///    mode), and enabled unless it [discards](Device::discards); it is stopped only when it runs.
-/// 3. A refused call is as if it had not been made: the device must keep what it had.
-/// 4. When the connection ends, all rings are stopped first, then the memory is released by an
-///    empty table, and log and records of buffers in flight by `None`.
+///    mode), and enabled unless it [discards](BackendDevice::discards). It is stopped only when it
+///    runs.
+/// 3. A refused call has no effect: the device must keep its former state.
+/// 4. When the connection ends, all rings are stopped first. Then an empty table releases the
+///    memory, and `None` releases the log and the inflight records.
 ///
-/// # What it does not promise
+/// # Left to the device
 ///
-/// Addresses, sizes of files and the kind of memory are as the front-end says: that the rings lie
-/// within regions, that a file is as long as its region and cannot stall a page fault is for the
-/// device to check.
-pub trait Device {
+/// Addresses, file sizes and the type of memory are the front-end's claims. The device must check
+/// that rings lie within regions, and that a file is as long as its region and cannot stall a page
+/// fault.
+pub trait BackendDevice {
     /// Replaces the whole memory table. An empty table releases all memory and is never refused.
     ///
     /// # Errors
@@ -39,99 +40,98 @@ pub trait Device {
     /// set or added before.
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, size: u64);
 
-    /// Whether the guest sends by this ring: one that is disabled while it runs goes on, and
-    /// discards what comes.
+    /// Returns `true` for a Tx ring of the guest: if it is disabled while it runs, it keeps running
+    /// and discards frames.
     fn discards(&self, index: usize) -> bool;
 
     /// Starts a ring.
     ///
     /// # Errors
-    /// [`Refused`] if it does not lie in memory or cannot be served; the ring stays stopped, and
-    /// the start is tried again when one of its settings or the memory changes.
+    /// [`Refused`] if it does not lie in memory or cannot be served. The ring stays stopped; the
+    /// start is retried when one of its settings or the memory changes.
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
 
-    /// Something about a ring that runs changed: memory, log, whether it logs, or whether it is
-    /// enabled. It goes on where it is, by this setup, whose `base` means nothing; no lane must
-    /// find it missing meanwhile. When this returns nobody uses the former memory or log for it any
-    /// more.
+    /// Applies a change to a running ring: memory, log, logging, or enabled state. The ring
+    /// continues at its position with this setup, whose `base` is unused; it must not be missing
+    /// for a lane meanwhile. On return nothing uses the former memory or log for it.
     ///
     /// # Errors
-    /// [`Refused`] if that is not possible; the ring runs as it did, and is stopped.
+    /// [`Refused`] if that is not possible; the ring runs on, and the state machine stops it.
     fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
 
-    /// Stops a ring: when this returns, nobody touches it any more. Returns where it stopped, in
-    /// the form of [`RingSetup::base`].
+    /// Stops a ring: on return, nothing accesses it any more. Returns its position, in the form of
+    /// [`RingSetup::base`].
     fn stop_ring(&mut self, index: usize) -> u32;
 
-    /// The descriptor that interrupts the guest changed while the ring runs.
+    /// Replaces the descriptor that interrupts the guest, while the ring runs.
     fn set_call(&mut self, index: usize, call: Option<Arc<ForeignFd>>);
 
-    /// The descriptor that tells the front-end of a broken ring changed while the ring runs.
+    /// Replaces the descriptor that reports a broken ring to the front-end, while the ring runs.
     fn set_err(&mut self, index: usize, err: Option<Arc<ForeignFd>>);
 
-    /// The device was reset; rings are stopped, memory stays.
+    /// Resets the device; rings are stopped, memory stays.
     fn reset(&mut self);
 
     /// The front-end sets the MTU in bytes, 68 to 65535.
     ///
     /// # Errors
-    /// [`Refused`] if the device does not do this MTU.
+    /// [`Refused`] if the device does not support this MTU.
     fn set_mtu(&mut self, mtu: u16) -> Result<(), Refused>;
 
-    /// The guest with this address arrived by migration: tell the network.
+    /// Announces to the network that the guest with this address arrived by migration.
     fn send_rarp(&mut self, mac: [u8; 6]);
 
     /// The guest's driver changed the virtio device status.
     fn set_status(&mut self, status: u8);
 
-    /// From now on rings whose setup says so log their writes there. `None` releases the log, and
-    /// is never refused.
+    /// Sets the dirty log for rings whose setup requires logging. `None` releases the log, and is
+    /// never refused.
     ///
     /// # Errors
     /// [`Refused`] if it cannot be mapped; the former log stays.
     fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused>;
 
-    /// Makes records of what is in flight, for so many rings from the first on with up to so many
-    /// entries each, and keeps them from now on. The front-end hands them to our successor.
+    /// Creates inflight records for the first `rings` rings, with up to `ring_size` entries each,
+    /// and keeps them from now on. The front-end passes them to the next back-end.
     ///
     /// # Errors
     /// [`Refused`] if there is no memory for them.
     fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused>;
 
-    /// Keeps the records there from now on; a ring that starts goes on where its
-    /// record says, if it has one. `None` releases them, and is never refused.
+    /// Keeps inflight records in this area from now on; a ring that starts continues from its
+    /// record, if it has one. `None` releases them, and is never refused.
     ///
     /// # Errors
-    /// [`Refused`] if they cannot be mapped, or are not ours; the former ones stay.
+    /// [`Refused`] if they cannot be mapped, or have another format; the former ones stay.
     fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused>;
 
-    /// The front-end knows where this ring stopped, or had it reset: its record is no more.
+    /// Clears the record of a ring: the front-end knows its position, or has reset it.
     fn clear_inflight(&mut self, index: usize);
 
-    /// Writes what the device has to carry to where its guest moves, to a pipe, and closes it.
-    /// No ring runs.
+    /// Writes the device's migration state to a pipe, and closes it. No ring runs.
     ///
     /// # Errors
     /// [`Refused`] if it cannot be written at once.
     fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused>;
 
-    /// Such a state will come from a pipe; not all of it need be there yet. No ring runs.
+    /// Announces a migration state that will come from a pipe; it need not be complete yet. No ring
+    /// runs.
     ///
     /// # Errors
-    /// [`Refused`] if this is no pipe.
+    /// [`Refused`] if the file is not a pipe.
     fn load_state(&mut self, from: ForeignFd) -> Result<(), Refused>;
 
-    /// All of the state was handed over, in either direction.
+    /// Completes the transfer of the state, in either direction.
     ///
     /// # Errors
-    /// [`Refused`] if it did not arrive whole, or does not suit this device.
+    /// [`Refused`] if it is incomplete, or does not fit this device.
     fn check_state(&mut self) -> Result<(), Refused>;
 
-    /// The bytes of `virtio_net_config` (virtio 1.2, 5.1.4), as many as the device has.
+    /// The bytes of `virtio_net_config` (virtio 1.2, 5.1.4) that the device has.
     fn config(&self) -> Vec<u8>;
 }
 
-/// A request that the device could not carry out, and why, for the operator.
+/// A request that the device could not carry out, with the cause for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
@@ -150,7 +150,7 @@ pub struct MemoryRegion {
     pub guest_addr: u64,
     /// Length in bytes, not zero; no address below plus this length overflows.
     pub size: u64,
-    /// Address of its first byte in the front-end, by which rings are found.
+    /// Address of its first byte in the front-end, used to locate rings.
     pub user_addr: u64,
     /// Offset of its first byte in the file.
     pub mmap_offset: u64,
@@ -169,28 +169,28 @@ pub struct SharedArea {
     pub fd: ForeignFd,
 }
 
-/// Where records of what is in flight are kept.
+/// Shared memory of inflight records.
 #[derive(Debug)]
 pub struct InflightArea {
-    /// The memory, as [`Device::create_inflight`] made it.
+    /// The memory, as [`BackendDevice::create_inflight`] made it.
     pub area: SharedArea,
-    /// Rings that have one, from the first on.
+    /// Number of rings with a record, from the first on.
     pub rings: u16,
-    /// Entries that a ring may have.
+    /// Largest number of entries of a ring.
     pub ring_size: u16,
 }
 
-/// Which writes of a ring are logged.
+/// Selection of a ring's writes that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLog {
-    /// All of them, in buffers and in the ring; else only those to the ring.
+    /// `true`: writes to buffers and to the ring; `false`: only those to the ring.
     pub buffers: bool,
-    /// Guest-physical address at which writes to the used ring (split), or to the device's event
-    /// area (packed), are logged; `None`: at the address where memory has it.
+    /// Guest-physical address for logged writes to the used ring (split), or to the device's event
+    /// area (packed). `None`: the address that memory has for it.
     pub used: Option<u64>,
 }
 
-/// All that is needed to run a ring.
+/// Settings of a ring that can run.
 #[derive(Clone, Debug)]
 pub struct RingSetup {
     /// Number of descriptors, up to 32768; of a split ring a power of two.
@@ -198,25 +198,25 @@ pub struct RingSetup {
     /// Descriptor table: address in the front-end, aligned to 16 bytes.
     pub desc: u64,
     /// Available ring, or the driver's events of a packed ring: address in the front-end, aligned
-    /// to 2 bytes, or 4.
+    /// to 2 bytes (packed: 4).
     pub avail: u64,
     /// Used ring, or the device's events of a packed ring: address in the front-end, aligned to 4
     /// bytes.
     pub used: u64,
-    /// Where to start. Split: the index in the available ring to read next. Packed: bits 0 to 14
+    /// Start position. Split: the index in the available ring to read next. Packed: bits 0 to 14
     /// the descriptor to take next, bit 15 its wrap counter, bits 16 to 31 the same of the
     /// descriptor to use next.
     pub base: u32,
     /// Readable when the guest made buffers available; `None`: the ring must be polled.
     pub kick: Option<Arc<ForeignFd>>,
-    /// To be written when buffers were used; `None`: the guest polls.
+    /// Eventfd to write when buffers were used; `None`: the guest polls.
     pub call: Option<Arc<ForeignFd>>,
-    /// To be written when the ring is broken.
+    /// Eventfd to write when the ring is broken.
     pub err: Option<Arc<ForeignFd>>,
     /// The features negotiated, as [`Features`](crate::Features) bits.
     pub features: u64,
-    /// What is logged; `None`: nothing.
+    /// Logging of writes; `None`: none.
     pub log: Option<RingLog>,
-    /// Whether it is enabled. Only a ring that [discards](Device::discards) runs without.
+    /// `true` if it is enabled. Only a ring that [discards](BackendDevice::discards) runs without.
     pub enabled: bool,
 }

@@ -1,25 +1,25 @@
-//! What can be wrong with a request.
+//! Errors of requests.
 
 use crate::features::{Features, ProtocolFeatures};
 use crate::message::{CONFIG_SIZE_MAX, RING_SIZE_MAX, RequestName, TABLE_REGIONS_MAX};
 
 use super::device::Refused;
 
-/// A request that was not carried out; nothing of it was kept.
+/// A request that failed; it changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{request}: {reason}")]
 pub struct ProtocolError {
     /// The request.
     pub request: RequestName,
-    /// What was wrong with it.
+    /// Cause.
     pub reason: Reason,
 }
 
-/// Why a request was not carried out.
+/// Reasons that a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// A reply, which only a back-end sends.
-    #[error("a front-end sent a reply, but no request was made to it")]
+    #[error("unexpected reply")]
     IsReply,
     /// A request that does not exist.
     #[error("this request does not exist")]
@@ -59,8 +59,8 @@ pub enum Reason {
     },
     /// A ring's size is not possible.
     #[error(
-        "size {size} of ring {index} is not possible; up to {RING_SIZE_MAX} is, \
-         and of a split ring a power of two"
+        "size {size} of ring {index}; allowed: up to {RING_SIZE_MAX}, \
+         and for a split ring a power of two"
     )]
     RingSize {
         /// The ring.
@@ -69,7 +69,7 @@ pub enum Reason {
         size: u32,
     },
     /// A ring's base does not fit a split ring.
-    #[error("base {base} of ring {index} is not possible; 0 to 65535 is")]
+    #[error("base {base} of ring {index}; allowed: 0 to 65535")]
     RingBase {
         /// The ring.
         index: u32,
@@ -89,7 +89,7 @@ pub enum Reason {
         align: u64,
     },
     /// Flags of a ring address that are unknown.
-    #[error("address flags {flags:#x} of ring {index} are not possible; 0 and 1 (log) are")]
+    #[error("address flags {flags:#x} of ring {index}; allowed: 0 and 1 (log)")]
     RingFlags {
         /// The ring.
         index: u32,
@@ -110,16 +110,16 @@ pub enum Reason {
         /// The value.
         value: u32,
     },
-    /// Bits beside index and no-descriptor flag.
-    #[error("bits {0:#x} beside ring index and flag must be zero")]
+    /// Bits other than index and no-descriptor flag.
+    #[error("bits {0:#x} next to ring index and flag must be zero")]
     VringFdBits(u64),
-    /// A descriptor that is no event.
-    #[error("the file descriptor must be an eventfd and is {kind:?}")]
+    /// A descriptor that is not an eventfd.
+    #[error("the file descriptor must be an eventfd, but is {kind:?}")]
     NotAnEvent {
-        /// What `/proc/self/fd` calls it.
+        /// Its name in `/proc/self/fd`.
         kind: String,
     },
-    /// A descriptor of which nobody can tell what it is.
+    /// A descriptor whose type cannot be determined.
     #[error("cannot tell whether the file descriptor is an eventfd ({errno}); is /proc mounted?")]
     UnknownFile {
         /// The system's answer.
@@ -131,8 +131,8 @@ pub enum Reason {
         /// Regions in the message.
         got: u32,
     },
-    /// No slot left.
-    #[error("all {max} memory slots are taken")]
+    /// All slots are in use.
+    #[error("all {max} memory slots are in use")]
     NoSlotLeft {
         /// Slots offered.
         max: u64,
@@ -144,7 +144,7 @@ pub enum Reason {
         guest_addr: u64,
         /// Its size in bytes.
         size: u64,
-        /// What is wrong with it.
+        /// Problem with it.
         problem: &'static str,
     },
     /// No such region.
@@ -170,20 +170,20 @@ pub enum Reason {
     #[error("device status {0:#x} has more than 8 bits")]
     Status(u64),
     /// An MTU that is not possible.
-    #[error("MTU {0} is not possible; 68 to 65535 is")]
+    #[error("MTU {0}; allowed: 68 to 65535")]
     Mtu(u64),
-    /// A RARP for an address that is none of a station.
+    /// A RARP for an address that is not a station's.
     #[error("a RARP cannot be sent for a multicast or zero address")]
     RarpAddress,
-    /// A range of a file that wraps around, or an empty one.
-    #[error("{size} bytes at offset {offset:#x} of the file: that is no range")]
+    /// A range of a file that overflows or is empty.
+    #[error("{size} bytes at file offset {offset:#x}: empty range or overflow")]
     BadArea {
         /// Bytes.
         size: u64,
         /// Offset in the file.
         offset: u64,
     },
-    /// More rings than there are, or none; or entries that no ring has.
+    /// A number of rings or entries that the device does not have, or 0.
     #[error(
         "records for {rings} rings of {ring_size} entries; this device has {has} rings of 1 to \
          {RING_SIZE_MAX}"
@@ -193,22 +193,26 @@ pub enum Reason {
         rings: u16,
         /// Entries of each.
         ring_size: u16,
-        /// Rings there are.
+        /// Rings of the device.
         has: usize,
     },
-    /// A descriptor for requests of ours that is none.
+    /// A descriptor for back-end requests that is not a socket.
     #[error("the file descriptor for requests to the front-end must be a Unix stream socket")]
     NotASocket,
-    /// Neither of the directions, or another phase.
-    #[error("state in direction {direction}, phase {phase}; 0 (save) and 1 (load) in phase 0 are")]
+    /// An unknown direction or phase.
+    #[error(
+        "state transfer in direction {direction}, phase {phase}; allowed: 0 (save) and 1 (load), phase 0"
+    )]
     StateTransfer {
         /// The direction asked for.
         direction: u32,
         /// The phase asked for.
         phase: u32,
     },
-    /// The state is asked for while a ring runs.
-    #[error("the device's state is only moved while all rings stand; stop them first")]
+    /// A state transfer while a ring runs.
+    #[error(
+        "the device's state can be transferred only while all rings are stopped; stop them first"
+    )]
     StateWhileRunning,
     /// The device refused.
     #[error("refused by the device: {0}")]
@@ -216,26 +220,26 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// True if the message is not even of the form its request has. Such a message is never
-    /// acknowledged: front-end and back-end do not speak the same language.
+    /// Returns `true` if the message does not have the format of its request. Such a message is
+    /// never acknowledged, since front-end and back-end disagree on the protocol.
     pub fn is_malformed(&self) -> bool {
         matches!(self, Self::IsReply | Self::PayloadSize { .. } | Self::FdCount { .. })
     }
 }
 
-/// Why a back-end cannot be made.
+/// Reasons that a back-end cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Number of queue pairs.
-    #[error("{0} queue pairs are not possible; 1 to 128 are")]
+    #[error("{0} queue pairs; allowed: 1 to 128")]
     QueuePairs(u16),
     /// Number of memory slots.
-    #[error("{0} memory slots are not possible; 1 to 512 are")]
+    #[error("{0} memory slots; allowed: 1 to 512")]
     MemSlots(u64),
-    /// Features that are not served.
-    #[error("features {0:?} cannot be offered: they are not served")]
+    /// Features that are not supported.
+    #[error("features {0:?} are not supported")]
     Features(Features),
-    /// Protocol features that are not served.
-    #[error("protocol features {0:?} cannot be offered: they are not served")]
+    /// Protocol features that are not supported.
+    #[error("protocol features {0:?} are not supported")]
     ProtocolFeatures(ProtocolFeatures),
 }

@@ -1,20 +1,20 @@
-//! The back-end's state machine: one message in, calls to a device, perhaps a reply out.
+//! The back-end's state machine: takes one message, calls a device, returns at most one reply.
 //!
 //! No clock, and no I/O on the session's socket: the caller receives messages (with
-//! [`Receiver`](crate::Receiver)), hands them to [`Backend::handle`] and sends what comes back
-//! (with [`send`](crate::socket::send)).
+//! [`Receiver`](crate::Receiver)), passes them to [`Backend::handle`] and sends the replies (with
+//! [`send`](crate::socket::send)).
 //!
 //! # Model
 //!
-//! A [`Backend`] is one session with one front-end. A request is checked in two steps: its form
-//! (size, descriptors; `shape.rs`), then its meaning, both before anything is kept. A request that
-//! is not valid changes nothing. A valid setting whose ring the device then refuses to start is
-//! kept, and the ring stands until a further setting makes it possible. What fails is
+//! A [`Backend`] is one session with one front-end. Two checks precede every change: the request's
+//! format (size, descriptors; `format.rs`), and its meaning. An invalid request changes nothing. If
+//! a setting is valid but the device refuses to start the ring, the setting is kept and the ring
+//! stays stopped until a later setting makes it possible. A request that fails is
 //!
 //! * malformed: always a [`ProtocolError`], and the caller closes the connection;
-//! * refused: if the front-end asked for an acknowledgement (`REPLY_ACK`) it gets a non-zero one
-//!   and the session goes on, and [`Backend::take_refusal`] tells the operator why; if not, it
-//!   would never know, so this is a [`ProtocolError`] too.
+//! * refused: with an acknowledgement requested (`REPLY_ACK`) the front-end gets a non-zero one,
+//!   the session continues, and [`Backend::take_refusal`] gives the cause for the operator. Without
+//!   one the front-end would never know, so this is a [`ProtocolError`] too.
 //!
 //! # Life of a session
 //!
@@ -22,26 +22,28 @@
 //! 2. `SET_FEATURES`, `SET_MEM_TABLE`
 //! 3. per ring `SET_VRING_NUM`, `_BASE`, `_ADDR`, `_KICK`, `_CALL`, `_ENABLE`: it starts
 //! 4. per ring `GET_VRING_BASE`: it stops; 2 to 4 repeat as the guest's driver comes and goes
-//! 5. a migration: `SET_LOG_BASE`, `SET_FEATURES` and `SET_VRING_ADDR` while rings run, in the end
+//! 5. a migration: `SET_LOG_BASE`, `SET_FEATURES` and `SET_VRING_ADDR` while rings run, finally
 //!    without the log again, or 4
-//! 6. perhaps [`Backend::snapshot`]: another process goes on with it (`snapshot.rs`)
+//! 6. optionally [`Backend::snapshot`]: another process continues the session (`snapshot.rs`)
 //! 7. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
 
 mod device;
 mod error;
-mod form;
+mod format;
+mod layout;
 mod memory;
 mod ring;
 mod session;
-mod shape;
 mod shared;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Device, InflightArea, MemoryRegion, Refused, RingLog, RingSetup, SharedArea};
+pub use device::{
+    BackendDevice, InflightArea, MemoryRegion, Refused, RingLog, RingSetup, SharedArea,
+};
 pub use error::{ConfigError, ProtocolError, Reason};
-pub use snapshot::{Half, KickSnapshot, RestoreError, RingSnapshot, Snapshot};
+pub use snapshot::{KickSnapshot, RestoreError, RingDirection, RingSnapshot, Snapshot};
 
 use std::sync::Arc;
 
@@ -51,39 +53,39 @@ use crate::message::{BackendRequest, Flags, MEM_SLOTS_MAX, Message, QUEUE_PAIRS_
 
 use zerocopy::IntoBytes;
 
-use memory::Slot;
-use ring::{Ring, RingFd};
+use memory::MemorySlot;
+use ring::{RingFd, RingState};
 
-/// Features that this state machine does not serve: an IOMMU. `LOG_ALL` comes with `LOG_SHMFD` by
-/// itself.
+/// Features that this state machine does not support: an IOMMU. `LOG_ALL` is added with
+/// `LOG_SHMFD`.
 const FEATURES_UNSERVED: Features = Features::LOG_ALL.union(Features::ACCESS_PLATFORM);
 
-/// What a back-end offers.
+/// Limits and features that a back-end offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// Features offered, as [`Features`] bits. `PROTOCOL_FEATURES` is added by itself, and
-    /// `LOG_ALL` where the dirty log is among the protocol features.
+    /// Features offered, as [`Features`] bits. `PROTOCOL_FEATURES` is added automatically, and
+    /// `LOG_ALL` if the dirty log is among the protocol features.
     pub features: u64,
     /// Protocol features offered, of [`ProtocolFeatures::SUPPORTED`].
     pub protocol_features: ProtocolFeatures,
     /// Queue pairs, 1 to 128. A pair is two rings: 2n is the guest's Rx, 2n + 1 its Tx.
     pub queue_pairs_max: u16,
-    /// Memory regions at a time with `CONFIGURE_MEM_SLOTS`, 1 to 512.
+    /// Most memory regions with `CONFIGURE_MEM_SLOTS`, 1 to 512.
     pub mem_slots_max: u64,
 }
 
-/// What to send back.
+/// Reply to a request.
 #[derive(Debug)]
-enum Answer {
-    /// Nothing, or an acknowledgement if one was asked for.
+enum Reply {
+    /// None, or an acknowledgement if one was requested.
     Done,
     /// This payload.
-    Reply(Vec<u8>),
-    /// This payload, with a descriptor beside it.
-    ReplyWith(Vec<u8>, ForeignFd),
+    Payload(Vec<u8>),
+    /// This payload, with a descriptor.
+    PayloadAndFd(Vec<u8>, ForeignFd),
 }
 
-/// One session of the vhost-user protocol, seen from the back-end.
+/// One session of the vhost-user protocol, on the back-end's side.
 #[derive(Debug)]
 pub struct Backend {
     config: BackendConfig,
@@ -91,20 +93,20 @@ pub struct Backend {
     features: u64,
     protocol_features: ProtocolFeatures,
     status: u8,
-    slots: Vec<Slot>,
-    rings: Vec<Ring>,
-    /// Whether the device has a dirty log.
+    slots: Vec<MemorySlot>,
+    rings: Vec<RingState>,
+    /// `true` if the device has a dirty log.
     has_log: bool,
-    /// Over which the front-end takes requests of ours.
+    /// Socket for requests to the front-end.
     channel: Option<Arc<ForeignFd>>,
     refusal: Option<ProtocolError>,
 }
 
 impl Backend {
-    /// A back-end that nobody is connected to.
+    /// A back-end without a connection.
     ///
     /// # Errors
-    /// [`ConfigError`] if it would offer what it cannot serve.
+    /// [`ConfigError`] for features or limits that are not supported.
     pub fn new(config: BackendConfig) -> Result<Self, ConfigError> {
         if !(1..=QUEUE_PAIRS_MAX).contains(&config.queue_pairs_max) {
             return Err(ConfigError::QueuePairs(config.queue_pairs_max));
@@ -125,7 +127,7 @@ impl Backend {
 
     fn fresh(config: BackendConfig) -> Self {
         let mut rings = Vec::new();
-        rings.resize_with(usize::from(config.queue_pairs_max) * 2, Ring::default);
+        rings.resize_with(usize::from(config.queue_pairs_max) * 2, RingState::default);
         Self {
             config,
             features: 0,
@@ -139,27 +141,27 @@ impl Backend {
         }
     }
 
-    /// Carries out one request and returns the reply to send, if there is one.
+    /// Handles one request and returns the reply to send, if there is one.
     ///
     /// # Errors
     /// [`ProtocolError`]: close this connection and call [`disconnect`](Self::disconnect).
     pub fn handle(
         &mut self,
         message: Message,
-        device: &mut impl Device,
+        device: &mut impl BackendDevice,
     ) -> Result<Option<Message>, ProtocolError> {
         let code = message.request;
         let name = message.name();
         let ask = message.flags.contains(Flags::NEED_REPLY);
         let outcome = self.dispatch(message, device);
-        // After the request: it may have been the one that negotiates acknowledgements.
+        // After the request, which may itself have negotiated acknowledgements.
         let ack = ask && self.protocol_features.contains(ProtocolFeatures::REPLY_ACK);
         match outcome {
-            Ok(Answer::Reply(payload)) => Ok(Some(Message::reply(code, payload))),
-            Ok(Answer::ReplyWith(payload, fd)) => {
+            Ok(Reply::Payload(payload)) => Ok(Some(Message::reply(code, payload))),
+            Ok(Reply::PayloadAndFd(payload, fd)) => {
                 Ok(Some(Message { fds: vec![fd], ..Message::reply(code, payload) }))
             }
-            Ok(Answer::Done) => Ok(ack.then(|| acknowledge(code, 0))),
+            Ok(Reply::Done) => Ok(ack.then(|| acknowledge(code, 0))),
             Err(reason) => {
                 let has_reply = Request::from_code(code).is_some_and(Request::has_reply);
                 let fatal = !ack || has_reply || reason.is_malformed();
@@ -173,8 +175,8 @@ impl Backend {
         }
     }
 
-    /// The connection ended: stops all rings, releases the memory, forgets the session.
-    pub fn disconnect(&mut self, device: &mut impl Device) {
+    /// Ends the session after a disconnect: stops all rings, releases the memory, clears all state.
+    pub fn disconnect(&mut self, device: &mut impl BackendDevice) {
         self.stop_all(device);
         if !self.slots.is_empty() {
             // The device's contract: an empty table is never refused.
@@ -186,13 +188,12 @@ impl Backend {
         *self = Self::fresh(self.config);
     }
 
-    /// Why a request was last answered with a negative acknowledgement, for the operator's log;
-    /// told once.
+    /// The cause of the last negative acknowledgement, for the operator's log; returned once.
     pub fn take_refusal(&mut self) -> Option<ProtocolError> {
         self.refusal.take()
     }
 
-    /// What is offered.
+    /// Limits and features offered.
     pub fn config(&self) -> &BackendConfig {
         &self.config
     }
@@ -207,13 +208,13 @@ impl Backend {
         self.protocol_features
     }
 
-    /// The virtio device status last set, 0 if the front-end does not tell.
+    /// The virtio device status last set, 0 if the front-end does not send it.
     pub fn status(&self) -> u8 {
         self.status
     }
 
-    /// What to send, and where, to tell the front-end that the configuration space changed; `None`
-    /// if it does not want to know. [`close_channel`](Self::close_channel) if it does not take it.
+    /// Socket and message for a change of the configuration space; `None` if the front-end does not
+    /// want it. If sending fails, call [`close_channel`](Self::close_channel).
     pub fn config_change(&self) -> Option<(&ForeignFd, Message)> {
         let wanted = ProtocolFeatures::CONFIG | ProtocolFeatures::BACKEND_REQ;
         let channel = self.channel.as_deref()?;
@@ -221,12 +222,16 @@ impl Backend {
         self.protocol_features.contains(wanted).then(|| (channel, message()))
     }
 
-    /// Makes no more requests in this session.
+    /// Sends no more requests to the front-end in this session.
     pub fn close_channel(&mut self) {
         self.channel = None;
     }
 
-    fn dispatch(&mut self, message: Message, device: &mut impl Device) -> Result<Answer, Reason> {
+    fn dispatch(
+        &mut self,
+        message: Message,
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         if message.flags.contains(Flags::REPLY) {
             return Err(Reason::IsReply);
         }
@@ -234,13 +239,13 @@ impl Backend {
         if !is_served(request) {
             return Err(Reason::NotOffered);
         }
-        shape::check(request, &message)?;
+        format::check(request, &message)?;
         use Request::*;
         match request {
-            GetFeatures => Ok(Answer::number(self.offered_features())),
+            GetFeatures => Ok(Reply::number(self.offered_features())),
             SetFeatures => self.set_features(&message, device),
-            // Only one front-end can speak here, so it owns the session anyway.
-            SetOwner => Ok(Answer::Done),
+            // Only one front-end can be connected, so it owns the session anyway.
+            SetOwner => Ok(Reply::Done),
             ResetOwner => self.reset_owner(device),
             SetMemTable => self.set_mem_table(message, device),
             SetLogBase => self.set_log_base(message, device),
@@ -251,11 +256,11 @@ impl Backend {
             SetVringKick => self.set_vring_fd(RingFd::Kick, message, device),
             SetVringCall => self.set_vring_fd(RingFd::Call, message, device),
             SetVringErr => self.set_vring_fd(RingFd::Err, message, device),
-            GetProtocolFeatures => Ok(Answer::number(self.config.protocol_features.bits())),
+            GetProtocolFeatures => Ok(Reply::number(self.config.protocol_features.bits())),
             SetProtocolFeatures => self.set_protocol_features(&message, device),
             GetQueueNum => {
                 self.require_offered(ProtocolFeatures::MQ)?;
-                Ok(Answer::number(self.config.queue_pairs_max.into()))
+                Ok(Reply::number(self.config.queue_pairs_max.into()))
             }
             SetVringEnable => self.set_vring_enable(&message, device),
             SendRarp => self.send_rarp(&message, device),
@@ -268,14 +273,14 @@ impl Backend {
             ResetDevice => self.reset_device(device),
             GetMaxMemSlots => {
                 self.require(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
-                Ok(Answer::number(self.config.mem_slots_max))
+                Ok(Reply::number(self.config.mem_slots_max))
             }
             AddMemReg => self.add_region(message, device),
             RemMemReg => self.remove_region(message, device),
             SetStatus => self.set_status(&message, device),
             GetStatus => {
                 self.require(ProtocolFeatures::STATUS)?;
-                Ok(Answer::number(self.status.into()))
+                Ok(Reply::number(self.status.into()))
             }
             SetDeviceStateFd => self.transfer_state(message, device),
             CheckDeviceState => self.check_state(device),
@@ -289,8 +294,8 @@ fn acknowledge(request: u32, result: u64) -> Message {
     Message::reply(request, result.as_bytes().to_vec())
 }
 
-/// False for requests that need a feature no back-end here offers. They are told apart before
-/// their form is looked at, which is not known for all of them.
+/// Returns `false` for requests of features that this back-end never offers. They are rejected
+/// before the check of their format, which is not known for all of them.
 fn is_served(request: Request) -> bool {
     use Request::*;
     !matches!(

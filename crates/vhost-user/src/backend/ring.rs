@@ -1,4 +1,4 @@
-//! One ring: its settings, when it runs, and the requests about it.
+//! One ring: its settings, its state, and the requests on it.
 //!
 //! Specification: vhost-user.rst, "Ring states". The states here:
 //!
@@ -9,13 +9,12 @@
 //!              disabled, GET_VRING_BASE, RESET_*, status 0, no memory
 //! ```
 //!
-//! The specification starts a ring at its first kick; here it starts when the kick descriptor
-//! comes, which nobody can tell from a kick, and which poll mode needs anyway. A ring that is
-//! disabled while it runs discards what the guest sends from then on; one that the guest receives
-//! by stops. One that was not enabled yet waits: what a guest that comes from elsewhere has left
-//! there is not to be lost where a front-end gives the kick first. So does one that must log its
-//! writes while there is no log: QEMU starts rings of a guest that boots during its migration
-//! before it sends the log.
+//! The specification starts a ring at its first kick. Here it starts when the kick descriptor
+//! arrives: the front-end cannot see the difference, and poll mode requires it anyway. A Tx ring of
+//! the guest that is disabled while it runs discards frames; an Rx ring stops. A ring that was
+//! never enabled waits: otherwise frames from before a migration would be discarded if the
+//! front-end sends the kick first. A ring that must log its writes waits for the log: QEMU starts
+//! the rings of a guest that boots during its migration before it sends the log.
 
 use std::sync::Arc;
 
@@ -27,45 +26,45 @@ use crate::foreign::{EVENTFD, ForeignFd};
 use crate::message::Message;
 use crate::payload::{VRING_INDEX_MASK, VRING_LOG, VRING_NO_FD, VringAddr, VringState};
 
-use super::device::{Device, RingLog, RingSetup};
+use super::device::{BackendDevice, RingLog, RingSetup};
 use super::error::Reason;
-use super::form::{Addresses, Form};
-use super::shape::prefix;
-use super::{Answer, Backend};
+use super::format::prefix;
+use super::layout::{Addresses, RingLayout};
+use super::{Backend, Reply};
 
-/// How the guest says that it made buffers available.
+/// Notification of available buffers by the guest.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Kick {
-    /// Nothing was said: the ring is stopped.
+    /// Not set: the ring is stopped.
     #[default]
     Unset,
-    /// It does not: poll.
+    /// None: poll the ring.
     Poll,
-    /// By this descriptor.
+    /// This eventfd.
     Fd(Arc<ForeignFd>),
 }
 
 /// Settings and state of one ring.
 #[derive(Debug, Default)]
-pub(super) struct Ring {
+pub(super) struct RingState {
     pub(super) size: Option<u16>,
     pub(super) addresses: Option<Addresses>,
-    /// Guest address at which writes to the used ring are logged, if they are.
+    /// Guest address for logged writes to the used ring, if they are logged.
     pub(super) log: Option<u64>,
-    /// Where to start, or where the ring stopped.
+    /// Start position, or position of the last stop.
     pub(super) base: u32,
     pub(super) kick: Kick,
     pub(super) call: Option<Arc<ForeignFd>>,
     pub(super) err: Option<Arc<ForeignFd>>,
     pub(super) enabled: bool,
-    /// Whether it runs although it is disabled, until its kick is set anew.
+    /// `true` if it runs although it is disabled, until its kick is set again.
     pub(super) discards: bool,
     pub(super) running: bool,
-    /// Whether it is to run again, for it was suspended while it did.
+    /// `true` if it ran when it was suspended, and is to run again.
     pub(super) resumes: bool,
 }
 
-impl Ring {
+impl RingState {
     pub(super) fn is_running(&self) -> bool {
         self.running
     }
@@ -75,12 +74,12 @@ impl Ring {
         self.discards = false;
     }
 
-    /// What is logged of this ring, if anything, with `buffers` if the session wants all.
+    /// Logging of this ring, if any; `buffers` if the session logs all writes.
     pub(super) fn logs(&self, buffers: bool) -> Option<RingLog> {
         (buffers || self.log.is_some()).then_some(RingLog { buffers, used: self.log })
     }
 
-    /// What the device needs to run this ring, if all of it is there.
+    /// Settings for the device, if they are complete.
     fn setup(&self, features: u64, log: Option<RingLog>) -> Option<RingSetup> {
         let Addresses { desc, avail, used } = self.addresses?;
         let kick = match &self.kick {
@@ -104,7 +103,7 @@ impl Ring {
     }
 }
 
-/// Which descriptor of a ring a request sets.
+/// Descriptor of a ring that a request sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingFd {
     Kick,
@@ -116,26 +115,26 @@ impl Backend {
     pub(super) fn set_vring_num(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         let VringState { index, num: size } = prefix(message)?;
-        let form = Form::of(self.features);
+        let form = RingLayout::of(self.features);
         let ring = self.ring(index)?;
         let size = Some(form.check_size(index, size)?);
         if ring.running && ring.size != size {
             return Err(Reason::RingRuns { index });
         }
         ring.size = size;
-        self.start(index as usize, device).map(|()| Answer::Done)
+        self.start(index as usize, device).map(|()| Reply::Done)
     }
 
-    /// QEMU repeats the addresses while the ring runs, with and without the flag, as it switches
-    /// the log on and off.
+    /// QEMU repeats the addresses while the ring runs, with and without the flag, to switch the log
+    /// on and off.
     pub(super) fn set_vring_addr(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         let VringAddr { index, flags, desc, used, avail, log } = prefix(message)?;
         self.ring(index)?;
         if flags & !VRING_LOG != 0 {
@@ -146,7 +145,7 @@ impl Backend {
             self.require(ProtocolFeatures::LOG_SHMFD)?;
         }
         let addresses = Addresses { desc, avail, used };
-        Form::of(self.features).check_addresses(index, addresses)?;
+        RingLayout::of(self.features).check_addresses(index, addresses)?;
         let addresses = Some(addresses);
         let index = index as usize;
         if self.rings[index].addresses != addresses {
@@ -161,28 +160,28 @@ impl Backend {
         if former.is_some() {
             self.release_unused_log(device);
         }
-        started.map(|()| Answer::Done)
+        started.map(|()| Reply::Done)
     }
 
-    pub(super) fn set_vring_base(&mut self, message: &Message) -> Result<Answer, Reason> {
+    pub(super) fn set_vring_base(&mut self, message: &Message) -> Result<Reply, Reason> {
         let VringState { index, num: base } = prefix(message)?;
-        let form = Form::of(self.features);
+        let form = RingLayout::of(self.features);
         let ring = self.ring(index)?;
         form.check_base(index, base)?;
         if ring.running {
             return Err(Reason::RingRuns { index });
         }
         ring.base = base;
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     /// Stops the ring: "the back-end must stop ring upon receiving `GET_VRING_BASE`". It starts
-    /// again when a kick is set anew; the other settings stay.
+    /// again when a kick is set; the other settings stay.
     pub(super) fn get_vring_base(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         let VringState { index, .. } = prefix(message)?;
         self.ring(index)?;
         self.stop(index as usize, device);
@@ -190,15 +189,15 @@ impl Backend {
         let ring = &mut self.rings[index as usize];
         ring.set_kick(Kick::Unset);
         let num = ring.base;
-        Ok(Answer::Reply(VringState { index, num }.as_bytes().to_vec()))
+        Ok(Reply::Payload(VringState { index, num }.as_bytes().to_vec()))
     }
 
     pub(super) fn set_vring_enable(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
-        // QEMU enables rings before it sets features, so that the bit was offered must do.
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
+        // QEMU enables rings before it sets features, so the offer of the bit must suffice.
         if self.offered_features() & Features::PROTOCOL_FEATURES.bits() == 0 {
             return Err(Reason::NotOffered);
         }
@@ -210,10 +209,10 @@ impl Backend {
             value => return Err(Reason::NotABoolean { index, value }),
         };
         self.enable(index as usize, enabled, device);
-        self.start(index as usize, device).map(|()| Answer::Done)
+        self.start(index as usize, device).map(|()| Reply::Done)
     }
 
-    pub(super) fn enable(&mut self, index: usize, enabled: bool, device: &mut impl Device) {
+    pub(super) fn enable(&mut self, index: usize, enabled: bool, device: &mut impl BackendDevice) {
         let ring = &mut self.rings[index];
         if std::mem::replace(&mut ring.enabled, enabled) != enabled {
             ring.discards = !enabled && ring.running && device.discards(index);
@@ -225,8 +224,8 @@ impl Backend {
         &mut self,
         which: RingFd,
         mut message: Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         let value: u64 = prefix(&message)?;
         let stray = value & !(VRING_INDEX_MASK | VRING_NO_FD);
         if stray != 0 {
@@ -239,7 +238,7 @@ impl Backend {
             RingFd::Kick => {
                 self.stop(index, device);
                 self.rings[index].set_kick(fd.map_or(Kick::Poll, Kick::Fd));
-                return self.start(index, device).map(|()| Answer::Done);
+                return self.start(index, device).map(|()| Reply::Done);
             }
             RingFd::Call => {
                 self.rings[index].call.clone_from(&fd);
@@ -254,19 +253,23 @@ impl Backend {
                 }
             }
         }
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
-    /// Starts a ring if it is stopped and all it needs is there.
-    pub(super) fn start(&mut self, index: usize, device: &mut impl Device) -> Result<(), Reason> {
+    /// Starts a ring if it is stopped and its settings are complete.
+    pub(super) fn start(
+        &mut self,
+        index: usize,
+        device: &mut impl BackendDevice,
+    ) -> Result<(), Reason> {
         if self.rings[index].running || self.slots.is_empty() {
             return Ok(());
         }
         let Some(setup) = self.setup(index) else {
             return Ok(());
         };
-        // Features may have changed since each was set.
-        let (form, at) = (Form::of(self.features), index as u32);
+        // Features may have changed since each setting.
+        let (form, at) = (RingLayout::of(self.features), index as u32);
         form.check_size(at, setup.size.into())?;
         let RingSetup { desc, avail, used, .. } = setup;
         form.check_addresses(at, Addresses { desc, avail, used })?;
@@ -276,7 +279,7 @@ impl Backend {
         Ok(())
     }
 
-    /// What the device needs to run a ring, if all of it is there: a log, too, if it must log.
+    /// Settings for the device, if they are complete: including the log, if it must log.
     fn setup(&self, index: usize) -> Option<RingSetup> {
         let ring = &self.rings[index];
         let log = ring.logs(self.logs_all());
@@ -285,9 +288,9 @@ impl Backend {
         (may_run && (log.is_none() || self.has_log)).then_some(setup)
     }
 
-    /// Lets a ring that runs go on with memory and log as they are now, or stops it if it cannot.
-    /// It goes on when it can again: that is no fault of the request that takes something away.
-    fn renew(&mut self, index: usize, device: &mut impl Device) {
+    /// Applies current memory and log to a running ring, or stops it if that fails. It starts again
+    /// when it can. A request that removes memory or log does not fail for that.
+    fn renew(&mut self, index: usize, device: &mut impl BackendDevice) {
         if !self.rings[index].running {
             return;
         }
@@ -297,14 +300,14 @@ impl Backend {
         }
     }
 
-    pub(super) fn renew_all(&mut self, device: &mut impl Device) {
+    pub(super) fn renew_all(&mut self, device: &mut impl BackendDevice) {
         for index in 0..self.rings.len() {
             self.renew(index, device);
         }
     }
 
-    /// Stops a ring if it runs, and keeps where it stopped.
-    pub(super) fn stop(&mut self, index: usize, device: &mut impl Device) {
+    /// Stops a ring if it runs, and records its position.
+    pub(super) fn stop(&mut self, index: usize, device: &mut impl BackendDevice) {
         let ring = &mut self.rings[index];
         if ring.running {
             ring.base = device.stop_ring(index);
@@ -312,15 +315,15 @@ impl Backend {
         }
     }
 
-    pub(super) fn stop_all(&mut self, device: &mut impl Device) {
+    pub(super) fn stop_all(&mut self, device: &mut impl BackendDevice) {
         for index in 0..self.rings.len() {
             self.stop(index, device);
         }
     }
 
-    /// Starts every ring that can run. One that is refused does not keep the others from it; the
-    /// first refusal is returned.
-    pub(super) fn start_all(&mut self, device: &mut impl Device) -> Result<(), Reason> {
+    /// Starts every ring that can run. A refusal of one does not affect the others; the first
+    /// refusal is returned.
+    pub(super) fn start_all(&mut self, device: &mut impl BackendDevice) -> Result<(), Reason> {
         let mut result = Ok(());
         for index in 0..self.rings.len() {
             result = result.and(self.start(index, device));
@@ -329,7 +332,7 @@ impl Backend {
     }
 
     /// Stops all rings so that each needs a new kick, as after `GET_VRING_BASE`.
-    pub(super) fn quiesce(&mut self, device: &mut impl Device) {
+    pub(super) fn quiesce(&mut self, device: &mut impl BackendDevice) {
         self.stop_all(device);
         for (index, ring) in self.rings.iter_mut().enumerate() {
             ring.set_kick(Kick::Unset);
@@ -337,20 +340,19 @@ impl Backend {
         }
     }
 
-    fn ring(&mut self, index: u32) -> Result<&mut Ring, Reason> {
+    fn ring(&mut self, index: u32) -> Result<&mut RingState, Reason> {
         let rings = self.rings.len();
         self.rings.get_mut(index as usize).ok_or(Reason::NoSuchRing { index, rings })
     }
 }
 
-/// Takes a descriptor as an event. It must be an eventfd: a write to a file, say one of a file
-/// system in user space, could stall a lane for as long as the front-end likes, and so could a
-/// pipe that is full. It is made non-blocking, as front-ends do themselves.
+/// Accepts a descriptor as an event. It must be an eventfd: a write to another file, such as one
+/// in a user-space file system or a full pipe, could stall a lane for as long as the front-end
+/// likes. It is made non-blocking, as front-ends do themselves.
 ///
-/// The flag is shared with the front-end, which can take it away again: whoever writes must be
-/// prepared for that.
+/// The front-end shares the flag and can clear it: a write may still wait.
 fn event(fd: ForeignFd) -> Result<Arc<ForeignFd>, Reason> {
-    // Eventfds have no other mark: neither fstat nor any request to them tells them apart.
+    // Only this name identifies an eventfd: neither fstat nor any ioctl does.
     let kind = fd.kind().map_err(|errno| Reason::UnknownFile { errno })?;
     if kind != EVENTFD {
         return Err(Reason::NotAnEvent { kind });

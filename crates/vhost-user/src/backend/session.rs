@@ -1,4 +1,4 @@
-//! Requests about the session and the device as a whole: features, status, configuration.
+//! Requests on the session and the device as a whole: features, status, configuration.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -6,21 +6,21 @@ use crate::features::{Features, ProtocolFeatures};
 use crate::message::{CONFIG_SIZE_MAX, Message};
 use crate::payload::ConfigHeader;
 
-use super::device::Device;
+use super::device::BackendDevice;
 use super::error::Reason;
-use super::ring::Ring;
-use super::shape::prefix;
-use super::{Answer, Backend};
+use super::format::prefix;
+use super::ring::RingState;
+use super::{Backend, Reply};
 
-impl Answer {
+impl Reply {
     /// A reply that is one number.
     pub(super) fn number(value: u64) -> Self {
-        Self::Reply(value.as_bytes().to_vec())
+        Self::Payload(value.as_bytes().to_vec())
     }
 }
 
 impl Backend {
-    /// The features offered, with the bits that make protocol features and the log possible.
+    /// The features offered, including the bits for protocol features and the log.
     pub(super) fn offered_features(&self) -> u64 {
         let mut features = Features::from_bits_retain(self.config.features);
         let protocol = self.config.protocol_features;
@@ -29,7 +29,7 @@ impl Backend {
         features.bits()
     }
 
-    /// Demands that a protocol feature was negotiated.
+    /// Checks that a protocol feature was negotiated.
     pub(super) fn require(&self, feature: ProtocolFeatures) -> Result<(), Reason> {
         match self.protocol_features.contains(feature) {
             true => Ok(()),
@@ -37,7 +37,7 @@ impl Backend {
         }
     }
 
-    /// Demands that a protocol feature was offered. Front-ends use some requests as soon as they
+    /// Checks that a protocol feature was offered. Front-ends use some requests as soon as they
     /// know of the offer, as the specification allows.
     pub(super) fn require_offered(&self, feature: ProtocolFeatures) -> Result<(), Reason> {
         match self.config.protocol_features.contains(feature) {
@@ -49,15 +49,15 @@ impl Backend {
     pub(super) fn set_features(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         let features: u64 = prefix(message)?;
         let unknown = features & !self.offered_features();
         if unknown != 0 {
             return Err(Reason::FeaturesNotOffered(unknown));
         }
         let former = std::mem::replace(&mut self.features, features);
-        // A migration begins and ends while rings run, and they are not to notice.
+        // A migration begins and ends while rings run, and must not disturb them.
         match (former ^ features) & !Features::LOG_ALL.bits() {
             0 if former != features => self.renew_all(device),
             0 => {}
@@ -75,14 +75,14 @@ impl Backend {
         if former & Features::LOG_ALL.bits() != 0 {
             self.release_unused_log(device);
         }
-        started.map(|()| Answer::Done)
+        started.map(|()| Reply::Done)
     }
 
     pub(super) fn set_protocol_features(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         let bits: u64 = prefix(message)?;
         let unknown = bits & !self.config.protocol_features.bits();
         if unknown != 0 {
@@ -93,68 +93,71 @@ impl Backend {
         if former != self.logs_all() {
             self.renew_all(device);
         }
-        self.start_all(device).map(|()| Answer::Done)
+        self.start_all(device).map(|()| Reply::Done)
     }
 
     /// "It is recommended that back-ends either ignore this message, or use it to disable all
     /// rings."
-    pub(super) fn reset_owner(&mut self, device: &mut impl Device) -> Result<Answer, Reason> {
+    pub(super) fn reset_owner(&mut self, device: &mut impl BackendDevice) -> Result<Reply, Reason> {
         for index in 0..self.rings.len() {
             self.enable(index, false, device);
         }
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     /// "Disable all rings and reset all internal device state to the initial state, ready to be
     /// reinitialized." Memory and the protocol features belong to the session and stay.
-    pub(super) fn reset_device(&mut self, device: &mut impl Device) -> Result<Answer, Reason> {
+    pub(super) fn reset_device(
+        &mut self,
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require_offered(ProtocolFeatures::RESET_DEVICE)?;
         self.quiesce(device);
-        self.rings.fill_with(Ring::default);
+        self.rings.fill_with(RingState::default);
         self.features = 0;
         self.status = 0;
         device.reset();
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     pub(super) fn set_status(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::STATUS)?;
         let status: u64 = prefix(message)?;
         let status = u8::try_from(status).map_err(|_| Reason::Status(status))?;
-        // virtio 1.2, 2.1: writing 0 resets the device, so it must leave the rings alone. A
-        // front-end stops them itself; this is for one that does not.
+        // virtio 1.2, 2.1: writing 0 resets the device, so it must stop using the rings. Front-ends
+        // usually stop them first; this is for one that does not.
         if status == 0 {
             self.quiesce(device);
         }
         self.status = status;
         device.set_status(status);
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     pub(super) fn set_mtu(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require_offered(ProtocolFeatures::NET_MTU)?;
         let mtu: u64 = prefix(message)?;
-        // 68: the least that IPv4 allows (RFC 791), and virtio-net (virtio 1.2, 5.1.4.1).
+        // 68: the minimum of IPv4 (RFC 791) and virtio-net (virtio 1.2, 5.1.4.1).
         match u16::try_from(mtu) {
             Ok(mtu @ 68..) => device.set_mtu(mtu).map_err(Reason::Device)?,
             _ => return Err(Reason::Mtu(mtu)),
         }
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     pub(super) fn send_rarp(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require_offered(ProtocolFeatures::RARP)?;
         // "The first 6 bytes of the payload contain the mac address of the guest."
         let mac: [u8; 6] = prefix(message)?;
@@ -162,46 +165,46 @@ impl Backend {
             return Err(Reason::RarpAddress);
         }
         device.send_rarp(mac);
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
-    /// Bytes that the device does not have read as zero, because front-ends ask for as many as
-    /// the structure has in their version of it.
+    /// Bytes that the device does not have read as zero, because front-ends ask for the length of
+    /// their own version of the structure.
     pub(super) fn get_config(
         &self,
         mut message: Message,
-        device: &impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::CONFIG)?;
         let Ok(range) = config_range(&message) else {
             // "The back-end uses zero length of payload to indicate an error."
-            return Ok(Answer::Reply(Vec::new()));
+            return Ok(Reply::Payload(Vec::new()));
         };
         let mut config = device.config();
         config.resize(CONFIG_SIZE_MAX as usize, 0);
         message.payload[size_of::<ConfigHeader>()..].copy_from_slice(&config[range]);
-        Ok(Answer::Reply(message.payload))
+        Ok(Reply::Payload(message.payload))
     }
 
-    /// "Back-ends MUST NOT accept `SET_CONFIG` for read-only configuration space fields": all are,
-    /// for the operator sets them. A write of what is there already changes nothing.
+    /// "Back-ends MUST NOT accept `SET_CONFIG` for read-only configuration space fields": all
+    /// fields are, since the operator sets them. A write of the current value is accepted.
     pub(super) fn check_config(
         &self,
         message: &Message,
-        device: &impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::CONFIG)?;
         let range = config_range(message)?;
         let mut config = device.config();
         config.resize(CONFIG_SIZE_MAX as usize, 0);
         match message.payload[size_of::<ConfigHeader>()..] == config[range] {
-            true => Ok(Answer::Done),
+            true => Ok(Reply::Done),
             false => Err(Reason::ConfigReadOnly),
         }
     }
 }
 
-/// The part of the configuration space that a message is about.
+/// The range of the configuration space in a message.
 fn config_range(message: &Message) -> Result<std::ops::Range<usize>, Reason> {
     let (header, _) = ConfigHeader::read_from_prefix(&message.payload).map_err(|_| {
         Reason::PayloadSize { expected: size_of::<ConfigHeader>(), got: message.payload.len() }

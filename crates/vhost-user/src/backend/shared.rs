@@ -1,5 +1,5 @@
-//! What front-end and back-end share beside memory and rings: the dirty log, the records of what is
-//! in flight, a socket for requests of ours, and the pipe of a device's state.
+//! Resources shared besides memory and rings: the dirty log, inflight records, the socket for
+//! back-end requests, and the pipe of a device's state.
 //!
 //! Specification: vhost-user.rst, "Migration", "Inflight I/O tracking", "Back-end communication".
 
@@ -13,10 +13,10 @@ use crate::foreign::ForeignFd;
 use crate::message::{Message, RING_SIZE_MAX, Request, RequestName};
 use crate::payload::{Inflight, LogArea, STATE_NO_FD, StateTransfer};
 
-use super::device::{Device, InflightArea, SharedArea};
+use super::device::{BackendDevice, InflightArea, SharedArea};
 use super::error::{ProtocolError, Reason};
-use super::shape::prefix;
-use super::{Answer, Backend};
+use super::format::prefix;
+use super::{Backend, Reply};
 
 impl SharedArea {
     fn new(size: u64, offset: u64, fds: &mut Vec<ForeignFd>) -> Result<Self, Reason> {
@@ -29,37 +29,37 @@ impl SharedArea {
 }
 
 impl Backend {
-    /// Whether all writes are to be logged. Who has not agreed on a shared log has none to read,
-    /// and sets the bit because it sets every one that is offered.
+    /// Returns `true` if all writes must be logged. Without a negotiated log (`LOG_SHMFD`) the bit
+    /// is ignored: some front-ends set every bit that is offered.
     pub(super) fn logs_all(&self) -> bool {
         self.features & Features::LOG_ALL.bits() != 0
             && self.protocol_features.contains(ProtocolFeatures::LOG_SHMFD)
     }
 
-    /// A new log. When this is answered nothing is written to the former one any more: the
-    /// front-end looks at that for the last time then.
+    /// Sets a new log. After the reply nothing is written to the former one: the front-end then
+    /// reads that for the last time.
     ///
-    /// It is answered whether or not that was asked for, and with the payload of the request: QEMU
-    /// takes any, Rust's `vhost` crate this one.
+    /// The reply is sent always, with the payload of the request: QEMU accepts any payload, Rust's
+    /// `vhost` crate only this one.
     pub(super) fn set_log_base(
         &mut self,
         mut message: Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::LOG_SHMFD)?;
         let LogArea { size, offset } = prefix(&message)?;
         let area = SharedArea::new(size, offset, &mut message.fds)?;
         device.set_log(Some(area)).map_err(Reason::Device)?;
         self.has_log = true;
         self.renew_all(device);
-        // That a ring cannot start, which may wait for other memory, is no fault of the log.
+        // A ring that cannot start, perhaps for lack of memory, is no error of the log.
         let started = self.start_all(device);
         self.note(Request::SetLogBase, started);
-        Ok(Answer::Reply(message.payload))
+        Ok(Reply::Payload(message.payload))
     }
 
-    /// Lets go of a log to which nothing is written any more.
-    pub(super) fn release_unused_log(&mut self, device: &mut impl Device) {
+    /// Releases a log that no ring uses any more.
+    pub(super) fn release_unused_log(&mut self, device: &mut impl BackendDevice) {
         let all = self.logs_all();
         if self.has_log && self.rings.iter().all(|ring| ring.logs(all).is_none()) {
             let released = device.set_log(None);
@@ -71,34 +71,34 @@ impl Backend {
     pub(super) fn get_inflight(
         &mut self,
         message: &Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::INFLIGHT_SHMFD)?;
         let asked = self.inflight(message)?;
         let area = device.create_inflight(asked.rings, asked.ring_size).map_err(Reason::Device)?;
         self.renew_all(device);
         let given = Inflight { size: area.size, offset: area.offset, ..asked };
-        // As long as the question was.
+        // As long as the request.
         let mut payload = given.as_bytes().to_vec();
         payload.truncate(message.payload.len());
-        Ok(Answer::ReplyWith(payload, area.fd))
+        Ok(Reply::PayloadAndFd(payload, area.fd))
     }
 
     pub(super) fn set_inflight(
         &mut self,
         mut message: Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::INFLIGHT_SHMFD)?;
         let Inflight { size, offset, rings, ring_size, .. } = self.inflight(&message)?;
         let area = SharedArea::new(size, offset, &mut message.fds)?;
         let records = InflightArea { area, rings, ring_size };
         device.set_inflight(Some(records)).map_err(Reason::Device)?;
         self.renew_all(device);
-        self.start_all(device).map(|()| Answer::Done)
+        self.start_all(device).map(|()| Reply::Done)
     }
 
-    /// What a message says of records.
+    /// The inflight area that a message describes.
     fn inflight(&self, message: &Message) -> Result<Inflight, Reason> {
         let mut bytes = [0; size_of::<Inflight>()];
         bytes[..message.payload.len()].copy_from_slice(&message.payload);
@@ -113,7 +113,7 @@ impl Backend {
         }
     }
 
-    pub(super) fn set_channel(&mut self, mut message: Message) -> Result<Answer, Reason> {
+    pub(super) fn set_channel(&mut self, mut message: Message) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::BACKEND_REQ)?;
         let fd = message.fds.pop().ok_or(Reason::FdCount { expected: 1, got: 0 })?;
         let is_stream = sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
@@ -122,16 +122,16 @@ impl Backend {
             return Err(Reason::NotASocket);
         }
         self.channel = Some(Arc::new(fd));
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
-    /// Answered by a number: an error in its low byte, and whether we give a descriptor of our own,
-    /// which we never do.
+    /// The reply is a number: an error in its low byte, and a flag for a descriptor of ours, which
+    /// we never send.
     pub(super) fn transfer_state(
         &mut self,
         mut message: Message,
-        device: &mut impl Device,
-    ) -> Result<Answer, Reason> {
+        device: &mut impl BackendDevice,
+    ) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::DEVICE_STATE)?;
         let fd = message.fds.pop().ok_or(Reason::FdCount { expected: 1, got: 0 })?;
         let done = match prefix(&message)? {
@@ -145,17 +145,17 @@ impl Backend {
             StateTransfer { direction, phase } => Err(Reason::StateTransfer { direction, phase }),
         };
         let failed = self.note(Request::SetDeviceStateFd, done);
-        Ok(Answer::number(STATE_NO_FD | u64::from(failed)))
+        Ok(Reply::number(STATE_NO_FD | u64::from(failed)))
     }
 
-    pub(super) fn check_state(&mut self, device: &mut impl Device) -> Result<Answer, Reason> {
+    pub(super) fn check_state(&mut self, device: &mut impl BackendDevice) -> Result<Reply, Reason> {
         self.require(ProtocolFeatures::DEVICE_STATE)?;
         let checked = device.check_state().map_err(Reason::Device);
         let failed = self.note(Request::CheckDeviceState, checked);
-        Ok(Answer::number(failed.into()))
+        Ok(Reply::number(failed.into()))
     }
 
-    /// Keeps why a request failed whose answer has a place for that; says whether it did.
+    /// Stores the error of a request whose reply has a field for it; returns `true` on success.
     pub(super) fn note(&mut self, request: Request, result: Result<(), Reason>) -> bool {
         let error = result.err();
         let failed = error.is_some();

@@ -1,26 +1,24 @@
-//! A session as another process can take it up.
+//! Hand-over of a session to another process.
 //!
-//! Model: the process that gives a session away stands still meanwhile: it handles no message
-//! between [`Backend::snapshot`] and [`Backend::suspend`]. The one that takes it up
-//! ([`Backend::restore`]) has its device map the memory, and starts the rings when the other has
-//! let go of them ([`Backend::resume`]), from where they stopped.
+//! Model: the old process handles no message between [`Backend::snapshot`] and
+//! [`Backend::suspend`]. The new one ([`Backend::restore`]) has its device map the memory. It
+//! starts the rings after the old one has stopped them ([`Backend::resume`]), from their positions.
 //!
-//! Only rings that ran go on. One that stood, because the device refused it or because a part of
-//! its settings is missing, stands as before, and nothing is asked of its settings: they are judged
-//! when it starts, as always.
+//! Only rings that ran continue. A ring that was stopped, because the device refused it or its
+//! settings are incomplete, stays stopped, and its settings are not checked before it starts.
 //!
-//! Whatever a session consists of is taken apart by name here, so that a part that is added to it
-//! cannot be forgotten: the compiler asks for it.
+//! Every part of a session is destructured by name here, so that the compiler reports a new part
+//! that is missing.
 
 use std::sync::Arc;
 
 use crate::features::ProtocolFeatures;
 use crate::foreign::ForeignFd;
 
-use super::form::Addresses;
-use super::memory::Slot;
-use super::ring::{Kick, Ring};
-use super::{Backend, Device, Reason};
+use super::layout::Addresses;
+use super::memory::MemorySlot;
+use super::ring::{Kick, RingState};
+use super::{Backend, BackendDevice, Reason};
 
 /// A session, without the memory, which the device has.
 #[derive(Clone, Debug, Default)]
@@ -35,58 +33,57 @@ pub struct Snapshot {
     pub slots: Vec<[u64; 3]>,
     /// All rings, in their order.
     pub rings: Vec<RingSnapshot>,
-    /// Whether the device has a dirty log.
+    /// `true` if the device has a dirty log.
     pub has_log: bool,
-    /// Over which the front-end takes requests of ours.
+    /// Socket for requests to the front-end.
     pub channel: Option<Arc<ForeignFd>>,
 }
 
 /// One ring.
 #[derive(Clone, Debug, Default)]
 pub struct RingSnapshot {
-    /// Number of descriptors, once it was set.
+    /// Number of descriptors, if set.
     pub size: Option<u16>,
-    /// Addresses of its three parts in the front-end, once they were set: descriptors, available,
-    /// used.
+    /// Addresses of its three parts in the front-end, if set: descriptors, available, used.
     pub addresses: Option<[u64; 3]>,
-    /// Guest address at which writes to the used ring are logged, if they are.
+    /// Guest address for logged writes to the used ring, if they are logged.
     pub log: Option<u64>,
-    /// Where it is to start, or where it stopped.
+    /// Start position, or position of the last stop.
     pub base: u32,
-    /// How the guest kicks.
+    /// Notification by the guest.
     pub kick: KickSnapshot,
-    /// The descriptor that interrupts the guest.
+    /// Eventfd that interrupts the guest.
     pub call: Option<Arc<ForeignFd>>,
-    /// The descriptor that says that the ring is broken.
+    /// Eventfd that reports a broken ring.
     pub err: Option<Arc<ForeignFd>>,
-    /// Whether it is enabled.
+    /// `true` if it is enabled.
     pub enabled: bool,
-    /// Whether it runs.
+    /// `true` if it runs.
     pub running: bool,
 }
 
-/// How a guest kicks.
+/// Notification of available buffers by a guest.
 #[derive(Clone, Debug, Default)]
 pub enum KickSnapshot {
-    /// Nothing was said: the ring is stopped.
+    /// Not set: the ring is stopped.
     #[default]
     Unset,
-    /// It does not.
+    /// None: poll the ring.
     Poll,
-    /// By this descriptor.
+    /// This eventfd.
     Fd(Arc<ForeignFd>),
 }
 
-/// Why a session cannot be taken up.
+/// Reasons that a session cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// What the front-end agreed on is not offered here.
-    #[error("the front-end uses features {0:#x}, which this program does not offer here")]
+    /// Negotiated features that are not offered here.
+    #[error("the front-end uses features {0:#x}, which are not offered here")]
     Features(u64),
-    /// The same of protocol features.
-    #[error("the front-end uses protocol features {0:?}, which this program does not offer here")]
+    /// Negotiated protocol features that are not offered here.
+    #[error("the front-end uses protocol features {0:?}, which are not offered here")]
     ProtocolFeatures(ProtocolFeatures),
-    /// There are not as many rings.
+    /// The number of rings differs.
     #[error("the session has {got} rings, and the attachment {expected}")]
     Rings {
         /// Rings of the attachment.
@@ -96,26 +93,26 @@ pub enum RestoreError {
     },
 }
 
-/// Which rings.
+/// One direction of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
-    /// Those from the guest: its Tx, odd numbers.
+pub enum RingDirection {
+    /// Tx of the guest: odd numbers.
     Transmit,
-    /// Those to the guest: its Rx, even numbers.
+    /// Rx of the guest: even numbers.
     Receive,
 }
 
-impl Half {
+impl RingDirection {
     fn has(self, index: usize) -> bool {
-        index.is_multiple_of(2) == (self == Half::Receive)
+        index.is_multiple_of(2) == (self == RingDirection::Receive)
     }
 }
 
 impl Backend {
-    /// The session as it is.
+    /// Snapshot of the session.
     pub fn snapshot(&self) -> Snapshot {
         let Backend {
-            // The attachment's own.
+            // Belongs to the attachment.
             config: _,
             features,
             protocol_features,
@@ -124,7 +121,7 @@ impl Backend {
             rings,
             has_log,
             channel,
-            // It was told, or has to do with one message only.
+            // Reported already, or of one message only.
             refusal: _,
         } = self;
         Snapshot {
@@ -132,14 +129,14 @@ impl Backend {
             protocol_features: protocol_features.bits(),
             status: *status,
             slots: slots.iter().map(|slot| slot.to_array()).collect(),
-            rings: rings.iter().map(Ring::snapshot).collect(),
+            rings: rings.iter().map(RingState::snapshot).collect(),
             has_log: *has_log,
             channel: channel.clone(),
         }
     }
 
-    /// Takes a session up, with all rings stopped. The device is to have the session's memory, and
-    /// what else there is of it, before they start.
+    /// Restores a session, with all rings stopped. The device must have the session's memory, and
+    /// its log and records, before they start.
     ///
     /// # Errors
     /// [`RestoreError`]: it needs what is not offered here.
@@ -159,31 +156,31 @@ impl Backend {
             let (expected, got) = (self.rings.len(), rings.len());
             return Err(RestoreError::Rings { expected, got });
         }
-        self.rings = rings.into_iter().map(Ring::restore).collect();
+        self.rings = rings.into_iter().map(RingState::restore).collect();
         (self.features, self.protocol_features, self.status) = (features, agreed, status);
-        self.slots = slots.into_iter().map(Slot::from_array).collect();
+        self.slots = slots.into_iter().map(MemorySlot::from_array).collect();
         self.has_log = has_log;
         self.channel = channel;
         Ok(())
     }
 
-    /// Stops the running rings of one half, so that no lane touches them any more.
-    pub fn suspend(&mut self, half: Half, device: &mut impl Device) {
+    /// Stops the running rings of one direction, so that no lane uses them any more.
+    pub fn suspend(&mut self, half: RingDirection, device: &mut impl BackendDevice) {
         for index in (0..self.rings.len()).filter(|index| half.has(*index)) {
             self.rings[index].resumes = self.rings[index].running;
             self.stop(index, device);
         }
     }
 
-    /// Where each ring goes on, as long as it is stopped.
+    /// Positions of the rings, valid while they are stopped.
     pub fn positions(&self) -> Vec<u32> {
         self.rings.iter().map(|ring| ring.base).collect()
     }
 
-    /// Says where each ring goes on.
+    /// Sets the start position of each ring.
     ///
     /// # Errors
-    /// There are more or fewer rings.
+    /// The number of rings differs.
     pub fn set_positions(&mut self, positions: &[u32]) -> Result<(), RestoreError> {
         if positions.len() != self.rings.len() {
             let (expected, got) = (self.rings.len(), positions.len());
@@ -195,11 +192,11 @@ impl Backend {
         Ok(())
     }
 
-    /// Starts every ring that ran when it was suspended, here or where the session comes from.
+    /// Starts every ring that ran when it was suspended, in this or in the old process.
     ///
     /// # Errors
-    /// One cannot go on; the others run.
-    pub fn resume(&mut self, device: &mut impl Device) -> Result<(), Reason> {
+    /// A ring cannot continue; the others run.
+    pub fn resume(&mut self, device: &mut impl BackendDevice) -> Result<(), Reason> {
         let mut result = Ok(());
         for index in 0..self.rings.len() {
             if std::mem::take(&mut self.rings[index].resumes) {
@@ -210,9 +207,9 @@ impl Backend {
     }
 }
 
-impl Ring {
+impl RingState {
     fn snapshot(&self) -> RingSnapshot {
-        let Ring {
+        let RingState {
             size,
             addresses,
             log,
@@ -237,7 +234,7 @@ impl Ring {
         RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running }
     }
 
-    fn restore(snapshot: RingSnapshot) -> Ring {
+    fn restore(snapshot: RingSnapshot) -> RingState {
         let RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running } =
             snapshot;
         let addresses = addresses.map(|[desc, avail, used]| Addresses { desc, avail, used });
@@ -247,17 +244,29 @@ impl Ring {
             KickSnapshot::Fd(fd) => Kick::Fd(fd),
         };
         let (running, resumes, discards) = (false, running, running && !enabled);
-        Ring { size, addresses, log, base, kick, call, err, enabled, discards, running, resumes }
+        RingState {
+            size,
+            addresses,
+            log,
+            base,
+            kick,
+            call,
+            err,
+            enabled,
+            discards,
+            running,
+            resumes,
+        }
     }
 }
 
-impl Slot {
+impl MemorySlot {
     fn to_array(self) -> [u64; 3] {
-        let Slot { guest_addr, user_addr, size } = self;
+        let MemorySlot { guest_addr, user_addr, size } = self;
         [guest_addr, user_addr, size]
     }
 
-    fn from_array([guest_addr, user_addr, size]: [u64; 3]) -> Slot {
-        Slot { guest_addr, user_addr, size }
+    fn from_array([guest_addr, user_addr, size]: [u64; 3]) -> MemorySlot {
+        MemorySlot { guest_addr, user_addr, size }
     }
 }

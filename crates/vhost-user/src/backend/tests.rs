@@ -1,4 +1,4 @@
-//! What each request does, and that the state machine keeps its promises whatever comes.
+//! Effects of each request, and the guarantees of the state machine on every input.
 
 mod handover;
 mod hostile;
@@ -20,7 +20,7 @@ use crate::payload::{
 
 const FEATURES: u64 = Features::VERSION_1.union(Features::MRG_RXBUF).union(Features::MTU).bits();
 const LOG_ALL: u64 = Features::LOG_ALL.bits();
-/// With which a front-end begins: all that is offered but the log.
+/// Features that the front-end negotiates first: all offered ones except the log.
 const OFFERED: u64 = FEATURES | Features::PROTOCOL_FEATURES.bits();
 
 const CONFIG: BackendConfig = BackendConfig {
@@ -57,7 +57,7 @@ fn message(
     message
 }
 
-/// With a wish for an acknowledgement.
+/// Adds a request for an acknowledgement.
 fn asked(mut message: Message) -> Message {
     message.flags = Flags::NEED_REPLY;
     message
@@ -98,14 +98,14 @@ impl Session {
         result
     }
 
-    /// A request that succeeds without an answer.
+    /// A request that succeeds without a reply.
     fn done(&mut self, message: Message) {
         let name = message.name();
         let reply = self.handle(message).unwrap();
         assert!(reply.is_none(), "{name} must not be answered");
     }
 
-    /// A request that is answered.
+    /// A request with a reply.
     fn ask<T: FromBytes>(&mut self, message: Message) -> T {
         let request = message.request;
         let reply = self.handle(message).unwrap().expect("an answer");
@@ -121,7 +121,7 @@ impl Session {
         error.reason
     }
 
-    /// All of a ring but its enabling.
+    /// All settings of a ring except enabled.
     fn set_up(&mut self, index: u32, base: u32) {
         self.done(message(Request::SetVringNum, &state(index, 256), 0));
         self.done(message(Request::SetVringBase, &state(index, base), 0));

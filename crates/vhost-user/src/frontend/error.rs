@@ -1,4 +1,4 @@
-//! What can go wrong at the front-end's side.
+//! Errors of the front-end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use crate::connector::ConnectError;
 use crate::message::RequestName;
 use crate::socket::SocketError;
 
-/// Why a front-end's call failed.
+/// Reasons that a front-end's call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontendError {
     /// Connecting failed.
     #[error("no vhost-user connection")]
     Connect(#[from] ConnectError),
-    /// Nobody was there in time.
+    /// No back-end connected or listened in time.
     #[error(
         "no back-end {what} {path} within {wait:?}; is the daemon running, and is this its path?"
     )]
-    NobodyThere {
+    NoBackend {
         /// "listens on" or "connected to".
         what: &'static str,
         /// The path.
         path: PathBuf,
-        /// How long was waited.
+        /// Time waited.
         wait: Duration,
     },
     /// Waiting for a connection failed.
@@ -30,37 +30,37 @@ pub enum FrontendError {
     Accept {
         /// The path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The request could not be sent or no answer came.
-    #[error("{request} failed: the back-end may have refused it, see its log")]
+    #[error("{request} failed: the back-end may have rejected it, see its log")]
     Socket {
         /// The request.
         request: RequestName,
-        /// What happened.
+        /// Cause.
         source: SocketError,
     },
     /// The back-end refused.
-    #[error("{request} was refused by the back-end (answer {answer}), see its log")]
+    #[error("the back-end rejected {request} (answer {answer}), see its log")]
     Refused {
         /// The request.
         request: RequestName,
         /// The acknowledgement, not zero.
         answer: u64,
     },
-    /// The answer is none to the request.
+    /// The answer does not match the request.
     #[error("the back-end answered {request} with {got} and {bytes} bytes")]
     WrongReply {
         /// The request.
         request: RequestName,
-        /// What the answer says it answers.
+        /// Request named in the answer.
         got: RequestName,
         /// Bytes of its payload.
         bytes: usize,
     },
     /// A call needs a feature that was not negotiated.
-    #[error("{request} needs {feature}, which the back-end does not offer or was not asked for")]
+    #[error("{request} needs {feature}, which was not negotiated")]
     NotNegotiated {
         /// The request.
         request: RequestName,
@@ -68,11 +68,11 @@ pub enum FrontendError {
         feature: String,
     },
     /// Too much for one message.
-    #[error("{request}: {what} do not fit into one message")]
+    #[error("{request}: too many {what} for one message")]
     TooMuch {
         /// The request.
         request: RequestName,
-        /// What is too much.
+        /// Items that are too many.
         what: String,
     },
 }

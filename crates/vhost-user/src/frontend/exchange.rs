@@ -1,4 +1,4 @@
-//! One request, and what comes back.
+//! One request and its answer.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -78,8 +78,8 @@ impl Frontend {
         self.receive(request)
     }
 
-    /// As [`exchange`](Self::exchange), with descriptors beside the question, and perhaps one
-    /// beside the answer.
+    /// As [`exchange`](Self::exchange), with descriptors in the request, and optionally one in the
+    /// answer.
     pub(super) fn exchange_fds(
         &mut self,
         request: Request,

@@ -1,8 +1,8 @@
-//! The front-end's side, for the guests of the lab: blocking, one request at a time.
+//! The front-end, for the guests of the lab: blocking, one request at a time.
 //!
-//! With `REPLY_ACK` negotiated every setting is acknowledged, so a refusal shows at the call that
-//! caused it. Each answer is waited for up to a limit. After an error the session is of no more
-//! use: drop it and connect again.
+//! With `REPLY_ACK` negotiated every setting is acknowledged, so an error is returned by the call
+//! that caused it. Every answer has a timeout. After an error the session is unusable: drop it and
+//! connect again.
 //!
 //! Specification: vhost-user.rst, "Front-end message types".
 
@@ -31,28 +31,28 @@ use rustix::event::{PollFd, PollFlags};
 /// The payload of requests that have none.
 const EMPTY: [u8; 0] = [];
 
-/// How long an answer is waited for if nothing else is said.
+/// Default timeout of an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What both sides agreed on.
+/// Features that both sides agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The features, as [`Features`] bits: those wanted that the back-end offers.
+    /// The features, as [`Features`] bits: the wanted ones that the back-end offers.
     pub features: u64,
     /// The protocol features.
     pub protocol_features: ProtocolFeatures,
-    /// Queue pairs the back-end has; 1 if it does not say.
+    /// Queue pairs of the back-end; 1 if it does not report them.
     pub queue_pairs_max: u16,
 }
 
-/// Memory to be shared.
+/// Memory to share.
 #[derive(Clone, Copy, Debug)]
-pub struct Region<'a> {
+pub struct SharedRegion<'a> {
     /// Guest-physical address of its first byte.
     pub guest_addr: u64,
     /// Length in bytes.
     pub size: u64,
-    /// Address of its first byte in this process, by which rings are found.
+    /// Address of its first byte in this process, used to locate rings.
     pub user_addr: u64,
     /// Offset of its first byte in the file.
     pub mmap_offset: u64,
@@ -60,14 +60,14 @@ pub struct Region<'a> {
     pub fd: BorrowedFd<'a>,
 }
 
-impl Region<'_> {
+impl SharedRegion<'_> {
     fn payload(&self) -> RegionPayload {
-        let &Region { guest_addr, size, user_addr, mmap_offset, .. } = self;
+        let &SharedRegion { guest_addr, size, user_addr, mmap_offset, .. } = self;
         RegionPayload { guest_addr, size, user_addr, mmap_offset }
     }
 }
 
-/// A ring to be started.
+/// Settings of a ring to start.
 #[derive(Clone, Copy, Debug)]
 pub struct RingConfig<'a> {
     /// Number of descriptors, of a split ring a power of two.
@@ -78,7 +78,7 @@ pub struct RingConfig<'a> {
     pub avail: u64,
     /// Address of the used ring, or the device's events, in this process.
     pub used: u64,
-    /// Where the back-end begins, as in [`RingSetup::base`](crate::RingSetup::base).
+    /// Start position, as in [`RingSetup::base`](crate::RingSetup::base).
     pub base: u32,
     /// Eventfd that this side writes; `None`: the back-end must poll.
     pub kick: Option<BorrowedFd<'a>>,
@@ -86,7 +86,7 @@ pub struct RingConfig<'a> {
     pub call: Option<BorrowedFd<'a>>,
     /// Eventfd that the back-end writes when the ring is broken.
     pub err: Option<BorrowedFd<'a>>,
-    /// Guest-physical address at which writes to the used ring are logged, if they are to be.
+    /// Guest-physical address for logged writes to the used ring, if they are to be logged.
     pub log: Option<u64>,
 }
 
@@ -101,10 +101,10 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// Connects to a back-end that listens on `path`, trying for as long as `wait`.
+    /// Connects to a back-end that listens on `path`, retrying for as long as `wait`.
     ///
     /// # Errors
-    /// [`FrontendError::NobodyThere`], or [`FrontendError::Connect`] at once if waiting would
+    /// [`FrontendError::NoBackend`], or [`FrontendError::Connect`] at once if waiting would
     /// not help.
     pub fn connect(path: impl AsRef<Path>, wait: Duration) -> Result<Self, FrontendError> {
         let deadline = Instant::now() + wait;
@@ -116,7 +116,7 @@ impl Frontend {
             }
             if now >= deadline {
                 let path = path.as_ref().to_owned();
-                return Err(FrontendError::NobodyThere { what: "listens on", path, wait });
+                return Err(FrontendError::NoBackend { what: "listens on", path, wait });
             }
             thread::sleep(connector.wait(now).min(deadline - now));
         }
@@ -125,7 +125,7 @@ impl Frontend {
     /// Waits as long as `wait` for a back-end in client mode to connect.
     ///
     /// # Errors
-    /// [`FrontendError::NobodyThere`] or [`FrontendError::Accept`].
+    /// [`FrontendError::NoBackend`] or [`FrontendError::Accept`].
     pub fn accept(listener: &Listener, wait: Duration) -> Result<Self, FrontendError> {
         let deadline = Instant::now() + wait;
         let path = || listener.path().to_owned();
@@ -135,11 +135,11 @@ impl Frontend {
                 Some(stream) => return Ok(Self::from_stream(stream)),
                 None if Instant::now() >= deadline => {
                     let what = "connected to";
-                    return Err(FrontendError::NobodyThere { what, path: path(), wait });
+                    return Err(FrontendError::NoBackend { what, path: path(), wait });
                 }
                 None => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    // Whatever this says, accepting again will tell.
+                    // The result does not matter: the next accept shows it.
                     let mut fds = [PollFd::new(listener, PollFlags::IN)];
                     let _ = rustix::event::poll(&mut fds, Some(&timespec(left)));
                 }
@@ -158,12 +158,12 @@ impl Frontend {
         }
     }
 
-    /// Sets how long each answer is waited for.
+    /// Sets the timeout of each answer.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// True once the back-end closed the connection. Never blocks.
+    /// Returns `true` if the back-end closed the connection. Never blocks.
     pub fn is_closed(&self) -> bool {
         let events = PollFlags::RDHUP;
         let mut fds = [PollFd::new(&self.stream, events)];
@@ -173,8 +173,8 @@ impl Frontend {
             && fds[0].revents().intersects(events | PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Takes the session over and agrees on features: those wanted that the back-end offers.
-    /// `PROTOCOL_FEATURES` is added if it offers it. What is missing is for the caller to judge.
+    /// Becomes the owner of the session and negotiates features: the wanted ones that the back-end
+    /// offers. `PROTOCOL_FEATURES` is added if offered. The caller must check for missing features.
     ///
     /// # Errors
     /// [`FrontendError`].

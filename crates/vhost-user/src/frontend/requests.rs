@@ -7,14 +7,14 @@ use crate::message::{PAYLOAD_SIZE_MAX, Request, TABLE_REGIONS_MAX};
 use crate::payload::{ConfigHeader, SingleRegion, TableHeader, VRING_LOG, VringAddr, VringState};
 
 use super::exchange::{name, wrong};
-use super::{EMPTY, Frontend, FrontendError, Region, RingConfig};
+use super::{EMPTY, Frontend, FrontendError, RingConfig, SharedRegion};
 
 impl Frontend {
-    /// Shares memory, instead of all shared before. At most 8 regions.
+    /// Shares memory, in place of all memory shared before. At most 8 regions.
     ///
     /// # Errors
     /// [`FrontendError`].
-    pub fn set_memory(&mut self, regions: &[Region<'_>]) -> Result<(), FrontendError> {
+    pub fn set_memory(&mut self, regions: &[SharedRegion<'_>]) -> Result<(), FrontendError> {
         let request = Request::SetMemTable;
         if regions.len() > TABLE_REGIONS_MAX {
             let what = format!("{} regions (at most {TABLE_REGIONS_MAX})", regions.len());
@@ -33,17 +33,17 @@ impl Frontend {
     ///
     /// # Errors
     /// [`FrontendError`].
-    pub fn add_region(&mut self, region: &Region<'_>) -> Result<(), FrontendError> {
+    pub fn add_region(&mut self, region: &SharedRegion<'_>) -> Result<(), FrontendError> {
         self.need(Request::AddMemReg, ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
         let payload = SingleRegion { padding: 0, region: region.payload() };
         self.set(Request::AddMemReg, &payload, &[region.fd])
     }
 
-    /// Takes one region back. Needs `CONFIGURE_MEM_SLOTS`.
+    /// Removes a region. Needs `CONFIGURE_MEM_SLOTS`.
     ///
     /// # Errors
     /// [`FrontendError`].
-    pub fn remove_region(&mut self, region: &Region<'_>) -> Result<(), FrontendError> {
+    pub fn remove_region(&mut self, region: &SharedRegion<'_>) -> Result<(), FrontendError> {
         self.need(Request::RemMemReg, ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
         let payload = SingleRegion { padding: 0, region: region.payload() };
         self.set(Request::RemMemReg, &payload, &[])
@@ -58,7 +58,7 @@ impl Frontend {
         self.get(Request::GetMaxMemSlots, &EMPTY)
     }
 
-    /// Sets a ring up. It runs once it is enabled, too.
+    /// Configures a ring. It runs once it is also enabled.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -71,11 +71,11 @@ impl Frontend {
         let index = u32::from(index);
         self.set_ring_fd(Request::SetVringCall, index, call)?;
         self.set_ring_fd(Request::SetVringErr, index, err)?;
-        // Last, for with the kick a ring is complete.
+        // Last, since the kick completes a ring.
         self.set_ring_fd(Request::SetVringKick, index, kick)
     }
 
-    /// Says where a ring is, and whether writes to it are logged: also while it runs.
+    /// Sets the addresses of a ring and the logging of its writes; allowed while it runs.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -91,8 +91,8 @@ impl Frontend {
         self.set(Request::SetVringAddr, &addresses, &[])
     }
 
-    /// Enables a ring, or disables it: then the back-end discards what is sent. Without
-    /// `PROTOCOL_FEATURES` rings are always enabled.
+    /// Enables or disables a ring; a disabled Tx ring discards frames. Without `PROTOCOL_FEATURES`
+    /// rings are always enabled.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -109,7 +109,7 @@ impl Frontend {
         self.set(Request::SetVringEnable, &state, &[])
     }
 
-    /// Stops a ring. Returns where the back-end stopped. To go on, start it again with this base.
+    /// Stops a ring. Returns its position. To continue, start it again with this base.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -163,7 +163,7 @@ impl Frontend {
         self.set(Request::SendRarp, &payload, &[])
     }
 
-    /// Tells the virtio device status. Needs `STATUS`.
+    /// Sends the virtio device status. Needs `STATUS`.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -182,7 +182,7 @@ impl Frontend {
         Ok(status as u8)
     }
 
-    /// Resets the device: rings stop and forget their settings, features must be set anew by
+    /// Resets the device: rings stop and lose their settings, and features must be set again by
     /// [`negotiate`](Self::negotiate). Needs `RESET_DEVICE`.
     ///
     /// # Errors

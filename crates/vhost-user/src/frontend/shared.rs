@@ -1,5 +1,5 @@
-//! What is shared beside memory and rings: log, records of what is in flight, requests of the
-//! back-end's, and its state.
+//! Resources shared besides memory and rings: log, inflight records, back-end requests, and the
+//! back-end's state.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::transfer::STATE_SIZE_MAX;
 use super::exchange::{name, wrong};
 use super::{EMPTY, Frontend, FrontendError};
 
-/// Requests that the back-end makes.
+/// Requests that the back-end sends.
 #[derive(Debug)]
 pub struct BackendRequests {
     stream: UnixStream,
@@ -24,7 +24,7 @@ pub struct BackendRequests {
 }
 
 impl BackendRequests {
-    /// The next one, if it came. Never blocks. What this side does not know is left out.
+    /// The next request, if there is one. Never blocks. Unknown requests are skipped.
     ///
     /// # Errors
     /// [`SocketError`](crate::SocketError) once the back-end closed the channel.
@@ -51,11 +51,11 @@ impl Frontend {
     ) -> Result<(), FrontendError> {
         let request = Request::SetLogBase;
         self.need(request, ProtocolFeatures::LOG_SHMFD)?;
-        // Answered always, and by anything.
+        // Always answered, with any payload.
         self.exchange_fds(request, &LogArea { size, offset }, &[log]).map(|_| ())
     }
 
-    /// Has all writes logged, or none any more, while rings run. Needs `LOG_SHMFD`.
+    /// Switches logging of all writes on or off, while rings run. Needs `LOG_SHMFD`.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -68,8 +68,8 @@ impl Frontend {
         Ok(())
     }
 
-    /// Has the back-end make records of what is in flight, for so many rings of `ring_size`
-    /// entries. Needs `INFLIGHT_SHMFD`.
+    /// Has the back-end create inflight records for `rings` rings of `ring_size` entries. Needs
+    /// `INFLIGHT_SHMFD`.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -89,7 +89,7 @@ impl Frontend {
         }
     }
 
-    /// Gives such records back, to the back-end that made them or to its successor. Needs
+    /// Returns inflight records to the back-end, or passes them to its successor. Needs
     /// `INFLIGHT_SHMFD`.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Frontend {
         self.set(Request::SetInflightFd, inflight, &[records])
     }
 
-    /// Takes requests from the back-end from now on. Needs `BACKEND_REQ`.
+    /// Accepts requests from the back-end from now on. Needs `BACKEND_REQ`.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -115,7 +115,8 @@ impl Frontend {
         Ok(BackendRequests { stream: pipe.0, receiver: Receiver::new() })
     }
 
-    /// The back-end's state, to carry it to another; all rings must stand. Needs `DEVICE_STATE`.
+    /// Saves the back-end's state, to load it into another; all rings must be stopped. Needs
+    /// `DEVICE_STATE`.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -130,7 +131,7 @@ impl Frontend {
         self.check_state().map(|()| state)
     }
 
-    /// Gives the back-end a state that another has saved; all rings must stand. Needs
+    /// Loads a state that another back-end has saved; all rings must be stopped. Needs
     /// `DEVICE_STATE`.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ fn descriptors_stay_with_their_message() {
 #[test]
 fn too_many_descriptors_are_an_error() {
     let bytes = Message::request(Request::SetFeatures, &7u64).to_bytes();
-    // All at once: the kernel keeps back what does not fit.
+    // All at once: the kernel keeps back those that do not fit.
     for count in [9, 10, 40] {
         let (peer, us) = pair();
         send_raw(&peer, &bytes, count);
@@ -124,7 +124,7 @@ fn an_invalid_header_is_an_error() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_holds_nobody_up() {
+fn a_peer_that_does_not_read_delays_no_other() {
     let (_peer, us) = pair();
     let message = Message::reply(1, vec![0; 4096]);
     let stuck = (0..1000).find_map(|_| send(&us, &message).err());

@@ -10,7 +10,7 @@ use vhost_user::{
     Backend, BackendConfig, Features, ProtocolError, ProtocolFeatures, Receiver, SocketError,
 };
 
-/// What the back-end of these tests offers, the protocol bit aside.
+/// Features of the back-end in these tests, without the protocol bit.
 pub(crate) const FEATURES: u64 =
     Features::VERSION_1.union(Features::MRG_RXBUF).union(Features::MTU).union(Features::MQ).bits();
 
@@ -32,17 +32,20 @@ pub(crate) fn device() -> CheckedDevice {
     device
 }
 
-/// How a session ended.
+/// End of a session.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum SessionEnd {
     /// The front-end went away.
     Closed,
     /// It broke the protocol.
     Protocol(ProtocolError),
 }
 
-/// Serves one session until it ends, and hands back the device and how it ended.
-pub(crate) fn serve(stream: UnixStream, config: BackendConfig) -> JoinHandle<(CheckedDevice, End)> {
+/// Serves one session until it ends, and returns the device and the cause of the end.
+pub(crate) fn serve(
+    stream: UnixStream,
+    config: BackendConfig,
+) -> JoinHandle<(CheckedDevice, SessionEnd)> {
     thread::spawn(move || {
         let mut backend = Backend::new(config).unwrap();
         let mut device = device();
@@ -55,13 +58,13 @@ pub(crate) fn serve(stream: UnixStream, config: BackendConfig) -> JoinHandle<(Ch
     })
 }
 
-fn session(stream: &UnixStream, backend: &mut Backend, device: &mut CheckedDevice) -> End {
+fn session(stream: &UnixStream, backend: &mut Backend, device: &mut CheckedDevice) -> SessionEnd {
     let mut receiver = Receiver::new();
     loop {
         let deadline = Instant::now() + Duration::from_secs(20);
         let message = match receiver.receive(stream, deadline) {
             Ok(message) => message,
-            Err(SocketError::Closed) => return End::Closed,
+            Err(SocketError::Closed) => return SessionEnd::Closed,
             Err(error) => panic!("the front-end of this test broke the framing: {error}"),
         };
         let handled = backend.handle(message, device);
@@ -69,7 +72,7 @@ fn session(stream: &UnixStream, backend: &mut Backend, device: &mut CheckedDevic
         match handled {
             Ok(None) => {}
             Ok(Some(reply)) => send(stream, &reply).expect("the front-end waits for this"),
-            Err(error) => return End::Protocol(error),
+            Err(error) => return SessionEnd::Protocol(error),
         }
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A UDP frame with as many tags, over IPv4 or IPv6.
+/// A UDP frame with `tags` tags, over IPv4 or IPv6.
 fn frame(tags: usize, version: IpVersion, payload: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2; 6], [4; 6]);
     let mut frame = Vec::new();
@@ -82,7 +82,7 @@ fn fragments_and_signed_packets_are_not_whole() {
     for next in [44, 51] {
         let mut frame = frame(0, IpVersion::V6, &[0; 8]);
         frame[20] = next;
-        // The UDP header is read as an extension header then, of 8 bytes or of 12.
+        // The UDP header is then read as an extension header, of 8 bytes or of 12.
         frame[54..62].copy_from_slice(&[17, 1, 0, 0, 0, 0, 0, 0]);
         assert!(!Layers::of(&frame, frame.len()).unwrap().is_whole);
     }

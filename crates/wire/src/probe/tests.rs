@@ -4,7 +4,7 @@ use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
 use super::*;
-use crate::vlan::{Vid, push_head};
+use crate::vlan::{Vid, push_tag};
 
 fn flow() -> Probe {
     Probe {
@@ -25,7 +25,7 @@ fn written(len: usize, mark: Mark) -> Vec<u8> {
 
 fn tagged(frame: &[u8]) -> Vec<u8> {
     let tag = Tag::new(Vid::new(7).unwrap()).to_bytes();
-    let mut out = push_head(frame.first_chunk().unwrap(), tag).to_vec();
+    let mut out = push_tag(frame.first_chunk().unwrap(), tag).to_vec();
     out.extend_from_slice(&frame[16..]);
     out
 }

@@ -1,5 +1,5 @@
-//! Segments taken apart and summed by etherparse, put together again, and compared with the frame
-//! they were cut from; two cut by hand; and whatever a guest might write.
+//! Segments parsed and summed by etherparse, reassembled, and compared with the frame they were cut
+//! from; two cut by hand; and hostile input.
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4};
 
-/// A frame to cut, and how.
+/// A frame to cut.
 #[derive(Clone, Debug)]
 struct Case {
     v6: bool,
     udp: bool,
     tags: usize,
-    /// TCP's options, or an IPv6 options header of one unit for UDP if not 0.
+    /// Bytes of TCP options; for UDP, if not 0, an IPv6 options header of one unit.
     options: usize,
     flags: u8,
     seq: u32,
@@ -39,29 +39,29 @@ impl Case {
         (0..self.payload_len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
     }
 
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     fn upper(&self) -> usize {
         let extension = if self.v6 && self.udp && self.options > 0 { 8 } else { 0 };
         14 + 4 * self.tags + if self.v6 { 40 } else { 20 } + extension
     }
 
-    fn header(&self) -> Header {
+    fn header(&self) -> NetHeader {
         let (gso_type, offset) = match (self.udp, self.v6) {
             (true, _) => (GSO_UDP_L4, 6),
             (false, true) => (GSO_TCPV6, 16),
             (false, false) => (GSO_TCPV4, 16),
         };
-        Header {
+        NetHeader {
             flags: FLAG_NEEDS_CSUM,
             gso_type,
             gso_size: self.size.into(),
             csum_start: (self.upper() as u16).into(),
             csum_offset: offset.into(),
-            ..Header::default()
+            ..NetHeader::default()
         }
     }
 
-    /// The frame, with garbage where a guest leaves checksums to others.
+    /// The frame, with garbage in the checksums that a guest leaves to the device.
     fn frame(&self) -> Vec<u8> {
         // The lengths are patched in below, as etherparse knows no packets beyond 64 KiB.
         let builder = PacketBuilder::ethernet2([2; 6], [4; 6]);
@@ -101,7 +101,7 @@ impl Case {
         frame
     }
 
-    /// Cuts the frame, and checks everything of each segment.
+    /// Cuts the frame, and checks every segment completely.
     fn check(&self) {
         let frame = self.frame();
         let payload = self.payload();
@@ -111,7 +111,7 @@ impl Case {
         for index in 0..count {
             assert_eq!((segments.len(), segments.is_empty()), (count - index, false));
             let segment = segments.next().unwrap();
-            let bytes = [segment.head, segment.payload].concat();
+            let bytes = [segment.headers, segment.payload].concat();
             assert_eq!(segment.frame_len(), bytes.len());
             let carried = self.check_one(&bytes, &frame, index, index + 1 == count);
             assert_eq!(carried, segment.payload);
@@ -123,7 +123,7 @@ impl Case {
         assert_eq!(joined, payload);
     }
 
-    /// Checks a segment, by etherparse; gives its payload.
+    /// Checks a segment, by etherparse; returns its payload.
     fn check_one(&self, bytes: &[u8], frame: &[u8], index: usize, is_last: bool) -> Vec<u8> {
         let network = 14 + 4 * self.tags;
         assert_eq!(bytes[..network], frame[..network], "Ethernet and tags are as they were");
@@ -180,24 +180,24 @@ impl Case {
     }
 }
 
-/// What is left of a checksum to do on `bytes`: 0 if it is right.
+/// Remaining checksum error of `bytes`: 0 if it is correct.
 fn unsettled(pseudo: Sum, bytes: &[u8]) -> u16 {
     pseudo.word(bytes.len() as u16).bytes(bytes).finish()
 }
 
 /// All segments of a frame, each as one piece.
-fn cut(frame: &[u8], header: &Header) -> Vec<Vec<u8>> {
+fn cut(frame: &[u8], header: &NetHeader) -> Vec<Vec<u8>> {
     let mut segments = Segments::new(frame, header).unwrap();
     let mut all = Vec::new();
     while let Some(segment) = segments.next() {
-        all.push([segment.head, segment.payload].concat());
+        all.push([segment.headers, segment.payload].concat());
     }
     all
 }
 
 #[test]
 fn all_sizes() {
-    // Around what the maximum segment size divides, odd, and as long as IP can say.
+    // Around multiples of the maximum segment size, odd lengths, and the longest that IP allows.
     for payload_len in [0, 1, 2, 3, 99, 100, 101, 199, 200, 201, 1447, 1448, 1449, 2896, 9001] {
         for size in [100, 101, 1448] {
             for (v6, udp) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -243,7 +243,7 @@ fn the_urgent_pointer_counts_from_each_segment() {
     }
 }
 
-/// Worked out apart from this code: sums of the words by hand.
+/// Computed independently of this code: sums of the words by hand.
 #[test]
 fn two_datagrams_by_hand() {
     let frame = [
@@ -255,7 +255,7 @@ fn two_datagrams_by_hand() {
         b"hello\xff\xff\xff",
     ]
     .concat();
-    let header = Header { gso_size: 3.into(), ..Case { udp: true, ..Case::PLAIN }.header() };
+    let header = NetHeader { gso_size: 3.into(), ..Case { udp: true, ..Case::PLAIN }.header() };
     let segments = cut(&frame, &header);
     // 4500 + 001f + 0001 + 4000 + 4011 + 0a00 + 0001 + 0a00 + 0002 = d934; ~ = 26cb.
     // 0a00 + 0001 + 0a00 + 0002 + 0011 + 000b + 03e8 + 07d0 + 000b + 6865 + 6c00 = f447; ~ = 0bb8.
@@ -295,14 +295,14 @@ fn a_routing_header_moves_the_destination() {
     let len = (frame.len() - 54) as u16;
     frame[18..20].copy_from_slice(&len.to_be_bytes());
     let case = Case { v6: true, udp: true, ..Case::PLAIN };
-    let header = Header { csum_start: (54 + 24).into(), ..case.header() };
+    let header = NetHeader { csum_start: (54 + 24).into(), ..case.header() };
     for segment in cut(&frame, &header) {
         assert_eq!(unsettled(pseudo_v6([0xfe; 16], [9; 16], 17), &segment[78..]), 0);
     }
-    // Of a kind that does not say.
+    // Of a kind without a final destination.
     frame[56] = 0;
     assert_eq!(Segments::new(&frame, &header).unwrap_err(), SegmentError::Route);
-    // No longer than the field can say, or it would be a jumbogram.
+    // Within the field's range, or it would be a jumbogram.
     frame[56] = 4;
     frame[18..20].fill(0);
     assert_eq!(Segments::new(&frame, &header).unwrap_err(), SegmentError::Jumbogram);
@@ -312,8 +312,8 @@ fn a_routing_header_moves_the_destination() {
 fn refusals() {
     let frame = Case::PLAIN.frame();
     let header = Case::PLAIN.header();
-    assert_eq!(Segments::new(&frame, &Header::default()).unwrap_err(), SegmentError::NotAsked);
-    let sum_only = Header { gso_type: 0, ..header };
+    assert_eq!(Segments::new(&frame, &NetHeader::default()).unwrap_err(), SegmentError::NotAsked);
+    let sum_only = NetHeader { gso_type: 0, ..header };
     assert_eq!(Segments::new(&frame, &sum_only).unwrap_err(), SegmentError::NotAsked);
     assert!(matches!(Segments::new(&frame[..60], &header), Err(SegmentError::Header(_))));
     assert!(matches!(Segments::new(&[], &header), Err(SegmentError::Header(_))));
@@ -325,9 +325,11 @@ fn refusals() {
     long.splice(54..54, options);
     let len = (long.len() - 54) as u16;
     long[18..20].copy_from_slice(&len.to_be_bytes());
-    let header =
-        Header { csum_start: 254.into(), ..Case { v6: true, udp: true, ..Case::PLAIN }.header() };
-    assert_eq!(Segments::new(&long, &header).unwrap_err(), SegmentError::Head(262));
+    let header = NetHeader {
+        csum_start: 254.into(),
+        ..Case { v6: true, udp: true, ..Case::PLAIN }.header()
+    };
+    assert_eq!(Segments::new(&long, &header).unwrap_err(), SegmentError::HeadersTooLong(262));
 }
 
 /// A packet within UDP is only payload: the outer checksum is made, and it stays as it is.
@@ -341,15 +343,15 @@ fn a_packet_within_a_packet_is_left_alone() {
     let finished = outer.clone();
 
     let own =
-        Header { gso_type: 0, gso_size: 0.into(), ..Case { udp: true, ..Case::PLAIN }.header() };
+        NetHeader { gso_type: 0, gso_size: 0.into(), ..Case { udp: true, ..Case::PLAIN }.header() };
     let pseudo = pseudo_v4([10, 1, 0, 1], [10, 1, 0, 2], 17).word((outer.len() - 34) as u16);
     outer[40..42].copy_from_slice(&pseudo.folded().to_be_bytes());
-    let own = own.judge(&outer, outer.len(), Accepts::CSUM).unwrap();
-    crate::checksum::complete(&mut outer, &own).unwrap();
+    let own = own.validate(&outer, outer.len(), OffloadSet::CSUM).unwrap();
+    crate::virtio_net::complete_checksum(&mut outer, &own).unwrap();
     assert_eq!(outer, finished);
 
     // The inner frame's segmentation is not that of the outer one.
-    let inner_gso = Header { csum_start: (50 + 34).into(), ..Case::PLAIN.header() };
+    let inner_gso = NetHeader { csum_start: (50 + 34).into(), ..Case::PLAIN.header() };
     assert!(matches!(Segments::new(&outer, &inner_gso), Err(SegmentError::Header(_))));
     // Taken out of the outer one, it can be cut.
     let bare = inner_gso.moved_by(-50).unwrap();
@@ -368,7 +370,7 @@ fn case() -> impl Strategy<Value = Case> {
             options: options * 4,
             flags,
             seq,
-            // No more segments than there may be.
+            // No more than the allowed number of segments.
             size: size.max(payload_len.div_ceil(512) as u16),
             payload_len,
             padding,
@@ -382,24 +384,24 @@ proptest! {
         case.check();
     }
 
-    /// What is charged before a frame is cut is what comes out of it.
+    /// The charge before a frame is cut equals the segments that come out of it.
     #[test]
     fn segments_are_counted_before_they_are_cut(case in case()) {
         let frame = case.frame();
         let frame = &frame[..frame.len() - case.padding];
-        let judged = case.header().judge(frame, frame.len(), Accepts::all()).unwrap();
-        let (count, more) = judged.segments(frame.len() as u32);
+        let valid = case.header().validate(frame, frame.len(), OffloadSet::all()).unwrap();
+        let (count, more) = valid.segments(frame.len() as u32);
         let segments = cut(frame, &case.header());
         prop_assert_eq!(count as usize, segments.len());
         let bytes: usize = segments.iter().map(Vec::len).sum();
         prop_assert_eq!(frame.len() + more as usize, bytes);
     }
 
-    /// A frame with no payload to cut needs only its checksum: both ways agree.
+    /// A frame without payload needs only its checksum: both ways agree.
     #[test]
     fn completing_and_cutting_agree(case in case()) {
         let mut frame = case.frame();
-        let whole = Header { gso_size: u16::MAX.into(), ..case.header() };
+        let whole = NetHeader { gso_size: u16::MAX.into(), ..case.header() };
         prop_assume!(case.payload_len < 65_000 - 100);
         let upper = case.upper();
         let end = frame.len() - case.padding;
@@ -417,7 +419,7 @@ proptest! {
         frame[upper + offset..upper + offset + 2].copy_from_slice(&sum);
         let segments = cut(&frame, &whole);
         prop_assert_eq!(segments.len(), 1);
-        crate::checksum::complete(&mut frame, &whole).unwrap();
+        crate::virtio_net::complete_checksum(&mut frame, &whole).unwrap();
         prop_assert_eq!(&segments[0][upper..], &frame[upper..end]);
     }
 
@@ -436,13 +438,13 @@ proptest! {
         if of_case & 1 != 0 {
             frame.truncate(length.index(frame.len() + 1));
         }
-        let header = if of_case & 2 != 0 { case.header() } else { Header::from_bytes(bytes) };
+        let header = if of_case & 2 != 0 { case.header() } else { NetHeader::from_bytes(bytes) };
         let Ok(mut segments) = Segments::new(&frame, &header) else { return Ok(()) };
         let (count, mut sum) = (segments.len(), 0);
         prop_assert!(count <= crate::virtio_net::SEGMENTS_MAX);
         for _ in 0..count {
             let segment = segments.next().unwrap();
-            prop_assert!(segment.head.len() <= HEAD_LEN_MAX);
+            prop_assert!(segment.headers.len() <= HEADERS_LEN_MAX);
             sum += segment.payload.len();
         }
         prop_assert!(segments.next().is_none() && sum <= frame.len());
@@ -450,7 +452,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes(frame in prop::collection::vec(any::<u8>(), 0..400), bytes: [u8; 12]) {
-        if let Ok(mut segments) = Segments::new(&frame, &Header::from_bytes(bytes)) {
+        if let Ok(mut segments) = Segments::new(&frame, &NetHeader::from_bytes(bytes)) {
             while segments.next().is_some() {}
         }
     }

@@ -1,8 +1,8 @@
 //! Feature bits of a virtio network device (virtio 1.2, sections 5.1.3 and 6), by number.
 //!
 //! The constants are bit numbers of type `u32`, as in the specification; sets of features are
-//! `u64`. The types differ so that a number cannot be used as a set: [`mask`] makes one of the
-//! other.
+//! `u64`. The types differ so that a number cannot be used as a set: [`mask`] converts numbers to a
+//! set.
 
 /// Makes the table of constants and names from one list.
 macro_rules! features {
@@ -15,9 +15,9 @@ macro_rules! features {
 }
 
 features! {
-    /// The device can make checksums (Tx).
+    /// The device completes checksums (Tx).
     VIRTIO_NET_F_CSUM = 0;
-    /// The driver takes frames whose checksum is not made (Rx).
+    /// The driver takes frames with a partial checksum (Rx).
     VIRTIO_NET_F_GUEST_CSUM = 1;
     /// Offloads can be changed at run time, by the control ring.
     VIRTIO_NET_F_CTRL_GUEST_OFFLOADS = 2;
@@ -25,7 +25,7 @@ features! {
     VIRTIO_NET_F_MTU = 3;
     /// The device gives its MAC.
     VIRTIO_NET_F_MAC = 5;
-    /// Legacy: the device segments whatever it is given.
+    /// Legacy: the device segments every type.
     VIRTIO_NET_F_GSO = 6;
     /// The driver takes TCP over IPv4 to segment (Rx).
     VIRTIO_NET_F_GUEST_TSO4 = 7;
@@ -124,7 +124,7 @@ pub const fn mask(bits: &[u32]) -> u64 {
     set
 }
 
-/// Whether a set has a bit number.
+/// Returns `true` if a set has a bit number.
 #[inline]
 pub const fn has(features: u64, bit: u32) -> bool {
     features & mask(&[bit]) != 0

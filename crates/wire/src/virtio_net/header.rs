@@ -1,20 +1,19 @@
-//! What stands in front of each frame in a ring: virtio 1.2, section 5.1.6.
+//! The header of each frame in a ring: virtio 1.2, section 5.1.6.
 //!
-//! Model: plain old data. [`Header::check`] is about the header alone, [`Header::judge`] about the
-//! frame as well.
-//! Cannot panic.
+//! Model: plain old data. [`NetHeader::check`] checks the header alone, [`NetHeader::validate`]
+//! also the frame. Cannot panic.
 
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    Accepts, FLAG_NEEDS_CSUM, FLAG_RSC_INFO, GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4,
-    HEADER_LEN, HEADER_LEN_LEGACY,
+    FLAG_NEEDS_CSUM, FLAG_RSC_INFO, GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4,
+    HEADER_LEN, HEADER_LEN_LEGACY, OffloadSet,
 };
 use crate::tcp::TcpError;
 use crate::{IpVersion, LayersError};
 
-/// What stands in front of each frame in a ring (5.1.6).
+/// Header of a frame in a ring (5.1.6).
 #[derive(
     Clone,
     Copy,
@@ -29,26 +28,26 @@ use crate::{IpVersion, LayersError};
     Unaligned,
 )]
 #[repr(C)]
-pub struct Header {
+pub struct NetHeader {
     /// `FLAG_*`.
     pub flags: u8,
     /// `GSO_*`.
     pub gso_type: u8,
-    /// Bytes of the headers in front of the payload to segment; a hint.
+    /// Bytes of the headers before the payload to segment; a hint.
     pub hdr_len: U16,
     /// Payload bytes of a segment.
     pub gso_size: U16,
-    /// Where the checksum begins, in bytes of the frame.
+    /// Start of the checksummed range, in bytes of the frame.
     pub csum_start: U16,
-    /// Where to store it, in bytes from `csum_start`.
+    /// Offset of the checksum field from `csum_start`, in bytes.
     pub csum_offset: U16,
-    /// Receive: how many buffers the frame takes. Transmit: 0. Absent from the legacy header.
+    /// Receive: number of buffers that the frame takes. Transmit: 0. Absent from the legacy header.
     pub num_buffers: U16,
 }
 
-/// Why a header does not fit its frame, or its receiver.
+/// Reasons that a header does not fit its frame, or its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderError {
+pub enum NetHeaderError {
     /// The checksum would lie outside the frame.
     #[error(
         "virtio-net header: checksum at {start} + {offset} is outside a frame of {frame_len} bytes"
@@ -61,36 +60,36 @@ pub enum HeaderError {
         /// Length of the frame.
         frame_len: usize,
     },
-    /// The segmentation type is unknown, or UDP by fragments, which nobody makes any more.
-    #[error("virtio-net header: segmentation type {0:#04x} is none of TCPV4, TCPV6 and UDP_L4")]
+    /// The segmentation type is unknown, or UDP by fragments, which is obsolete.
+    #[error("virtio-net header: segmentation type {0:#04x}; allowed: TCPV4, TCPV6, UDP_L4")]
     GsoType(u8),
-    /// Segments of no bytes.
+    /// The segment size is 0.
     #[error("virtio-net header: segment size is 0, with segmentation type {0:#04x}")]
     GsoSize(u8),
-    /// Segmentation without a checksum to make (5.1.6.2).
+    /// Segmentation without a checksum (5.1.6.2).
     #[error("virtio-net header: segmentation type {0:#04x} without NEEDS_CSUM")]
     GsoWithoutChecksum(u8),
-    /// Receive coalescing counts, which only a device writes.
+    /// Receive coalescing counts, which only a device may write.
     #[error("virtio-net header: RSC_INFO was not negotiated")]
     RscInfo,
-    /// Something is left to do that was not negotiated.
-    #[error("virtio-net header: {asked:?} is left to do, but only {accepts:?} may be")]
-    NotAccepted {
-        /// What the header leaves to do.
-        asked: Accepts,
-        /// What may be left to do.
-        accepts: Accepts,
+    /// The header asks for an offload that was not negotiated.
+    #[error("virtio-net header: asks for {asked:?}; allowed: {accepts:?}")]
+    NotNegotiated {
+        /// Offloads that the header asks for.
+        asked: OffloadSet,
+        /// Offloads that are allowed.
+        accepts: OffloadSet,
     },
-    /// The frame carries no IP, or its headers are wrong or not all there.
+    /// The frame carries no IP, or its headers are wrong or incomplete.
     #[error(transparent)]
     Layers(#[from] LayersError),
-    /// The frame carries a fragment, or is under an authentication header.
-    #[error("virtio-net header: neither fragments nor signed packets can be left to do")]
+    /// The frame carries a fragment, or has an authentication header.
+    #[error("virtio-net header: offload of a fragment or an authenticated packet")]
     Piece,
-    /// The checksum is not where that of the protocol is, or it is of another kind.
+    /// The checksum field is not that of the protocol.
     #[error(
-        "virtio-net header: checksum at {start} + {offset} is not that of IP protocol {protocol}, \
-         which begins at {upper}"
+        "virtio-net header: checksum at {start} + {offset} does not match IP protocol {protocol} \
+         at {upper}"
     )]
     Place {
         /// `csum_start`, in bytes.
@@ -99,13 +98,13 @@ pub enum HeaderError {
         offset: u16,
         /// IP's protocol number.
         protocol: u8,
-        /// Where what IP carries begins.
+        /// Offset of the upper-layer header.
         upper: usize,
     },
-    /// The segmentation type is of another protocol than the frame.
+    /// The segmentation type does not match the frame's protocol.
     #[error(
-        "virtio-net header: segmentation type {gso_type:#04x} does not suit {version:?} with \
-         protocol {protocol}"
+        "virtio-net header: segmentation type {gso_type:#04x} does not match {version:?} \
+         with protocol {protocol}"
     )]
     GsoProtocol {
         /// The header's `gso_type`.
@@ -118,34 +117,32 @@ pub enum HeaderError {
     /// The TCP header is wrong.
     #[error(transparent)]
     Tcp(#[from] TcpError),
-    /// SYN and RST are in no frame of data.
-    #[error("virtio-net header: a TCP frame to segment has the flags {0:#04x}")]
+    /// SYN or RST in a TCP frame to segment.
+    #[error("virtio-net header: TCP flags {0:#04x} with segmentation; SYN and RST are not allowed")]
     TcpFlags(u8),
     /// The frame ends within its headers.
     #[error("virtio-net header: headers of {headers_len} bytes in a packet that ends at {end}")]
     Headers {
-        /// Bytes of the headers, of Ethernet's to the last.
+        /// Bytes of the headers, from Ethernet's to the last.
         headers_len: usize,
-        /// Where the packet ends.
+        /// Offset of the packet's end.
         end: usize,
     },
-    /// The segments would be too many.
-    #[error("virtio-net header: {segments} segments of {size} bytes; at most {max} are made", max = super::SEGMENTS_MAX)]
+    /// Too many segments.
+    #[error("virtio-net header: {segments} segments of {size} bytes; at most {max} are allowed", max = super::SEGMENTS_MAX)]
     Segments {
-        /// How many segments.
+        /// Number of segments.
         segments: usize,
         /// Payload bytes of one.
         size: u16,
     },
-    /// One segment would be longer than IP can say.
-    #[error(
-        "virtio-net header: a segment with {0} bytes of payload does not fit into an IP packet"
-    )]
+    /// A segment would exceed the longest IP packet.
+    #[error("virtio-net header: segment payload of {0} bytes does not fit into an IP packet")]
     SegmentLen(usize),
 }
 
-impl Header {
-    /// A header that asks for nothing and fills one buffer.
+impl NetHeader {
+    /// A header that asks for no offload and fills one buffer.
     pub const PLAIN: Self = Self {
         flags: 0,
         gso_type: GSO_NONE,
@@ -175,40 +172,40 @@ impl Header {
         Self::from_bytes([a, b, c, d, e, f, g, h, i, j, 0, 0])
     }
 
-    /// Whether nothing is left to do on the frame: no checksum to make, nothing to segment.
+    /// Returns `true` if the header asks for no offload: no checksum, no segmentation.
     #[inline]
     pub const fn is_plain(&self) -> bool {
         self.flags & FLAG_NEEDS_CSUM == 0 && self.gso_type == GSO_NONE
     }
 
-    /// What the header leaves to do.
+    /// Offloads that the header asks for.
     ///
     /// # Errors
     /// A segmentation type that no receiver takes.
     #[inline]
-    pub fn asks(&self) -> Result<Accepts, HeaderError> {
-        let mut asked = Accepts::empty();
-        asked.set(Accepts::CSUM, self.flags & FLAG_NEEDS_CSUM != 0);
+    pub fn offloads(&self) -> Result<OffloadSet, NetHeaderError> {
+        let mut asked = OffloadSet::empty();
+        asked.set(OffloadSet::CSUM, self.flags & FLAG_NEEDS_CSUM != 0);
         asked |= match self.gso_type & !GSO_ECN {
-            GSO_TCPV4 => Accepts::TSO4,
-            GSO_TCPV6 => Accepts::TSO6,
-            GSO_UDP_L4 if self.gso_type == GSO_UDP_L4 => Accepts::USO,
-            GSO_NONE if self.gso_type == GSO_NONE => Accepts::empty(),
-            _ => return Err(HeaderError::GsoType(self.gso_type)),
+            GSO_TCPV4 => OffloadSet::TSO4,
+            GSO_TCPV6 => OffloadSet::TSO6,
+            GSO_UDP_L4 if self.gso_type == GSO_UDP_L4 => OffloadSet::USO,
+            GSO_NONE if self.gso_type == GSO_NONE => OffloadSet::empty(),
+            _ => return Err(NetHeaderError::GsoType(self.gso_type)),
         };
-        asked.set(Accepts::ECN, self.gso_type & GSO_ECN != 0);
+        asked.set(OffloadSet::ECN, self.gso_type & GSO_ECN != 0);
         Ok(asked)
     }
 
-    /// Whether a receiver takes the frame as it is, with all that is left to do.
+    /// Returns `true` if a receiver takes the frame with all its offloads.
     #[inline]
-    pub fn fits(&self, accepts: Accepts) -> bool {
-        self.is_plain() || self.asks().is_ok_and(|asked| accepts.contains(asked))
+    pub fn fits(&self, accepts: OffloadSet) -> bool {
+        self.is_plain() || self.offloads().is_ok_and(|asked| accepts.contains(asked))
     }
 
-    /// The header of the frame after `by` bytes were put in front of what it carries, or taken away
-    /// there if negative: 4 for a tag. `None` if the checksum would then begin in front of the
-    /// frame, or too far behind.
+    /// The header after `by` bytes were inserted before the payload of the frame, or removed if
+    /// negative: 4 for a tag. `None` if the checksum would then begin before the frame, or beyond
+    /// the field's range.
     #[inline]
     #[must_use]
     pub fn moved_by(self, by: i32) -> Option<Self> {
@@ -225,36 +222,36 @@ impl Header {
         Some(moved)
     }
 
-    /// Whether the header that a guest wrote makes sense with a frame of `frame_len` bytes, and
-    /// leaves no more to do than `accepts`. Where the frame can be seen, [`judge`](Self::judge) it.
+    /// Checks a guest's header for a frame of `frame_len` bytes, and that it asks for no offload
+    /// outside `accepts`. If the frame is at hand, [`validate`](Self::validate) it instead.
     ///
     /// # Errors
     /// A checksum outside the frame; segmentation of an unknown type, of no size, or without a
-    /// checksum; something left to do that may not be.
+    /// checksum; an offload that is not allowed.
     #[inline]
-    pub fn check(&self, frame_len: usize, accepts: Accepts) -> Result<(), HeaderError> {
-        // Other flags are ignored, as 5.1.6.2.2 wants.
+    pub fn check(&self, frame_len: usize, accepts: OffloadSet) -> Result<(), NetHeaderError> {
+        // Other flags are ignored, as 5.1.6.2.2 requires.
         if self.flags & FLAG_RSC_INFO != 0 {
-            return Err(HeaderError::RscInfo);
+            return Err(NetHeaderError::RscInfo);
         }
-        let asked = self.asks()?;
+        let asked = self.offloads()?;
         if !accepts.contains(asked) {
-            return Err(HeaderError::NotAccepted { asked, accepts });
+            return Err(NetHeaderError::NotNegotiated { asked, accepts });
         }
-        if asked.contains(Accepts::CSUM) {
+        if asked.contains(OffloadSet::CSUM) {
             let (start, offset) = (self.csum_start.get(), self.csum_offset.get());
             if usize::from(start) + usize::from(offset) + 2 > frame_len {
-                return Err(HeaderError::Checksum { start, offset, frame_len });
+                return Err(NetHeaderError::Checksum { start, offset, frame_len });
             }
         }
         if self.gso_type == GSO_NONE {
             return Ok(());
         }
         if self.gso_size == 0 {
-            return Err(HeaderError::GsoSize(self.gso_type));
+            return Err(NetHeaderError::GsoSize(self.gso_type));
         }
-        if !asked.contains(Accepts::CSUM) {
-            return Err(HeaderError::GsoWithoutChecksum(self.gso_type));
+        if !asked.contains(OffloadSet::CSUM) {
+            return Err(NetHeaderError::GsoWithoutChecksum(self.gso_type));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The bytes, against what clang and llvm-objdump make of the same instructions.
+//! The bytes, against the output of clang and llvm-objdump for the same instructions.
 
 use std::os::fd::AsFd;
 
@@ -77,9 +77,9 @@ fn jumps_count_from_the_instruction_behind_them() {
     let got = bytes(|assembler| {
         let (back, ahead) = (assembler.label(), assembler.label());
         assembler.bind(back).set(R0, 0);
-        assembler.jump_if(R5, If::Equal, 0x81, ahead);
-        assembler.jump_if(R5, If::AnyBit, 1, ahead);
-        assembler.jump_if_reg(R4, If::Greater, R3, back);
+        assembler.jump_if(R5, Condition::Equal, 0x81, ahead);
+        assembler.jump_if(R5, Condition::AnyBit, 1, ahead);
+        assembler.jump_if_reg(R4, Condition::Greater, R3, back);
         assembler.jump(ahead);
         assembler.bind(ahead).exit();
     });

@@ -1,23 +1,23 @@
-//! The program's bytes, and what it does to frames, run by a small interpreter.
+//! The program's bytes, and its actions on frames in a small interpreter.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::*;
 
-/// Maps are told apart by the number of the descriptor that stands for them.
+/// Maps are identified by the number of their descriptor.
 struct World {
     sockets: std::fs::File,
     filter: std::fs::File,
     rules: std::fs::File,
     copies: std::fs::File,
     entries: BTreeMap<[u8; KEY_LEN], u8>,
-    steered: BTreeMap<u32, Steered>,
+    steered: BTreeMap<u32, SteeringRule>,
 }
 
-/// What the program answers.
+/// Action of the program.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum Action {
     Pass,
     /// To the socket of this queue.
     Redirect(u32),
@@ -38,7 +38,7 @@ const RECORD: u32 = 72;
 const STACK_LEN: usize = 64;
 
 impl World {
-    fn new(entries: &[Address], steered: &[(u32, Steered)]) -> World {
+    fn new(entries: &[Address], steered: &[(u32, SteeringRule)]) -> World {
         let file = || std::fs::File::open("/dev/null").unwrap();
         let (sockets, filter, rules, copies) = (file(), file(), file(), file());
         let entries = entries.iter().map(|address| (address.key(), address.value()[0])).collect();
@@ -56,16 +56,16 @@ impl World {
         redirect(maps, fragments)
     }
 
-    /// Runs the whole program, with filter and steered queues, both ways that it may be made.
-    fn judge(&self, frame: &[u8], queue: u32) -> Answer {
+    /// Runs the whole program, with filter and steered queues, in both variants.
+    fn run_all(&self, frame: &[u8], queue: u32) -> Action {
         let answer = run(self, &self.code(true, true, true), frame, queue);
         assert_eq!(run(self, &self.code(true, true, false), frame, queue), answer);
         answer
     }
 }
 
-/// Runs `code` on a frame. Panics at whatever the kernel's verifier would refuse.
-fn run(world: &World, code: &[Instruction], frame: &[u8], queue: u32) -> Answer {
+/// Runs `code` on a frame. Panics if the kernel's verifier would reject an access.
+fn run(world: &World, code: &[Instruction], frame: &[u8], queue: u32) -> Action {
     let mut machine = Machine { frame, queue, ..Machine::new(world) };
     let mut at = 0;
     for _ in 0..1000 {
@@ -83,7 +83,7 @@ struct Machine<'a> {
     queue: u32,
     regs: [u64; 11],
     stack: [u8; STACK_LEN],
-    /// What the last look-up found.
+    /// Value of the last look-up.
     value: [u8; RULE_LEN],
     redirected: Option<u32>,
     /// A record that is reserved, and those that were submitted.
@@ -108,23 +108,23 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What was done in the end. A copy must be the frame's, and no record may be left reserved.
-    fn answer(self) -> Answer {
+    /// The final action. A copy must equal the frame, and no record may be left reserved.
+    fn answer(self) -> Action {
         assert!(self.reserved.is_none());
         let passed = self.regs[0] == XDP_PASS as u64;
         match (self.redirected, &self.submitted[..]) {
-            (Some(queue), []) => Answer::Redirect(queue),
-            (None, []) if passed => Answer::Pass,
+            (Some(queue), []) => Action::Redirect(queue),
+            (None, []) if passed => Action::Pass,
             (None, [copy]) if passed => {
                 assert_eq!(copy[..4], (self.frame.len() as u32).to_ne_bytes());
                 assert_eq!(&copy[RECORD_HEADER as usize..][..self.frame.len()], self.frame);
-                Answer::Copy
+                Action::Copy
             }
             other => panic!("{other:?}, {:#x}", self.regs[0]),
         }
     }
 
-    /// Does one instruction; says how many to skip, or that the program is over.
+    /// Runs one instruction; returns the number to skip, or that the program ended.
     fn step(&mut self, instruction: Instruction) -> Option<i64> {
         let [op, both, low, high, ..] = instruction;
         let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
@@ -271,13 +271,13 @@ fn without_options_it_is_the_default_program_of_libbpf() {
     ];
     let code = world.code(false, false, true);
     assert_eq!(code, want);
-    assert_eq!(run(&world, &code, &frame(MAC, None), 3), Answer::Redirect(3));
+    assert_eq!(run(&world, &code, &frame(MAC, None), 3), Action::Redirect(3));
 }
 
 #[test]
 fn the_filter_takes_what_it_names() {
     let world = World::new(&[Address { mac: MAC, vlan: 0 }, Address { mac: MAC, vlan: 7 }], &[]);
-    let taken = Answer::Redirect(1);
+    let taken = Action::Redirect(1);
     for (tag, want) in [
         (None, true),
         (Some((0x8100, 7)), true),
@@ -287,23 +287,23 @@ fn the_filter_takes_what_it_names() {
         (Some((0x8100, 8)), false),
         (Some((0x9100, 7)), true), // no tag that the standard knows, so VLAN 0
     ] {
-        let answer = world.judge(&frame(MAC, tag), 1);
+        let answer = world.run_all(&frame(MAC, tag), 1);
         assert_eq!(answer == taken, want, "{tag:x?}: {answer:?}");
     }
     for other in [[0x02, 0x11, 0x22, 0x33, 0x44, 0x56], [0x06, 0x11, 0x22, 0x33, 0x44, 0x55]] {
-        assert_eq!(world.judge(&frame(other, None), 1), Answer::Pass);
+        assert_eq!(world.run_all(&frame(other, None), 1), Action::Pass);
     }
-    assert_eq!(world.judge(&frame([0xff; 6], None), 1), Answer::Pass);
+    assert_eq!(world.run_all(&frame([0xff; 6], None), 1), Action::Pass);
 }
 
 #[test]
 fn groups_are_copied_by_vlan() {
     let world = World::new(&[Address { mac: [0xff; 6], vlan: 7 }], &[]);
     for group in [[0xff; 6], IPV6_GROUP, [1, 0x80, 0xc2, 0, 0, 0]] {
-        assert_eq!(world.judge(&frame(group, Some((0x8100, 7))), 0), Answer::Copy);
-        assert_eq!(world.judge(&frame(group, None), 0), Answer::Pass);
+        assert_eq!(world.run_all(&frame(group, Some((0x8100, 7))), 0), Action::Copy);
+        assert_eq!(world.run_all(&frame(group, None), 0), Action::Pass);
     }
-    assert_eq!(world.judge(&frame(MAC, Some((0x8100, 7))), 0), Answer::Pass);
+    assert_eq!(world.run_all(&frame(MAC, Some((0x8100, 7))), 0), Action::Pass);
 }
 
 #[test]
@@ -311,46 +311,46 @@ fn frames_to_groups_that_are_too_long_to_be_copied_are_the_hosts() {
     let world = World::new(&[Address { mac: [0xff; 6], vlan: 0 }], &[]);
     let mut long = frame([0xff; 6], None);
     long.resize((RECORD - RECORD_HEADER) as usize, 0x55);
-    assert_eq!(world.judge(&long, 0), Answer::Copy);
+    assert_eq!(world.run_all(&long, 0), Action::Copy);
     long.push(0x55);
-    assert_eq!(world.judge(&long, 0), Answer::Pass);
+    assert_eq!(world.run_all(&long, 0), Action::Pass);
 }
 
 #[test]
 fn a_steered_queue_takes_only_what_its_buffers_are_for() {
-    let steered = Steered { mac: MAC, longest: 60 };
-    // Whatever the filter says: it names another.
+    let steered = SteeringRule { mac: MAC, longest: 60 };
+    // Independent of the filter, which has another address.
     let other = [2, 0, 0, 0, 0, 9];
     let world = World::new(&[Address { mac: other, vlan: 0 }], &[(3, steered)]);
     let taken = frame(MAC, None);
-    assert_eq!(world.judge(&taken, 3), Answer::Redirect(3));
-    assert_eq!(world.judge(&[&taken[..], &[0]].concat(), 3), Answer::Pass, "too long");
-    assert_eq!(world.judge(&taken[..14], 3), Answer::Redirect(3));
-    assert_eq!(world.judge(&taken[..13], 3), Answer::Pass, "too short to be judged");
+    assert_eq!(world.run_all(&taken, 3), Action::Redirect(3));
+    assert_eq!(world.run_all(&[&taken[..], &[0]].concat(), 3), Action::Pass, "too long");
+    assert_eq!(world.run_all(&taken[..14], 3), Action::Redirect(3));
+    assert_eq!(world.run_all(&taken[..13], 3), Action::Pass, "too short to be judged");
     for tag in [(0x8100, 0), (0x8100, 7), (0x88a8, 7)] {
-        assert_eq!(world.judge(&frame(MAC, Some(tag)), 3), Answer::Pass, "{tag:x?}");
+        assert_eq!(world.run_all(&frame(MAC, Some(tag)), 3), Action::Pass, "{tag:x?}");
     }
     for place in 0..6 {
         let mut near = MAC;
         near[place] ^= 1;
-        assert_eq!(world.judge(&frame(near, None), 3), Answer::Pass, "{near:x?}");
+        assert_eq!(world.run_all(&frame(near, None), 3), Action::Pass, "{near:x?}");
     }
-    assert_eq!(world.judge(&frame([0xff; 6], None), 3), Answer::Pass);
-    assert_eq!(world.judge(&frame(other, None), 3), Answer::Pass);
+    assert_eq!(world.run_all(&frame([0xff; 6], None), 3), Action::Pass);
+    assert_eq!(world.run_all(&frame(other, None), 3), Action::Pass);
     for ordinary in [0, 1, 2, 4] {
-        assert_eq!(world.judge(&taken, ordinary), Answer::Pass, "the filter's affair");
-        assert_eq!(world.judge(&frame(other, None), ordinary), Answer::Redirect(ordinary));
+        assert_eq!(world.run_all(&taken, ordinary), Action::Pass, "the filter's affair");
+        assert_eq!(world.run_all(&frame(other, None), ordinary), Action::Redirect(ordinary));
     }
 }
 
 #[test]
 fn a_steered_queue_needs_no_filter() {
-    let world = World::new(&[], &[(2, Steered { mac: MAC, longest: 60 })]);
+    let world = World::new(&[], &[(2, SteeringRule { mac: MAC, longest: 60 })]);
     let code = world.code(false, true, true);
-    assert_eq!(run(&world, &code, &frame(MAC, None), 2), Answer::Redirect(2));
-    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 2), Answer::Pass);
-    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 3), Answer::Redirect(3));
-    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 1), Answer::Redirect(1));
+    assert_eq!(run(&world, &code, &frame(MAC, None), 2), Action::Redirect(2));
+    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 2), Action::Pass);
+    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 3), Action::Redirect(3));
+    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 1), Action::Redirect(1));
 }
 
 #[test]
@@ -358,9 +358,9 @@ fn frames_too_short_to_be_judged_are_passed() {
     let world = World::new(&[Address { mac: MAC, vlan: 0 }, Address { mac: MAC, vlan: 7 }], &[]);
     let (plain, tagged) = (frame(MAC, None), frame(MAC, Some((0x8100, 7))));
     for len in 0..60 {
-        let want = |least| if len >= least { Answer::Redirect(0) } else { Answer::Pass };
-        assert_eq!(world.judge(&plain[..len], 0), want(14), "{len} bytes");
-        assert_eq!(world.judge(&tagged[..len], 0), want(18), "{len} bytes, tagged");
+        let want = |least| if len >= least { Action::Redirect(0) } else { Action::Pass };
+        assert_eq!(world.run_all(&plain[..len], 0), want(14), "{len} bytes");
+        assert_eq!(world.run_all(&tagged[..len], 0), want(18), "{len} bytes, tagged");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rings over plain memory: what the kernel's end does is done by hand, or by the other handle.
+//! Rings over plain memory: the kernel's side is simulated by hand, or by the other handle.
 
 use super::kit::{layout, other_end, ring};
 use super::*;

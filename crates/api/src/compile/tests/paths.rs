@@ -28,7 +28,7 @@ fn a_frame_from_the_wire_for_a_queue_goes_past_the_switch() {
     let nic = &compiled.nics[0];
     let (mut flows, mut out) = (bridge::nic::Flows::new(), bridge::Verdicts::new());
     let mut way = |dst: u8| {
-        let head = Head::of_frame(&frame(mac(dst), mac(99), None, &[])).unwrap().0;
+        let head = FrameHeader::of_frame(&frame(mac(dst), mac(99), None, &[])).unwrap().0;
         nic.table.classify(bridge::PortId::UPLINK, &[head], &mut flows, &mut out);
         out.as_slice()[0].action()
     };

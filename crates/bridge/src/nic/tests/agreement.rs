@@ -1,7 +1,7 @@
 //! Random NICs and frames against the model, and the properties that matter most.
 
 use proptest::prelude::*;
-use wire::{DeepHead, Vid};
+use wire::{HeaderSnapshot, Vid};
 
 use super::model::Model;
 use super::random::{any_burst, any_config, any_source, honest};
@@ -89,9 +89,9 @@ proptest! {
 }
 
 /// The longer snapshot of a frame that goes on with another tag, or without.
-fn with_second(head: &[u8; 16], second: bool) -> DeepHead {
+fn with_second(head: &[u8; 16], second: bool) -> HeaderSnapshot {
     let behind: [u8; 4] = if second { [0x81, 0, 0, 2] } else { [0x08, 0, 0x45, 0] };
-    DeepHead::of_frame(&[&head[..], &behind].concat())
+    HeaderSnapshot::of_frame(&[&head[..], &behind].concat())
 }
 
 /// A head after an edit.

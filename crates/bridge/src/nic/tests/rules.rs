@@ -1,6 +1,6 @@
 //! One case for each rule, and for each refusal of a configuration.
 
-use wire::{DeepHead, Mac};
+use wire::{HeaderSnapshot, Mac};
 
 use super::{function, head, mac};
 use crate::nic::*;
@@ -49,12 +49,12 @@ fn check(from: PortId, dst: Mac, src: Mac, tag: Option<(u16, u16)>, expected: Ac
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
     let frame = head(dst, src, tag);
-    let deep = [DeepHead::of_frame(&frame)];
+    let deep = [HeaderSnapshot::of_frame(&frame)];
     let summary = table.classify_deep(from, &[frame], &deep, &mut Flows::new(), &mut out);
     assert_eq!(out.as_slice().iter().map(|v| v.action()).collect::<Vec<_>>(), [expected]);
     assert_eq!(summary, Summary::Uniform(out[0]));
     let other = head(mac(999), mac(998), None);
-    let deep = [other, frame, other].map(|head| DeepHead::of_frame(&head));
+    let deep = [other, frame, other].map(|head| HeaderSnapshot::of_frame(&head));
     table.classify_deep(from, &[other, frame, other], &deep, &mut Flows::new(), &mut out);
     assert_eq!(out[1].action(), expected, "in a mixed burst");
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 use wire::vlan::{TPID_8021AD, TPID_8021Q};
-use wire::{DeepHead, Head, Mac, Vid};
+use wire::{FrameHeader, HeaderSnapshot, Mac, Vid};
 
 use super::{function, mac};
 use crate::matching::*;
@@ -170,8 +170,9 @@ fn nic(rules: Vec<Rule>) -> NicConfig {
 fn sort(config: &NicConfig, from: PortId, frames: &[Frame]) -> Vec<Fate> {
     let table = Table::build(config).unwrap();
     let bytes: Vec<Vec<u8>> = frames.iter().map(Frame::bytes).collect();
-    let heads: Vec<[u8; 16]> = bytes.iter().map(|it| Head::of_frame(it).unwrap().0).collect();
-    let deep: Vec<DeepHead> = bytes.iter().map(|it| DeepHead::of_frame(it)).collect();
+    let heads: Vec<[u8; 16]> =
+        bytes.iter().map(|it| FrameHeader::of_frame(it).unwrap().0).collect();
+    let deep: Vec<HeaderSnapshot> = bytes.iter().map(|it| HeaderSnapshot::of_frame(it)).collect();
     let mut fates = Fates::new();
     let shallow = if table.needs_deep(from) { &deep[..] } else { &[] };
     table.sort(from, &heads, shallow, &mut fates);
@@ -247,8 +248,8 @@ fn a_priority_tag_hides_no_other_tag() {
     for tpid in [TPID_8021Q, TPID_8021AD] {
         let one = Frame { tag: Some((tpid, 7, 0)), ..frame(1, 2) }.bytes();
         let two = [&one[..16], &[0x81, 0, 0, 10], &one[16..]].concat();
-        let heads = [&one, &two].map(|bytes| Head::of_frame(bytes).unwrap().0);
-        let deep = [&one, &two].map(|bytes| DeepHead::of_frame(bytes));
+        let heads = [&one, &two].map(|bytes| FrameHeader::of_frame(bytes).unwrap().0);
+        let deep = [&one, &two].map(|bytes| HeaderSnapshot::of_frame(bytes));
         let mut fates = Fates::new();
         table.sort(PortId::vf(0), &heads, &[], &mut fates);
         assert_eq!((fates.as_slice(), fates.wants_deep()), (&[forbidden; 2][..], true));
@@ -266,9 +267,9 @@ fn tags_are_changed_as_the_rule_says() {
     let pops = Rule { pop: true, ..plain.clone() };
     let pushes = Rule { push: Some(vlan), ..plain.clone() };
     let both = Rule { pop: true, ..pushes.clone() };
-    let untagged = Head::of_frame(&frame(1, 2).bytes()).unwrap().0;
+    let untagged = FrameHeader::of_frame(&frame(1, 2).bytes()).unwrap().0;
     let tagged = Frame { tag: Some((TPID_8021Q, 0, 9)), ..frame(1, 2) };
-    let tagged = Head::of_frame(&tagged.bytes()).unwrap().0;
+    let tagged = FrameHeader::of_frame(&tagged.bytes()).unwrap().0;
     let tag = [0x88, 0xa8, 0xa0, 7];
     assert_eq!((plain.edit(&untagged), plain.edit(&tagged)), (VlanEdit::None, VlanEdit::None));
     assert_eq!((pops.edit(&untagged), pops.edit(&tagged)), (VlanEdit::None, VlanEdit::Pop));

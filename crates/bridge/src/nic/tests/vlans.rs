@@ -1,6 +1,6 @@
 //! VLANs beyond a plain access port: priorities, service tags, trunks.
 
-use wire::{DeepHead, Mac, Vid};
+use wire::{HeaderSnapshot, Mac, Vid};
 
 use super::{function, head, mac};
 use crate::nic::*;
@@ -39,7 +39,8 @@ fn config() -> NicConfig {
 fn judge(from: PortId, head: [u8; 16]) -> Action {
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
-    let deep = [DeepHead::of_frame(&head), DeepHead::EMPTY, DeepHead::of_frame(&head)];
+    let deep =
+        [HeaderSnapshot::of_frame(&head), HeaderSnapshot::EMPTY, HeaderSnapshot::of_frame(&head)];
     table.classify_deep(from, &[head, [0; 16], head], &deep, &mut Flows::new(), &mut out);
     assert_eq!(out[0], out[2]);
     table.classify_deep(from, &[head], &deep[..1], &mut Flows::new(), &mut out);
@@ -147,7 +148,7 @@ fn a_priority_tag_hides_no_other_tag() {
             frame.extend([tpid.to_be_bytes(), tci.to_be_bytes()].concat());
         }
         frame.extend([0x08, 0]);
-        let (head, deep) = (*frame.first_chunk().unwrap(), [DeepHead::of_frame(&frame)]);
+        let (head, deep) = (*frame.first_chunk().unwrap(), [HeaderSnapshot::of_frame(&frame)]);
         let mut out = Verdicts::new();
         table.classify(port, &[head], &mut Flows::new(), &mut out);
         // Without the snapshot it is refused, and the snapshot asked for.

@@ -8,7 +8,7 @@ use super::*;
 use crate::matching::{Key, has};
 
 fn key(bytes: &[u8]) -> Option<Key> {
-    let (head, deep) = (Head::of_frame(bytes).unwrap(), DeepHead::of_frame(bytes));
+    let (head, deep) = (FrameHeader::of_frame(bytes).unwrap(), HeaderSnapshot::of_frame(bytes));
     let key = Key::of(head, &deep, 9);
     // In haste, the same comes out.
     let words = Key::words_of(head, &deep, 9);
@@ -83,14 +83,14 @@ proptest! {
 
 #[test]
 fn snapshots() {
-    let deep = DeepHead::of_frame(&[7; 200]);
+    let deep = HeaderSnapshot::of_frame(&[7; 200]);
     assert_eq!((deep.len, deep.bytes), (128, [7; 128]));
-    let deep = DeepHead::of_frame(&[7; 3]);
+    let deep = HeaderSnapshot::of_frame(&[7; 3]);
     assert_eq!((deep.len, &deep.bytes[..4]), (3, &[7, 7, 7, 0][..]));
     // A length that cannot be is no reason to panic.
     let bytes = udp(None, 0, false).bytes();
-    let deep = DeepHead { len: 255, ..DeepHead::of_frame(&bytes) };
-    assert!(Key::of(Head::of_frame(&bytes).unwrap(), &deep, 0).is_some());
+    let deep = HeaderSnapshot { len: 255, ..HeaderSnapshot::of_frame(&bytes) };
+    assert!(Key::of(FrameHeader::of_frame(&bytes).unwrap(), &deep, 0).is_some());
 }
 
 #[test]

@@ -24,8 +24,8 @@ proptest! {
     ) {
         let table = Table::build(&config).unwrap();
         let state = State::new(Fdb::new(1, now_ns).unwrap());
-        let heads: Vec<_> = frames.iter().map(|frame| Head::of_frame(frame).unwrap().0).collect();
-        let snapshot = |(frame, len): (&Vec<u8>, &u8)| DeepHead { len: *len, ..DeepHead::of_frame(frame) };
+        let heads: Vec<_> = frames.iter().map(|frame| FrameHeader::of_frame(frame).unwrap().0).collect();
+        let snapshot = |(frame, len): (&Vec<u8>, &u8)| HeaderSnapshot { len: *len, ..HeaderSnapshot::of_frame(frame) };
         let deep: Vec<_> = frames.iter().zip(&lens).map(snapshot).collect();
         let (mut flows, mut out) = (Flows::new(), SwitchVerdicts::new());
         let mut counters = vec![0; table.counters_len()];
@@ -52,7 +52,7 @@ proptest! {
                 prop_assert!(port(to).vlans.contains(vid));
                 prop_assert!(!(port(from).isolated && port(to).isolated));
                 // What a port gets is tagged, or not, as its VLANs say.
-                let tagged = match (Head(*head).is_tagged(), table.edit(from, to, head)) {
+                let tagged = match (FrameHeader(*head).is_tagged(), table.edit(from, to, head)) {
                     (tagged, VlanEdit::None) => tagged,
                     (true, VlanEdit::Pop) => false,
                     (false, VlanEdit::Push(tag)) => { prop_assert_eq!(vid_of(tag), vid); true }

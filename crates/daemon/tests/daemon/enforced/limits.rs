@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use vhost_user::Features;
-use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, HEADER_LEN, Header};
+use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, HEADER_LEN, NetHeader};
 
 use crate::guest::Guest;
 use crate::host::frame;
@@ -103,7 +103,7 @@ fn broadcasts_beyond_the_limit_are_dropped() {
     });
 }
 
-/// Header and payload bytes of each segment of a [`large`] frame, and the number of segments.
+/// NetHeader and payload bytes of each segment of a [`large`] frame, and the number of segments.
 const HEADERS: usize = 14 + 20 + 20;
 const SIZE: usize = 10;
 const SEGMENTS: usize = 100;
@@ -116,7 +116,7 @@ fn leaving() -> Guest {
 
 /// TCP to be segmented into [`SEGMENTS`], with its header.
 fn large(dst: [u8; 6], src: [u8; 6]) -> ([u8; HEADER_LEN], Vec<u8>) {
-    let header = Header {
+    let header = NetHeader {
         flags: FLAG_NEEDS_CSUM,
         gso_type: GSO_TCPV4,
         hdr_len: (HEADERS as u16).into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{HEADER_LEN, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
-use port::{Accepts, Burst, BurstBuffers, ForeignFd, Polled, Transmit};
+use port::{Burst, BurstBuffers, ForeignFd, OffloadSet, Polled, Transmit};
 use rustix::event::{EventfdFlags, eventfd};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Segment, Start, Used};
 
@@ -126,14 +126,14 @@ impl Guest {
         let header = HEADER_LEN;
         let queue = self.device(&self.tx, Content::Readable { header, keep: false });
         let events = RingEvents { kick, error: Some(self.error.clone()), ..RingEvents::default() };
-        let ring = TransmitRing::new(queue, events, FRAME_MAX, Accepts::empty());
+        let ring = TransmitRing::new(queue, events, FRAME_MAX, OffloadSet::empty());
         port.attach_transmit(pair, Box::new(ring));
     }
 
     /// Its transmit ring, not attached, with checksum and segmentation offload.
     pub(crate) fn leaving(&self) -> TransmitRing {
         let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: true });
-        TransmitRing::new(queue, RingEvents::default(), FRAME_MAX, Accepts::all())
+        TransmitRing::new(queue, RingEvents::default(), FRAME_MAX, OffloadSet::all())
     }
 
     /// As [`attach_transmit`](Self::attach_transmit), by a guest that overwrites its frames right
@@ -141,7 +141,7 @@ impl Guest {
     pub(crate) fn attach_treacherous(&self, port: &Port, pair: usize) {
         let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: false });
         let events = RingEvents { kick: Some(self.kick.clone()), ..RingEvents::default() };
-        let ring = TransmitRing::new(queue, events, FRAME_MAX, Accepts::empty());
+        let ring = TransmitRing::new(queue, events, FRAME_MAX, OffloadSet::empty());
         let (memory, at) = (self.memory.clone(), BASE + 2 * DriverQueue::bytes(RING));
         port.attach_transmit(pair, Box::new(Treacherous { ring, memory, at }));
     }
@@ -150,7 +150,7 @@ impl Guest {
         let queue = self.device(&self.rx, Content::Writable);
         let events = RingEvents { error: Some(self.error.clone()), ..RingEvents::default() };
         let layout = ReceiveLayout { header: HEADER_LEN, mergeable: self.shape.mergeable };
-        let ring = ReceiveRing::new(queue, events, layout, Accepts::empty());
+        let ring = ReceiveRing::new(queue, events, layout, OffloadSet::empty());
         port.attach_receive(pair, Box::new(ring));
     }
 

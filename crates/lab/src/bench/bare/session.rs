@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::Result;
 use guestmem::{GuestMemory, Mapping, Region};
 use vhost_user::{
-    Backend, BackendConfig, Connector, Device, ForeignFd, InflightArea, Listener, MemoryRegion,
-    ProtocolFeatures, Receiver, Refused, RingSetup, SharedArea, SocketError,
+    Backend, BackendConfig, BackendDevice, Connector, ForeignFd, InflightArea, Listener,
+    MemoryRegion, ProtocolFeatures, Receiver, Refused, RingSetup, SharedArea, SocketError,
 };
 use virtq::{Addresses, Content, DeviceQueue, Features, Start};
 use wire::virtio_net::feature::{self, has};
@@ -194,7 +194,7 @@ fn not_offered() -> Refused {
     Refused::new("the bare loop does not offer this")
 }
 
-impl Device for GuestRings {
+impl BackendDevice for GuestRings {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
         self.set_regions(regions.iter().map(map).collect::<Result<_, _>>()?)
     }

@@ -1,4 +1,4 @@
-//! A session that another process goes on with.
+//! A session handed over to another process.
 
 use super::*;
 
@@ -9,10 +9,10 @@ fn memory() -> Vec<MemoryRegion> {
 }
 
 /// Another process's back-end, with the same offer.
-fn heir(session: &Session) -> Session {
-    let mut heir = Session::new(*session.backend.config());
-    heir.device.set_memory(memory()).unwrap();
-    heir
+fn successor(session: &Session) -> Session {
+    let mut successor = Session::new(*session.backend.config());
+    successor.device.set_memory(memory()).unwrap();
+    successor
 }
 
 fn busy() -> Session {
@@ -28,12 +28,12 @@ fn busy() -> Session {
 #[test]
 fn rings_run_where_they_ran_and_from_where_they_stopped() {
     let mut old = busy();
-    let mut new = heir(&old);
+    let mut new = successor(&old);
     new.backend.restore(old.backend.snapshot()).unwrap();
     assert!((0..4).all(|index| !new.runs(index)), "not before they are told to");
-    old.backend.suspend(Half::Transmit, &mut old.device);
+    old.backend.suspend(RingDirection::Transmit, &mut old.device);
     assert_eq!([0, 1, 2].map(|index| old.runs(index)), [true, false, true]);
-    old.backend.suspend(Half::Receive, &mut old.device);
+    old.backend.suspend(RingDirection::Receive, &mut old.device);
     assert!((0..4).all(|index| !old.runs(index)));
 
     let positions = old.backend.positions();
@@ -48,11 +48,11 @@ fn rings_run_where_they_ran_and_from_where_they_stopped() {
     assert_eq!(new.backend.features(), old.backend.features());
     assert_eq!(new.backend.protocol_features(), old.backend.protocol_features());
 
-    // It is a whole session: memory is known, a ring that was half set up is finished.
+    // The session is complete: memory is known, and a half-configured ring can be finished.
     new.done(message(Request::SetVringEnable, &state(0, 0), 0));
     assert!(!new.runs(0));
     new.backend.disconnect(&mut new.device);
-    // And the old one could have gone on.
+    // The old one could have continued.
     old.backend.resume(&mut old.device).unwrap();
     assert!(old.runs(0) && old.runs(1) && old.runs(2));
     assert_eq!(old.device.ring(2).unwrap().base, positions[2]);
@@ -90,9 +90,9 @@ fn a_ring_that_stood_is_neither_tried_nor_judged() {
 
     let mut snapshot = old.backend.snapshot();
     snapshot.rings[3].base = 1 << 16; // of a packed ring, in a session that has split ones now
-    let mut new = heir(&old);
+    let mut new = successor(&old);
     new.backend.restore(snapshot.clone()).unwrap();
-    for half in [Half::Transmit, Half::Receive] {
+    for half in [RingDirection::Transmit, RingDirection::Receive] {
         old.backend.suspend(half, &mut old.device);
     }
     let mut positions = old.backend.positions();
@@ -104,9 +104,9 @@ fn a_ring_that_stood_is_neither_tried_nor_judged() {
     old.backend.resume(&mut old.device).unwrap();
     assert_eq!(run(&old), ran);
 
-    // One that ran is judged as any that starts.
+    // A ring that ran is checked like any that starts.
     snapshot.rings[1].base = 1 << 16;
-    let mut new = heir(&old);
+    let mut new = successor(&old);
     new.backend.restore(snapshot).unwrap();
     assert!(new.backend.resume(&mut new.device).is_err());
     assert_eq!(run(&new), [false, false, true, false]);

@@ -1,4 +1,4 @@
-//! Messages that are wrong, each in one way: they fail, and change nothing.
+//! Messages with one error each: they fail, and change nothing.
 
 use std::fs::File;
 
@@ -129,7 +129,7 @@ fn an_event_must_be_an_event() {
         (pipe.into(), "pipe:["),
         (File::open("/dev/null").unwrap().into(), "/dev/null"),
         (epoll, "anon_inode:[eventpoll]"),
-        // Nobody can make a file whose name is taken for an eventfd's.
+        // A file with this name cannot pass for an eventfd.
         (tempfile::Builder::new().tempfile().unwrap().into_file().into(), "/"),
     ];
     for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
@@ -173,7 +173,7 @@ fn regions_are_checked() {
         region(0x0fff, 0x1000),
     ];
     for region in bad {
-        // Beside a good one, in either order, and alone to be added.
+        // With a valid one, in either order, and alone to be added.
         let good = super::region(0, 0x1000);
         assert!(matches!(session.fail(table(&[good, region])), Reason::BadRegion { .. }));
         assert!(matches!(session.fail(table(&[region, good])), Reason::BadRegion { .. }));

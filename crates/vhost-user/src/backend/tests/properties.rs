@@ -1,12 +1,12 @@
 //! Random requests, most of them nearly right: nothing panics, [`CheckedDevice`] finds every
-//! promise kept, and a ring runs exactly when a model of six conditions says so.
+//! guarantee kept, and a ring runs exactly when a model of six conditions says so.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// One request in the making.
+/// A request to generate.
 #[derive(Clone, Debug)]
 struct Step {
     request: Request,
@@ -121,7 +121,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     (kinds, any::<bool>()).prop_map(|(step, ask)| Step { ask, ..step })
 }
 
-/// What is known of a ring, told apart from the code under test.
+/// Model of a ring, independent of the code under test.
 #[derive(Clone, Copy, Default)]
 struct Known {
     size: bool,
@@ -136,7 +136,7 @@ struct Known {
 struct Model {
     rings: [Known; 4],
     features: u64,
-    /// Whether the log was agreed on, and whether there is one.
+    /// `true` if the log was negotiated, and if there is one.
     may_log: bool,
     log: bool,
 }
@@ -189,7 +189,7 @@ impl Model {
         }
     }
 
-    /// Makes a change after which nothing may be logged any more, if something was before.
+    /// Makes a change after which nothing may be logged, if something was before.
     fn release(&mut self, logged: bool, change: impl FnOnce(&mut Self)) {
         change(self);
         if logged && (0..4).all(|at| !self.must_log(at)) {

@@ -1,4 +1,4 @@
-//! When rings start and stop.
+//! Start and stop of rings.
 
 use super::*;
 
@@ -94,14 +94,14 @@ fn what_the_guest_sends_by_a_disabled_ring_is_discarded() {
     assert_eq!((calls.starts, calls.renewals, calls.stops), (1, 2, 0), "it is never missing");
     session.enable(1, false);
     session.done(message(Request::SetVringKick, &1u64, 1));
-    assert!(!session.runs(1), "it begins anew");
+    assert!(!session.runs(1), "it starts over");
 }
 
 #[test]
 fn get_vring_base_stops_until_the_next_kick() {
     let mut session = Session::ready();
     session.set_up(1, 5);
-    // Never started: what was set.
+    // Never started: the configured position.
     let base: VringState = session.ask(message(Request::GetVringBase, &state(1, 0), 0));
     assert_eq!(base, state(1, 5));
     session.enable(1, true);
@@ -139,7 +139,7 @@ fn rings_go_on_with_new_memory() {
     assert_eq!(session.device.regions().len(), 3);
     let calls = session.device.calls();
     assert_eq!((calls.stops, calls.renewals), (0, 4), "they never stood");
-    // Without any memory they stand, and go on with the next table.
+    // Without memory they stop, and continue with the next table.
     session.done(table(&[]));
     assert_eq!(session.device.rings_running(), 0);
     session.done(table(&[region(0, 0x1000)]));
@@ -250,7 +250,7 @@ fn a_refused_start_is_tried_again() {
     session.device.refusals = 0;
     session.enable(0, true);
     assert!(session.runs(0));
-    // One ring that is refused after a change of memory does not hold up the other.
+    // A ring that is refused after a change of memory does not stop the other.
     session.device.refusals = 0b1010;
     assert!(matches!(session.fail(table(&[region(0, 0x2000)])), Reason::Device(_)));
     assert!(!session.runs(0) && session.runs(1));
@@ -286,13 +286,13 @@ fn a_ring_waits_for_the_region_it_lies_in() {
     let single = |at| SingleRegion { padding: 0, region: region(at, 0x1000) };
     let add = |at| asked(message(Request::AddMemReg, &single(at), 1));
     assert_eq!(session.ask::<u64>(add(0x1000)), 0);
-    // Ring 0 lies in what is taken away: it stops, the other goes on, and both are no failure.
+    // Ring 0 lies in removed memory: it stops, the other continues, and the request succeeds.
     session.device.refusals = 0b1;
     let remove = asked(message(Request::RemMemReg, &single(0x1000), 0));
     assert_eq!(session.ask::<u64>(remove), 0);
     assert!(!session.runs(0) && session.runs(1));
     assert_eq!(session.backend.take_refusal(), None);
-    // Another region comes first: it is added, and why the ring still stands is told.
+    // Another region comes first: it is added, and the refusal of the stopped ring is reported.
     session.device.refusals = 0b100;
     assert_eq!(session.ask::<u64>(add(0x2000)), 0);
     assert!(!session.runs(0) && session.runs(1));

@@ -70,20 +70,20 @@ fn without_protocol_features_none_can_be_used() {
 #[test]
 fn acknowledgements_tell_success_and_refusal() {
     let mut session = Session::new(CONFIG);
-    // Not negotiated: the flag means nothing.
+    // Not negotiated: the flag is ignored.
     session.done(asked(message(Request::SetOwner, &[0u8; 0], 0)));
     let bits = CONFIG.protocol_features.bits();
     let ack: u64 = session.ask(asked(message(Request::SetProtocolFeatures, &bits, 0)));
     assert_eq!(ack, 0);
-    // Not asked for: none.
+    // Not requested: none.
     session.done(message(Request::SetOwner, &[0u8; 0], 0));
-    // Refused: told to the front-end, and why to the operator.
+    // Refused: reported to the front-end, and the cause to the operator.
     let bad = || message(Request::SetVringNum, &state(0, 3), 0);
     assert_eq!(session.ask::<u64>(asked(bad())), 1);
     let refusal = session.backend.take_refusal().unwrap();
     assert_eq!(
         refusal.to_string(),
-        "SET_VRING_NUM (8): size 3 of ring 0 is not possible; up to 32768 is, and of a split ring a power of two"
+        "SET_VRING_NUM (8): size 3 of ring 0; allowed: up to 32768, and for a split ring a power of two"
     );
     assert_eq!(session.backend.take_refusal(), None, "told once");
     assert_eq!(session.fail(bad()), refusal.reason, "without an answer it is an error");
@@ -96,12 +96,12 @@ fn acknowledgements_tell_success_and_refusal() {
         assert_eq!(session.backend.take_refusal().unwrap().reason, Reason::NotOffered);
         assert_eq!(session.fail(message(request, &0u64, 1)), Reason::NotOffered);
     }
-    // A malformed message, or one that is owed a value, cannot be answered so.
+    // A malformed message, or one with a reply of its own, cannot be answered so.
     let malformed = session.fail(asked(message(Request::SetFeatures, &0u32, 0)));
     assert_eq!(malformed, Reason::PayloadSize { expected: 8, got: 4 });
     let valueless = session.fail(asked(message(Request::GetVringBase, &state(9, 0), 0)));
     assert_eq!(valueless, Reason::NoSuchRing { index: 9, rings: 4 });
-    // Requests with an answer of their own get that one.
+    // Requests with a reply of their own get that one.
     let answer: u64 = session.ask(asked(message(Request::GetMaxMemSlots, &[0u8; 0], 0)));
     assert_eq!(answer, 4);
 }
@@ -168,7 +168,7 @@ fn memory_slots_are_counted() {
         session.done(add(at));
     }
     assert_eq!(session.fail(add(0x4000)), Reason::NoSlotLeft { max: 4 });
-    // With a descriptor, which must be closed and not used, as some front-ends send.
+    // With a descriptor, as some front-ends send, which must be closed and not used.
     let single = SingleRegion { padding: 0, region: region(0x2000, 0x1000) };
     session.done(message(Request::RemMemReg, &single, 1));
     session.done(add(0x4000));

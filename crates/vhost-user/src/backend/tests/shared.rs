@@ -1,4 +1,4 @@
-//! The dirty log, records of what is in flight, requests of ours, and the device's state.
+//! The dirty log, inflight records, back-end requests, and the device's state.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -58,17 +58,17 @@ fn a_migration_begins_and_ends_while_rings_run() {
         session.done(message(Request::SetVringAddr, &addresses(index), 0));
         assert_eq!(session.device.ring(index as usize).unwrap().log, None);
     }
-    assert_eq!(session.device.log(), None, "nobody needs it any more");
+    assert_eq!(session.device.log(), None, "no ring needs it");
     let calls = session.device.calls();
     assert_eq!((calls.starts, calls.stops), (2, 0), "they never stood");
-    // Memory and rings 5 times, for 2 rings each but for the addresses.
+    // Memory and rings 5 times, for 2 rings each except the addresses.
     let base = session.device.ring(0).unwrap().base;
     assert_eq!(u64::from(base), 3 * calls.renewals / 2);
 }
 
 #[test]
 fn a_ring_that_must_log_waits_for_the_log() {
-    // A guest boots while it is moved: QEMU sends the log last.
+    // A guest boots during its migration: QEMU sends the log last.
     let mut session = Session::ready();
     session.done(message(Request::SetFeatures, &(OFFERED | LOG_ALL), 0));
     session.set_up(0, 7);
@@ -78,7 +78,7 @@ fn a_ring_that_must_log_waits_for_the_log() {
     set_log(&mut session, 4096);
     assert!(session.runs(0));
     assert_eq!(session.device.ring(0).unwrap().base, 7);
-    // The flag alone wants it as well.
+    // The flag alone requires it as well.
     session.done(message(Request::SetFeatures, &OFFERED, 0));
     session.done(message(Request::SetVringAddr, &addresses(0), 0));
     assert!(session.runs(0) && session.device.log().is_none());
@@ -152,7 +152,7 @@ fn records_of_what_is_in_flight_come_and_go() {
     assert_eq!(session.device.calls().renewals, 2, "rings that run keep records from now on");
     session.done(inflight(Request::SetInflightFd, 4, 1));
     assert_eq!(session.device.inflight(), Some(4));
-    // As long as the specification says, too.
+    // Also with the length of the specification.
     let mut short = inflight(Request::GetInflightFd, 1, 0);
     short.payload.truncate(Inflight::UNPADDED);
     let reply = session.handle(short).unwrap().unwrap();
@@ -174,7 +174,7 @@ fn a_record_ends_when_the_front_end_knows_better() {
     let _: VringState = session.ask(message(Request::GetVringBase, &state(0, 0), 0));
     assert_eq!(session.device.cleared, 1);
     session.done(message(Request::SetStatus, &0u64, 0));
-    assert_eq!(session.device.cleared, 1 + 4, "a reset begins all rings anew");
+    assert_eq!(session.device.cleared, 1 + 4, "a reset restarts all rings");
     session.done(message(Request::ResetDevice, &[0u8; 0], 0));
     assert_eq!(session.device.cleared, 1 + 4 + 4);
 }
@@ -191,7 +191,7 @@ fn changes_of_the_configuration_are_told_to_who_wants_to_know() {
     send(stream, &change).unwrap();
     let came = Receiver::new().poll(&ours).unwrap().unwrap();
     assert_eq!((came.request, came.flags, came.payload.len()), (2, Flags::empty(), 0));
-    // Only with CONFIG, without which nobody would read it anew.
+    // Only with CONFIG, without which the front-end would not read it again.
     let without = (ProtocolFeatures::SUPPORTED - ProtocolFeatures::CONFIG).bits();
     session.done(message(Request::SetProtocolFeatures, &without, 0));
     assert!(session.backend.config_change().is_none());
@@ -223,7 +223,7 @@ fn a_state_is_saved_and_loaded() {
     assert_eq!(target.ask::<u64>(check()), 0);
     assert_eq!(target.device.state, source.device.state);
 
-    // A front-end that asks too soon is told so, and the operator why.
+    // A front-end that asks too early gets an error, and the operator the cause.
     let (read, mut write) = std::io::pipe().unwrap();
     write.write_all(b"half").unwrap();
     assert_eq!(target.ask::<u64>(transfer(StateTransfer::LOAD, read)), 0x100);

@@ -1,24 +1,24 @@
-//! Bursts in which a thread stands because the kernel has it wait for memory of others.
+//! Detection of bursts that stall on page faults in a peer's memory.
 //!
-//! A thread that reads or writes shared memory can be made to wait by a page fault: the other owner
-//! of a memfd punches holes into it, or its pages are swapped out. No call can forbid that.
+//! A thread that accesses shared memory can be made to wait by a page fault: the memfd's other
+//! owner punches holes into it, or its pages are swapped out. No system call can forbid that.
 //!
 //! # Model
-//! A thread says by one relaxed store whose memory it is about to touch ([`Standing`]). The thread
-//! that watches over system calls ([`crate::brief`]) looks at all of them. A burst that stands for
-//! [`STOOD_MIN`] is reported, with the owners of the memory, to a [`Report`].
+//! Before a thread touches memory of others it publishes the owner by one relaxed store
+//! ([`BurstMarker`]). The watchdog thread of [`crate::watchdog`] polls all of them. A burst that
+//! lasts [`STALL_MIN`] is reported to a [`StallReport`], with the owners of the memory.
 //!
-//! A thread that lost its CPU stands as well, and nobody is to blame for that. The kernel tells the
-//! two apart: a thread that waits in a page fault is in state D (uninterruptible), one that waits
-//! for a CPU in state R, also on a machine that lets its virtual CPUs wait. Fault counters do not
-//! help: they grow only when a fault has ended, and grow in every burst that touches new pages. So
-//! a burst is reported that was found in state D by [`LOOKS`] looks in a row, or that used
-//! [`SYSTEM_MIN`] of system time (a huge page that is cleared).
+//! A thread without a CPU stalls as well, and then no owner is to blame. The kernel tells the two
+//! apart: a thread that waits in a page fault is in state D (uninterruptible), one that waits for a
+//! CPU in state R, also if the virtual machine itself is descheduled. Fault counters do not help:
+//! they grow only after a fault, and in every burst that touches new pages. So a burst is reported
+//! if [`POLLS`] polls in a row found it in state D, or if it used [`SYSTEM_MIN`] of system time (a
+//! huge page being cleared).
 //!
 //! # Limits
-//! A burst is reported [`STOOD_MIN`] to twice that after it began while threads are busy, and
-//! [`crate::brief::LOOK_SILENT`] later if it is the first after a silence, provided that the watch
-//! gets a CPU. The burst itself cannot be ended.
+//! A burst is reported [`STALL_MIN`] to twice that after its start while threads are busy, and
+//! [`crate::watchdog::POLL_INTERVAL_IDLE`] later if it is the first after a pause, provided that
+//! the watchdog gets a CPU. The burst itself cannot be ended.
 
 use std::fmt;
 use std::fs::File;
@@ -30,31 +30,31 @@ use std::time::{Duration, Instant};
 
 use crate::proc_stat;
 
-/// A burst that stands for less is not reported.
-pub const STOOD_MIN: Duration = Duration::from_millis(2);
-/// Looks in a row that must find the thread waiting in the kernel.
-const LOOKS: u32 = 2;
+/// Shortest stall that is reported.
+pub const STALL_MIN: Duration = Duration::from_millis(2);
+/// Consecutive polls that must find the thread waiting in the kernel.
+const POLLS: u32 = 2;
 /// System time in one burst that is reported although the thread does not wait.
 const SYSTEM_MIN: Duration = Duration::from_millis(50);
 
-/// Owners are numbers of 32 bits, 0 for none; the other half of a word counts bursts.
+/// Mask of the owner in a word, 0 for none; the upper 32 bits count bursts.
 const OWNER: u64 = u32::MAX as u64;
 
-/// Whose memory a thread touches. One thread writes it, on a cache line of its own.
+/// Owners of the memory that a thread currently touches. Written by one thread, on a cache line of
+/// its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Standing {
-    /// Number of the burst, and the owner of the memory that it comes from; 0 while the thread
-    /// sleeps.
+pub struct BurstMarker {
+    /// Number of the burst, and owner of the memory that it reads; 0 while the thread sleeps.
     burst: AtomicU64,
-    /// Number of the burst, and the owner of the memory that it goes to.
+    /// Number of the burst, and owner of the memory that it writes.
     target: AtomicU64,
     /// Bursts so far.
     count: AtomicU64,
 }
 
-impl Standing {
-    /// A burst begins, of memory of this owner.
+impl BurstMarker {
+    /// Marks the start of a burst that reads memory of this owner.
     #[inline(always)]
     pub fn begin(&self, owner: u32) {
         let count = self.count.load(Ordering::Relaxed).wrapping_add(OWNER + 1);
@@ -62,14 +62,14 @@ impl Standing {
         self.burst.store(count | u64::from(owner), Ordering::Relaxed);
     }
 
-    /// The burst touches memory of this owner, too.
+    /// Marks that the burst also writes memory of this owner.
     #[inline(always)]
     pub fn touch(&self, owner: u32) {
         let count = self.count.load(Ordering::Relaxed);
         self.target.store(count | u64::from(owner), Ordering::Relaxed);
     }
 
-    /// The thread touches no memory of others until the next burst.
+    /// Marks the end of the burst: no memory of others until the next one.
     #[inline(always)]
     pub fn rest(&self) {
         self.burst.store(0, Ordering::Relaxed);
@@ -79,7 +79,8 @@ impl Standing {
         self.burst.load(Ordering::Relaxed)
     }
 
-    /// Owners of what the burst touches. Both words are of one moment if the thread stands.
+    /// Owners of the memory that the burst touches. Both words are consistent while the thread
+    /// stalls.
     fn stall(&self, burst: u64) -> Stall {
         let target = self.target.load(Ordering::Relaxed);
         let is_now = target & !OWNER == burst & !OWNER;
@@ -88,42 +89,42 @@ impl Standing {
     }
 }
 
-/// Owners of the memory that a burst touches which stands.
+/// Owners of the memory that a stalled burst touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Owner of the memory that frames come from.
+    /// Owner of the memory that the burst reads.
     pub source: Option<u32>,
-    /// Owner of the memory that frames go to, if the burst got there.
+    /// Owner of the memory that the burst writes, if it got there.
     pub target: Option<u32>,
 }
 
-/// Receiver of reports. It is called by the watch, and must not wait for a watched thread.
-pub trait Report: fmt::Debug + Send + Sync {
-    /// A burst has stood for [`STOOD_MIN`], and still does.
+/// Receiver of reports. The watchdog calls it; it must not wait for a watched thread.
+pub trait StallReport: fmt::Debug + Send + Sync {
+    /// A burst has lasted [`STALL_MIN`], and has not ended.
     fn began(&self, stall: Stall);
 
-    /// That burst has ended, after so long.
+    /// The burst has ended, after `stood`.
     fn ended(&self, stall: Stall, stood: Duration);
 }
 
-/// A thread that is watched.
+/// A watched thread.
 #[derive(Debug)]
 struct Watched {
-    standing: Arc<Standing>,
-    report: Arc<dyn Report>,
+    marker: Arc<BurstMarker>,
+    report: Arc<dyn StallReport>,
     /// `/proc/self/task/TID/stat`.
     stat: File,
     seen: Seen,
 }
 
-/// What the watch has seen of the burst in hand.
+/// Observations of the current burst.
 #[derive(Debug)]
 struct Seen {
     burst: u64,
     since: Instant,
-    /// Looks in a row that found it waiting.
+    /// Consecutive polls that found it waiting.
     waiting: u32,
-    /// System time at the first of these looks, in clock ticks.
+    /// System time at the first of these polls, in clock ticks.
     system_ticks: Option<u64>,
     reported: Option<Stall>,
 }
@@ -133,21 +134,21 @@ impl Seen {
         Seen { burst, since, waiting: 0, system_ticks: None, reported: None }
     }
 
-    /// Takes a reading; says whether the kernel holds the thread up.
+    /// Takes a reading; returns `true` if the kernel holds up the thread.
     fn is_held_up(&mut self, stat: &proc_stat::Stat, now: Instant) -> bool {
         self.waiting = if stat.state == 'D' { self.waiting + 1 } else { 0 };
         let first = *self.system_ticks.get_or_insert(stat.system_ticks);
         let used = stat.system_ticks.saturating_sub(first) as f64;
         let system_s = used / rustix::param::clock_ticks_per_second() as f64;
-        let is_long = now.duration_since(self.since) >= STOOD_MIN;
-        is_long && (self.waiting >= LOOKS || system_s >= SYSTEM_MIN.as_secs_f64())
+        let is_long = now.duration_since(self.since) >= STALL_MIN;
+        is_long && (self.waiting >= POLLS || system_s >= SYSTEM_MIN.as_secs_f64())
     }
 }
 
 impl Watched {
-    /// One look; says whether the thread is awake.
-    fn look(&mut self, now: Instant) -> bool {
-        let burst = self.standing.burst();
+    /// Polls once; returns `true` if the thread is awake.
+    fn poll(&mut self, now: Instant) -> bool {
+        let burst = self.marker.burst();
         if burst != self.seen.burst {
             let before = std::mem::replace(&mut self.seen, Seen::first(burst, now));
             if let Some(stall) = before.reported {
@@ -158,9 +159,9 @@ impl Watched {
             && let Some(stat) = self.stat()
             && self.seen.is_held_up(&stat, now)
         {
-            let stall = self.standing.stall(burst);
-            // The thread may have gone on since.
-            if self.standing.burst() == burst {
+            let stall = self.marker.stall(burst);
+            // The thread may have continued since.
+            if self.marker.burst() == burst {
                 self.seen.reported = Some(stall);
                 self.report.began(stall);
             }
@@ -181,33 +182,33 @@ fn watched() -> MutexGuard<'static, Vec<Watched>> {
     WATCHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Looks at all threads; says how many are awake.
-pub(crate) fn look() -> usize {
+/// Polls all threads; returns the number that are awake.
+pub(crate) fn poll() -> usize {
     let now = Instant::now();
-    // No `any`: every thread is looked at.
-    watched().iter_mut().filter_map(|thread| thread.look(now).then_some(())).count()
+    // No `any`: every thread is polled.
+    watched().iter_mut().filter_map(|thread| thread.poll(now).then_some(())).count()
 }
 
-/// A watched thread; it is watched until this is dropped.
+/// Registration of a watched thread, ended by a drop.
 #[derive(Debug)]
-pub struct Watching(Arc<Standing>);
+pub struct StallWatch(Arc<BurstMarker>);
 
-impl Drop for Watching {
+impl Drop for StallWatch {
     fn drop(&mut self) {
-        watched().retain(|thread| !Arc::ptr_eq(&thread.standing, &self.0));
+        watched().retain(|thread| !Arc::ptr_eq(&thread.marker, &self.0));
     }
 }
 
-/// Watches the calling thread, if [`crate::brief::start`] was called.
+/// Watches the calling thread, if [`crate::watchdog::start`] was called.
 ///
 /// # Errors
 /// The thread's entry in `/proc` cannot be opened.
-pub fn watch(standing: Arc<Standing>, report: Arc<dyn Report>) -> io::Result<Watching> {
+pub fn watch(marker: Arc<BurstMarker>, report: Arc<dyn StallReport>) -> io::Result<StallWatch> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
     let stat = File::open(format!("/proc/self/task/{thread}/stat"))?;
     let seen = Seen::first(0, Instant::now());
-    watched().push(Watched { standing: standing.clone(), report, stat, seen });
-    Ok(Watching(standing))
+    watched().push(Watched { marker: marker.clone(), report, stat, seen });
+    Ok(StallWatch(marker))
 }
 
 #[cfg(test)]
@@ -220,19 +221,19 @@ mod tests {
 
     #[test]
     fn owners_are_those_of_the_burst_in_hand() {
-        let standing = Standing::default();
-        let stall = || standing.stall(standing.burst());
-        standing.begin(7);
+        let marker = BurstMarker::default();
+        let stall = || marker.stall(marker.burst());
+        marker.begin(7);
         assert_eq!(stall(), Stall { source: Some(7), target: None });
-        standing.touch(9);
+        marker.touch(9);
         assert_eq!(stall(), Stall { source: Some(7), target: Some(9) });
-        standing.begin(7);
+        marker.begin(7);
         assert_eq!(stall(), Stall { source: Some(7), target: None });
-        standing.begin(0);
-        standing.touch(9);
+        marker.begin(0);
+        marker.touch(9);
         assert_eq!(stall(), Stall { source: None, target: Some(9) });
-        standing.rest();
-        assert_eq!(standing.burst(), 0);
+        marker.rest();
+        assert_eq!(marker.burst(), 0);
     }
 
     #[test]
@@ -243,7 +244,7 @@ mod tests {
         for ms in 0..500 {
             assert!(!seen.is_held_up(&stat('R', 3), at(ms)), "preempted");
         }
-        // Waits that end are page faults of the usual kind.
+        // Waits that end are ordinary page faults.
         for ms in 500..600 {
             let state = if ms % 2 == 0 { 'D' } else { 'R' };
             assert!(!seen.is_held_up(&stat(state, 3), at(ms)));

@@ -1,4 +1,4 @@
-//! The form each request has: payload size and number of descriptors.
+//! The format of each request: payload size and number of descriptors.
 //!
 //! Checked in one place before any handler sees the message.
 
@@ -30,7 +30,7 @@ pub(super) fn check(request: Request, message: &Message) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The bytes that the payload of this request must have, as its own header says.
+/// The payload size that this request must have, from its own header.
 fn payload_size(request: Request, message: &Message) -> Result<usize, Reason> {
     use Request::*;
     Ok(match request {
@@ -73,7 +73,7 @@ fn fd_count(request: Request, message: &Message) -> usize {
     }
 }
 
-/// Reads what stands at the start of a payload.
+/// Reads the fixed structure at the start of a payload.
 pub(super) fn prefix<T: FromBytes>(message: &Message) -> Result<T, Reason> {
     match T::read_from_prefix(&message.payload) {
         Ok((value, _)) => Ok(value),

@@ -1,22 +1,22 @@
-//! The first 128 bytes of a frame: what guards and ACLs look at.
+//! The first 128 bytes of a frame: the input of guards and ACLs.
 //!
-//! Model: a snapshot, taken once from memory that a guest may change, like [`Head`](crate::Head)
-//! but long enough for the headers up to the ports. It is data: who takes it, who judges by it and
-//! who delivers it agree on this type and nothing else.
-//! Cannot panic: a length that is too large counts as [`DeepHead::LEN`].
+//! Model: a snapshot, taken once from memory that a guest may change, like
+//! [`FrameHeader`](crate::FrameHeader) but long enough for the headers up to the ports. The code
+//! that takes it, decides by it and delivers it shares only this type. Cannot panic: a length that
+//! is too large counts as [`HeaderSnapshot::LEN`].
 
 use crate::vlan::is_tpid;
 
-/// The first bytes of a frame, taken once.
+/// The first 128 bytes of a frame, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeepHead {
+pub struct HeaderSnapshot {
     /// The bytes, from the destination address.
     pub bytes: [u8; Self::LEN],
-    /// How many of them there are; more than [`LEN`](Self::LEN) counts as that.
+    /// Valid bytes; more than [`LEN`](Self::LEN) counts as that.
     pub len: u8,
 }
 
-impl DeepHead {
+impl HeaderSnapshot {
     /// Bytes of a snapshot.
     pub const LEN: usize = 128;
     /// The snapshot of no bytes.
@@ -33,11 +33,11 @@ impl DeepHead {
     /// Returns `true` if a second tag follows the first, in a frame that has a first.
     #[inline]
     pub const fn has_second_tag(&self) -> bool {
-        // Behind both addresses and a tag.
+        // Offset behind both addresses and the first tag.
         is_tpid(u16::from_be_bytes([self.bytes[16], self.bytes[17]]))
     }
 
-    /// The bytes that there are.
+    /// The valid bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len).min(Self::LEN)]
@@ -52,17 +52,20 @@ mod tests {
     fn a_snapshot_is_the_front_of_its_frame() {
         let frame: Vec<u8> = (0..=255).collect();
         for len in 0..=frame.len() {
-            let deep = DeepHead::of_frame(&frame[..len]);
+            let deep = HeaderSnapshot::of_frame(&frame[..len]);
             assert_eq!(deep.bytes(), &frame[..len.min(128)]);
             assert!(deep.bytes[len.min(128)..].iter().all(|byte| *byte == 0));
         }
-        assert!(DeepHead::EMPTY.bytes().is_empty());
-        assert!(!DeepHead::EMPTY.has_second_tag());
+        assert!(HeaderSnapshot::EMPTY.bytes().is_empty());
+        assert!(!HeaderSnapshot::EMPTY.has_second_tag());
         for (second, is_tag) in [([0x81, 0], true), ([0x88, 0xa8], true), ([8, 0], false)] {
             let tags = [&[0; 12][..], &[0x81, 0, 0, 0], &second, &[0, 10]].concat();
-            assert_eq!(DeepHead::of_frame(&tags).has_second_tag(), is_tag);
-            assert!(!DeepHead::of_frame(&tags[..16]).has_second_tag());
+            assert_eq!(HeaderSnapshot::of_frame(&tags).has_second_tag(), is_tag);
+            assert!(!HeaderSnapshot::of_frame(&tags[..16]).has_second_tag());
         }
-        assert_eq!(DeepHead { len: 255, ..DeepHead::EMPTY }.bytes().len(), DeepHead::LEN);
+        assert_eq!(
+            HeaderSnapshot { len: 255, ..HeaderSnapshot::EMPTY }.bytes().len(),
+            HeaderSnapshot::LEN
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What a ring of either kind must be like: its size, its places, and where it may begin.
+//! Rules of the two ring layouts: size, alignment and start position.
 //!
 //! Specification: virtio 1.2, sections 2.7 and 2.8.
 
@@ -7,7 +7,7 @@ use crate::message::RING_SIZE_MAX;
 
 use super::error::Reason;
 
-/// Where the parts of a ring are, in the front-end's own addresses.
+/// Addresses of a ring's parts, in the front-end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Addresses {
     pub(super) desc: u64,
@@ -15,21 +15,25 @@ pub(super) struct Addresses {
     pub(super) used: u64,
 }
 
-/// What a ring must be like: virtio 1.2, sections 2.7 and 2.8.
+/// Ring layout with its rules: virtio 1.2, sections 2.7 and 2.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum RingLayout {
     Split,
     Packed,
 }
 
-impl Form {
-    pub(super) fn of(features: u64) -> Form {
-        if features & Features::RING_PACKED.bits() == 0 { Form::Split } else { Form::Packed }
+impl RingLayout {
+    pub(super) fn of(features: u64) -> RingLayout {
+        if features & Features::RING_PACKED.bits() == 0 {
+            RingLayout::Split
+        } else {
+            RingLayout::Packed
+        }
     }
 
     pub(super) fn check_size(self, index: u32, size: u32) -> Result<u16, Reason> {
         let possible = size > 0 && size <= RING_SIZE_MAX;
-        match possible && (self == Form::Packed || size.is_power_of_two()) {
+        match possible && (self == RingLayout::Packed || size.is_power_of_two()) {
             true => Ok(size as u16),
             false => Err(Reason::RingSize { index, size }),
         }
@@ -38,12 +42,12 @@ impl Form {
     pub(super) fn check_addresses(self, index: u32, addresses: Addresses) -> Result<(), Reason> {
         let Addresses { desc, avail, used } = addresses;
         let parts = match self {
-            Form::Split => [
+            RingLayout::Split => [
                 ("descriptor table", desc, 16),
                 ("available ring", avail, 2),
                 ("used ring", used, 4),
             ],
-            Form::Packed => [
+            RingLayout::Packed => [
                 ("descriptor ring", desc, 16),
                 ("driver event area", avail, 4),
                 ("device event area", used, 4),
@@ -58,7 +62,7 @@ impl Form {
     }
 
     pub(super) fn check_base(self, index: u32, base: u32) -> Result<(), Reason> {
-        match self == Form::Packed || base <= 0xffff {
+        match self == RingLayout::Packed || base <= 0xffff {
             true => Ok(()),
             false => Err(Reason::RingBase { index, base }),
         }

@@ -1,9 +1,9 @@
-//! A header that a guest wrote, judged by the frame it stands in front of.
+//! Validation of a guest's header against its frame.
 //!
-//! Model: whoever acts on a header writes where it says. So before anybody does, the field of the
-//! checksum must be that of the frame's protocol: behind everything that switches, guards and ACLs
-//! decide by. What comes out of [`Header::judge`] has only what is left to do, with a true
-//! `hdr_len`.
+//! Model: code that completes a checksum writes at the offset that the header gives. So the field
+//! must first be proved to be the checksum of the frame's protocol, behind all fields that
+//! switches, guards and ACLs decide by. The result of [`NetHeader::validate`] has only the offloads
+//! that are left to do, with a true `hdr_len`.
 //!
 //! | IP carries | `csum_start` | `csum_offset` |
 //! |---|---|---|
@@ -15,25 +15,24 @@
 //! | SCTP | refused: its checksum is a CRC | |
 //! | anything else | its header or behind | any |
 //!
-//! Limits: [`SEGMENTS_MAX`]; frames of other EtherTypes than IP have nothing left to do.
-//! Cannot panic.
+//! Limits: [`SEGMENTS_MAX`]; frames of EtherTypes other than IP can have no offload. Cannot panic.
 
-use super::{Accepts, FLAG_NEEDS_CSUM, GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_UDP_L4};
-use super::{Header, HeaderError};
+use super::{FLAG_NEEDS_CSUM, GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, OffloadSet};
+use super::{NetHeader, NetHeaderError};
 use crate::{IpVersion, Layers, LayersError, ipv4, ipv6, prefix, tcp, udp};
 
-/// Segments that one frame is cut into at most: a guest that asks for more wants to keep others
-/// from being served. 64 KiB at 128 bytes a segment.
+/// Most segments of one frame, against a guest that would delay others. 64 KiB at 128 bytes a
+/// segment.
 pub const SEGMENTS_MAX: usize = 512;
 
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_DCCP: u8 = 33;
 const PROTOCOL_SCTP: u8 = 132;
 const PROTOCOL_UDP_LITE: u8 = 136;
-/// Where ICMP and ICMPv6 have their checksum.
+/// Checksum offset in ICMP and ICMPv6.
 const ICMP_CHECKSUM_OFFSET: u16 = 2;
 
-/// What is to be cut.
+/// Payload to segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gso {
     None,
@@ -41,43 +40,43 @@ pub(crate) enum Gso {
     Udp,
 }
 
-/// A header found right, and what was seen on the way.
-pub(crate) struct Judged {
-    /// Has only what is left to do.
-    pub(crate) header: Header,
+/// A validated header, and the layers found on the way.
+pub(crate) struct ValidHeader {
+    /// Has only the offloads that are left to do.
+    pub(crate) header: NetHeader,
     pub(crate) layers: Layers,
     pub(crate) gso: Gso,
     /// Bytes from the frame's start to the payload to segment; 0 without segmentation.
     pub(crate) headers_len: usize,
 }
 
-impl Header {
-    /// Judges a header that a guest wrote by the frame, and gives what of it can be handed on.
+impl NetHeader {
+    /// Checks a guest's header against its frame, and returns the part of it that can be passed on.
     ///
-    /// `head` holds the first bytes of the frame, as many as its headers take (128 do, but for rare
-    /// options), and `frame_len` says how long the whole is. `accepts` is what the sender may leave
-    /// to do.
+    /// `head` holds the first bytes of the frame, including all headers (128 do, except with rare
+    /// options); `frame_len` is the frame's full length. `accepts` has the offloads that the sender
+    /// may ask for.
     ///
     /// # Errors
-    /// As [`check`](Self::check); and whatever in the header contradicts the frame.
+    /// As [`check`](Self::check); and every contradiction between header and frame.
     #[inline]
-    pub fn judge(
+    pub fn validate(
         &self,
         head: &[u8],
         frame_len: usize,
-        accepts: Accepts,
-    ) -> Result<Self, HeaderError> {
+        accepts: OffloadSet,
+    ) -> Result<Self, NetHeaderError> {
         self.check(frame_len, accepts)?;
         if self.is_plain() {
             return Ok(Self::default());
         }
-        Ok(Judged::of(self, head, frame_len)?.header)
+        Ok(ValidHeader::of(self, head, frame_len)?.header)
     }
 }
 
-impl Header {
+impl NetHeader {
     /// Number of segments of a frame of `frame_len` bytes, and the bytes that their headers add.
-    /// The header must come from [`judge`](Self::judge), which corrects `hdr_len`.
+    /// The header must come from [`validate`](Self::validate), which corrects `hdr_len`.
     #[inline]
     pub fn segments(&self, frame_len: u32) -> (u32, u32) {
         let (size, headers_len) = (u32::from(self.gso_size.get()), u32::from(self.hdr_len.get()));
@@ -91,12 +90,16 @@ impl Header {
     }
 }
 
-impl Judged {
-    /// Judges a header that passed [`Header::check`] and is not plain.
-    pub(crate) fn of(header: &Header, head: &[u8], frame_len: usize) -> Result<Self, HeaderError> {
+impl ValidHeader {
+    /// Validates a header that passed [`NetHeader::check`] and is not plain.
+    pub(crate) fn of(
+        header: &NetHeader,
+        head: &[u8],
+        frame_len: usize,
+    ) -> Result<Self, NetHeaderError> {
         let layers = Layers::of(head, frame_len)?;
         if !layers.is_whole {
-            return Err(HeaderError::Piece);
+            return Err(NetHeaderError::Piece);
         }
         let gso = kind(header, &layers)?;
         place(header, &layers, gso)?;
@@ -105,25 +108,25 @@ impl Judged {
             Gso::Tcp => layers.upper + tcp_header_len(head, &layers)?,
             Gso::Udp => layers.upper + udp::HEADER_LEN,
         };
-        let mut left = Header {
+        let mut left = NetHeader {
             flags: FLAG_NEEDS_CSUM,
             csum_start: header.csum_start,
             csum_offset: header.csum_offset,
-            ..Header::default()
+            ..NetHeader::default()
         };
         if gso != Gso::None {
             size(header, &layers, headers_len)?;
             left.gso_type = header.gso_type;
             left.gso_size = header.gso_size;
-            // Not beyond the IP packet, nor the longest headers that there are.
+            // Within the IP packet and the longest possible headers.
             left.hdr_len = (headers_len as u16).into();
         }
         Ok(Self { header: left, layers, gso, headers_len })
     }
 }
 
-/// Whether the segmentation type is that of the frame's protocols.
-fn kind(header: &Header, layers: &Layers) -> Result<Gso, HeaderError> {
+/// Checks that the segmentation type matches the frame's protocols.
+fn kind(header: &NetHeader, layers: &Layers) -> Result<Gso, NetHeaderError> {
     let gso_type = header.gso_type;
     if gso_type == GSO_NONE {
         return Ok(Gso::None);
@@ -139,11 +142,11 @@ fn kind(header: &Header, layers: &Layers) -> Result<Gso, HeaderError> {
             return Ok(Gso::Tcp);
         }
     }
-    Err(HeaderError::GsoProtocol { gso_type, version, protocol })
+    Err(NetHeaderError::GsoProtocol { gso_type, version, protocol })
 }
 
-/// Whether the checksum is where that of the frame's protocol is.
-fn place(header: &Header, layers: &Layers, gso: Gso) -> Result<(), HeaderError> {
+/// Checks that the checksum field is that of the frame's protocol.
+fn place(header: &NetHeader, layers: &Layers, gso: Gso) -> Result<(), NetHeaderError> {
     let Layers { upper, end, protocol, .. } = *layers;
     let (start, offset) = (header.csum_start.get(), header.csum_offset.get());
     let at = usize::from(start);
@@ -161,35 +164,36 @@ fn place(header: &Header, layers: &Layers, gso: Gso) -> Result<(), HeaderError> 
     if right && at + usize::from(offset) + 2 <= end {
         Ok(())
     } else {
-        Err(HeaderError::Place { start, offset, protocol, upper })
+        Err(NetHeaderError::Place { start, offset, protocol, upper })
     }
 }
 
 /// Bytes of the TCP header of a frame to segment.
-fn tcp_header_len(head: &[u8], layers: &Layers) -> Result<usize, HeaderError> {
+fn tcp_header_len(head: &[u8], layers: &Layers) -> Result<usize, NetHeaderError> {
     let upper = head.get(layers.upper..).unwrap_or_default();
     let fixed: &[u8; tcp::HEADER_LEN] = prefix(upper, "TCP").map_err(LayersError::from)?;
     let len = tcp::header_len(fixed)?;
-    // The sequence number counts a SYN, so that the segments behind it would be one off.
+    // The sequence number counts a SYN, so the segments behind it would be one off.
     let flags = fixed[13];
     if flags & (tcp::FLAG_SYN | tcp::FLAG_RST) != 0 {
-        return Err(HeaderError::TcpFlags(flags));
+        return Err(NetHeaderError::TcpFlags(flags));
     }
     Ok(len)
 }
 
-/// Whether the size of a segment is sane.
-fn size(header: &Header, layers: &Layers, headers_len: usize) -> Result<(), HeaderError> {
+/// Checks the segment size and the number of segments.
+fn size(header: &NetHeader, layers: &Layers, headers_len: usize) -> Result<(), NetHeaderError> {
     let Layers { network, end, .. } = *layers;
-    let payload = end.checked_sub(headers_len).ok_or(HeaderError::Headers { headers_len, end })?;
+    let payload =
+        end.checked_sub(headers_len).ok_or(NetHeaderError::Headers { headers_len, end })?;
     let size = header.gso_size.get();
     let segments = payload.div_ceil(usize::from(size.max(1)));
     if segments > SEGMENTS_MAX {
-        return Err(HeaderError::Segments { segments, size });
+        return Err(NetHeaderError::Segments { segments, size });
     }
     let longest = payload.min(usize::from(size));
     if headers_len - network + longest > usize::from(u16::MAX) {
-        return Err(HeaderError::SegmentLen(longest));
+        return Err(NetHeaderError::SegmentLen(longest));
     }
     Ok(())
 }

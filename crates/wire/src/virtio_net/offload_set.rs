@@ -1,7 +1,7 @@
-//! What a receiver takes of what a header can leave to do: virtio 1.2, section 5.1.3.
+//! Offloads that a header can ask for and a receiver can take: virtio 1.2, section 5.1.3.
 //!
-//! Model: a set. Which features it is made from depends on the side: the device takes what a
-//! guest's transmit rings bring, the guest what its receive rings do.
+//! Model: a set, derived from the features of one side. The device takes the frames of a guest's
+//! transmit rings, the guest those of its receive rings.
 
 use super::feature::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN, VIRTIO_NET_F_GUEST_TSO4,
@@ -11,24 +11,24 @@ use super::feature::{
 };
 
 bitflags::bitflags! {
-    /// What a receiver takes; empty: only frames on which nothing is left to do.
+    /// Offloads that a receiver takes; empty: only frames without any.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Accepts: u8 {
-        /// Frames whose checksum is not made.
+    pub struct OffloadSet: u8 {
+        /// Frames with a partial checksum.
         const CSUM = 1;
         /// TCP over IPv4 to segment.
         const TSO4 = 1 << 1;
         /// TCP over IPv6 to segment.
         const TSO6 = 1 << 2;
-        /// TCP to segment that has CWR set.
+        /// TCP to segment, with CWR set.
         const ECN = 1 << 3;
         /// UDP to segment into datagrams, over IPv4 and IPv6.
         const USO = 1 << 4;
     }
 }
 
-impl Accepts {
-    /// What a guest that negotiated `features` may leave to do on frames it sends.
+impl OffloadSet {
+    /// Offloads that a guest with `features` may ask for on frames it sends.
     pub const fn of_transmit(features: u64) -> Self {
         Self::of([
             (Self::CSUM, has(features, &[VIRTIO_NET_F_CSUM])),
@@ -39,8 +39,7 @@ impl Accepts {
         ])
     }
 
-    /// What may be left to do on frames for a guest that negotiated `features`. There are two
-    /// features for UDP; one alone is too little.
+    /// Offloads allowed on frames for a guest with `features`. UDP needs both of its features.
     pub const fn of_receive(features: u64) -> Self {
         let uso = [VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6];
         Self::of([
@@ -52,7 +51,7 @@ impl Accepts {
         ])
     }
 
-    /// The set, without what lacks a feature that it requires (5.1.3.1): every segmentation needs
+    /// The set, without offloads that lack a required feature (5.1.3.1): every segmentation needs
     /// the checksum, ECN needs TCP.
     const fn of(features: [(Self, bool); 5]) -> Self {
         let mut set = Self::empty();
@@ -73,7 +72,7 @@ impl Accepts {
     }
 }
 
-/// Whether all these bit numbers are in the set.
+/// Returns `true` if all these bit numbers are in the set.
 const fn has(features: u64, bits: &[u32]) -> bool {
     let wanted = mask(bits);
     features & wanted == wanted

@@ -1,8 +1,8 @@
-//! The first 16 bytes of a frame: all that a classifier needs.
+//! The first 16 bytes of a frame: the input of the classifier.
 //!
 //! Model: a snapshot, taken once from memory that a guest may change, of both addresses, the type
-//! and, when the frame is tagged, the TCI. Each accessor is a load, a mask and no branch.
-//! Cannot panic: the array is read as numbers of fixed size.
+//! and, in a tagged frame, the TCI. Each accessor is a load, a mask and no branch. Cannot panic:
+//! the array is read as numbers of fixed size.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -25,15 +25,15 @@ use crate::{Mac, Truncated, ethernet};
     Unaligned,
 )]
 #[repr(transparent)]
-pub struct Head(pub [u8; 16]);
+pub struct FrameHeader(pub [u8; 16]);
 
-impl Head {
-    /// Bytes of a head.
+impl FrameHeader {
+    /// Bytes of the snapshot.
     pub const LEN: usize = 16;
-    /// The bit of [`tag_bits`](Self::tag_bits) that says that there is a tag; below it is the VID.
+    /// Bit of [`tag_bits`](Self::tag_bits) that is set in a tagged frame; the VID is below it.
     pub const TAGGED: u16 = 1 << 12;
 
-    /// The head of a frame; one that ends after its Ethernet header is filled up with zeros.
+    /// The first 16 bytes of a frame; one that ends after its Ethernet header is padded with zeros.
     ///
     /// # Errors
     /// The frame is shorter than an Ethernet header.
@@ -64,7 +64,7 @@ impl Head {
     /// Bytes 0 to 7 as a little-endian number: the destination's key below, two more bytes above.
     #[inline]
     pub const fn low_word(&self) -> u64 {
-        // Two loads of eight bytes; put together from single bytes it would be a dozen.
+        // Two loads of eight bytes; assembled from single bytes it would be a dozen.
         u128::from_le_bytes(self.0) as u64
     }
 
@@ -92,14 +92,14 @@ impl Head {
         ((self.high_word() >> 32) as u16).swap_bytes()
     }
 
-    /// Bytes 14 and 15: the TCI if the frame is tagged, else the first of the payload.
+    /// Bytes 14 and 15: the TCI of a tagged frame, else the first bytes of the payload.
     #[inline]
     pub const fn tci(&self) -> u16 {
         ((self.high_word() >> 48) as u16).swap_bytes()
     }
 
-    /// Whether these frames are of the same flow as this one, so that one verdict is right for all:
-    /// same addresses, same type, and of tagged ones the same TCI.
+    /// Returns `true` if these frames are of the same flow, so that one decision holds for all.
+    /// They have the same addresses and type, and tagged ones the same TCI.
     #[inline(always)]
     pub fn is_like_all(&self, rest: &[[u8; Self::LEN]]) -> bool {
         let (low, high) = (self.low_word(), self.high_word());
@@ -111,7 +111,7 @@ impl Head {
         })
     }
 
-    /// Whether the frame carries a tag, 802.1Q or 802.1ad.
+    /// Returns `true` if the frame has a tag, 802.1Q or 802.1ad.
     #[inline]
     pub const fn is_tagged(&self) -> bool {
         is_tpid(self.tpid_or_type())
@@ -123,15 +123,15 @@ impl Head {
         if self.is_tagged() { Some(vid_of_tci(self.tci())) } else { None }
     }
 
-    /// [`TAGGED`](Self::TAGGED) and the VLAN id in one number, 0 of an untagged frame; for loops
-    /// that must not branch on what a frame says.
+    /// [`TAGGED`](Self::TAGGED) and the VLAN id in one number, 0 for an untagged frame; for loops
+    /// that must not branch on frame contents.
     #[inline]
     pub const fn tag_bits(&self) -> u16 {
         let all_if_tagged = (self.is_tagged() as u16).wrapping_neg();
         (Self::TAGGED | vid_of_tci(self.tci())) & all_if_tagged
     }
 
-    /// Returns `true` if the outermost tag is a priority tag: one of VLAN id 0.
+    /// Returns `true` if the outermost tag is a priority tag (VLAN id 0).
     #[inline]
     pub const fn is_priority_tagged(&self) -> bool {
         self.tag_bits() == Self::TAGGED
@@ -143,7 +143,7 @@ impl Head {
     }
 }
 
-impl From<[u8; 16]> for Head {
+impl From<[u8; 16]> for FrameHeader {
     #[inline]
     fn from(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn short_frames() {
-        assert_eq!(Head::of_frame(&[7; 13]).unwrap_err().need, 14);
-        assert_eq!(Head::of_frame(&[7; 14]).unwrap().0[13..], [7, 0, 0]);
-        assert_eq!(Head::of_frame(&[7; 17]).unwrap().0, [7; 16]);
+        assert_eq!(FrameHeader::of_frame(&[7; 13]).unwrap_err().need, 14);
+        assert_eq!(FrameHeader::of_frame(&[7; 14]).unwrap().0[13..], [7, 0, 0]);
+        assert_eq!(FrameHeader::of_frame(&[7; 17]).unwrap().0, [7; 16]);
     }
 
     proptest! {
@@ -172,7 +172,7 @@ mod tests {
                 1 => bytes[12..14].copy_from_slice(&[0x88, 0xa8]),
                 _ => (),
             }
-            let head = Head(bytes);
+            let head = FrameHeader(bytes);
             let theirs = Ethernet2HeaderSlice::from_slice(&bytes).unwrap();
             prop_assert_eq!(head.dst().0, theirs.destination());
             prop_assert_eq!(head.src().0, theirs.source());
