@@ -1,11 +1,11 @@
 //! Token buckets, and the storm limit made of one.
 //!
-//! Model: a bucket fills by the nanosecond and is emptied by what is sent; it may be overdrawn by
-//! the last burst, and then rests until it is filled again. All amounts are whole numbers of a unit
-//! so small that nothing is ever rounded: for a rate in Mbit/s a thousandth of a bit, of which
-//! exactly as many flow in each nanosecond as there are Mbit/s; for frames a second a billionth of
-//! a frame. So a rate is kept exactly however long it runs; over any span it is exceeded by one
-//! burst size at most, and by what was overdrawn.
+//! Model: a bucket fills each nanosecond and is drained by sent bytes or frames. The last burst may
+//! overdraw it; then it rests until it is filled again. Amounts are whole numbers of a unit so
+//! small that nothing is rounded. For a rate in Mbit/s the unit is a thousandth of a bit, so 1
+//! Mbit/s is one unit a nanosecond; for frames a second it is a billionth of a frame. So a rate is
+//! exact however long it runs. Over any span it is exceeded by at most one burst size and the
+//! overdraft.
 //!
 //! Limits: rates up to `u32::MAX`. A clock that steps back is taken as standing still.
 
@@ -13,14 +13,14 @@
 const BYTE: i64 = 8000;
 /// Units of a frame where a nanosecond brings one unit for each frame a second.
 const FRAME: i64 = 1_000_000_000;
-/// What a limited sender may have saved: what its rate yields in this time, ...
+/// Burst size as a time at the rate, ns, ...
 const BURST_NS: u64 = 2_000_000;
-/// ... but at least this, as a frame or two of a slow one must fit, in bytes.
+/// ... but at least this, so that a frame or two of a slow sender fit, bytes.
 const BURST_BYTES_MIN: i64 = 16 * 1024;
-/// A sender that ran out of tokens waits for as many as a burst of large frames, in bytes; frames
-/// one by one would cost too much.
+/// A sender without tokens waits for a burst of large frames at most, bytes; single frames would
+/// cost too much.
 const RESUME_BYTES_MAX: i64 = 96 * 1024;
-/// Storms may be saved up for this part of a second.
+/// Storm limits may accumulate for this part of a second.
 const STORM_PARTS: i64 = 10;
 
 /// A token bucket.
@@ -30,10 +30,10 @@ pub struct TokenBucket {
     rate: i64,
     /// Units of one byte or frame.
     unit: i64,
-    /// The most units that it holds.
+    /// Maximum number of units.
     size: i64,
     level: i64,
-    /// When it was last filled, in ns.
+    /// Time of the last fill, ns.
     at_ns: u64,
 }
 
@@ -67,7 +67,7 @@ impl TokenBucket {
         Self { rate, unit: FRAME, size, level: size, at_ns: now_ns }
     }
 
-    /// The most bytes or frames that it holds: its burst size.
+    /// Burst size: maximum bytes or frames in it.
     pub const fn size(&self) -> i64 {
         self.size / self.unit
     }
@@ -85,16 +85,15 @@ impl TokenBucket {
         self.level.div_euclid(self.unit)
     }
 
-    /// Takes bytes or frames out, those that are not there too.
+    /// Takes bytes or frames out, even beyond its contents.
     #[inline]
     pub fn take(&mut self, amount: u64) {
         let units = self.unit.saturating_mul(amount.min(i64::MAX as u64) as i64);
-        // Overdrawn so far that it cannot be counted, it is for good.
+        // An overdraft beyond the range stays for ever.
         self.level = self.level.saturating_sub(units);
     }
 
-    /// Takes bytes or frames out, but never comes to owe more than these, or than a fifth of what
-    /// it holds.
+    /// Takes bytes or frames out, but limits the debt to this amount or a fifth of its size.
     #[inline]
     pub(crate) fn take_forgiving(&mut self, amount: u64) {
         let units = self.unit.saturating_mul(amount.min(i64::MAX as u64) as i64);
@@ -107,7 +106,7 @@ impl TokenBucket {
         self.level = self.level.min(0);
     }
 
-    /// Whether there is anything in it, as of the last [`fill`](Self::fill).
+    /// Returns `true` if it is not empty, as of the last [`fill`](Self::fill).
     #[inline]
     pub(crate) const fn has_any(&self) -> bool {
         self.level >= self.unit
@@ -119,7 +118,8 @@ impl TokenBucket {
         (self.size / self.unit / 4).clamp(1, RESUME_BYTES_MAX)
     }
 
-    /// When it will hold `amount` bytes or frames if nothing is taken, in ns; `u64::MAX` for never.
+    /// Time at which it holds `amount` bytes or frames if nothing is taken, ns; `u64::MAX` for
+    /// never.
     pub fn ready_ns(&self, amount: i64) -> u64 {
         let missing = self.unit.saturating_mul(amount).saturating_sub(self.level).max(0);
         if amount > self.size() || (missing > 0 && self.rate == 0) {
@@ -130,7 +130,7 @@ impl TokenBucket {
     }
 }
 
-/// What is left of a credit when an amount is used; no debt grows beyond `debt_max` by that.
+/// Credit left after using an amount; the debt from that is at most `debt_max`.
 #[inline]
 pub(crate) fn forgiving(credit: i64, amount: i64, debt_max: i64) -> i64 {
     credit.min(credit.saturating_sub(amount).max(-debt_max))
@@ -149,7 +149,7 @@ impl StormLimit {
         Self { bucket: (per_second > 0).then(|| TokenBucket::of_frames(per_second, now_ns)) }
     }
 
-    /// Of `frames` to groups, how many may pass now; the others are to be dropped as
+    /// Number of `frames` to groups that may pass now; drop the others as
     /// [`Storm`](crate::DropReason::Storm).
     #[inline]
     pub fn admit(&mut self, frames: u32, now_ns: u64) -> u32 {

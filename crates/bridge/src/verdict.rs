@@ -2,7 +2,7 @@
 
 use crate::{DropReason, PortId};
 
-/// The most frames that are classified together.
+/// Maximum number of frames classified together.
 pub const BURST: usize = 64;
 
 /// The answer for one frame.

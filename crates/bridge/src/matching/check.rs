@@ -1,4 +1,4 @@
-//! Which rules are refused: those that mean nothing, or that no frame could ever match.
+//! Validation of matches: rejects those that no frame could match.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -8,33 +8,33 @@ use wire::{Vid, ethernet, vlan};
 use crate::matching::key::{ICMP, ICMPV6, TCP, TYPE_MIN, WITH_PORTS};
 use crate::matching::{IpPrefix, MacPrefix, Match};
 
-/// Why a match is refused.
+/// Reason for which a match is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct MatchError {
     /// The field.
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What it may be.
+    /// Allowed values.
     pub allowed: String,
 }
 
-/// An error unless a condition holds; its texts are made only if it is needed.
+/// Returns an error unless a condition holds; formats it only then.
 macro_rules! ensure {
     ($holds:expr, $field:expr, $value:expr, $allowed:expr) => {
         if !$holds {
             let (value, allowed) = ($value.to_string(), $allowed.to_string());
-            return Err(Mistake { field: $field, value, allowed });
+            return Err(MatchError { field: $field, value, allowed });
         }
     };
 }
 
 impl Match {
-    /// Whether it means something, and a frame could fit.
+    /// Validates the match: a frame could match it.
     ///
     /// # Errors
-    /// The first field that is wrong.
-    pub fn check(&self) -> Result<(), Mistake> {
+    /// The first invalid field.
+    pub fn check(&self) -> Result<(), MatchError> {
         range("src_port", &self.src_port, u16::MAX)?;
         range("dst_port", &self.dst_port, u16::MAX)?;
         range("vid", &self.vid, Vid::MAX)?;
@@ -58,7 +58,7 @@ impl Match {
         self.check_upper()
     }
 
-    fn check_ethertype(&self) -> Result<(), Mistake> {
+    fn check_ethertype(&self) -> Result<(), MatchError> {
         let Some(ethertype) = self.ethertype else { return Ok(()) };
         let value = format_args!("{ethertype:#06x}");
         let real = ethertype >= TYPE_MIN && !vlan::is_tpid(ethertype);
@@ -79,7 +79,7 @@ impl Match {
         Ok(())
     }
 
-    fn check_upper(&self) -> Result<(), Mistake> {
+    fn check_upper(&self) -> Result<(), MatchError> {
         let ports = self.src_port.is_some() || self.dst_port.is_some();
         let protocol = self.protocol;
         let of = |allowed: &[u8]| protocol.is_none_or(|protocol| allowed.contains(&protocol));
@@ -107,13 +107,13 @@ impl Match {
         Ok(())
     }
 
-    /// Whether a frame's first 16 bytes are enough to tell who fits: nothing but addresses and VLAN
-    /// is named.
+    /// Returns `true` if it names only addresses and VLAN, so that the first 16 bytes of a frame
+    /// suffice.
     pub fn is_shallow(&self) -> bool {
         self.ethertype.is_none() && !self.is_ip() && !self.names_upper()
     }
 
-    /// Whether only IP can match.
+    /// Returns `true` if only IP can match.
     fn is_ip(&self) -> bool {
         self.src_ip.is_some()
             || self.dst_ip.is_some()
@@ -121,14 +121,14 @@ impl Match {
             || self.later_fragment.is_some()
     }
 
-    /// Whether only frames with a transport header can match.
+    /// Returns `true` if only frames with a transport header can match.
     fn names_upper(&self) -> bool {
         let ports = self.src_port.is_some() || self.dst_port.is_some();
         ports || self.icmp.is_some() || self.tcp_flags.is_some()
     }
 }
 
-/// An address as a number, and how many bits it has.
+/// An address as a number, and its number of bits.
 pub(crate) fn bits(addr: IpAddr) -> (u128, u8) {
     match addr {
         IpAddr::V4(addr) => (addr.to_bits().into(), 32),
@@ -140,7 +140,7 @@ fn prefix(
     field: &'static str,
     (bits, len, most): (u128, u8, u8),
     addr: impl std::fmt::Display,
-) -> Result<(), Mistake> {
+) -> Result<(), MatchError> {
     let value = format_args!("{addr}/{len}");
     ensure!(len <= most, field, value, format_args!("a prefix of up to {most} bits"));
     let rest = !u128::MAX.checked_shl(u32::from(most - len)).unwrap_or(0);
@@ -153,7 +153,7 @@ fn range(
     field: &'static str,
     range: &Option<RangeInclusive<u16>>,
     most: u16,
-) -> Result<(), Mistake> {
+) -> Result<(), MatchError> {
     if let Some(range) = range {
         let (start, end) = (range.start(), range.end());
         let allowed = format_args!("0 to {most}, the lower number first");

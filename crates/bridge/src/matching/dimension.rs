@@ -21,7 +21,7 @@ impl Sets {
     }
 }
 
-/// Gathers sets, each once.
+/// Collects sets without duplicates.
 struct Gather {
     words: usize,
     bits: Vec<u64>,
@@ -52,7 +52,7 @@ impl Gather {
 /// A field whose values are compared with ranges.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges<T> {
-    /// Where the second and every later interval begins, ascending.
+    /// Start of the second and every later interval, ascending.
     starts: Box<[T]>,
     /// The set of each interval; one more than `starts`.
     set_of: Box<[u16]>,
@@ -60,8 +60,8 @@ pub(crate) struct Ranges<T> {
 }
 
 impl<T: Copy + Ord> Ranges<T> {
-    /// From each rule's range, both ends included, `None` for any value; `next` counts one up.
-    /// `None` if no rule names the field: it need not be looked at then.
+    /// Builds from the range of each rule, ends included, `None` for any value; `next` is the
+    /// successor function. `None` if no rule names the field, which is then skipped.
     pub(crate) fn build(ranges: &[Option<(T, T)>], next: impl Fn(T) -> Option<T>) -> Option<Self> {
         if ranges.iter().all(Option::is_none) {
             return None;
@@ -106,7 +106,7 @@ pub(crate) struct Byte {
 }
 
 impl Byte {
-    /// From a (mask, value) for each rule; `None` if no rule looks at any bit.
+    /// Builds from a (mask, value) for each rule; `None` if no rule examines any bit.
     pub(crate) fn build(masks: &[(u8, u8)]) -> Option<Self> {
         if masks.iter().all(|(mask, _)| *mask == 0) {
             return None;

@@ -1,16 +1,16 @@
-//! What a frame shows of itself: the key made of its first 128 bytes.
+//! Match key of a frame, from its first 128 bytes.
 //!
-//! Model: one walk over Ethernet, tags and LLC/SNAP, IP with its options or extension headers, to
-//! the ports. Who receives a frame may be laxer than we are, so whatever is cut off, malformed or
-//! nested too deep has no key: an unknown header could hide anything.
-//! Sections: RFC 791, RFC 8200 section 4, RFC 4302 (AH), IEEE 802.2 with RFC 1042.
+//! Model: one pass over Ethernet, tags and LLC/SNAP, IP with its options or extension headers, up
+//! to the ports. Receivers may parse more leniently than we do. So a frame that is truncated,
+//! malformed or nested too deep has no key: an unknown header could hide anything. Sections: RFC
+//! 791, RFC 8200 section 4, RFC 4302 (AH), IEEE 802.2 with RFC 1042.
 //!
 //! Limits: two tags, one SNAP header, eight extension headers. Lengths beyond the headers are not
 //! checked, nor are checksums. Cannot panic: each read is checked.
 
 use wire::{FrameHeader, HeaderSnapshot, ethernet, vlan};
 
-/// Extension headers of IPv6 that are walked through.
+/// Maximum number of IPv6 extension headers.
 const EXTENSIONS_MAX: usize = 8;
 const TAGS_MAX: usize = 2;
 /// Bytes up to TCP's flags.
@@ -20,23 +20,22 @@ pub(crate) const TYPE_MIN: u16 = 0x600;
 
 /// The protocol number of ICMP.
 pub const ICMP: u8 = 1;
-/// That of TCP.
+/// The protocol number of TCP.
 pub const TCP: u8 = 6;
-/// That of UDP.
+/// The protocol number of UDP.
 pub const UDP: u8 = 17;
-/// That of ICMPv6.
+/// The protocol number of ICMPv6.
 pub const ICMPV6: u8 = 58;
 /// Protocols that begin with a source and a destination port: also DCCP, SCTP and UDP-Lite.
 pub(crate) const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
-/// Bytes at a place that is fixed when this is compiled, which must be within
-/// [`HeaderSnapshot::LEN`].
+/// Bytes at a constant offset, which must be within [`HeaderSnapshot::LEN`].
 #[inline(always)]
 fn fixed<const N: usize>(deep: &HeaderSnapshot, at: usize) -> [u8; N] {
     std::array::from_fn(|n| deep.bytes[at + n])
 }
 
-/// What a [`Key`] has, and thus what its other fields mean.
+/// Parts that a [`Key`] has, which define the meaning of its fields.
 pub mod has {
     /// IPv4 addresses.
     pub const IPV4: u8 = 1;
@@ -44,10 +43,9 @@ pub mod has {
     pub const IPV6: u8 = 2;
     /// A source and a destination port.
     pub const PORTS: u8 = 4;
-    /// ICMP's type and code, or ICMPv6's, where else the destination port is.
+    /// Type and code of ICMP or ICMPv6, instead of the destination port.
     pub const ICMP: u8 = 8;
     /// TCP's flags.
-    /// That of TCP.
     pub const TCP: u8 = 16;
     /// It is a fragment but not the first.
     pub const LATER_FRAGMENT: u8 = 32;
@@ -58,7 +56,7 @@ pub mod has {
 /// A key as eight words, to hash, mask and compare. See [`Key::words`].
 pub type Words = [u64; 8];
 
-/// Where a field lies in [`Words`]: the word, and by how much it is shifted up.
+/// Position of each field in [`Words`]: the word, and the shift.
 pub mod place {
     /// The source address's first word.
     pub const SRC_IP: usize = 0;
@@ -80,11 +78,11 @@ pub mod place {
     pub const PROTOCOL: (usize, u32) = (7, 0);
     /// TCP's flags.
     pub const TCP_FLAGS: (usize, u32) = (7, 8);
-    /// What there is, see [`has`](super::has).
+    /// Parts present, see [`has`](super::has).
     pub const HAS: (usize, u32) = (7, 16);
 }
 
-/// All that rules can ask of a frame. What a frame does not have is 0.
+/// Fields that rules can match. A field that the frame does not have is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key {
     /// Source address; of IPv4 in the low 32 bits.
@@ -107,12 +105,12 @@ pub struct Key {
     pub protocol: u8,
     /// Flags of TCP.
     pub tcp_flags: u8,
-    /// What of this there is, see [`has`].
+    /// Parts present, see [`has`].
     pub has: u8,
 }
 
 impl Key {
-    /// The key of a frame that belongs to a VLAN; `None` if its headers cannot be told.
+    /// Key of a frame in a VLAN; `None` if its headers cannot be parsed.
     pub fn of(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Option<Self> {
         let bytes = deep.bytes();
         let big_endian = |key: u64| key.swap_bytes() >> 16;
@@ -132,8 +130,7 @@ impl Key {
         Some(key)
     }
 
-    /// The key of a frame whose headers cannot be told: addresses, VLAN, and the type if that can
-    /// be.
+    /// Key of a frame with unparseable headers: addresses, VLAN, and the type if it is readable.
     pub fn outer(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Self {
         let big_endian = |key: u64| key.swap_bytes() >> 16;
         let (src_mac, dst_mac) = (big_endian(head.src_key()), big_endian(head.dst_key()));
@@ -177,8 +174,8 @@ impl Key {
         }
     }
 
-    /// The words of a frame's key: as [`of`](Self::of) gives them, but in haste for the frames that
-    /// most are: TCP and UDP over IP without options, behind no tag or one.
+    /// Words of a frame's key, as of [`of`](Self::of), with a fast path for TCP and UDP over IP
+    /// without options, behind at most one tag.
     #[inline]
     pub fn words_of(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Option<Words> {
         let plain =
@@ -193,7 +190,7 @@ impl Key {
         }
     }
 
-    /// The key but for MACs and VLAN, if the IP header begins at `AT` and nothing is unusual.
+    /// Key without MACs and VLAN, if the IP header begins at `AT` and nothing is unusual.
     #[inline(always)]
     fn plain<const AT: usize>(deep: &HeaderSnapshot) -> Option<Self> {
         let ethertype = u16::from_be_bytes(fixed(deep, AT - 2));
@@ -288,12 +285,13 @@ impl Key {
         None
     }
 
-    /// What lies behind IP; the fragment's offset counts units of 8 bytes.
+    /// Parses the transport header; `fragment_offset` is in units of 8 bytes.
     fn upper(&mut self, protocol: u8, fragment_offset: u16, payload: &[u8]) -> Option<()> {
         self.protocol = protocol;
         if fragment_offset != 0 {
             self.has |= has::LATER_FRAGMENT;
-            // At offset 1 lie TCP's flags, which the first fragment showed already (RFC 3128).
+            // At offset 1 a fragment would overwrite TCP's flags, which the first fragment showed
+            // (RFC 3128).
             return (protocol != TCP || fragment_offset != 1).then_some(());
         }
         let icmp = if self.has & has::IPV4 != 0 { ICMP } else { ICMPV6 };
@@ -313,7 +311,7 @@ impl Key {
     }
 }
 
-/// The type of what the frame carries, 0 if it has none, and where that begins.
+/// EtherType, 0 if there is none, and the offset behind it.
 fn ethertype(bytes: &[u8]) -> Option<(u16, usize)> {
     let (mut at, mut tags, mut snaps) = (12, 0, 0);
     loop {
@@ -334,7 +332,7 @@ fn ethertype(bytes: &[u8]) -> Option<(u16, usize)> {
     }
 }
 
-/// Whether LLC announces an EtherType: SNAP of RFC 1042, or of 802.1H bridges.
+/// Returns `true` for LLC with an EtherType: SNAP of RFC 1042, or of 802.1H bridges.
 fn is_snap(llc: &[u8]) -> bool {
     matches!(llc, [0xaa, 0xaa, 0x03, 0, 0, 0 | 0xf8, ..])
 }

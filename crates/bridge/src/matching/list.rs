@@ -1,9 +1,8 @@
-//! Many matches at a time: bit vectors, one for each field (Lakshman and Stiliadis, SIGCOMM
-//! 1998).
+//! Match list: bit vectors, one for each field (Lakshman and Stiliadis, SIGCOMM 1998).
 //!
-//! Model: every field that some rule names turns its value into a set of rules; the intersection is
-//! the set of rules that match, the lowest of them the first. The cost depends on how many rules
-//! there are, 64 at a step, and hardly on what they say: no list and no frame makes it slow.
+//! Model: each field that some rule names maps its value to a set of rules. The intersection is the
+//! set of matching rules; the lowest is the first. The cost depends on the number of rules, 64 a
+//! step, and little on their contents: no list and no frame makes it slow.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -14,10 +13,10 @@ use crate::matching::{IpPrefix, Key, MacPrefix, Match, Words, has, place};
 
 /// The bits of a MAC as a number.
 const MAC_MASK: u64 = wire::Mac::KEY_MASK;
-/// Fields that sets come from.
+/// Maximum number of fields.
 const FIELDS: usize = 11;
 
-/// A list ready to be matched; see the module's documentation. A rule is a match of it.
+/// Compiled match list; see the module's documentation. A rule is a match of it.
 #[derive(Clone, Debug)]
 pub struct List {
     rules: usize,
@@ -36,7 +35,7 @@ pub struct List {
 }
 
 impl List {
-    /// From matches that were [checked](Match::check), the first to be tried first.
+    /// Builds from [validated](Match::check) matches, in order.
     pub fn build<'a>(matches: impl Iterator<Item = &'a Match>) -> Self {
         let matches: Vec<&Match> = matches.collect();
         let rules = || matches.iter().copied();
@@ -71,7 +70,7 @@ impl List {
         }
     }
 
-    /// Offers those that a key fits to `decides`, in their order; says which one decided.
+    /// Offers the matching rules to `decides`, in order; returns the rule that decided.
     #[inline]
     pub fn find(&self, key: &Key, mut decides: impl FnMut(usize) -> bool) -> Option<usize> {
         let (sets, fields) = self.sets(key);
@@ -91,12 +90,12 @@ impl List {
         None
     }
 
-    /// The bits of a key that some rule looks at: keys that differ in others fare alike.
+    /// Bits of a key that some rule examines; other bits do not change the result.
     pub fn mask(&self) -> Words {
         self.mask
     }
 
-    /// The set of each field that matters, and how many there are.
+    /// Set of each relevant field, and their number.
     #[inline]
     fn sets(&self, key: &Key) -> ([&[u64]; FIELDS], usize) {
         let (mut sets, mut len): ([&[u64]; FIELDS], _) = ([&[]; FIELDS], 0);
@@ -129,7 +128,7 @@ fn mask<'a>(rules: impl Iterator<Item = &'a Match>) -> Words {
             mask[word] |= range.map_or(0, |(first, last)| !(first ^ last) & MAC_MASK);
         }
         for (word, prefix) in [(place::SRC_IP, rule.src_ip), (place::DST_IP, rule.dst_ip)] {
-            // All above an IPv4 address is 0 in any key that has one.
+            // All bits above an IPv4 address are 0 in any key that has one.
             let bits = prefix.map(ip_range).map_or(0, |(first, last)| !(first ^ last));
             mask[word] |= bits as u64;
             mask[word + 1] |= (bits >> 64) as u64;
@@ -154,7 +153,7 @@ fn mask<'a>(rules: impl Iterator<Item = &'a Match>) -> Words {
     mask
 }
 
-/// What a frame must have, and not have, for a rule to mean anything; as mask and value.
+/// Parts that a frame must have and must not have for a rule, as mask and value.
 fn has_bits(rule: &Match) -> (u8, u8) {
     let mut must = if rule.protocol.is_some() { has::IP } else { 0 };
     for prefix in [rule.src_ip, rule.dst_ip].into_iter().flatten() {
@@ -180,7 +179,7 @@ fn ends(range: &RangeInclusive<u16>) -> (u16, u16) {
     (*range.start(), *range.end())
 }
 
-/// The field holds ICMP's type and code too; a rule never names both.
+/// The field also holds ICMP's type and code; a rule never names both.
 fn dst_port_range(rule: &Match) -> Option<(u16, u16)> {
     let ports = rule.dst_port.as_ref().map(ends);
     let icmp = rule.icmp.map(|icmp| {

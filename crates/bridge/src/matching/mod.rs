@@ -1,9 +1,9 @@
-//! Which of a list of matches a frame fits: what ACLs of the switch and rules of the NIC share.
+//! Matching of frames against lists of rules; shared by the switch's ACLs and the NIC's rules.
 //!
-//! Model: a [`Match`] is what is asked of a frame; a frame fits if every field that it names does,
-//! and one that does not have a field (ports, of a frame that is not TCP or the like) does not fit
-//! a match that names it. A [`Key`] is what a frame shows of itself, and a [`List`] tells which of
-//! many matches a key fits, the first of them first. What is done with frames is the caller's.
+//! Model: a [`Match`] names fields of a frame; a frame matches if every named field does. A frame
+//! without a field, such as ports, does not match a rule that names it. A [`Key`] holds a frame's
+//! fields, and a [`List`] finds the matching rules in order. The caller decides what happens to the
+//! frame.
 //!
 //! Limits: 128 bytes of each frame, see [`Key`]. No I/O, no allocation after a list is built;
 //! nothing here can panic on a frame's bytes.
@@ -18,18 +18,18 @@ use std::ops::RangeInclusive;
 
 use wire::Mac;
 
-pub use check::Mistake;
+pub use check::MatchError;
 pub use key::{ICMP, ICMPV6, Key, TCP, UDP, Words, has, place};
 pub use list::List;
 
-/// Which frames are meant; `None` for any.
+/// A match; `None` for any value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// Source MAC.
     pub src_mac: Option<MacPrefix>,
     /// Destination MAC.
     pub dst_mac: Option<MacPrefix>,
-    /// The type of what the frame carries, behind tags and SNAP.
+    /// EtherType of the payload, behind tags and SNAP.
     pub ethertype: Option<u16>,
     /// The VLAN that the frame belongs to; 0 is the untagged network.
     pub vid: Option<RangeInclusive<u16>>,
@@ -43,15 +43,15 @@ pub struct Match {
     pub src_port: Option<RangeInclusive<u16>>,
     /// Destination port of these.
     pub dst_port: Option<RangeInclusive<u16>>,
-    /// What kind of ICMP or ICMPv6.
+    /// Type and code of ICMP or ICMPv6.
     pub icmp: Option<Icmp>,
     /// Flags of TCP.
     pub tcp_flags: Option<TcpFlags>,
-    /// Whether it is a fragment but not the first.
+    /// Set: matches only fragments after the first; clear: no such fragments.
     pub later_fragment: Option<bool>,
 }
 
-/// MACs that begin alike.
+/// MAC prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacPrefix {
     /// An address; zero beyond the prefix.
@@ -60,7 +60,7 @@ pub struct MacPrefix {
     pub len: u8,
 }
 
-/// IP addresses that begin alike.
+/// IP prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPrefix {
     /// An address; zero beyond the prefix.
@@ -69,7 +69,7 @@ pub struct IpPrefix {
     pub len: u8,
 }
 
-/// A kind of ICMP or ICMPv6.
+/// Type and code of ICMP or ICMPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmp {
     /// The type.
@@ -81,7 +81,7 @@ pub struct Icmp {
 /// Flags of TCP that must be set, and not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpFlags {
-    /// The flags that are looked at, FIN in bit 0.
+    /// The flags compared, FIN in bit 0.
     pub mask: u8,
     /// Those among them that must be set.
     pub value: u8,

@@ -1,17 +1,17 @@
-//! What a real card could carry: its link, its bus, its packet engine.
+//! Capacity of a real card: its link, its bus, its packet engine.
 //!
-//! Model: one bucket for each limit. Who is about to take a burst asks whether the budget is open,
-//! and afterwards charges what it carried, be it too much; then the budget stays closed until that
+//! Model: one bucket for each limit. A lane asks if the budget is open before it takes a burst, and
+//! charges the burst afterwards, even beyond the limit; then the budget stays closed until the debt
 //! is paid. A frame between a function and the wire crosses the bus once and passes the packet
-//! engine once; one from function to function does both twice, out of the host and back in, which
-//! is why such traffic stays flat on a real card however many VFs there are.
+//! engine once. A frame between two functions does both twice, out of the host and back in. So such
+//! traffic stays flat on a real card, however many VFs there are.
 //!
-//! Limits: one budget for a NIC; lanes that share it need a lock around it, or a part of it each.
+//! Limits: one budget for a NIC. Lanes that share it need a lock around it, or one part each.
 
 use crate::PortId;
 use crate::rate::TokenBucket;
 
-/// What a card's parts carry. A part without a number has no limit.
+/// Capacity of a card's parts; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// The uplink in each direction, in Mbit/s.
@@ -23,7 +23,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// A part of it, in thousandths: so a small machine shows the shape of a large card's limits.
+    /// Scales the capacity to `thousandths`, so that a small machine shows the limits of a large
+    /// card.
     pub fn scaled(self, thousandths: u32) -> Self {
         let scale = |limit: u32| {
             let scaled = u64::from(limit) * u64::from(thousandths) / 1000;
@@ -37,7 +38,7 @@ impl Capacity {
     }
 }
 
-/// What is left of a card's capacity; see the module's documentation.
+/// Remaining capacity of a card; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// From the wire, to the wire, over the bus, through the packet engine.
@@ -45,7 +46,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// All of a capacity.
+    /// Makes a full budget.
     pub fn new(capacity: Capacity, now_ns: u64) -> Self {
         let bytes = |mbit: Option<u32>| mbit.map(|mbit| TokenBucket::of_bytes(mbit, now_ns));
         let wire = capacity.wire_mbit;
@@ -54,13 +55,13 @@ impl Budget {
         Self { buckets: [bytes(wire), bytes(wire), bytes(capacity.pcie_mbit), packets] }
     }
 
-    /// Whether a burst from a port may be taken now; if not, when, in ns.
+    /// Checks if a burst from a port may be taken now.
     ///
-    /// Where a burst goes is not known before it is taken, so one from a function waits for the
-    /// wire as well.
+    /// The destination of a burst is unknown before it is taken, so a burst from a function also
+    /// waits for the wire.
     ///
     /// # Errors
-    /// The time at which to ask again.
+    /// Time of the next try, ns.
     pub fn open(&mut self, from: PortId, now_ns: u64) -> Result<(), u64> {
         let [in_wire, out_wire, pcie, packets] = &mut self.buckets;
         let wire = if from == PortId::UPLINK { in_wire } else { out_wire };
@@ -102,7 +103,7 @@ mod tests {
     const VF0: PortId = PortId::vf(0);
     const VF1: PortId = PortId::vf(1);
 
-    /// Mbit/s and frames a second that bursts of 32 get through in a second.
+    /// Mbit/s and frames a second carried in bursts of 32 within a second.
     fn carried(capacity: Capacity, from: PortId, to: PortId, frame: u64) -> (f64, f64) {
         let mut budget = Budget::new(capacity, 0);
         let (mut now, mut frames) = (0, 0);

@@ -1,12 +1,11 @@
-//! The classifier: a burst of heads in, verdicts out. Every frame passes through here.
+//! Classifier: verdicts for a burst of frame headers. Every frame passes here.
 //!
-//! Model: three speeds. A burst whose heads are all alike (one flow, the common case at high rates)
-//! costs a comparison a frame and one look-up. Any other is judged frame by frame in a loop without
-//! a branch that depends on a frame, so that neither mispredictions nor cache misses of one frame
-//! hold up the next. That loop knows only good unicast frames whose key is in its first slot; it
-//! notes all others in a bit mask, and they are judged afterwards, in full and one by one. Between
-//! the two stand bursts of several flows from a function of several MACs, whose verdicts are
-//! remembered, see [`Flows`].
+//! Model: three paths. A burst of equal headers (one flow, the common case at high rates) costs a
+//! comparison a frame and one look-up. Any other burst runs through a loop without a data-dependent
+//! branch, so a misprediction or cache miss of one frame does not delay the next. That loop handles
+//! only valid unicast frames whose key is in its first slot. It marks all others in a bit mask, and
+//! these are classified afterwards, one by one. Bursts of several flows from a function with
+//! several MACs use cached verdicts, see [`Flows`].
 
 use std::hint::select_unpredictable as select;
 
@@ -24,22 +23,22 @@ const HAIRPIN: Verdict = Verdict::drop(DropReason::Hairpin);
 const VLAN_FORBIDDEN: Verdict = Verdict::drop(DropReason::VlanForbidden);
 const ISOLATED: Verdict = Verdict::drop(DropReason::Isolated);
 
-/// Kinds of port, for which the loop is compiled apart.
+/// Kinds of port; the loop is compiled for each.
 const UPLINK: u8 = 0;
 const ONE_MAC: u8 = 1;
 const SEVERAL_MACS: u8 = 2;
-/// The uplink, with unknown MACs that are for promiscuous functions.
+/// The uplink, when unknown unicast goes to promiscuous functions.
 const OPEN_UPLINK: u8 = 3;
 /// The PF with the switch.
 const SWITCH: u8 = 4;
 
 impl Table {
-    /// Judges up to [`BURST`] frames that came from one port; those beyond are not looked at.
+    /// Classifies up to [`BURST`] frames from one port and ignores further ones.
     ///
-    /// The head of a frame is its first 16 bytes, taken once: what is judged here must also be what
-    /// the receiver gets. The rules are listed in the documentation of the module. A port without a
-    /// function, or that does not exist, has all its frames dropped. Priority-tagged frames of
-    /// functions are refused, as 16 bytes do not show a second tag: see [`Verdicts::wants_deep`].
+    /// `heads` are the first 16 bytes of each frame, read once: the receiver must get exactly the
+    /// bytes that were classified. The module's documentation lists the rules. All frames from a
+    /// port without a function, or an unknown port, are dropped. Priority-tagged frames of
+    /// functions are rejected, as 16 bytes do not show a second tag: see [`Verdicts::wants_deep`].
     #[inline]
     pub fn classify(
         &self,
@@ -51,7 +50,7 @@ impl Table {
         self.classify_deep(from, heads, &[], flows, out)
     }
 
-    /// As [`classify`](Self::classify), with longer snapshots: one for each head, or none at all.
+    /// As [`classify`](Self::classify), with a longer snapshot for each frame, or none at all.
     #[inline]
     pub fn classify_deep(
         &self,
@@ -72,19 +71,19 @@ impl Table {
             // Priority-tagged frames may differ behind the first 16 bytes.
             && !source.hides_vlan(FrameHeader(*first), || true)
         {
-            let verdict = self.judge(source, FrameHeader(*first), || false);
+            let verdict = self.classify_slow(source, FrameHeader(*first), || false);
             return out.fill(heads.len(), verdict);
         }
         out.len = heads.len();
         let untagged = heads.first().is_some_and(|head| !FrameHeader(*head).is_tagged());
         if source.src_lookup && untagged && flows.begin(self.number, source.own) {
-            self.judge_flows(source, heads, deep, flows, out);
+            self.classify_flows(source, heads, deep, flows, out);
         } else {
-            self.judge_each(source, heads, deep, out);
+            self.classify_each(source, heads, deep, out);
         }
         match out.as_slice() {
             [] => Summary::Empty,
-            // Frames that differ may still go the same way: many flows to one function.
+            // Different frames may still have the same verdict, as many flows to one function do.
             [first, rest @ ..] if rest.iter().all(|verdict| verdict == first) => {
                 Summary::Uniform(*first)
             }
@@ -92,8 +91,8 @@ impl Table {
         }
     }
 
-    /// Judges frames of a source of several MACs: by what was said of their flows, if it was.
-    fn judge_flows(
+    /// Classifies frames of a source with several MACs by the cached verdicts of their flows.
+    fn classify_flows(
         &self,
         source: &Source,
         heads: &[[u8; 16]],
@@ -105,13 +104,13 @@ impl Table {
         let many = unknown.count_ones() as usize > heads.len() / 2;
         if many {
             flows.pause();
-            self.judge_each(source, heads, deep, out);
+            self.classify_each(source, heads, deep, out);
         }
         while unknown != 0 {
             let index = unknown.trailing_zeros() as usize;
             unknown &= unknown - 1;
             if !many {
-                self.judge_one(source, heads, deep, index, out);
+                self.classify_one(source, heads, deep, index, out);
             }
             if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get(index)) {
                 let head = FrameHeader(*head);
@@ -122,8 +121,8 @@ impl Table {
         }
     }
 
-    /// Judges frames that differ: first all in haste, then those that were not so simple.
-    fn judge_each(
+    /// Classifies different frames: all on the fast path, then the doubtful ones one by one.
+    fn classify_each(
         &self,
         source: &Source,
         heads: &[[u8; 16]],
@@ -133,26 +132,26 @@ impl Table {
         let mut open = if source.is_indirect {
             u64::MAX.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
         } else if source.is_uplink() && self.unknown.is_some() {
-            self.judge_in_haste::<OPEN_UPLINK>(source, heads, &mut out.of)
+            self.classify_fast::<OPEN_UPLINK>(source, heads, &mut out.of)
         } else if source.is_uplink() {
-            self.judge_in_haste::<UPLINK>(source, heads, &mut out.of)
+            self.classify_fast::<UPLINK>(source, heads, &mut out.of)
         } else if source.src_lookup {
-            self.judge_in_haste::<SEVERAL_MACS>(source, heads, &mut out.of)
+            self.classify_fast::<SEVERAL_MACS>(source, heads, &mut out.of)
         } else if source.is_switch {
-            self.judge_switched(source, heads, &mut out.of)
+            self.classify_switched_fast(source, heads, &mut out.of)
         } else {
-            self.judge_in_haste::<ONE_MAC>(source, heads, &mut out.of)
+            self.classify_fast::<ONE_MAC>(source, heads, &mut out.of)
         };
         while open != 0 {
             let index = open.trailing_zeros() as usize;
             open &= open - 1;
-            self.judge_one(source, heads, deep, index, out);
+            self.classify_one(source, heads, deep, index, out);
         }
     }
 
-    /// Judges the frame of this number in full.
+    /// Classifies one frame in full.
     #[inline]
-    fn judge_one(
+    fn classify_one(
         &self,
         source: &Source,
         heads: &[[u8; 16]],
@@ -166,25 +165,25 @@ impl Table {
                 *wants_deep |= deep.is_empty();
                 deep.get(index).is_none_or(HeaderSnapshot::has_second_tag)
             };
-            *verdict = self.judge(source, FrameHeader(*head), second);
+            *verdict = self.classify_slow(source, FrameHeader(*head), second);
         }
     }
 
-    /// The loop for the switch, out of the way of the others.
+    /// The loop for the switch, kept out of line.
     #[inline(never)]
-    fn judge_switched(
+    fn classify_switched_fast(
         &self,
         source: &Source,
         heads: &[[u8; 16]],
         verdicts: &mut [Verdict; BURST],
     ) -> u64 {
-        self.judge_in_haste::<SWITCH>(source, heads, verdicts)
+        self.classify_fast::<SWITCH>(source, heads, verdicts)
     }
 
-    /// Gives every frame the verdict that a good unicast frame gets by one look at the hash table,
-    /// and returns the set of those for which that may be wrong, frame 0 in bit 0.
+    /// Sets each frame's verdict by a single table look-up, which is right for valid unicast
+    /// frames. Returns the set of doubtful frames, frame 0 in bit 0.
     #[inline]
-    fn judge_in_haste<const KIND: u8>(
+    fn classify_fast<const KIND: u8>(
         &self,
         source: &Source,
         heads: &[[u8; 16]],
@@ -212,9 +211,9 @@ impl Table {
             // The compiler would branch on it, and mispredict for each unknown MAC among known.
             *verdict = select(there.found, there.value, miss);
 
-            // In doubt are groups, tags from functions (priority tags are rare), hairpins, sources
-            // that are not the one expected, and keys that may have been displaced; from the switch
-            // also what may be for a promiscuous function.
+            // Doubtful: multicast, tags from functions (priority tags are rare), hairpins,
+            // unexpected sources, and displaced keys. From the switch also frames that promiscuous
+            // functions may receive.
             let mut doubt = ((dst | src) & 1 != 0) | there.taken;
             if KIND == SWITCH {
                 let own = (there.value == source.own) | there.value.is_queue();
@@ -235,7 +234,7 @@ impl Table {
         open.checked_shr((BURST - heads.len()) as u32).unwrap_or(0)
     }
 
-    /// Whether a frame's source is none of the function's, where that is checked.
+    /// Returns `true` if spoof check rejects a frame's source.
     #[inline(always)]
     pub(crate) fn is_spoofed(&self, source: &Source, head: FrameHeader) -> bool {
         let src = head.src_key();
@@ -246,9 +245,14 @@ impl Table {
         }
     }
 
-    /// Judges a frame in full: the rules of the module's documentation, in their order. `second`
-    /// says whether there is a second tag.
-    fn judge(&self, source: &Source, head: FrameHeader, second: impl FnOnce() -> bool) -> Verdict {
+    /// Classifies a frame by all rules of the module's documentation, in their order. `second`
+    /// tests for a second tag.
+    fn classify_slow(
+        &self,
+        source: &Source,
+        head: FrameHeader,
+        second: impl FnOnce() -> bool,
+    ) -> Verdict {
         let (dst, src) = (head.dst_key(), head.src_key());
         if self.is_spoofed(source, head) {
             return SPOOFED_MAC;
@@ -261,40 +265,40 @@ impl Table {
         }
         let vid = source.vid_of(head.tag_bits());
         if dst & 1 != 0 {
-            // To a function's group the uplink listens always; in a VLAN that has members beside
-            // the uplink, one of them does, unless there are exceptions.
+            // The uplink receives all multicast of functions. In a VLAN with other members one of
+            // them does too, unless there are exceptions.
             let heard = match source.is_uplink() {
                 false => self.is_up(PortId::UPLINK),
                 true => self.all_hear && self.members(vid).len() > 1,
             };
-            return if heard { Verdict::FLOOD } else { self.judge_group(source, head) };
+            return if heard { Verdict::FLOOD } else { self.classify_group(source, head) };
         }
         match self.macs.get(key(dst, vid)) {
             Some(port) if source.is_own(port) => HAIRPIN,
             Some(port) if !source.is_indirect => port,
-            Some(port) => self.judge_known(source, head, port),
+            Some(port) => self.classify_known(source, head, port),
             // Without promiscuous functions it is the same in every VLAN.
             None if self.unknown.is_none() => source.miss,
-            None => self.judge_unknown(source, head, vid),
+            None => self.classify_unknown(source, head, vid),
         }
     }
 
-    /// Judges a frame to a group that perhaps nobody hears.
+    /// Classifies a multicast frame that may have no receiver.
     #[cold]
-    fn judge_group(&self, source: &Source, head: FrameHeader) -> Verdict {
+    fn classify_group(&self, source: &Source, head: FrameHeader) -> Verdict {
         let from = source.port();
         let heard = self.receivers(from, &head.0).next().is_some();
         if heard { Verdict::FLOOD } else { self.nobody(from) }
     }
 
-    /// Judges a frame to a MAC that another port has, in a mode that may keep it from there.
+    /// Classifies a frame to a MAC of another port, in a mode that may forbid it.
     #[cold]
-    fn judge_known(&self, source: &Source, head: FrameHeader, port: Verdict) -> Verdict {
+    fn classify_known(&self, source: &Source, head: FrameHeader, port: Verdict) -> Verdict {
         let vid = source.vid_of(head.tag_bits());
         match (source.mode, source.is_uplink()) {
             (Mode::Veb, _) | (Mode::Isolated, true) => port,
             (Mode::Isolated, false) => ISOLATED,
-            (Mode::Vepa, false) => self.judge_unknown(source, head, vid),
+            (Mode::Vepa, false) => self.classify_unknown(source, head, vid),
             (Mode::Vepa, true) => {
                 let sender = self.sender(head, vid);
                 if sender == Some(self.home(port)) && port.as_port().is_some() {
@@ -306,9 +310,9 @@ impl Table {
         }
     }
 
-    /// Judges a frame to a MAC that no port has, or that the bridge takes no notice of.
+    /// Classifies unknown unicast, and reserved addresses that the bridge does not forward.
     #[inline(never)]
-    fn judge_unknown(&self, source: &Source, head: FrameHeader, vid: u16) -> Verdict {
+    fn classify_unknown(&self, source: &Source, head: FrameHeader, vid: u16) -> Verdict {
         if source.is_uplink() {
             return match &self.unknown {
                 None => source.miss,

@@ -1,37 +1,26 @@
-//! What is configured, and what is refused.
+//! Configuration of a NIC, and its validation.
 
 use wire::{Mac, Vid};
 
 use crate::PortId;
-use crate::nic::mistake::{ConfigError, Field};
+use crate::nic::error::{ConfigError, Field, MAX_ADDRESSES, MAX_GROUPS, MAX_MACS};
+use crate::nic::port::{MAX_QUEUES, MAX_VFS};
 use crate::nic::{Function, Monitor, QOS_MAX, Rule, VlanProtocol, WEIGHT_MAX};
 
-/// The most VFs that a NIC can have; PCI-SIG's bus number and our port numbers allow 255.
-pub const MAX_VFS: usize = 255;
-/// The most receive queues that a NIC can have.
-pub const MAX_QUEUES: usize = 255;
-/// The most MACs of all functions together: their table is to stay within a second-level cache.
-pub const MAX_MACS: usize = 8192;
-/// The most pairs of a MAC and a VLAN: a trunk's MACs count once for each of its VLANs, and a
-/// [`Filter`] is one.
-pub const MAX_ADDRESSES: usize = 32768;
-/// The most groups that a function can join.
-pub const MAX_GROUPS: usize = 256;
-
-/// How the bridge treats frames from one function to another.
+/// Forwarding between functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Virtual Ethernet bridge: directly.
     #[default]
     Veb,
-    /// Virtual Ethernet port aggregator: by way of the uplink, whose other end sends them back.
+    /// Virtual Ethernet port aggregator: through the uplink, whose peer reflects the frames.
     Vepa,
-    /// Not at all: functions talk to the uplink only.
+    /// No forwarding between functions: they reach only the uplink.
     Isolated,
 }
 
 impl Mode {
-    /// The name, as configurations and reports write it.
+    /// Name in configurations and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Veb => "veb",
@@ -41,7 +30,7 @@ impl Mode {
     }
 }
 
-/// An address behind the PF on which a switch hangs: frames for it go there without flooding.
+/// Address behind a PF with a switch: frames for it go to the PF without flooding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Filter {
     /// The MAC.
@@ -57,21 +46,21 @@ pub struct NicConfig {
     pub pf: Option<Function>,
     /// VF 0 first; `None` leaves a VF's port without a function.
     pub vfs: Vec<Option<Function>>,
-    /// Receive queues, queue 0 first; `None` leaves one unused. A queue takes frames for an adapter
-    /// that sends through the switch, so of its settings count MACs, VLANs, link and mirror; all
-    /// others are enforced where the adapter sends.
+    /// Receive queues, queue 0 first; `None` for an unused one. A queue takes frames for an adapter
+    /// that sends through the switch. So only its MACs, VLANs, link and mirror apply; other
+    /// settings are enforced where the adapter sends.
     pub queues: Vec<Option<Function>>,
-    /// The addresses behind the PF, if a switch hangs on it; then `pf` must be `None`.
+    /// Addresses behind the PF, if a switch is attached to it; then `pf` must be `None`.
     pub switch: Option<Vec<Filter>>,
     /// The bridge's mode.
     pub mode: Mode,
-    /// The rules of switchdev mode, the first to be tried first; `None` in the usual mode. In that
-    /// mode each function is at the end of a pipe from its representor, and there is no bridge.
+    /// Rules of switchdev mode, in order; `None` in the usual mode. In switchdev mode each function
+    /// is connected to its representor, and there is no bridge.
     pub switchdev: Option<Vec<Rule>>,
-    /// Whether the uplink has a link.
+    /// Set while the uplink has a link.
     pub uplink_up: bool,
-    /// Whether promiscuous functions also receive frames to unknown MACs that other functions
-    /// send, as they do those from the uplink. The bridges of real cards do not do so.
+    /// Set to also deliver unknown unicast of other functions to promiscuous functions, as that
+    /// from the uplink. Bridges of real cards do not.
     pub floods_unknown: bool,
 }
 
@@ -105,7 +94,7 @@ impl NicConfig {
         ports.zip(&self.queues).filter_map(|(port, queue)| Some((port, queue.as_ref()?)))
     }
 
-    /// Whoever has MACs of its own: functions, then queues.
+    /// Ports with MACs: functions, then queues.
     pub(crate) fn addressed(&self) -> impl Iterator<Item = (PortId, &Function)> {
         self.functions().chain(self.used_queues())
     }
@@ -185,7 +174,7 @@ impl NicConfig {
         let Some(Monitor::Port(to)) = function.mirror.map(|mirror| mirror.to) else {
             return Ok(());
         };
-        // Only who has a guest of its own can watch: a switch would send the copies on.
+        // A monitor must have a guest of its own: a switch would forward the copies.
         let can_watch = to.queue_index().is_none() && self.function(to).is_some();
         if to == port || !(to == PortId::UPLINK || can_watch) {
             return Err(ConfigError::MirrorPort { port, to });

@@ -1,28 +1,28 @@
-//! What the VLAN rules do to a frame's tag on its way from one port to another.
+//! VLAN tag edits between ports.
 //!
-//! Within the bridge a frame belongs to a VLAN. It leaves with that VLAN's tag to the uplink, to a
-//! switch on the PF and to a trunk that has the VLAN, and without to an access port and to a trunk
-//! whose native VLAN it is. A queue is what its settings make of it, access port or trunk. Frames
-//! of VLAN 0 keep what they have. A tag that is put on is the sender's: its qos, its protocol.
+//! Inside the bridge a frame belongs to a VLAN. It leaves with the VLAN's tag to the uplink, to a
+//! switch on the PF, and to a trunk that has the VLAN. It leaves without a tag to an access port,
+//! and to a trunk whose native VLAN it is. A queue is an access port or trunk by its settings.
+//! Frames of VLAN 0 are unchanged. A pushed tag has the sender's qos and protocol.
 
 use wire::{FrameHeader, VlanEdit};
 
 use crate::PortId;
 use crate::nic::{Function, Table};
 
-/// What a port does with tags.
+/// Tag handling of a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tagging {
     /// The VLAN of its untagged frames, 0 for none.
     native: u16,
-    /// Whether frames of other VLANs carry tags there.
+    /// Set if frames of other VLANs carry tags at this port.
     trunk: bool,
-    /// What is put on its untagged frames.
+    /// Tag pushed on its untagged frames.
     tag: [u8; 4],
 }
 
 impl Tagging {
-    /// A trunk of all VLANs: also the switch's, and that of a port that does not exist.
+    /// A trunk of all VLANs: the uplink, the switch, and a port that does not exist.
     pub(crate) const UPLINK: Self = Self { native: 0, trunk: true, tag: [0; 4] };
 
     pub(crate) fn of(function: &Function) -> Self {
@@ -33,21 +33,19 @@ impl Tagging {
         }
     }
 
-    /// Whether some of its frames carry the tag of their VLAN though others do not.
+    /// Returns `true` if only some of its frames carry their VLAN's tag.
     const fn is_mixed(self) -> bool {
         self.trunk && self.native != 0
     }
 }
 
 impl Table {
-    /// What to do to the tag of every frame that [`classify`](Self::classify) lets pass from one
-    /// port to another, if that is the same for all: so one answer serves a whole group. `None` if
-    /// it depends on the frame, as from and to a trunk with a native VLAN; then see
-    /// [`edit_of`](Self::edit_of).
+    /// Edit for all frames that [`classify`](Self::classify) forwards from one port to another, so
+    /// that one answer serves a whole group. `None` if the edit depends on the frame, as for a
+    /// trunk with a native VLAN; then use [`edit_of`](Self::edit_of).
     ///
-    /// To an access port from a trunk or the uplink, a frame is always tagged, since it was found
-    /// in a VLAN above 0; from an access port it never is; and between two functions, both are in
-    /// the same VLAN.
+    /// From a trunk or the uplink to an access port, a frame is always tagged, because its VLAN is
+    /// above 0. From an access port it never is. Between two functions, both are in the same VLAN.
     #[inline]
     pub fn edit(&self, from: PortId, to: PortId) -> Option<VlanEdit> {
         let (from, to) = (self.tagging(from), self.tagging(to));
@@ -61,8 +59,7 @@ impl Table {
         })
     }
 
-    /// What to do to the tag of a frame that [`classify`](Self::classify) lets pass from one port
-    /// to another.
+    /// Edit for a frame that [`classify`](Self::classify) forwards from one port to another.
     #[inline]
     pub fn edit_of(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
         let tag_bits = FrameHeader(*head).tag_bits();

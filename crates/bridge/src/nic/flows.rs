@@ -1,45 +1,45 @@
-//! What was said of the flows of one source, so that it need not be worked out for every frame.
+//! Flow cache: verdicts of the flows of one source.
 //!
-//! Model: a direct-mapped cache from the addresses and the type of an untagged frame to its
-//! verdict. The verdict stands where the frame has its first two bytes of payload, so an entry is
-//! 16 bytes, and a look-up is two multiplications, two loads and no branch. It pays for sources
-//! that may use several MACs: each of their frames takes two look-ups in the table of MACs
-//! otherwise. A source owns its cache, so that a guest with many flows spoils only its own.
+//! Model: a direct-mapped cache from the addresses and type of an untagged frame to its verdict.
+//! The verdict replaces the first two bytes of payload, so an entry is 16 bytes. A look-up is two
+//! multiplications, two loads and no branch. It pays for sources with several MACs: otherwise each
+//! of their frames takes two look-ups in the MAC table. A source owns its cache, so a guest with
+//! many flows spoils only its own.
 //!
-//! An entry that was true stays true as long as the table does: the cache remembers of which table
-//! it speaks, and is emptied when it meets another. Two flows with one place push each other out;
-//! when that goes on, another hash is tried, ever more rarely. A source with more flows than there
-//! is room for is left alone for a while each time: it pays little for a cache that cannot help.
+//! Entries are valid as long as the table: the cache records its table and is emptied for another
+//! one. Two flows in one slot evict each other; if that continues, another hash is tried, at
+//! growing intervals. For a source with more flows than slots the cache pauses for a while each
+//! time, so that it costs little.
 
 use wire::{FrameHeader, Mac};
 
 use crate::{BURST, Verdict};
 
-/// Bits of a place's number. 1024 places are 16 KiB.
+/// Bits of a slot number. 1024 slots are 16 KiB.
 const SLOT_BITS: u32 = 10;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Bytes 14 and 15, where an entry has its verdict.
 const VERDICT_SHIFT: u32 = 48;
-/// Conflicts after which another hash is tried for the first time; twice as many each time.
+/// Conflicts until the first change of the hash; doubled each time.
 const PATIENCE: u32 = 16;
 const PATIENCE_MAX: u32 = 1 << 24;
-/// Bursts that are not looked up after one of which most was unknown.
+/// Bursts without look-ups after one of mostly unknown flows.
 const PAUSE: u32 = 15;
 
 /// The cache of one source's flows; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Flows {
-    /// Both words of a head, the verdict in the second; none before the first use.
+    /// Both words of a header, the verdict in the second; empty before the first use.
     entries: Box<[[u64; 2]]>,
     hash: Hash,
-    /// The table and the source that the entries come from.
+    /// Table and source of the entries.
     of: (u64, Verdict),
     conflicts: u32,
     patience: u32,
     pause: u32,
 }
 
-/// One of many ways from a flow to its place.
+/// Hash from a flow to its slot.
 #[derive(Clone, Copy, Debug)]
 struct Hash {
     low: u64,
@@ -49,21 +49,21 @@ struct Hash {
 impl Hash {
     const FIRST: Self = Self { low: 0x9e37_79b9_7f4a_7c15, high: 0xbf58_476d_1ce4_e5b9 << 16 };
 
-    /// The place of a flow. The shift in `high` leaves bytes 14 and 15 out.
+    /// Slot of a flow. The shift in `high` leaves out bytes 14 and 15.
     #[inline(always)]
     fn slot(self, low: u64, high: u64) -> usize {
         let mixed = low.wrapping_mul(self.low).wrapping_add(high.wrapping_mul(self.high));
         (mixed >> (u64::BITS - SLOT_BITS)) as usize
     }
 
-    /// Another one: multiplicators stay odd.
+    /// Next hash: multipliers stay odd.
     fn next(self) -> Self {
         let step = |word: u64| (word ^ word >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) | 1;
         Self { low: step(self.low), high: step(self.high >> 16) << 16 }
     }
 }
 
-/// What an empty place holds: a flow that does not belong there, so that nothing matches it.
+/// Contents of an empty slot: a flow with another slot, so that nothing matches it.
 fn empty(hash: Hash) -> impl Fn(usize) -> [u64; 2] {
     let zeros = hash.slot(0, 0);
     let other = (1..).find(|low| hash.slot(*low, 0) != zeros).unwrap_or(1);
@@ -77,7 +77,7 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// An empty cache, which takes its memory when it is first used.
+    /// Makes an empty cache, which allocates at the first use.
     pub fn new() -> Self {
         Self {
             entries: Box::default(),
@@ -89,8 +89,8 @@ impl Flows {
         }
     }
 
-    /// Gets ready for a burst of the source `own` of the table with this number; says whether
-    /// looking it up is worth while.
+    /// Begins a burst of the source `own` of the table `table`; returns `true` if a look-up is
+    /// worthwhile.
     #[inline]
     pub(crate) fn begin(&mut self, table: u64, own: Verdict) -> bool {
         if self.of != (table, own) {
@@ -117,8 +117,8 @@ impl Flows {
         self.entries = (0..SLOTS).map(empty(self.hash)).collect();
     }
 
-    /// Gives every frame whose flow is known its verdict; returns the set of the others, frame 0 in
-    /// bit 0.
+    /// Sets the verdicts of frames with a known flow; returns the set of all others, frame 0 in bit
+    /// 0.
     #[inline]
     pub(crate) fn look_up(&self, heads: &[[u8; 16]], verdicts: &mut [Verdict; BURST]) -> u64 {
         let Some(entries) = self.entries.first_chunk::<SLOTS>() else { return u64::MAX };
@@ -135,7 +135,7 @@ impl Flows {
         unknown.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
     }
 
-    /// Remembers what was said of an untagged frame.
+    /// Records the verdict of an untagged frame.
     #[inline]
     pub(crate) fn learn(&mut self, head: FrameHeader, verdict: Verdict) {
         let (low, high) = (head.low_word(), head.high_word() & Mac::KEY_MASK);
@@ -147,7 +147,7 @@ impl Flows {
         }
     }
 
-    /// Leaves the source alone for a while: most of a burst was unknown.
+    /// Pauses look-ups: most of a burst was unknown.
     pub(crate) fn pause(&mut self) {
         self.pause = PAUSE;
     }

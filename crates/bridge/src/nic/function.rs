@@ -1,11 +1,11 @@
-//! The settings of a PF or VF, in the words of `ip link set ... vf`.
+//! Settings of a PF or VF, named as in `ip link set ... vf`.
 
 use wire::vlan::{TPID_8021AD, TPID_8021Q, Tag};
 use wire::{Mac, Vid};
 
 use crate::PortId;
 use crate::nic::Vids;
-use crate::nic::mistake::Field;
+use crate::nic::error::Field;
 
 /// The weight of a function of which none was set.
 pub const WEIGHT_DEFAULT: u8 = 10;
@@ -14,7 +14,7 @@ pub const WEIGHT_MAX: u8 = 100;
 /// The largest priority in a tag.
 pub const QOS_MAX: u8 = 7;
 
-/// Whose tag a VLAN has on the wire.
+/// Kind of a VLAN's tag on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum VlanProtocol {
     /// A customer tag, 0x8100. The guest may not send tags.
@@ -69,20 +69,20 @@ impl From<Vid> for PortVlan {
     }
 }
 
-/// Whether a function's link is up.
+/// Administrative link state of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LinkState {
-    /// As the uplink's.
+    /// Follows the uplink.
     #[default]
     Auto,
-    /// Up, so that functions talk with each other though the uplink is down.
+    /// Up, even if the uplink is down.
     Enable,
-    /// Down: what the function sends and what is sent to it is dropped.
+    /// Down: frames from and to the function are dropped.
     Disable,
 }
 
 impl LinkState {
-    /// Whether a link of this state is up, given the uplink's.
+    /// Effective link state, from this setting and the uplink.
     pub const fn is_up(self, uplink_up: bool) -> bool {
         match self {
             Self::Auto => uplink_up,
@@ -101,12 +101,12 @@ impl LinkState {
     }
 }
 
-/// A function's part of the transmit capacity; see [`Schedule`](crate::nic::Schedule).
+/// Share of a function in the transmit capacity; see [`Schedule`](crate::nic::Schedule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Bandwidth share under contention, relative to the others', 1 to 100.
     pub weight: u8,
-    /// What it gets whatever the others want, in Mbit/s; 0 for nothing.
+    /// Guaranteed rate, Mbit/s; 0 for none.
     pub min_mbit: u32,
     /// Maximum rate, Mbit/s; 0 for no limit.
     pub max_mbit: u32,
@@ -118,12 +118,12 @@ impl Default for Share {
     }
 }
 
-/// Which frames of a function are mirrored.
+/// Direction of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// Those that it is to receive.
+    /// Frames to the function.
     Ingress,
-    /// Those that it sends and the rules let pass.
+    /// Frames from the function that the rules forward.
     Egress,
     /// Both.
     Both,
@@ -139,7 +139,7 @@ impl Way {
     }
 }
 
-/// Where mirrored frames go.
+/// Target of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Monitor {
     /// To another port, whatever its VLAN.
@@ -151,43 +151,43 @@ pub enum Monitor {
 /// A function's mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mirror {
-    /// Which frames.
+    /// Direction of the mirrored frames.
     pub way: Way,
-    /// Where they go.
+    /// Target of the copies.
     pub to: Monitor,
 }
 
 /// The settings of a PF or VF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The adapter's MAC, which the operator has given it.
+    /// The adapter's MAC, set by the operator.
     pub mac: Mac,
-    /// More MACs that the operator has given it.
+    /// Further MACs, set by the operator.
     pub extra_macs: Vec<Mac>,
-    /// MACs that its guest has asked for, which takes trust.
+    /// MACs requested by its guest, which requires trust.
     pub guest_macs: Vec<Mac>,
-    /// The VLAN whose access port this is, or the native one of a trunk; `None` for untagged.
+    /// VLAN as an access port, or native VLAN of a trunk; `None` for untagged.
     pub vlan: Option<PortVlan>,
-    /// VLANs whose tags the guest may send and receive itself.
+    /// VLANs whose tags the guest may send and receive.
     pub trunk: Vids,
-    /// Whether frames from another MAC than the function's are dropped.
+    /// Spoof check: drop frames from other MACs than the function's.
     pub spoof_check: bool,
-    /// Whether its guest may have MACs of its own, and the two modes that follow. A PF always may.
+    /// Trust: the guest may set MACs and the two modes below. A PF always may.
     pub trust: bool,
-    /// Whether it receives unicast frames of its VLANs that are for nobody known.
+    /// Promiscuous: receives unknown unicast of its VLANs.
     pub promiscuous: bool,
-    /// Whether it receives every group's frames, whatever `groups` says.
+    /// Receives all multicast, whatever `groups` says.
     pub all_multicast: bool,
-    /// The groups that its guest has joined; `None` if the guest has no way to say, which means
-    /// all. Broadcasts need no joining.
+    /// Groups that its guest has joined; `None` means all, for a guest that cannot join groups.
+    /// Broadcasts need no joining.
     pub groups: Option<Vec<Mac>>,
     /// Its link.
     pub link: LinkState,
-    /// Its part of the transmit capacity.
+    /// Share of the transmit capacity.
     pub share: Share,
     /// Broadcasts and multicasts that it may send, in frames a second; 0 for no limit.
     pub storm_limit: u32,
-    /// Whether and where its frames are mirrored.
+    /// Mirror of its frames.
     pub mirror: Option<Mirror>,
 }
 

@@ -1,25 +1,25 @@
 //! The hash table from (MAC, VLAN) to port.
 //!
-//! Model: open addressing, linear probing, a power of two of slots of which a quarter at most is
-//! in use. The hash is a multiplication by an odd number, of which the top bits count. As the table
-//! never changes, the builder can afford to look for a multiplier that puts nearly every key in its
-//! first slot; a look-up is then a multiplication and one load, without a branch, and the rare key
-//! that was displaced is searched for afterwards, see [`MacMap::get`].
+//! Model: open addressing with linear probing; a power of two of slots, at most a quarter in use.
+//! The hash multiplies by an odd number and keeps the top bits. The table never changes, so the
+//! builder searches for a multiplier that puts nearly every key in its first slot. A look-up is
+//! then a multiplication and one load, without a branch. The rare displaced key is searched for
+//! afterwards, see [`MacMap::get`].
 //!
-//! Keys and values stand apart: a burst touches 8 bytes a frame of the one and 2 of the other, and
-//! 4096 MACs take 160 KiB, which stays within a second-level cache.
+//! Keys and values are separate: a burst reads 8 bytes a frame of the keys and 2 of the values.
+//! 4096 MACs take 160 KiB, which fits in an L2 cache.
 //!
-//! Limits: keys are of 60 bits, so that all ones can stand for an empty slot. How far a key may be
-//! displaced is bounded, whatever is configured; guests do not choose keys, only what is looked up.
-//! Building takes some milliseconds for thousands of MACs.
+//! Limits: keys have 60 bits, so all ones mark an empty slot. The displacement of a key is bounded
+//! for every configuration; guests choose only the keys that are looked up. Building takes some
+//! milliseconds for thousands of MACs.
 
 use crate::{DropReason, Verdict};
 
-/// What stands in a slot without a key; no key has its top four bits set.
+/// Empty slot; no key has its top four bits set.
 const EMPTY: u64 = u64::MAX;
-/// The value of an empty slot, which nobody reads as one.
+/// Value of an empty slot, never used.
 const NONE: Verdict = Verdict::drop(DropReason::NoFunction);
-/// How many slots a look-up may have to read.
+/// Maximum slots that a look-up reads.
 const PROBES_MAX: usize = 8;
 /// Slots for each key, before rounding up.
 const SLOTS_PER_KEY: usize = 4;
@@ -27,7 +27,7 @@ const SLOTS_PER_KEY: usize = 4;
 const SLOTS_MIN: usize = 1024;
 /// Multipliers tried for each size.
 const TRIES: u64 = 16;
-/// How often the table may be doubled in search of [`PROBES_MAX`].
+/// Maximum doublings of the table to reach [`PROBES_MAX`].
 const DOUBLINGS_MAX: u32 = 3;
 
 /// The key of a (MAC, VLAN).
@@ -36,21 +36,22 @@ pub(crate) const fn key(mac_key: u64, vid: u16) -> u64 {
     mac_key | (vid as u64) << 48
 }
 
-/// What the first slot of a key says.
+/// Contents of a key's first slot.
 #[derive(Clone, Copy)]
 pub(crate) struct First {
-    /// The value, if `found`; else of no meaning.
+    /// Value, valid only if `found`.
     pub(crate) value: Verdict,
-    /// Whether the key is here.
+    /// Set if the key is here.
     pub(crate) found: bool,
-    /// Whether another key is here, so that ours may be further on.
+    /// Set if another key is here, so that the search may go on.
     pub(crate) taken: bool,
 }
 
 /// The table; see the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct MacMap {
-    /// More slots than the hash reaches, so that no probe wraps around; the last are hardly used.
+    /// More slots than the hash reaches, so that no probe wraps around; the last ones are rarely
+    /// used.
     keys: Box<[u64]>,
     values: Box<[Verdict]>,
     multiplier: u64,
@@ -69,7 +70,7 @@ impl MacMap {
         for bits in bits..=bits + DOUBLINGS_MAX {
             for seed in 0..TRIES {
                 let (table, displaced) = Self::place(entries, bits, multiplier(seed));
-                // A bounded walk comes before a short average.
+                // A bounded search matters more than a short average.
                 let cost = displaced + table.probes.saturating_sub(PROBES_MAX) * entries.len();
                 if cost < fewest {
                     fewest = cost;

@@ -9,25 +9,24 @@ use crate::{Action, PortId, Verdict};
 pub struct MirrorCopy {
     /// The function that is mirrored.
     pub of: PortId,
-    /// Where the copy goes.
+    /// Target of the copy.
     pub to: Monitor,
-    /// How the copy differs from what was sent: it is as the mirrored function sees the frame.
+    /// Edit of the copy, which shows the frame as the mirrored function sees it.
     pub edit: VlanEdit,
 }
 
 impl Table {
-    /// Whether any function is mirrored: if not, there is no need to ask for copies.
+    /// Returns `true` if any function is mirrored; otherwise there are no copies.
     #[inline]
     pub const fn is_mirrored(&self) -> bool {
         self.mirrored
     }
 
-    /// Calls `copy` for each copy to make of a frame on which [`classify`](Self::classify) has
-    /// given this verdict.
+    /// Calls `copy` for each mirror copy of a frame with this verdict of
+    /// [`classify`](Self::classify).
     ///
-    /// A frame that is dropped is not mirrored; one that its receiver has no buffer for is. Copies
-    /// are not mirrored in turn, and none goes back to the port that the frame came from, or to one
-    /// whose link is down.
+    /// Dropped frames are not mirrored; frames without a buffer at the receiver are. Copies are not
+    /// mirrored again, and none goes back to the frame's port, or to a port whose link is down.
     pub fn mirror(
         &self,
         from: PortId,

@@ -2,8 +2,12 @@
 
 use std::fmt;
 
-use crate::nic::config::{MAX_QUEUES, MAX_VFS};
 use crate::{PortId, Verdict};
+
+/// Maximum number of VFs of a NIC; PCI-SIG's bus number and our port numbers allow 255.
+pub const MAX_VFS: usize = 255;
+/// Maximum number of receive queues of a NIC.
+pub const MAX_QUEUES: usize = 255;
 
 const FIRST_VF: u16 = 2;
 pub(crate) const FIRST_QUEUE: u16 = FIRST_VF + MAX_VFS as u16;

@@ -1,4 +1,4 @@
-//! Who receives a frame that goes to more than one port.
+//! Receivers of flooded frames.
 
 use wire::FrameHeader;
 
@@ -8,13 +8,13 @@ use crate::nic::{Mode, Table};
 use crate::{DropReason, PortId, Verdict};
 
 impl Table {
-    /// The ports that receive a frame which [`classify`](Self::classify) floods.
+    /// Ports that receive a frame flooded by [`classify`](Self::classify).
     ///
-    /// A frame to a group goes to the members of its VLAN that hear the group, and to the uplink;
-    /// one to an unknown MAC to those that are promiscuous, and to the uplink. Never to the port it
-    /// came from, nor to one whose link is down, nor to a queue. In the modes that keep functions
-    /// apart a function reaches the uplink only, and what a VEPA's uplink sends back does not
-    /// return to the function whose MAC it comes from.
+    /// A multicast frame goes to the members of its VLAN that have joined the group, and to the
+    /// uplink. Unknown unicast goes to promiscuous functions, and to the uplink. Neither goes back
+    /// to its port, to a port whose link is down, or to a queue. In VEPA and isolated mode a
+    /// function reaches only the uplink. A reflected frame of VEPA mode does not return to the
+    /// function with its source MAC.
     pub fn receivers<'a>(
         &'a self,
         from: PortId,
@@ -25,7 +25,7 @@ impl Table {
         let vid = source.map_or(0, |source| source.vid_of(head.tag_bits()));
         let is_uplink = from == PortId::UPLINK;
         let apart = !is_uplink && self.mode != Mode::Veb;
-        // Whom a reflected frame comes from.
+        // Sender of a reflected frame.
         let reflected = is_uplink && self.mode == Mode::Vepa;
         let sender = if reflected { self.sender(head, vid) } else { None };
         let dst = head.dst();
@@ -44,18 +44,18 @@ impl Table {
         })
     }
 
-    /// Where a frame was sent from, by its source: the verdict on frames back to there.
+    /// Port of a frame's sender by its source MAC, as a verdict.
     pub(crate) fn sender(&self, head: FrameHeader, vid: u16) -> Option<Verdict> {
         self.macs.get(key(head.src_key(), vid)).map(|port| self.home(port))
     }
 
-    /// The port by which whoever receives at this one sends: the owner of a queue, by the switch.
+    /// Port through which the owner of `port` sends: for a queue, the switch.
     pub(crate) fn home(&self, port: Verdict) -> Verdict {
         let sends_by_switch = self.has_switch && port.is_queue();
         if sends_by_switch { Verdict::port(PortId::PF) } else { port }
     }
 
-    /// What becomes of a frame to an unknown MAC.
+    /// Verdict on unknown unicast.
     pub(crate) fn miss(&self, from: PortId, head: &[u8; 16]) -> Verdict {
         let mut receivers = self.receivers(from, head);
         match (receivers.next(), receivers.next()) {
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    /// The verdict on a frame that nobody receives. From a function that can only be because the
+    /// Verdict on a frame without receivers. For a function's frame the only cause is that the
     /// uplink is down.
     pub(crate) const fn nobody(&self, from: PortId) -> Verdict {
         match from {

@@ -1,63 +1,62 @@
-//! Which transmit ring is next, and how much it may send.
+//! Transmit scheduler: the next ring, and the bytes that it may send.
 //!
-//! Model: deficit round robin (Shreedhar and Varghese 1996), over senders in turn. A sender is a
-//! function with its rings. Each pass gives every sender credit for [`QUANTUM`] bytes for each unit
-//! of weight; it sends bursts while it has credit, and what the last burst took too much is a debt
-//! that it pays in the passes after. So shares are exact in the long run though a burst is as
-//! large as it likes, and a pass of small frames is one burst of each, as in plain round robin.
-//! What is left when a sender's rings are empty is forfeited.
+//! Model: deficit round robin (Shreedhar and Varghese 1996) over senders; a sender is a function
+//! with its rings. Each pass gives every sender credit for [`QUANTUM`] bytes for each unit of
+//! weight. A sender sends bursts while it has credit; the excess of its last burst is a debt for
+//! later passes. So shares are exact in the long run with bursts of any size, and a pass of small
+//! frames is one burst for each sender, as in round robin. The credit of a sender with empty rings
+//! is lost.
 //!
-//! On top come two buckets of tokens. A sender with a maximum rests when its tokens are used up,
-//! until enough for a burst have come again. A sender with a minimum goes on while its minimum,
-//! counted in time since it was last served, is more than its share of the pass: it gets the larger
-//! of the two, over some milliseconds. If a pass takes time T, senders with a minimum m get m * T
-//! and the others their quanta; so minima hold as long as they add up to less than what the lane
-//! can carry. If they add up to more, they are cut in proportion, and the others still get a
-//! quantum in every pass.
+//! Two token buckets add limits. A sender with a maximum rests when its tokens are used up, until
+//! there are enough for a burst. A sender with a minimum continues while its minimum exceeds its
+//! share of the pass; the minimum is counted over the time since its last service. It gets the
+//! larger of the two, over some milliseconds. In a pass of time T, senders with a minimum m get m *
+//! T and all others their quanta. So minima hold as long as their sum is below the lane's capacity.
+//! Otherwise they are cut in proportion, and the others still get a quantum in every pass.
 //!
-//! A lane calls [`next`](Schedule::next) and, if it gets a turn, [`took`](Schedule::took). Each
-//! call looks at one sender and takes constant time; a sender in debt costs a comparison, and when
-//! a whole pass found only such, the next one counts as many times as it takes. Nothing is
-//! allocated but by [`add`](Schedule::add) and [`set`](Schedule::set).
+//! A lane calls [`next`](Schedule::next) and, after a turn, [`took`](Schedule::took). Each call
+//! examines one sender in constant time; a sender in debt costs a comparison. If a whole pass found
+//! only debts, the next pass counts as many times as needed. Only [`add`](Schedule::add) and
+//! [`set`](Schedule::set) allocate.
 //!
-//! Limits: a function's rings are to be on one lane; where they are spread over several, give each
-//! lane's schedule a part of its rates. Time in ns, never backwards. Bytes are what the caller says
-//! they are, be it with or without the wire's overhead.
+//! Limits: a function's rings should be on one lane; otherwise give each lane's schedule a part of
+//! its rates. Time in ns, never backwards. The caller defines bytes, with or without the wire's
+//! overhead.
 
 use crate::nic::Share;
 use crate::rate::{TokenBucket, forgiving};
 
-/// Bytes of credit that a pass brings for each unit of weight: about a burst of the smallest
-/// frames for the default weight.
+/// Credit of a pass for each unit of weight, bytes: about a burst of the smallest frames for the
+/// default weight.
 const QUANTUM: i64 = 410;
-/// For so long a sender's minimum is saved up while others are served. Passes must be shorter, or
+/// Time for which a minimum accumulates while others are served, ns. Passes must be shorter, or
 /// minima are cut: 255 senders of 64 large frames each take 20 ms at 10 Gbit/s.
 const GUARANTEE_NS: u64 = 25_000_000;
 
-/// Leave to send a burst.
+/// Permission to send a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The ring, by the number that [`Schedule::add`] was given.
     pub ring: u32,
-    /// Take frames while fewer bytes than these were taken; what the last frame takes too much is
-    /// charged later. `u32::MAX` means as many as a burst has.
+    /// Byte limit: take frames while fewer bytes were taken. The excess of the last frame is
+    /// charged later. `u32::MAX` means a whole burst.
     pub bytes: u32,
 }
 
 /// A function that sends.
 #[derive(Clone, Debug)]
 struct Sender {
-    /// Bytes that it may send in this pass; a debt below zero.
+    /// Bytes left in this pass; negative for a debt.
     credit: i64,
-    /// Bytes that a pass brings.
+    /// Bytes of credit for a pass.
     quantum: i64,
-    /// Only with a minimum or a maximum.
+    /// Rates, if it has a minimum or a maximum.
     rates: Option<Box<Rates>>,
-    /// Its rings: where they begin, how many, and which is next.
+    /// Its rings: first index, number, and next one.
     first: u32,
     rings: u32,
     next: u32,
-    /// Rings in a row that turned out empty in this visit.
+    /// Consecutive empty rings in this visit.
     empty: u32,
 }
 
@@ -66,15 +65,15 @@ struct Sender {
 struct Rates {
     max: Option<TokenBucket>,
     min: Option<TokenBucket>,
-    /// Whether the tokens of `max` were used up, and have to come again.
+    /// Set after the tokens of `max` were used up, until there are enough.
     resting: bool,
 }
 
-/// What a sender's rates say.
+/// Decision of a sender's rates.
 enum Leave {
-    /// It may send so many bytes, and whether some are owed to it.
+    /// Bytes that it may send, and `true` if some are owed to it.
     Bytes(u32, bool),
-    /// It rests until then, in ns.
+    /// Rests until this time, ns.
     Rest(u64),
 }
 
@@ -87,8 +86,8 @@ impl Rates {
         some.then(|| Box::new(Self { max, min, resting: false }))
     }
 
-    /// Counts what is owed since the last visit. Within a visit nothing is added: a minimum above
-    /// what the lane can carry would never let go.
+    /// Adds the bytes owed since the last visit. Nothing is added within a visit: a minimum above
+    /// the lane's capacity would keep the sender for ever.
     fn enter(&mut self, now_ns: u64) {
         if let Some(min) = &mut self.min {
             min.fill(now_ns);
@@ -109,12 +108,12 @@ impl Rates {
         Leave::Bytes(bytes, self.owes())
     }
 
-    /// Whether bytes are owed to the sender.
+    /// Returns `true` if bytes are owed to the sender.
     fn owes(&self) -> bool {
         self.min.as_ref().is_some_and(TokenBucket::has_any)
     }
 
-    /// Charges bytes; says whether more are owed.
+    /// Charges bytes; returns `true` if more are owed.
     fn charge(&mut self, bytes: u64) -> bool {
         if let Some(max) = &mut self.max {
             max.take(bytes);
@@ -125,7 +124,7 @@ impl Rates {
         self.owes()
     }
 
-    /// The sender has nothing to send: nothing is owed to it.
+    /// Clears the owed bytes of a sender with nothing to send.
     fn spill(&mut self) {
         if let Some(min) = &mut self.min {
             min.spill();
@@ -139,18 +138,18 @@ pub struct Schedule {
     senders: Vec<Sender>,
     /// The rings of each sender in turn.
     rings: Vec<u32>,
-    /// The sender whose visit it is, and whether it has had its credit.
+    /// Current sender, and `true` once it got its credit.
     at: usize,
     entered: bool,
-    /// How many passes this one counts as.
+    /// Number of passes that this one counts as.
     passes: i64,
-    /// Whether a byte was sent in this pass.
+    /// Set if a byte was sent in this pass.
     served: bool,
-    /// Passes that the smallest debt takes, of those found in this pass.
+    /// Passes needed to pay the smallest debt found in this pass.
     fewest: i64,
-    /// Whether in the pass before nothing was sent, and nobody was in debt.
+    /// Set if the previous pass sent nothing and found no debt.
     silent: bool,
-    /// When the first of those that rest may send again: in this pass, and in the one before.
+    /// Earliest end of a rest, in this pass and in the previous one.
     wake_ns: [u64; 2],
 }
 
@@ -191,7 +190,7 @@ impl Schedule {
         self.senders.len() - 1
     }
 
-    /// Gives a sender another share, from now on; one that is as it was changes nothing.
+    /// Sets a sender's share from now on; no effect if it is unchanged.
     pub fn set(&mut self, sender: usize, share: Share, now_ns: u64) {
         if let Some(sender) = self.senders.get_mut(sender) {
             sender.quantum = quantum(share);
@@ -199,19 +198,18 @@ impl Schedule {
         }
     }
 
-    /// How many senders there are: as often as this [`next`](Self::next) is to be called in a
-    /// round, so that each is looked at.
+    /// Number of senders: calls of [`next`](Self::next) for a full round.
     pub fn len(&self) -> usize {
         self.senders.len()
     }
 
-    /// Whether there is no sender.
+    /// Returns `true` if there is no sender.
     pub fn is_empty(&self) -> bool {
         self.senders.is_empty()
     }
 
-    /// Looks at the next sender: the ring that may send now, or `None` if the sender may not. After
-    /// a turn, [`took`](Self::took) must be called.
+    /// Examines the next sender; returns its turn, or `None` if it may not send. Call
+    /// [`took`](Self::took) after a turn.
     #[inline]
     pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
         let sender = self.senders.get_mut(self.at)?;
@@ -249,8 +247,7 @@ impl Schedule {
         ring.map(|ring| Turn { ring, bytes })
     }
 
-    /// Says how many bytes were taken in the turn that [`next`](Self::next) gave, and whether the
-    /// ring has more.
+    /// Ends the turn that [`next`](Self::next) gave: bytes taken, and `true` if the ring has more.
     #[inline]
     pub fn took(&mut self, bytes: u64, more: bool) {
         let Some(sender) = self.senders.get_mut(self.at) else { return };
@@ -258,7 +255,7 @@ impl Schedule {
         let charged = bytes.min(i64::MAX as u64) as i64;
         sender.credit = forgiving(sender.credit, charged, charged);
         let owed = sender.rates.as_mut().is_some_and(|rates| rates.charge(bytes));
-        // A ring that has more but gives nothing is as good as empty, or it would go on for ever.
+        // A ring that has more but yields nothing counts as empty, or the visit would never end.
         sender.empty = if more && bytes > 0 { 0 } else { sender.empty + 1 };
         sender.next += 1;
         if sender.next >= sender.rings {
@@ -274,20 +271,20 @@ impl Schedule {
         }
     }
 
-    /// Whether the last whole pass found nothing to send and nobody in debt: only then is there
-    /// nothing to do before [`wake_ns`](Self::wake_ns), but what guests may yet post.
+    /// Returns `true` if the last whole pass found nothing to send and no debt. Then nothing is due
+    /// before [`wake_ns`](Self::wake_ns), except for newly posted frames.
     pub const fn is_silent(&self) -> bool {
         self.silent
     }
 
-    /// When the first sender that rests for want of tokens may send again, in ns; `None` if none
-    /// rests. A lane that is to sleep must wake then.
+    /// Earliest time at which a resting sender may send again, ns; `None` if none rests. A sleeping
+    /// lane must wake then.
     pub fn wake_ns(&self) -> Option<u64> {
         let [now, before] = self.wake_ns;
         Some(now.min(before)).filter(|ready_ns| *ready_ns != u64::MAX)
     }
 
-    /// Goes on to the next sender.
+    /// Moves to the next sender.
     #[inline]
     fn leave(&mut self) {
         if let Some(sender) = self.senders.get_mut(self.at) {

@@ -1,4 +1,4 @@
-//! What the classifier has to know of the port that a burst comes from.
+//! Sender of a burst, as the classifier sees it.
 
 use wire::FrameHeader;
 use wire::vlan::TPID_8021Q;
@@ -9,7 +9,7 @@ use crate::{DropReason, PortId, Verdict};
 /// The bits of a VID.
 const VID_BITS: u16 = 0xfff;
 
-/// Which tags a function may send that it may not by [`Source::forbidden`] alone.
+/// Tags that a function may send in spite of [`Source::forbidden`].
 #[derive(Clone, Copy, Debug)]
 enum Tags {
     /// None.
@@ -23,33 +23,33 @@ enum Tags {
 /// A port as the origin of frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
-    /// The port as a verdict, to recognise a hairpin by.
+    /// Verdict for the port itself, to recognise a hairpin.
     pub(crate) own: Verdict,
-    /// What becomes of a frame to an unknown MAC, in the VLAN `vid`.
+    /// Verdict on unknown unicast in the VLAN `vid`.
     pub(crate) miss: Verdict,
     /// The VLAN of every untagged frame; 0 for none.
     pub(crate) vid: u16,
-    /// The bits of [`FrameHeader::tag_bits`] that choose the VLAN: the VID from the uplink and from
+    /// Bits of [`FrameHeader::tag_bits`] that select the VLAN: the VID from the uplink and from
     /// trunks, else none.
     pub(crate) vid_mask: u16,
-    /// The bits of [`FrameHeader::tag_bits`] that must not be set: from an access port none may be,
-    /// from an untagged function those of the VID, from the uplink all may.
+    /// Bits of [`FrameHeader::tag_bits`] that must be clear: all on an access port, the VID on an
+    /// untagged function, none on the uplink.
     forbidden: u16,
-    /// The exceptions from that.
+    /// Exceptions from `forbidden`.
     tags: Tags,
     /// The key of the only MAC that a checked function may send from.
     pub(crate) src_key: u64,
     /// All ones if `src_key` is to be compared; 0 if not.
     pub(crate) src_mask: u64,
-    /// Whether the source is to be looked up, as there are several it may be.
+    /// Set if the source MAC must be looked up, because several are allowed.
     pub(crate) src_lookup: bool,
     /// The bridge's mode.
     pub(crate) mode: Mode,
-    /// Whether it is the PF on which the switch hangs, behind which the owners of queues are too.
+    /// Set for the PF with the switch; the owners of queues are behind it too.
     pub(crate) is_switch: bool,
-    /// Whether what becomes of a frame to an unknown MAC depends on its VLAN; of the switch only.
+    /// Set if the verdict on unknown unicast depends on the VLAN; only for the switch.
     pub(crate) miss_varies: bool,
-    /// Whether a known destination alone does not say where a frame goes, for the mode's sake.
+    /// Set if the mode may change the verdict on a known destination.
     pub(crate) is_indirect: bool,
 }
 
@@ -118,7 +118,7 @@ impl Source {
         }
     }
 
-    /// Which port it is.
+    /// Its port.
     #[inline]
     pub(crate) const fn port(&self) -> PortId {
         PortId(self.own.raw())
@@ -139,7 +139,7 @@ impl Source {
         head.is_priority_tagged() && is_function && second()
     }
 
-    /// Whether frames with this verdict would go back to where they came from.
+    /// Returns `true` if a frame with this verdict would go back to this port.
     #[inline]
     pub(crate) const fn is_own(&self, verdict: Verdict) -> bool {
         verdict.raw() == self.own.raw() || (self.is_switch && verdict.is_queue())
@@ -152,21 +152,20 @@ impl Source {
         if tagged != 0 { tagged } else { self.vid }
     }
 
-    /// Whether a frame carries the tag of its VLAN, by its [`FrameHeader::tag_bits`].
+    /// Returns `true` if a frame carries its VLAN's tag, by its [`FrameHeader::tag_bits`].
     #[inline]
     pub(crate) const fn is_in_tag(&self, tag_bits: u16) -> bool {
         tag_bits & self.vid_mask != 0
     }
 
-    /// Whether a frame carries a tag that only says its priority, of a port that has a VLAN for
-    /// such frames.
+    /// Returns `true` for a priority tag at a port with a VLAN for such frames.
     #[inline]
     pub(crate) const fn is_priority(&self, tag_bits: u16) -> bool {
         let chooses = self.vid_mask != 0 && self.vid != 0;
         chooses && tag_bits & (FrameHeader::TAGGED | VID_BITS) == FrameHeader::TAGGED
     }
 
-    /// Whether the VLAN rules refuse a frame.
+    /// Returns `true` if the VLAN rules reject a frame.
     #[inline]
     pub(crate) fn forbids(&self, head: FrameHeader, trunks: &[Vids]) -> bool {
         head.tag_bits() & self.forbidden != 0 && self.forbids_in_full(head, trunks)

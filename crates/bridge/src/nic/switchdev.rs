@@ -1,22 +1,21 @@
-//! Switchdev mode: what a function sends is matched with rules, and what none matches is for the
-//! host, at the function's representor.
+//! Switchdev mode: rules match the frames of functions; other frames go to the function's
+//! representor, for the host.
 //!
-//! Model: there is a pipe from each function to its representor. What the representor sends comes
-//! out at the function, whatever it is. What the function sends meets the function's rules, in
-//! their order: the first that fits says where it goes. A frame that fits none comes out at the
-//! representor. Of the bridge's rules (those of the crate) the first two hold before: a link that
-//! is down lets nothing pass, and with `spoof_check` the source must be a MAC of the function.
-//! Nothing else does: there is no VEB, no VLAN is a wall, and addresses say nothing of where
-//! functions are. But rules take a frame's outer tag for its VLAN, so a function may not send a
-//! priority tag that another tag follows here either. The uplink is a function here, whose pipe
-//! leads to the wire's representor.
+//! Model: each function is connected to its representor. Frames from the representor always go to
+//! the function. Frames from the function meet its rules in order, and the first match decides;
+//! without a match they go to the representor. Of the bridge's rules in [`nic`](crate::nic) the
+//! first two apply before: a link that is down drops all frames, and `spoof_check` requires a MAC
+//! of the function as the source. No others apply: there is no VEB, VLANs are not isolated, and
+//! addresses do not select functions. But rules take the outer tag for the VLAN, so a function may
+//! not send a priority tag that another tag follows here either. The uplink counts as a function
+//! whose representor is that of the wire.
 //!
-//! A rule does what software behind the representor would do for the same match, as the kernel's
-//! contract asks (Linux, `networking/representors.rst`): so it speaks of frames that arrive at a
-//! representor, and its target is what is behind another.
+//! A rule does what software behind the representor would do for the same match, as the kernel
+//! requires (Linux, `networking/representors.rst`). So a rule names frames that arrive at a
+//! representor, and its target is the function behind another one.
 //!
-//! A frame whose headers cannot be told, or are cut off, fits no rule that names more of it than
-//! addresses, VLAN and type. Its VLAN is that of its outer tag; 0 is without, or a priority tag.
+//! A frame with truncated or unparseable headers matches only rules on addresses, VLAN and type.
+//! Its VLAN is that of its outer tag; 0 means no tag or a priority tag.
 //!
 //! Limits: [`MAX_RULES`] rules, one target each. No I/O, no clock, no allocation after the table is
 //! built.
@@ -24,52 +23,52 @@
 use crate::matching::{Key, List, Match, Words};
 use wire::{FrameHeader, HeaderSnapshot, VlanEdit};
 
-use crate::nic::mistake::ConfigError;
+use crate::nic::error::ConfigError;
 use crate::nic::port::PortName;
 use crate::nic::{NicConfig, PortVlan, Table};
 use crate::{BURST, DropReason, PortId};
 
-/// The most rules of a NIC.
+/// Maximum number of rules of a NIC.
 pub const MAX_RULES: usize = 4096;
 
 /// A rule of a NIC in switchdev mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whose frames it is for: the uplink's, the PF's or a VF's.
+    /// Sender: the uplink, the PF or a VF.
     pub from: PortId,
-    /// Which of them.
+    /// Match of its frames.
     pub matches: Match,
-    /// Where they go.
+    /// Target of its frames.
     pub to: Target,
-    /// Whether their outer tag is taken off, if they have one.
+    /// Pop the outer tag, if there is one.
     pub pop: bool,
-    /// The tag that they get, once that is done.
+    /// Tag to push after that.
     pub push: Option<PortVlan>,
 }
 
-/// Where a rule sends frames.
+/// Target of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// To the uplink, the PF or a VF.
     Port(PortId),
-    /// To the representor, as frames that no rule matches: an exception from later rules.
+    /// The representor, as without a match: an exception from later rules.
     Representor,
-    /// Nowhere.
+    /// Drop.
     Drop,
 }
 
-/// What becomes of a frame.
+/// Result for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// It comes out at the representor, as no rule matches it.
+    /// To the representor: no rule matches.
     Slow,
-    /// The rule of this number says.
+    /// The rule with this number decides.
     Rule(u16),
-    /// It is dropped before any rule.
+    /// Dropped before any rule.
     Drop(DropReason),
 }
 
-/// What becomes of each frame of a burst. Made once, used for every burst.
+/// Results for a burst. Made once, reused for every burst.
 #[derive(Clone, Debug)]
 pub struct Fates {
     of: [Fate; BURST],
@@ -112,11 +111,11 @@ impl Default for Fates {
 #[derive(Clone, Debug)]
 struct Of {
     list: List,
-    /// The bits of a key that decide.
+    /// Bits of a key that the rules examine.
     mask: Words,
-    /// Their numbers among all.
+    /// Numbers of the rules among all.
     numbers: Box<[u16]>,
-    /// Whether some look beyond the first 16 bytes.
+    /// Set if some examine more than the first 16 bytes.
     deep: bool,
 }
 
@@ -129,7 +128,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// From rules that were checked.
+    /// Builds from validated rules.
     pub(crate) fn build(rules: &[Rule], ports: usize) -> Self {
         let of = |port: usize| {
             let own = || rules.iter().enumerate().filter(|(_, rule)| rule.from.index() == port);
@@ -148,19 +147,19 @@ impl Rules {
 }
 
 impl Table {
-    /// Whether it is in switchdev mode: then [`sort`](Self::sort) says what becomes of frames.
+    /// Returns `true` in switchdev mode, where [`sort`](Self::sort) decides.
     pub fn is_switchdev(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// Whether rules look at more of a port's frames than the first 16 bytes.
+    /// Returns `true` if rules examine more than the first 16 bytes of a port's frames.
     pub fn needs_deep(&self, from: PortId) -> bool {
         self.rules.as_ref().and_then(|rules| rules.of(from)).is_some_and(|of| of.deep)
     }
 
-    /// Judges up to [`BURST`] frames that a function, or the wire, sent to a NIC in switchdev mode;
-    /// those beyond are not looked at. `deep` shows more of each, or is empty; what is judged here
-    /// must also be what the receiver gets.
+    /// Matches up to [`BURST`] frames from a function or the wire in switchdev mode, and ignores
+    /// further ones. `deep` has longer snapshots, or is empty. The receiver must get exactly the
+    /// bytes that were matched.
     pub fn sort(&self, from: PortId, heads: &[[u8; 16]], deep: &[HeaderSnapshot], out: &mut Fates) {
         let heads = &heads[..heads.len().min(BURST)];
         out.wants_deep = false;
@@ -192,7 +191,7 @@ impl Table {
         }
     }
 
-    /// The rule of this number.
+    /// Rule with this number.
     pub fn rule(&self, number: u16) -> Option<&Rule> {
         self.rules.as_ref()?.all.get(usize::from(number))
     }
@@ -201,7 +200,7 @@ impl Table {
 impl Of {
     /// Finds the rule of each frame that was not dropped.
     fn sort(&self, heads: &[[u8; 16]], deep: &[HeaderSnapshot], fates: &mut [Fate; BURST]) {
-        // Frames of one flow come together; the last one's answer is at hand.
+        // Consecutive frames of one flow reuse the last result.
         let mut last: Option<(Words, Fate)> = None;
         for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
             if *fate != Fate::Slow {
@@ -235,7 +234,7 @@ impl Of {
 }
 
 impl Rule {
-    /// What is done to the tag of a frame that it matches.
+    /// Edit of a matching frame.
     #[inline]
     pub fn edit(&self, head: &[u8; 16]) -> VlanEdit {
         let pops = self.pop && FrameHeader(*head).is_tagged();
@@ -249,7 +248,7 @@ impl Rule {
 }
 
 impl NicConfig {
-    /// Checks what switchdev mode asks of rules, and of everything else.
+    /// Validates the rules, and the other settings in switchdev mode.
     pub(crate) fn check_switchdev(&self) -> Result<(), ConfigError> {
         let Some(rules) = &self.switchdev else { return Ok(()) };
         if self.switch.is_some() || self.mode != crate::nic::Mode::Veb {

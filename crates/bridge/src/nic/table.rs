@@ -1,4 +1,4 @@
-//! A NIC's settings as a snapshot that lanes share: made whole, never changed.
+//! Settings of a NIC as an immutable table, shared by lanes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::{FrameHeader, Mac};
 
 use crate::nic::edit::Tagging;
+use crate::nic::error::{ConfigError, Field};
 use crate::nic::function::{Mirror, WEIGHT_DEFAULT};
 use crate::nic::map::{MacMap, key};
-use crate::nic::mistake::{ConfigError, Field};
 use crate::nic::source::Source;
 use crate::nic::switchdev::Rules;
 use crate::nic::{Filter, Function, Mode, NicConfig, Share, Vids};
 use crate::{DropReason, PortId, Verdict};
 
-/// The next table's number; 0 is none's.
+/// Number of the next table; 0 is never used.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 /// VLAN ids, 0 (untagged) included; no function is ever in 4095.
 pub(crate) const VIDS: usize = 4096;
 
-/// What is to be known of a function as the receiver of frames.
+/// A function as a receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
     pub(crate) up: bool,
@@ -28,12 +28,12 @@ pub(crate) struct Port {
     share: Share,
     storm_limit: u32,
     tagging: Tagging,
-    /// The groups that it hears, sorted; `None` for all.
+    /// Joined groups, sorted; `None` for all.
     groups: Option<Box<[Mac]>>,
 }
 
 impl Port {
-    /// The PF with the switch: it is up, hears everything in every VLAN, and sees all tags.
+    /// The PF with the switch: up, receives all multicast in every VLAN, and sees all tags.
     const SWITCH: Self = Self {
         up: true,
         promiscuous: true,
@@ -44,7 +44,7 @@ impl Port {
         groups: None,
     };
 
-    /// A receive queue: what is flooded does not come here, whatever its owner wants to hear.
+    /// A receive queue never receives floods, whatever its owner joined.
     fn queue(function: &Function, uplink_up: bool) -> Self {
         let queue = Self::new(function, uplink_up);
         Self { promiscuous: false, groups: None, share: Share::default(), storm_limit: 0, ..queue }
@@ -68,7 +68,7 @@ impl Port {
         }
     }
 
-    /// Whether it receives frames for this group.
+    /// Returns `true` if it receives frames for this group.
     pub(crate) fn hears(&self, group: Mac) -> bool {
         let listed = |groups: &[Mac]| groups.binary_search(&group).is_ok();
         self.groups.as_deref().is_none_or(|groups| group.is_broadcast() || listed(groups))
@@ -78,30 +78,31 @@ impl Port {
 /// The bridge's tables, built from a [`NicConfig`].
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// No other table has it: by it a cache knows whether it speaks of this one.
+    /// Unique number, by which a cache recognises its table.
     pub(crate) number: u64,
     pub(crate) macs: MacMap,
-    /// By port; why its frames are all dropped, if they are. Queues have none.
+    /// By port: its source, or the reason for which all of its frames are dropped. Queues have
+    /// none.
     sources: Vec<Result<Source, DropReason>>,
     /// By port; `None` without a function, and of the uplink.
     ports: Vec<Option<Port>>,
     pub(crate) trunks: Vec<Vids>,
     /// The members of each VLAN in turn, the uplink first; only those whose links are up.
     members: Vec<PortId>,
-    /// By VID: where its members begin and end.
+    /// By VID: range in `members`.
     groups: Box<[(u32, u32)]>,
-    /// By VID: what becomes of frames from the uplink to an unknown MAC. There only if a function
-    /// is promiscuous; else they are all dropped.
+    /// By VID: verdict on unknown unicast from the uplink. `None` without a promiscuous function;
+    /// then all are dropped.
     pub(crate) unknown: Option<Box<[Verdict; VIDS]>>,
     pub(crate) mode: Mode,
     pub(crate) floods_unknown: bool,
     pub(crate) mirrored: bool,
-    /// Whether every group that comes from the uplink is heard by every member of its VLAN.
+    /// Set if every member of each VLAN receives all multicast from the uplink.
     pub(crate) all_hear: bool,
-    /// Whether a switch hangs on the PF.
+    /// Set if a switch is attached to the PF.
     pub(crate) has_switch: bool,
     uplink_up: bool,
-    /// In switchdev mode.
+    /// Rules of switchdev mode.
     pub(crate) rules: Option<Box<Rules>>,
 }
 
@@ -109,7 +110,7 @@ impl Table {
     /// Builds the tables.
     ///
     /// # Errors
-    /// What [`ConfigError`] lists; each names function and field.
+    /// See [`ConfigError`]; each names function and field.
     pub fn build(config: &NicConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let ports = ports(config);
@@ -141,7 +142,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Works out what becomes of frames to unknown MACs, once for each source.
+    /// Computes the verdicts on unknown unicast, once for each source.
     fn find_misses(&mut self) {
         for index in 0..self.sources.len() {
             let port = PortId(index as u16);
@@ -160,7 +161,7 @@ impl Table {
         }
     }
 
-    /// What the classifier has to know of a port, or why it drops all of the port's frames.
+    /// Source of a port, or the reason for which all of its frames are dropped.
     #[inline]
     pub(crate) fn source(&self, port: PortId) -> Result<&Source, DropReason> {
         match self.sources.get(port.index()) {
@@ -180,7 +181,7 @@ impl Table {
         self.port(port).map_or(Tagging::UPLINK, |port| port.tagging)
     }
 
-    /// Whether the port is the uplink or has a function, the switch, or a queue's owner.
+    /// Returns `true` for the uplink and for ports with a function, the switch, or a queue's owner.
     pub fn has(&self, port: PortId) -> bool {
         port == PortId::UPLINK || self.port(port).is_some()
     }
@@ -201,7 +202,7 @@ impl Table {
         self.port(port).map_or(0, |port| port.storm_limit)
     }
 
-    /// Whether the port's link is up: what its guest is to be told.
+    /// Link state of the port, as its guest sees it.
     #[inline]
     pub fn is_up(&self, port: PortId) -> bool {
         match port {

@@ -15,17 +15,17 @@ pub struct Vids {
 }
 
 impl Vids {
-    /// Whether there is no id.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.bits.is_empty()
     }
 
-    /// How many ids there are.
+    /// Number of ids.
     pub fn len(&self) -> usize {
         self.bits.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether an id, as a number, is in the set; 0 and 4095 never are.
+    /// Returns `true` if an id is in the set; 0 and 4095 never are.
     #[inline]
     pub fn contains(&self, vid: u16) -> bool {
         let word = self.bits.get(usize::from(vid) / 64);

@@ -1,32 +1,31 @@
-//! The hash table from (MAC, VLAN) to port, which many may read while it is written.
+//! Hash table from (MAC, VLAN) to port, with concurrent readers and one writer.
 //!
 //! Model: bins of four words, half a cache line, as many bins as entries. A word is a whole entry,
-//! so a reader that sees a word sees an entry that was there, whatever others write meanwhile; no
-//! lock and no order of memory is needed. An entry fits into a word because the hash is a
-//! permutation of the 60 bits of a key: the number of its bin need not be stored again
+//! so a reader always sees a valid entry, without locks or memory ordering. An entry fits into a
+//! word because the hash is a permutation of the 60 bits of a key: the bin number is not stored
 //! ("quotienting", Knuth, The Art of Computer Programming 3, 6.4, exercise 13).
 //!
-//! An entry that finds its bin full stands in one of the next three; two bits say how far it is
-//! from home. The first bin is looked at without a branch, see [`View::first`]; the others only in
-//! doubt. At one entry for four words, four in a thousand are not in their first bin.
+//! An entry whose bin is full goes to one of the next three; two bits hold its distance.
+//! [`View::first`] reads the first bin without a branch; the others are read only on a miss. At one
+//! entry for four words, four in a thousand are not in their first bin.
 //!
-//! Limits: up to [`CAPACITY_MAX`] entries. Who writes sees to it that there is one writer at a
-//! time; [`Bins::refresh`] alone may be called at any time. The multipliers come from a seed, so
-//! that guests cannot know which addresses share a bin.
+//! Limits: up to [`CAPACITY_MAX`] entries. The caller ensures a single writer; only
+//! [`Bins::refresh`] may run at any time. The multipliers come from a seed, so guests cannot know
+//! which addresses share a bin.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::PortId;
 
-/// The fewest entries that a table is made for: below, a word would be too narrow for its key.
+/// Minimum capacity: below, a word would be too narrow for its key.
 pub(crate) const CAPACITY_MIN: usize = 1024;
-/// The most.
+/// Maximum capacity.
 pub(crate) const CAPACITY_MAX: usize = 65536;
 
 /// Words of a bin.
 const WAYS: usize = 4;
-/// How many bins an entry may stand in.
+/// Number of bins that an entry may be in.
 const REACH: u64 = 4;
 /// Bits of a key: a MAC and a VLAN id.
 const KEY_BITS: u32 = 60;
@@ -39,9 +38,9 @@ const AGE_SHIFT: u32 = 10;
 const FRESH: u64 = 3 << AGE_SHIFT;
 const DISTANCE_SHIFT: u32 = 12;
 const REST_SHIFT: u32 = 14;
-/// Below it is the answer of [`View::first`] if there is one: port and age.
+/// Answers of [`View::first`] below this are hits: port and age.
 pub(crate) const FOUND: u64 = 1 << DISTANCE_SHIFT;
-/// No entry: its port would be one that cannot be.
+/// Empty word: its port is invalid.
 const EMPTY: u64 = u64::MAX;
 
 /// The key of a (MAC, VLAN).
@@ -50,7 +49,7 @@ pub(crate) const fn key(mac_key: u64, vid: u16) -> u64 {
     mac_key | (vid as u64) << 48
 }
 
-/// The answer of [`View::first`] for an entry of this port that was just seen.
+/// Answer of [`View::first`] for an entry of this port that was just seen.
 #[inline]
 pub(crate) const fn fresh(port: PortId) -> u64 {
     FRESH | port.0 as u64 & PORT_MASK
@@ -78,8 +77,8 @@ impl Hash {
         Self { first: splitmix(seed) | 1, second: splitmix(seed.wrapping_add(1)) | 1 }
     }
 
-    /// Without the first step, addresses counted up in their last byte, which is high in a key,
-    /// would stay multiples of one number, and crowd in few bins for some seeds.
+    /// The first step spreads addresses that differ in their last byte, which is high in a key;
+    /// some seeds would put them into few bins.
     #[inline(always)]
     fn mix(self, key: u64) -> u64 {
         let x = key ^ key >> (KEY_BITS / 2);
@@ -97,13 +96,12 @@ impl Hash {
     }
 }
 
-/// The inverse of an odd number modulo 2^64: each of Newton's steps doubles the bits that are
-/// right, and three are right at the start.
+/// Inverse of an odd number modulo 2^64: each Newton step doubles the correct bits, from three.
 fn inverse(odd: u64) -> u64 {
     (0..5).fold(odd, |x, _| x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
-/// Numbers without pattern: splitmix64 (Steele, Lea and Flood 2014).
+/// Pseudo-random numbers: splitmix64 (Steele, Lea and Flood 2014).
 fn splitmix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -111,7 +109,7 @@ fn splitmix(seed: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// An entry in its place.
+/// A found entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     bin: usize,
@@ -147,7 +145,7 @@ impl Bins {
         Self { bins, hash: Hash::new(seed), shift: KEY_BITS - count.ilog2() }
     }
 
-    /// How many entries it is made for.
+    /// Capacity in entries.
     pub(crate) fn capacity(&self) -> usize {
         self.bins.len()
     }
@@ -158,19 +156,19 @@ impl Bins {
         View { bins: &self.bins, hash: self.hash, shift: self.shift }
     }
 
-    /// The home of a key, and its word without distance, age and port.
+    /// First bin of a key, and its word without distance, age and port.
     fn home(&self, key: u64) -> (usize, u64) {
         let mixed = self.hash.mix(key);
         ((mixed >> self.shift) as usize, (mixed & ((1 << self.shift) - 1)) << REST_SHIFT)
     }
 
-    /// Each bin that an entry of this home may stand in, with the distance as in a word.
+    /// Bins that an entry of this first bin may be in, with the distance as in a word.
     fn near(&self, home: usize) -> impl Iterator<Item = (usize, u64)> {
         let last = self.bins.len() - 1;
         (0..REACH).map(move |d| ((home + d as usize) & last, d << DISTANCE_SHIFT))
     }
 
-    /// Looks everywhere that the entry may be.
+    /// Searches all possible bins.
     pub(crate) fn find(&self, key: u64) -> Option<Found> {
         let (home, rest) = self.home(key);
         for (bin, distance) in self.near(home) {
@@ -184,19 +182,19 @@ impl Bins {
         None
     }
 
-    /// Makes an entry as good as new, if it still is there.
+    /// Resets the age of an entry, if it is still there.
     pub(crate) fn refresh(&self, found: Found) {
         let slot = &self.bins[found.bin].0[found.way];
-        // Lost against a writer, there is nothing to refresh.
+        // If a writer won the race, there is nothing to refresh.
         let _ = slot.compare_exchange(found.word, found.word | FRESH, Relaxed, Relaxed);
     }
 
-    /// Adds an entry that is not there; says whether there was room. One writer at a time.
+    /// Adds a missing entry; returns `false` if there is no room. One writer at a time.
     pub(crate) fn insert(&self, key: u64, port: PortId) -> bool {
         self.insert_within(REACH as usize, key, port)
     }
 
-    /// The same, into its first bin only.
+    /// As [`insert`](Self::insert), into its first bin only.
     pub(crate) fn insert_home(&self, key: u64, port: PortId) -> bool {
         self.insert_within(1, key, port)
     }
@@ -214,7 +212,7 @@ impl Bins {
         false
     }
 
-    /// Changes an entry's port; it is as good as new then. One writer at a time.
+    /// Changes an entry's port and resets its age. One writer at a time.
     pub(crate) fn set_port(&self, found: Found, port: PortId) {
         let word = found.word & !PORT_MASK | fresh(port);
         self.bins[found.bin].0[found.way].store(word, Relaxed);
@@ -225,7 +223,7 @@ impl Bins {
         self.bins[found.bin].0[found.way].store(EMPTY, Relaxed);
     }
 
-    /// Makes an entry one step older, unless it was seen meanwhile. One writer at a time.
+    /// Ages an entry by one step, unless it was seen meanwhile. One writer at a time.
     pub(crate) fn grow_older(&self, found: Found) {
         let slot = &self.bins[found.bin].0[found.way];
         let older = found.word - (1 << AGE_SHIFT);
@@ -247,7 +245,7 @@ impl Bins {
     }
 }
 
-/// [`Bins`] taken apart, so that a loop keeps its parts in registers.
+/// Parts of [`Bins`], which a loop keeps in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     bins: &'a [Bin],

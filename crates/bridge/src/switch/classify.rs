@@ -1,31 +1,31 @@
-//! The classifier: a burst of heads in, verdicts out. Every frame passes through here.
+//! Classifier: verdicts for a burst of frame headers. Every frame passes here.
 //!
-//! Model: a burst whose heads are all alike (one flow, the common case at high rates) costs a
-//! comparison a frame and is judged once. Any other is judged frame by frame in a loop without a
-//! branch that depends on a frame, so that neither mispredictions nor cache misses of one frame
-//! hold up the next. That loop knows only good unicast frames between known addresses; it notes all
-//! others in a bit mask, and they are judged afterwards, in full and one by one.
+//! Model: a burst of equal headers (one flow, the common case at high rates) costs a comparison a
+//! frame and is classified once. Any other burst runs through a loop without a data-dependent
+//! branch, so a misprediction or cache miss of one frame does not delay the next. That loop handles
+//! only valid unicast frames between known addresses. It marks all others in a bit mask, and these
+//! are classified afterwards, one by one.
 
 use std::hint::select_unpredictable as select;
 
 use wire::FrameHeader;
 
 use crate::switch::bins::{FOUND, key, port_of};
-use crate::switch::forward::Source;
+use crate::switch::source::Source;
 use crate::switch::{Flows, HeaderSnapshot, LEARN_MAX, State, SwitchVerdicts, Table};
 use crate::{BURST, DropReason, PortId, Summary, Verdict};
 
-/// Up to [`BURST`] frames that came from one port; those beyond are not looked at.
+/// Up to [`BURST`] frames from one port; further ones are ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst<'a> {
     /// The port.
     pub from: PortId,
     /// The first 16 bytes of each frame, taken once.
     pub heads: &'a [[u8; 16]],
-    /// More bytes of each, if [`Table::needs_deep`] or [`SwitchVerdicts::wants_deep`]; the first 16
-    /// are as in `heads`.
+    /// Longer snapshots, if [`Table::needs_deep`] or [`SwitchVerdicts::wants_deep`] is `true`; they
+    /// begin with the bytes of `heads`.
     pub deep: Option<&'a [HeaderSnapshot]>,
-    /// The time in ns, from any point on that lies in the past.
+    /// Time in ns since any point in the past.
     pub now_ns: u64,
 }
 
@@ -38,14 +38,14 @@ impl Burst<'_> {
 }
 
 impl Table {
-    /// Judges a burst. The rules are listed in the documentation of the module.
+    /// Classifies a burst. The module's documentation lists the rules.
     ///
-    /// What is judged here must also be what the receiver gets. `flows` belongs to the port and
-    /// whoever polls it; `counters` has a place for each rule, see [`Table::counter`], and rules
-    /// beyond its end are not counted.
+    /// The receiver must get exactly the bytes that were classified. `flows` belongs to the port
+    /// and the lane that polls it. `counters` has an element for each rule, see [`Table::counter`];
+    /// rules beyond its end are not counted.
     ///
-    /// If a frame is priority-tagged and `deep` is missing, the whole burst is refused, and nothing
-    /// is learned or metered: see [`SwitchVerdicts::wants_deep`].
+    /// If a frame is priority-tagged and `deep` is missing, the whole burst is rejected, and
+    /// nothing is learned or metered: see [`SwitchVerdicts::wants_deep`].
     pub fn classify(
         &self,
         state: &State,
@@ -73,10 +73,10 @@ impl Table {
                     // Priority-tagged frames may differ behind the first 16 bytes.
                     && !source.hides_vlan(FrameHeader(*first), || true) =>
             {
-                self.judge_alike(state, source, burst, FrameHeader(*first), out)
+                self.classify_uniform(state, source, burst, FrameHeader(*first), out)
             }
             _ => {
-                self.judge_each(state, source, burst, refused, out);
+                self.classify_each(state, source, burst, refused, out);
                 out.summary()
             }
         };
@@ -87,8 +87,8 @@ impl Table {
         summary
     }
 
-    /// Judges frames of one flow, by the first.
-    fn judge_alike(
+    /// Classifies frames of one flow by the first.
+    fn classify_uniform(
         &self,
         state: &State,
         source: &Source,
@@ -113,9 +113,9 @@ impl Table {
         out.split(granted, verdict, beyond)
     }
 
-    /// Judges frames that differ but for a set of refused ones: first all in haste, then those that
-    /// were not so simple.
-    fn judge_each(
+    /// Classifies different frames, except for a rejected set: all on the fast path, then the
+    /// doubtful ones one by one.
+    fn classify_each(
         &self,
         state: &State,
         source: &Source,
@@ -124,7 +124,7 @@ impl Table {
         out: &mut SwitchVerdicts,
     ) {
         let heads = burst.heads;
-        let mut open = self.haste(state, source, heads, &mut out.of) & !refused;
+        let mut open = self.classify_fast(state, source, heads, &mut out.of) & !refused;
         let hides = |index: usize| source.hides_vlan(FrameHeader(heads[index]), || true);
         if burst.deep.is_none() && bits(open).any(hides) {
             out.wants_deep = true;
@@ -146,8 +146,8 @@ impl Table {
             }
         }
         if changed {
-            // Where others go may have changed too.
-            open = self.haste(state, source, heads, &mut out.of);
+            // Learning may have changed the verdicts of others.
+            open = self.classify_fast(state, source, heads, &mut out.of);
         }
         for index in bits(open & !refused) {
             let head = FrameHeader(heads[index]);
@@ -163,9 +163,9 @@ impl Table {
         out.take_refused(refused);
     }
 
-    /// Gives every frame the verdict that a good unicast frame gets by one look at the tables, and
-    /// returns the set of those for which that may be wrong, frame 0 in bit 0.
-    fn haste(
+    /// Sets each frame's verdict by a single table look-up, which is right for valid unicast
+    /// frames. Returns the set of doubtful frames, frame 0 in bit 0.
+    fn classify_fast(
         &self,
         state: &State,
         source: &Source,
@@ -173,10 +173,10 @@ impl Table {
         verdicts: &mut [Verdict; BURST],
     ) -> u64 {
         let loop_for = match (source.trunk, &self.statics) {
-            (false, None) => Self::judge_in_haste::<false, false>,
-            (true, None) => Self::judge_in_haste::<true, false>,
-            (false, Some(_)) => Self::judge_in_haste::<false, true>,
-            (true, Some(_)) => Self::judge_in_haste::<true, true>,
+            (false, None) => Self::classify_fast_for::<false, false>,
+            (true, None) => Self::classify_fast_for::<true, false>,
+            (false, Some(_)) => Self::classify_fast_for::<false, true>,
+            (true, Some(_)) => Self::classify_fast_for::<true, true>,
         };
         let open = loop_for(self, state, source, heads, verdicts);
         // The first frame's bit went in first, and is the lowest of those that count.
@@ -184,7 +184,7 @@ impl Table {
     }
 
     #[inline]
-    fn judge_in_haste<const TRUNK: bool, const STATICS: bool>(
+    fn classify_fast_for<const TRUNK: bool, const STATICS: bool>(
         &self,
         state: &State,
         source: &Source,
@@ -195,7 +195,7 @@ impl Table {
         let (native, own, fresh) = (source.native, source.port, source.fresh);
         let (forbidden, careless) = (source.forbidden, source.careless);
         let learned = state.fdb.view();
-        // Without static entries it is never read.
+        // Never read without static entries.
         let statics = self.statics.as_ref().map_or(learned, |statics| statics.bins.view());
         let displaced = self.statics.as_ref().is_some_and(|statics| !statics.all_home);
         let members = &self.groups.reach[0];
@@ -208,7 +208,7 @@ impl Table {
             let fixed = statics.first(key(src, vid));
             (fixed == fresh) | ((fixed >= FOUND) & seen)
         };
-        // Most guests have one address and send no tags; it is looked up once for all then.
+        // Most guests have one address and send no tags; then one look-up serves all.
         let first = heads.first().map_or(0, |head| FrameHeader(*head).src_key());
         let one_source = one_source(heads);
         let first_seen = one_source && src_seen(first, native);
@@ -227,8 +227,8 @@ impl Table {
             let to = port_of(there);
             *verdict = Verdict::port(to);
 
-            // In doubt are groups, hairpins, tags that may not be, priority tags, and addresses
-            // that are unknown, have moved, were not seen of late, or are out of reach.
+            // Doubtful: multicast, hairpins, forbidden tags, priority tags, and addresses that are
+            // unknown, moved, aged or unreachable.
             let mut doubt = ((dst | src) & 1 != 0) | !seen | displaced;
             doubt |= (there >= FOUND) | (to == own) | !reach.has(vid, to);
             doubt |= if TRUNK {
@@ -242,7 +242,7 @@ impl Table {
     }
 }
 
-/// Whether all heads have the same source and no tag.
+/// Returns `true` if all headers have the same source and no tag.
 #[inline(always)]
 fn one_source(heads: &[[u8; 16]]) -> bool {
     let Some((first, rest)) = heads.split_first() else { return false };

@@ -1,4 +1,4 @@
-//! What is configured, and what is refused.
+//! Configuration of a switch, and its validation.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use crate::switch::{
     Acl, ConfigError, MAX_PORTS, MAX_RULES, Native, Place, Tagging, VidSet, Vlans,
 };
 
-/// The most static entries of a switch.
+/// Maximum number of static entries of a switch.
 pub const MAX_STATICS: usize = 8192;
-/// The most mirrors of a switch; a mask of them is 32 bits.
+/// Maximum number of mirrors of a switch; a mask of them has 32 bits.
 pub const MAX_MIRRORS: usize = 32;
-/// The highest limit that storm control knows, in frames a second.
+/// Maximum limit of storm control, frames a second.
 pub const MAX_RATE: u32 = 10_000_000;
 
 /// The settings of a switch.
@@ -26,7 +26,7 @@ pub struct SwitchConfig {
     pub statics: Vec<StaticEntry>,
     /// The lists that ports refer to.
     pub acls: Vec<Acl>,
-    /// Who gets copies of what.
+    /// Mirrors.
     pub mirrors: Vec<Mirror>,
 }
 
@@ -37,19 +37,19 @@ pub struct PortConfig {
     pub vlans: Vlans,
     /// The tag that its untagged frames get.
     pub tagging: Tagging,
-    /// What is learned from it.
+    /// Learning of its addresses.
     pub learning: Learning,
-    /// Whether it is kept apart from all other isolated ports.
+    /// Isolated from all other isolated ports.
     pub isolated: bool,
-    /// Whether it gets frames to unknown addresses.
+    /// Receives unknown unicast.
     pub flood_unknown: bool,
-    /// How much of what it sends is flooded.
+    /// Storm control of its frames.
     pub storm: Storm,
-    /// The list in [`SwitchConfig::acls`] that what it sends must pass.
+    /// Index in [`SwitchConfig::acls`] of the list for its frames.
     pub acl: Option<usize>,
-    /// Whether it may not be a DHCP server.
+    /// DHCP guard: drops DHCP server messages.
     pub dhcp_guard: bool,
-    /// Whether it may not be a router.
+    /// Router guard: drops router messages.
     pub router_guard: bool,
 }
 
@@ -69,7 +69,7 @@ impl PortConfig {
         }
     }
 
-    /// A way to the wire: every VLAN, and as many addresses as there is room for.
+    /// An uplink: every VLAN, and addresses up to the capacity.
     pub fn uplink() -> Self {
         Self {
             vlans: Vlans::Trunk { allowed: VidSet::all(), native: Native::Untagged },
@@ -79,27 +79,27 @@ impl PortConfig {
     }
 }
 
-/// How many addresses a port may have, static entries not counted.
+/// Limit of a port's addresses, without static entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
-    /// The most; at 0 nothing is learned.
+    /// Maximum number; at 0 nothing is learned.
     pub limit: u32,
-    /// What becomes of frames from addresses beyond that.
+    /// Action for frames from further addresses.
     pub beyond: Beyond,
 }
 
-/// What becomes of a frame from an address that is not known and may not be learned.
+/// Action for a frame from an address that is unknown and cannot be learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
-    /// It passes; what is sent to its address is flooded.
+    /// The frame passes; frames to its address are flooded.
     Forward,
-    /// It is dropped. With a limit of 0, static entries alone may send.
+    /// The frame is dropped. With a limit of 0 only static entries may send.
     Drop,
 }
 
-/// Limits of storm control, in frames a second; `None` for no limit, 0 for none of the kind.
+/// Limits of storm control, frames a second; `None` for no limit, 0 to drop all.
 ///
-/// A port that was quiet may send a tenth of a second's worth at once, and one frame at least.
+/// After a pause a port may send a tenth of a second's frames at once, at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Storm {
     /// Frames to `ff:ff:ff:ff:ff:ff`.
@@ -124,11 +124,11 @@ pub struct StaticEntry {
 /// Copies of some ports' frames for another port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// Who gets the copies.
+    /// Port that receives the copies.
     pub to: PortId,
-    /// Ports of which everything is copied that they send.
+    /// Ports whose sent frames are copied.
     pub ingress: Vec<PortId>,
-    /// Ports of which everything is copied that they receive.
+    /// Ports whose received frames are copied.
     pub egress: Vec<PortId>,
 }
 

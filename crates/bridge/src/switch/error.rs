@@ -1,10 +1,10 @@
-//! What is refused: one shape of error for every setting.
+//! Configuration errors of a switch: one shape for every setting.
 
 use std::fmt;
 
 use crate::PortId;
 
-/// Where in a [`SwitchConfig`](crate::switch::SwitchConfig) something is wrong.
+/// Location of an error in a [`SwitchConfig`](crate::switch::SwitchConfig).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The switch as a whole.
@@ -36,17 +36,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a [`SwitchConfig`](crate::switch::SwitchConfig) is refused. Nothing of it is applied then.
+/// Reason for which a [`SwitchConfig`](crate::switch::SwitchConfig) is rejected; nothing of it is
+/// applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {field}: {value}; allowed is {allowed}")]
 pub struct ConfigError {
-    /// Where.
+    /// Location of the error.
     pub place: Place,
     /// The field.
     pub field: &'static str,
-    /// Its value, or what is wrong with it.
+    /// Value, or the problem with it.
     pub value: String,
-    /// What it may be.
+    /// Allowed values.
     pub allowed: String,
 }
 
@@ -61,7 +62,7 @@ impl ConfigError {
     }
 }
 
-/// An error unless a condition holds; its texts are made only if it is needed.
+/// Returns an error unless a condition holds; formats it only then.
 macro_rules! ensure {
     ($holds:expr, $place:expr, $field:expr, $value:expr, $allowed:expr) => {
         if !$holds {

@@ -1,8 +1,8 @@
-//! What a switch remembers: the addresses it learned, and its meters.
+//! State of a switch: learned addresses, and meters.
 //!
-//! Model: lanes share both through `&self`. Looking up takes no lock, and neither does seeing a
-//! known address again; a new address, ageing and flushing take a mutex, on which no lane ever
-//! waits: an address that cannot be learned now is learned from a later frame.
+//! Model: lanes share both through `&self`. Look-ups and known addresses take no lock. New
+//! addresses, ageing and flushing take a mutex, on which no lane ever waits: an address that cannot
+//! be learned now is learned from a later frame.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::switch::MAX_PORTS;
 use crate::switch::bins::{Bins, CAPACITY_MAX, CAPACITY_MIN, Found, View, key};
 use crate::switch::meter::Meters;
 
-/// All that outlives a [`Table`](crate::switch::Table); shared by the lanes.
+/// State that outlives a [`Table`](crate::switch::Table); shared by the lanes.
 #[derive(Debug)]
 pub struct State {
     /// The learned addresses.
@@ -24,27 +24,27 @@ pub struct State {
 }
 
 impl State {
-    /// Nothing learned, nothing metered.
+    /// Makes a state without meter charges.
     pub fn new(fdb: Fdb) -> Self {
         Self { fdb, meters: Meters::new() }
     }
 }
 
-/// The forwarding database: which address of which VLAN is behind which port, as it was learned.
+/// Forwarding database: the port of each learned address of each VLAN.
 ///
-/// An address is forgotten by the fourth [`tick`](Self::tick) after its last frame, so a tick every
-/// quarter of the ageing time is right. Changing a port's VLANs makes no entry wrong: one whose
-/// port is no member of its VLAN counts as unknown. [`flush`](Self::flush) saves its room.
+/// An address is removed by the fourth [`tick`](Self::tick) after its last frame, so call it every
+/// quarter of the ageing time. A change of a port's VLANs needs no update: an entry whose port is
+/// not a member of its VLAN counts as unknown. [`flush`](Self::flush) frees its slot.
 #[derive(Debug)]
 pub struct Fdb {
     bins: Bins,
-    /// How many addresses each port has.
+    /// Number of addresses of each port.
     of_port: Box<[AtomicU32]>,
     count: AtomicU32,
     writer: Mutex<()>,
 }
 
-/// A size that an [`Fdb`] cannot have.
+/// Invalid capacity of an [`Fdb`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("capacity: {0} addresses; allowed are 1 to {CAPACITY_MAX}")]
 pub struct CapacityError(pub usize);
@@ -62,7 +62,7 @@ pub struct Entry {
     pub ticks: u8,
 }
 
-/// Which entries are flushed: those to which all that is said here applies.
+/// Selects the entries to flush: those that match all fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flush {
     /// Behind this port.
@@ -71,21 +71,20 @@ pub struct Flush {
     pub vid: Option<u16>,
 }
 
-/// What became of an address that was to be learned.
+/// Result of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learned {
-    /// It is new, or has moved here.
+    /// The address is new, or has moved here.
     Changed,
-    /// It is here already, or cannot be learned just now.
+    /// The address is already here, or cannot be learned now.
     Unchanged,
-    /// The port has all that it may have.
+    /// The port has its maximum number of addresses.
     Limit,
 }
 
 impl Fdb {
-    /// An empty one for so many addresses, rounded up to a power of two of at least 1024, at 32
-    /// bytes each. Whoever does not know the seed cannot choose addresses that get in each other's
-    /// way.
+    /// Makes an empty database for `capacity` addresses, rounded up to a power of two of at least
+    /// 1024, at 32 bytes each. Without the seed an attacker cannot choose colliding addresses.
     ///
     /// # Errors
     /// No address, or more than 65536.
@@ -101,32 +100,32 @@ impl Fdb {
         })
     }
 
-    /// How many addresses there is room for.
+    /// Capacity in addresses.
     pub fn capacity(&self) -> usize {
         self.bins.capacity()
     }
 
-    /// How many addresses are known.
+    /// Number of known addresses.
     pub fn len(&self) -> usize {
         self.count.load(Relaxed) as usize
     }
 
-    /// Whether none is known.
+    /// Returns `true` if no address is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many addresses are behind a port.
+    /// Number of addresses behind a port.
     pub fn len_of(&self, port: PortId) -> usize {
         self.of_port.get(port.index()).map_or(0, |count| count.load(Relaxed) as usize)
     }
 
-    /// The port that an address was last seen at.
+    /// Port at which an address was last seen.
     pub fn get(&self, mac: Mac, vid: u16) -> Option<PortId> {
         self.look_up(key(mac.key(), vid))
     }
 
-    /// Every address, in no order; others may learn and forget meanwhile.
+    /// All addresses, unordered; others may learn and forget meanwhile.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         self.bins.iter().map(|(key, found)| Entry {
             mac: Mac::from_key(key),
@@ -136,8 +135,8 @@ impl Fdb {
         })
     }
 
-    /// Knows an address as another table knew it, unless it is known already or there is no room;
-    /// says whether it is known now.
+    /// Restores an entry of another table, unless the address is known or there is no room; returns
+    /// `true` if it is known now.
     pub fn recall(&self, entry: Entry) -> bool {
         let Entry { mac, vid, port, ticks } = entry;
         let key = key(mac.key(), vid);
@@ -153,7 +152,7 @@ impl Fdb {
         self.look_up(key).is_some()
     }
 
-    /// Makes every address one step older, and forgets those that are too old; says how many.
+    /// Ages every address by one step and removes those that are too old; returns their number.
     pub fn tick(&self) -> usize {
         let _writer = self.write();
         let mut forgotten = 0;
@@ -168,7 +167,7 @@ impl Fdb {
         forgotten
     }
 
-    /// Forgets addresses; says how many.
+    /// Removes addresses; returns their number.
     pub fn flush(&self, which: Flush) -> usize {
         let _writer = self.write();
         let mut forgotten = 0;
@@ -191,7 +190,7 @@ impl Fdb {
         self.bins.find(key).map(Found::port)
     }
 
-    /// Notes that an address was seen at a port; says whether it is known to be there.
+    /// Records that an address was seen at a port; returns `true` if it is known to be there.
     pub(crate) fn seen(&self, key: u64, port: PortId) -> bool {
         let Some(found) = self.bins.find(key).filter(|found| found.port() == port) else {
             return false;
@@ -200,7 +199,7 @@ impl Fdb {
         true
     }
 
-    /// Whether a port has as many addresses as it may have.
+    /// Returns `true` if a port has its maximum number of addresses.
     pub(crate) fn at_limit(&self, port: PortId, limit: u32) -> bool {
         self.len_of(port) >= limit as usize
     }
@@ -244,7 +243,7 @@ impl Fdb {
         }
     }
 
-    /// What the mutex guards is consistent after every step, so a poisoned one is as good.
+    /// The guarded state is consistent after every step, so a poisoned mutex is usable.
     fn write(&self) -> MutexGuard<'_, ()> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -273,7 +272,7 @@ mod tests {
         assert!(old.entries().all(|entry| new.recall(entry)));
         assert_eq!(sorted(&new), sorted(&old));
         assert_eq!((new.len(), new.len_of(PortId(2))), (old.len(), old.len_of(PortId(2))));
-        // What it knows by itself is newer.
+        // Its own knowledge is newer.
         let entry = old.entries().next().unwrap();
         assert!(new.recall(Entry { port: PortId(9), ..entry }));
         assert_eq!(new.get(entry.mac, entry.vid), Some(entry.port));

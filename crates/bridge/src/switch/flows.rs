@@ -1,25 +1,24 @@
-//! What guards and ACL said of the flows of one source, so that it need not be worked out for every
-//! frame.
+//! Flow cache: results of guards and ACL for the flows of one source.
 //!
-//! Model: a cache from a frame's key to the outcome, two entries in a set; the older one makes way.
-//! Of the key only those bits count that some rule looks at, so that one entry serves all flows
-//! that no rule tells apart ("megaflows", Pfaff and others, NSDI 2015). Outcomes depend on the
-//! table alone, so an entry is true as long as the table is; the cache remembers of which table and
-//! port it speaks. A source owns its cache, so that a guest with many flows spoils only its own.
+//! Model: a cache from a frame's key to the outcome, with two entries in a set; the older one is
+//! replaced. Only key bits that some rule examines count, so one entry serves all flows that the
+//! rules do not distinguish ("megaflows", Pfaff and others, NSDI 2015). Outcomes depend only on the
+//! table, so an entry is valid as long as the table; the cache records its table and port. A source
+//! owns its cache, so a guest with many flows spoils only its own.
 
 use crate::matching::Words;
 use crate::{DropReason, PortId};
 
 /// Sets of two; 40 KiB in all.
 const SET_BITS: u32 = 8;
-/// Rules that an outcome remembers to have counted.
+/// Maximum number of counting rules in an outcome.
 const COUNTED_MAX: usize = 5;
 
-/// What becomes of a flow's frames, and which rules count them.
+/// Outcome for a flow's frames, and the rules that count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) reason: Option<DropReason>,
-    /// How many rules count; more than [`COUNTED_MAX`] are not remembered.
+    /// Number of counting rules; more than [`COUNTED_MAX`] are not recorded.
     len: u8,
     rules: [u16; COUNTED_MAX],
 }
@@ -29,7 +28,7 @@ impl Outcome {
         Self { reason: None, len: 0, rules: [0; COUNTED_MAX] }
     }
 
-    /// Remembers a rule, by the number of its counter.
+    /// Records a rule by the number of its counter.
     pub(crate) fn count(&mut self, rule: usize) {
         if let Some(place) = self.rules.get_mut(usize::from(self.len)) {
             *place = rule as u16;
@@ -37,7 +36,7 @@ impl Outcome {
         self.len = self.len.saturating_add(1);
     }
 
-    /// The rules that count, by the numbers of their counters; `None` if there are too many.
+    /// Counter numbers of the counting rules; `None` if there are too many.
     #[inline]
     pub(crate) fn counted(&self) -> Option<&[u16]> {
         self.rules.get(..usize::from(self.len))
@@ -49,13 +48,13 @@ type Entry = (Words, Outcome);
 /// The cache of one source's flows; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Flows {
-    /// None before the first use.
+    /// Empty before the first use.
     sets: Box<[[Entry; 2]]>,
-    /// The table and the port that the entries come from; table 0 is none.
+    /// Table and port of the entries; table 0 is none.
     of: (u64, PortId),
 }
 
-/// What an empty place holds: no frame has a key with these bits.
+/// Contents of an empty slot: no frame has a key with these bits.
 const NOTHING: Entry = ([u64::MAX; 8], Outcome::pass());
 
 impl Default for Flows {
@@ -65,12 +64,12 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// An empty cache, which takes its memory when it is first used.
+    /// Makes an empty cache, which allocates at the first use.
     pub fn new() -> Self {
         Self { sets: Box::default(), of: (0, PortId::UPLINK) }
     }
 
-    /// Gets ready for a burst from a port of the table with this number.
+    /// Begins a burst from a port of the table with this number.
     #[inline]
     pub(crate) fn begin(&mut self, table: u64, port: PortId) {
         if self.of != (table, port) {
@@ -88,7 +87,7 @@ impl Flows {
         }
     }
 
-    /// The outcome of a masked key: as remembered, or else as it is found now.
+    /// Outcome of a masked key: cached, or else from `find`.
     #[inline]
     pub(crate) fn look_up(&mut self, words: &Words, find: impl FnOnce() -> Outcome) -> Outcome {
         let Some(set) = self.sets.get_mut(slot(words)) else { return find() };
@@ -104,7 +103,7 @@ impl Flows {
     }
 }
 
-/// Whether two keys are equal, without a branch for each word.
+/// Compares two keys without a branch for each word.
 #[inline(always)]
 pub(crate) fn same(a: &Words, b: &Words) -> bool {
     a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
@@ -112,7 +111,7 @@ pub(crate) fn same(a: &Words, b: &Words) -> bool {
 
 #[inline(always)]
 fn slot(words: &Words) -> usize {
-    // Odd numbers without pattern. A guest that makes its own flows collide slows itself only.
+    // Pseudo-random odd numbers. A guest whose flows collide slows only itself.
     const BY: [u64; 8] = [
         0x9e37_79b9_7f4a_7c15,
         0xbf58_476d_1ce4_e5b9,

@@ -1,8 +1,7 @@
-//! Who is in which VLAN: as bits, to ask about one port, and as lists, to flood.
+//! Members of VLANs: as bit sets for tests, and as lists for floods.
 //!
-//! Model: a set of ports for each VLAN, one cache line; and another without the isolated ones,
-//! which is all that an isolated port can reach. Lists are stored once for all VLANs with the same
-//! members.
+//! Model: a set of ports for each VLAN, one cache line, and another without isolated ports, for
+//! senders that are isolated. Lists are stored once for all VLANs with the same members.
 
 use std::collections::HashMap;
 
@@ -13,8 +12,8 @@ use crate::{Flood, PortId};
 const VIDS: usize = 4096;
 /// A set of ports.
 type Ports = [u64; MAX_PORTS / 64];
-/// Where lists begin and end: for senders that are not isolated and that are, for groups and for
-/// unknown addresses.
+/// Ranges of lists: for senders that are not isolated and that are, for multicast and unknown
+/// unicast.
 type Lists = [[(u32, u32); 2]; 2];
 
 /// The ports of each VLAN.
@@ -30,19 +29,19 @@ impl Reach {
         self.0[vid][port.index() / 64] |= 1 << (port.index() % 64);
     }
 
-    /// Whether a port is in a VLAN's set.
+    /// Returns `true` if a port is in a VLAN's set.
     #[inline(always)]
     pub(crate) fn has(&self, vid: u16, port: PortId) -> bool {
-        // A VLAN's id has 12 bits and a port's number 9, so nothing is cut off here.
+        // A VID has 12 bits and a port number 9, so nothing is truncated.
         let word = self.0[usize::from(vid) % VIDS][port.index() / 64 % (MAX_PORTS / 64)];
         word >> (port.index() % 64) & 1 == 1
     }
 }
 
-/// The VLANs' members; see the module's documentation.
+/// Members of VLANs; see the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
-    /// What a port that is not isolated reaches, and what one reaches that is.
+    /// Ports reachable from a port that is not isolated, and from one that is.
     pub(crate) reach: [Reach; 2],
     lists: Vec<PortId>,
     of_vid: Box<[Lists]>,
@@ -69,7 +68,7 @@ impl Groups {
         Self { reach, lists, of_vid }
     }
 
-    /// Where a flood goes, the sender included if it is a member.
+    /// Receivers of a flood, including the sender if it is a member.
     #[inline]
     pub(crate) fn list(&self, isolated: bool, vid: u16, flood: Flood) -> &[PortId] {
         let lists = self.of_vid.get(usize::from(vid)).copied().unwrap_or_default();

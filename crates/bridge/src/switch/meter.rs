@@ -1,4 +1,4 @@
-//! Storm control: how many floods of each kind a port may cause.
+//! Storm control: limits of floods of each kind from a port.
 //!
 //! Model: the generic cell rate algorithm (ITU-T I.371, annex A), which is a token bucket in one
 //! word: the time at which the bucket would be full again. Lanes share a meter through `&self`.
@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::PortId;
 use crate::switch::MAX_PORTS;
 
-/// How much of its rate a port may use at once after a pause, in ns.
+/// Burst size as a time at the rate, ns.
 const DEPTH_NS: u64 = 100_000_000;
 /// Kinds of flood that are metered apart: broadcast, multicast, unknown unicast.
 pub(crate) const KINDS: usize = 3;
 
-/// What a frame costs.
+/// Cost of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cost {
     /// Nothing: there is no limit.
@@ -45,7 +45,7 @@ impl Meters {
         Self((0..MAX_PORTS).map(|_| [const { AtomicU64::new(0) }; KINDS]).collect())
     }
 
-    /// How many of so many frames of a kind may pass at a time.
+    /// Number of `frames` of a kind that may pass now.
     pub(crate) fn take(
         &self,
         (port, kind): (PortId, usize),
@@ -75,8 +75,8 @@ impl Meters {
         granted as usize
     }
 
-    /// Charges frames that were made of frames that passed. The meter may be overdrawn; then no
-    /// frame passes until it has recovered.
+    /// Charges further frames made of frames that passed. The meter may be overdrawn; then no frame
+    /// passes until it has recovered.
     pub(crate) fn charge(
         &self,
         (port, kind): (PortId, usize),

@@ -1,17 +1,17 @@
-//! Which mirrors get a copy of which frame.
+//! Mirrors of a switch, and their copies.
 
 use wire::FrameHeader;
 
-use crate::switch::forward::Source;
+use crate::switch::source::Source;
 use crate::switch::{Burst, SwitchConfig, SwitchVerdicts, Table, VlanEdit};
 use crate::{Action, PortId, Verdict};
 
-/// The mirrors of a switch, ready to be asked.
+/// Compiled mirrors of a switch.
 #[derive(Clone, Debug)]
 pub(crate) struct Mirrors {
-    /// Who gets the copies, by mirror.
+    /// By mirror: port that receives the copies.
     to: Vec<PortId>,
-    /// The first of the ports whose received frames are copied, by mirror.
+    /// By mirror: the first port whose received frames are copied.
     receiver: Vec<Option<PortId>>,
     /// By port: the mirrors of what it sends, and of what it receives.
     of_port: Vec<(u32, u32)>,
@@ -35,13 +35,13 @@ impl Mirrors {
 }
 
 impl Table {
-    /// Who gets the copies of a mirror, by its number.
+    /// Port that receives the copies of a mirror.
     pub fn mirror_port(&self, mirror: usize) -> Option<PortId> {
         self.mirrors.to.get(mirror).copied()
     }
 
-    /// What to do to the tag of a frame for a mirror that gets a copy: nothing if its sender is
-    /// mirrored, or else what is done for the first of the ports whose received frames are.
+    /// Edit of a mirror's copy: none if the sender is mirrored, otherwise that of the first
+    /// mirrored receiver.
     pub fn mirror_edit(&self, mirror: usize, from: PortId, head: &[u8; 16]) -> VlanEdit {
         let is_sent = self.mirrors.of(from).0.checked_shr(mirror as u32).unwrap_or(0) & 1 == 1;
         match self.mirrors.receiver.get(mirror).copied().flatten() {
@@ -50,7 +50,7 @@ impl Table {
         }
     }
 
-    /// Notes for each frame of a judged burst which mirrors get a copy.
+    /// Sets, for each frame of a classified burst, the mirrors that get a copy.
     pub(crate) fn mirror(&self, source: &Source, burst: &Burst<'_>, out: &mut SwitchVerdicts) {
         out.mirrored = !self.mirrors.to.is_empty();
         if !out.mirrored {
@@ -81,7 +81,7 @@ impl Table {
         let others = receivers.iter().filter(|port| **port != from);
         let mut mirrors = others.fold(sent, |all, port| all | self.mirrors.of(*port).1);
         for (index, to) in self.mirrors.to.iter().enumerate() {
-            // The sender knows its frame, and a receiver has it already.
+            // No copy for the sender or a receiver of the frame.
             if *to == from || receivers.contains(to) {
                 mirrors &= !(1 << index);
             }

@@ -1,4 +1,4 @@
-//! A switch's settings as a snapshot that lanes share: made whole, never changed.
+//! Settings of a switch as an immutable table, shared by lanes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,14 +6,14 @@ use wire::{FrameHeader, Vid};
 
 use crate::switch::acl::Compiled;
 use crate::switch::bins::{Bins, key};
-use crate::switch::forward::Source;
 use crate::switch::groups::Groups;
 use crate::switch::mirror::Mirrors;
+use crate::switch::source::Source;
 use crate::switch::vlan::NOBODYS;
 use crate::switch::{ConfigError, StaticEntry, SwitchConfig, VlanEdit};
 use crate::{Flood, PortId};
 
-/// The next table's number; 0 is none's.
+/// Number of the next table; 0 is never used.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 /// Bits of a TCI that are not the VLAN's id.
 const PRIORITY: u16 = 0xf000;
@@ -21,7 +21,7 @@ const PRIORITY: u16 = 0xf000;
 /// The switch's tables, built from a [`SwitchConfig`].
 #[derive(Debug)]
 pub struct Table {
-    /// No other table has it: by it a cache knows whether it speaks of this one.
+    /// Unique number, by which a cache recognises its table.
     pub(crate) number: u64,
     /// By port; `None` where there is none.
     sources: Vec<Option<Source>>,
@@ -30,7 +30,7 @@ pub struct Table {
     pub(crate) statics: Option<Statics>,
     pub(crate) acls: Vec<Compiled>,
     pub(crate) mirrors: Mirrors,
-    /// For each list the number of its first rule's counter; then how many there are in all.
+    /// By list: number of its first rule's counter; last, the total.
     first_counters: Vec<usize>,
 }
 
@@ -38,13 +38,13 @@ pub struct Table {
 #[derive(Debug)]
 pub(crate) struct Statics {
     pub(crate) bins: Bins,
-    /// Whether one look finds every entry.
+    /// Set if every entry is in its first bin.
     pub(crate) all_home: bool,
 }
 
 impl Statics {
-    /// Seeds tried until one puts every entry into its first bin, which the first nearly always
-    /// does at one entry for 16 words.
+    /// Seeds tried to put every entry into its first bin. The first nearly always succeeds, at one
+    /// entry for 16 words.
     const TRIES: u64 = 32;
     const ROOM: usize = 4;
 
@@ -73,7 +73,7 @@ impl Table {
     /// Builds the tables.
     ///
     /// # Errors
-    /// What is wrong, where, and what is allowed.
+    /// See [`ConfigError`]: location, value, and allowed values.
     pub fn build(config: &SwitchConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let mut first_counters = vec![0];
@@ -102,66 +102,66 @@ impl Table {
         self.sources.get(port.index())?.as_ref()
     }
 
-    /// Whether there is such a port.
+    /// Returns `true` if the port exists.
     pub fn has(&self, port: PortId) -> bool {
         self.source(port).is_some()
     }
 
-    /// Whether [`classify`](Self::classify) needs
+    /// Returns `true` if [`classify`](Self::classify) needs
     /// [`HeaderSnapshot`](crate::switch::HeaderSnapshot)s of this port's frames. Without them it
-    /// drops all of IP there.
+    /// drops all of its IP frames.
     #[inline]
     pub fn needs_deep(&self, port: PortId) -> bool {
         self.source(port).is_some_and(|source| source.screen.is_needed())
     }
 
-    /// How many counters rules have.
+    /// Number of rule counters.
     pub fn counters_len(&self) -> usize {
         self.first_counters.last().copied().unwrap_or(0)
     }
 
-    /// The number of a rule's counter, both by index; ports that share a list share its counters.
+    /// Number of a rule's counter, both by index; ports that share a list share its counters.
     pub fn counter(&self, acl: usize, rule: usize) -> Option<usize> {
         let first = *self.first_counters.get(acl)?;
         let next = *self.first_counters.get(acl + 1)?;
         (rule < next - first).then_some(first + rule)
     }
 
-    /// The VLAN that a frame from a port belongs to; 0 is "untagged".
+    /// VLAN of a frame from a port; 0 is "untagged".
     ///
-    /// Of a frame that [`classify`](Self::classify) drops, the answer has no meaning.
+    /// Meaningless for a frame that [`classify`](Self::classify) drops.
     #[inline]
     pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
         self.source(from).map_or(0, |source| source.vid_of(FrameHeader(*head).tag_bits()))
     }
 
-    /// Where a flooded frame goes. The port that it came from may be among them; the caller leaves
-    /// it out.
+    /// Receivers of a flooded frame. They may include the sender's port, which the caller must
+    /// skip.
     #[inline]
     pub fn flood_ports(&self, from: PortId, vid: u16, flood: Flood) -> &[PortId] {
         let isolated = self.source(from).is_some_and(|source| source.isolated);
         self.groups.list(isolated, vid, flood)
     }
 
-    /// Whether frames of some VLAN leave over this port without their tag though others have one.
+    /// Returns `true` if frames of one VLAN leave this port untagged and those of others tagged.
     pub fn has_native(&self, port: PortId) -> bool {
         self.source(port).is_some_and(|port| port.trunk && (1..NOBODYS).contains(&port.native))
     }
 
-    /// What to do to the tag of a frame on its way to a port that is a member of its VLAN.
+    /// Edit for a frame on its way to a port that is a member of its VLAN.
     ///
-    /// From an access port, the answer is the same for all frames that go to one port; from a
-    /// trunk, for all whose bytes 12 to 15 are the same, or which have no tag.
+    /// From an access port the edit is the same for all frames to one port. From a trunk it is the
+    /// same for frames with equal bytes 12 to 15, and for untagged frames.
     #[inline]
     pub fn edit(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
         let Some(source) = self.source(from) else { return VlanEdit::None };
         let head = FrameHeader(*head);
         let vid = source.vid_of(head.tag_bits());
         if vid == 0 {
-            return VlanEdit::None; // a priority tag stays, since there is no other to put on
+            return VlanEdit::None; // a priority tag stays if there is no other to push
         }
         let wants_tag = self.source(to).is_some_and(|port| port.trunk && port.native != vid);
-        // What an access port sends is a tag of its own only as payload.
+        // A tag from an access port is payload.
         match (head.vid().filter(|_| source.trunk), wants_tag) {
             (None, true) => VlanEdit::Push(source.tag),
             (Some(_), false) => VlanEdit::Pop,
@@ -173,7 +173,7 @@ impl Table {
         }
     }
 
-    /// Whether frames from this port to any one port get all the same edit.
+    /// Returns `true` if all frames from this port to any one port get the same edit.
     #[inline]
     pub fn edits_alike(&self, from: PortId) -> bool {
         self.source(from).is_some_and(|source| !source.trunk)

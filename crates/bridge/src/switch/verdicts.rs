@@ -69,7 +69,7 @@ impl SwitchVerdicts {
     pub(crate) fn summary(&self) -> Summary {
         match self.as_slice() {
             [] => Summary::Empty,
-            // Frames that differ may still go the same way.
+            // Different frames may still have the same verdict.
             [first, rest @ ..] if rest.iter().all(|verdict| verdict == first) => {
                 Summary::Uniform(*first)
             }

@@ -1,4 +1,4 @@
-//! Which VLANs a port is in, and what happens to tags.
+//! VLANs of a port, and its tags.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl VidSet {
         self.0[vid / 64] |= 1 << (vid % 64);
     }
 
-    /// Whether a VLAN is in the set; 0 and 4095 never are.
+    /// Returns `true` if a VLAN is in the set; 0 and 4095 never are.
     pub fn contains(&self, vid: u16) -> bool {
         self.0.get(usize::from(vid / 64)).is_some_and(|word| word >> (vid % 64) & 1 == 1)
     }
@@ -63,10 +63,10 @@ impl fmt::Debug for VidSet {
     }
 }
 
-/// The VLAN of frames that come over a trunk without a tag, or with a priority tag.
+/// VLAN of frames on a trunk without a tag, or with a priority tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Native {
-    /// Such frames are refused.
+    /// Such frames are rejected.
     Refused,
     /// They belong to the untagged network.
     Untagged,
@@ -88,7 +88,7 @@ pub enum Vlans {
     },
 }
 
-/// The native VLAN of a port that has none: no port is a member of it ever.
+/// Native VLAN of a port without one: no port is ever a member of it.
 pub(crate) const NOBODYS: u16 = 4095;
 
 impl Vlans {
@@ -102,7 +102,7 @@ impl Vlans {
         }
     }
 
-    /// Whether the port is a member of a VLAN; 0 is the untagged network.
+    /// Returns `true` if the port is a member of a VLAN; 0 is the untagged network.
     pub fn contains(&self, vid: u16) -> bool {
         let native = vid < NOBODYS && vid == self.native();
         native || matches!(self, Self::Trunk { allowed, .. } if allowed.contains(vid))
@@ -114,8 +114,9 @@ impl Vlans {
 pub struct Tagging {
     /// Its priority, 0 to 7.
     pub qos: u8,
-    /// Whether it is a service tag (802.1ad, 0x88a8). Then an access port of a VLAN may send and
-    /// gets customer tags (802.1Q), which are payload beneath it; a trunk cannot have it.
+    /// Service tag (802.1ad, 0x88a8) instead of a customer tag. Then an access port of a VLAN may
+    /// send and receive customer tags (802.1Q), which are payload beneath it; a trunk cannot have
+    /// it.
     pub service: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::nic::WEIGHT_DEFAULT;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
-/// What looking at a sender in vain takes.
+/// Cost of examining a sender without a turn.
 const SKIP_NS: u64 = 4;
 
 fn share(weight: u8, min_mbit: u32, max_mbit: u32) -> Share {
@@ -56,7 +56,7 @@ struct Lane {
     now: u64,
     /// Time spent on senders that had a turn for nothing, or none.
     idle_ns: u64,
-    /// Whether it sleeps when nobody has a turn.
+    /// Set if it sleeps when no sender has a turn.
     sleeps: bool,
 }
 
@@ -379,7 +379,7 @@ proptest! {
         for (ring, (share, _)) in lane.rings.iter().zip(&senders) {
             let max = u128::from(share.max_mbit);
             if max > 0 {
-                // What flowed, what was saved before, and the frame that was too much.
+                // Tokens that flowed, the burst size, and the excess of the last frame.
                 let bucket = TokenBucket::of_bytes(share.max_mbit, 0).size() as u128;
                 let most = max * u128::from(now) / 8000 + bucket + u128::from(ring.frame);
                 prop_assert!(u128::from(ring.sent_bytes) <= most);

@@ -37,7 +37,7 @@ proptest! {
             summary = table.classify_deep(from, &heads, deep, &mut flows, &mut out);
         }
         prop_assert_eq!(&*first, &*out);
-        // What is not known is refused, and asked for.
+        // An unknown second tag is rejected, and a longer snapshot requested.
         let judged = |second: fn(bool) -> bool| -> Vec<_> {
             let heads = heads.iter().enumerate().take(BURST);
             heads.map(|(n, head)| model.judge(from, head, second(seconds >> (n % 64) & 1 == 1))).collect()

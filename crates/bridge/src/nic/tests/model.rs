@@ -59,14 +59,14 @@ impl<'a> Model<'a> {
         port == PortId::PF && self.config.switch.is_some()
     }
 
-    /// Whether the owner of an address is behind this port when it sends.
+    /// Returns `true` if the owner of an address sends through this port.
     fn sends_at(&self, mac: Mac, vid: u16, port: PortId) -> bool {
         self.macs.get(&(mac, vid)).is_some_and(|at| {
             *at == port || self.is_switch(port) && at.queue_index().is_some() && self.is_up(*at)
         })
     }
 
-    /// Whether a port takes part in a VLAN.
+    /// Returns `true` if a port is a member of a VLAN.
     pub(crate) fn is_in(&self, port: PortId, vid: u16) -> bool {
         match of(self.config, port) {
             Some(function) => is_member(function, vid),
@@ -102,7 +102,7 @@ impl<'a> Model<'a> {
         allowed.then_some(if in_tag { tag.vid } else { own })
     }
 
-    /// Who receives a frame to a group, or to a MAC that is unknown or taken no notice of.
+    /// Receivers of a multicast frame, or of unknown unicast.
     pub(crate) fn receivers(&self, from: PortId, head: &[u8; 16], vid: u16) -> Vec<PortId> {
         let frame = Frame::new(head).unwrap();
         let dst = frame.dst();

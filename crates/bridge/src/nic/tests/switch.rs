@@ -51,7 +51,7 @@ fn receivers(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> 
     table.receivers(from, &head(dst, mac(src), tag(vid))).collect()
 }
 
-/// That a frame goes to a port, and what becomes of its tag.
+/// Asserts a frame's destination port and tag edit.
 #[track_caller]
 fn goes(from: PortId, (src, dst, vid): (u16, u16, u16), to: PortId, edit: VlanEdit) {
     assert_eq!(judge(&config(), from, src, mac(dst), vid), Action::Port(to));
@@ -128,7 +128,7 @@ fn what_is_on_the_switch_does_not_come_back_to_it() {
     }
     // The same address in another VLAN is another's.
     assert_eq!(judge(&config(), PF, 500, mac(41), 0), Action::Port(UPLINK));
-    // A queue of a NIC without a switch belongs to nobody on the PF.
+    // Without a switch, a queue has no owner on the PF.
     let pf = Some(function(100, None));
     let config = NicConfig { pf, switch: None, ..config() };
     assert_eq!(judge(&config, PF, 100, mac(40), 0), Action::Port(PortId::queue(0)));
@@ -173,8 +173,8 @@ fn a_vepa_with_a_switch() {
     assert_eq!(judge(&config, PF, 30, mac(0), 0), Action::Port(UPLINK));
     assert_eq!(judge(&config, vf(0), 0, mac(30), 0), Action::Port(UPLINK));
     assert_eq!(receivers(&config, PF, 30, Mac::BROADCAST, 0), [UPLINK]);
-    // What comes back from the wire reaches all but the sender's side: the owner of queue 0 is on
-    // the switch, which has served its neighbours already.
+    // A reflected frame reaches all but the sender's side: the owner of queue 0 is on the switch,
+    // which already served its neighbours.
     assert_eq!(judge(&config, UPLINK, 30, mac(0), 0), Action::Port(vf(0)));
     assert_eq!(judge(&config, UPLINK, 0, mac(40), 0), Action::Port(PortId::queue(0)));
     for src in [30, 40] {

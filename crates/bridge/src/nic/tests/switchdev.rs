@@ -56,7 +56,7 @@ impl Frame {
         bytes
     }
 
-    /// Whether it fits, by the documentation.
+    /// Reference matcher, by the documentation.
     fn fits(&self, asked: &Match) -> bool {
         let is_mac = |asked: Option<MacPrefix>, mac| asked.is_none_or(|asked| asked.mac == mac);
         let within = |asked: &Option<std::ops::RangeInclusive<u16>>, n: Option<u16>| {

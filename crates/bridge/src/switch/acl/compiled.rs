@@ -1,10 +1,10 @@
-//! A list ready to be matched.
+//! Compiled access list.
 
 use crate::matching::{Key, List, Words};
 
 use super::{Acl, RuleAction};
 
-/// The list, and what is done with whoever fits.
+/// The match list, and the action of each rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Compiled {
     default_allow: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// From a list that was checked.
+    /// Builds from a validated list.
     pub(crate) fn build(acl: &Acl, first_counter: usize) -> Self {
         Self {
             default_allow: acl.default_allow,
@@ -25,7 +25,8 @@ impl Compiled {
         }
     }
 
-    /// Whether a frame passes; `counted` gets the counter of every rule that is applied to it.
+    /// Returns `true` if a frame passes; calls `counted` with the counter of each rule applied to
+    /// it.
     pub(crate) fn allows(&self, key: &Key, mut counted: impl FnMut(usize)) -> bool {
         let decides = |rule: usize| {
             counted(self.first_counter + rule);
@@ -35,7 +36,7 @@ impl Compiled {
         decided.map_or(self.default_allow, |rule| self.actions[rule] == RuleAction::Allow)
     }
 
-    /// The bits of a key that some rule looks at: keys that differ in others fare alike.
+    /// Bits of a key that some rule examines; other bits do not change the result.
     pub(crate) fn mask(&self) -> Words {
         self.list.mask()
     }

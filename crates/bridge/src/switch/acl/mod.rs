@@ -1,6 +1,6 @@
-//! Access lists: what may be asked of a frame, and what is done with those that answer.
+//! Access lists: rules that match frames, and their actions.
 //!
-//! Model: [`Acl`] is what is configured; [`Compiled`] is what frames are matched with.
+//! Model: [`Acl`] is the configuration; [`Compiled`] matches frames.
 
 mod compiled;
 
@@ -9,7 +9,7 @@ use crate::switch::{ConfigError, Place};
 pub use crate::matching::{Icmp, IpPrefix, MacPrefix, Match, TcpFlags};
 pub(crate) use compiled::Compiled;
 
-/// The most rules of all lists of a switch together.
+/// Maximum number of rules of all lists of a switch.
 pub const MAX_RULES: usize = 2048;
 
 /// A list of rules.
@@ -17,20 +17,20 @@ pub const MAX_RULES: usize = 2048;
 pub struct Acl {
     /// In the order in which they are tried.
     pub rules: Vec<Rule>,
-    /// What becomes of a frame that no rule decides on.
+    /// Action for a frame without a deciding rule.
     pub default_allow: bool,
 }
 
 /// A rule of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Which frames it is for.
+    /// Match of its frames.
     pub matches: Match,
-    /// What becomes of them.
+    /// Action for them.
     pub action: RuleAction,
 }
 
-/// What a rule does. Each counts the frames that it is applied to.
+/// Action of a rule. Each counts the frames that it is applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAction {
     /// The frame passes; later rules are not tried.

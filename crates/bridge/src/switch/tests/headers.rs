@@ -1,4 +1,4 @@
-//! What is seen of a frame's headers: against etherparse, and in the cases where nothing is.
+//! Parsing of headers: compared with etherparse, and cases without a key.
 
 use etherparse::{LaxSlicedPacket, NetSlice, TransportSlice};
 use proptest::prelude::*;

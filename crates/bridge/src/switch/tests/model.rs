@@ -16,7 +16,7 @@ struct Model {
     config: SwitchConfig,
     /// With the ticks since the last frame.
     fdb: BTreeMap<(Mac, u16), (PortId, u8)>,
-    /// When the bucket of a port and kind will be full.
+    /// Time at which the bucket of a port and kind is full.
     full_at: BTreeMap<(PortId, usize), u64>,
     /// By list and rule.
     counters: BTreeMap<(usize, usize), u64>,
@@ -227,7 +227,7 @@ impl Model {
     }
 }
 
-/// Whether a rule is for a packet.
+/// Returns `true` if a rule matches a packet.
 fn matches(rule: &Match, packet: &Packet, vid: u16) -> bool {
     let in_range = |range: &Option<std::ops::RangeInclusive<u16>>, value: Option<u16>| {
         range.as_ref().is_none_or(|range| value.is_some_and(|value| range.contains(&value)))

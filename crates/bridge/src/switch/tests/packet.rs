@@ -14,7 +14,7 @@ pub(super) struct Packet {
     pub(super) src: Mac,
     /// TPID and TCI of each tag, the outermost first.
     pub(super) tags: Vec<(u16, u16)>,
-    /// Whether LLC and SNAP stand between length and type.
+    /// Put LLC and SNAP between length and type.
     pub(super) snap: bool,
     pub(super) payload: Payload,
 }
@@ -96,7 +96,7 @@ impl Ip {
         }
     }
 
-    /// Whether it is a fragment but not the first.
+    /// Returns `true` for a fragment after the first.
     pub(super) fn is_later(&self) -> bool {
         self.fragment.is_some_and(|offset| offset != 0)
     }
@@ -131,7 +131,7 @@ impl Ip {
         let header_len = 20 + 4 * usize::from(self.extras);
         let mut bytes = vec![0x40 | (header_len / 4) as u8, 0];
         bytes.extend(((header_len + upper.len()) as u16).to_be_bytes());
-        // "More fragments" is set of all; nobody may mind.
+        // All have "more fragments" set, which must not matter.
         let fragment = self.fragment.map_or(0, |offset| offset | 0x2000);
         bytes.extend([7_u16.to_be_bytes(), fragment.to_be_bytes()].concat());
         bytes.extend([64, self.protocol(), 0, 0]);

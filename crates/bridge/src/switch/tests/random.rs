@@ -51,7 +51,7 @@ proptest! {
             for to in receivers {
                 prop_assert!(port(to).vlans.contains(vid));
                 prop_assert!(!(port(from).isolated && port(to).isolated));
-                // What a port gets is tagged, or not, as its VLANs say.
+                // A received frame is tagged or not, as the port's VLANs say.
                 let tagged = match (FrameHeader(*head).is_tagged(), table.edit(from, to, head)) {
                     (tagged, VlanEdit::None) => tagged,
                     (true, VlanEdit::Pop) => false,

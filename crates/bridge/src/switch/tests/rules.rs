@@ -41,7 +41,7 @@ fn addresses_are_learned() {
 fn addresses_move() {
     let mut bench = Bench::of([PortConfig::uplink(), access(0), access(0)]);
     bench.send(1, mac(9), mac(1));
-    // In one burst: whoever sends last has it, and the whole burst knows.
+    // Within one burst the last sender wins, for the whole burst.
     let burst = [frame(mac(1), mac(3), None), frame(mac(3), mac(1), None)];
     let hairpin = dropped(DropReason::Hairpin);
     assert_eq!(bench.burst(2, &burst), [hairpin, hairpin]);
@@ -149,7 +149,7 @@ fn limits_of_ports() {
     assert_eq!(bench.send(2, mac(1), mac(9)), to(0));
     assert_eq!(bench.state.fdb.get(mac(9), 0), None);
     assert_eq!(broadcast(&mut bench, 3, 5), over);
-    // What is forgotten makes room.
+    // Removed entries make room.
     bench.state.fdb.flush(Flush { port: Some(PortId(1)), vid: None });
     assert_eq!(broadcast(&mut bench, 1, 4), FLOOD);
     assert_eq!(bench.state.fdb.len(), 2);
@@ -384,7 +384,7 @@ fn service_tags_and_priorities() {
     assert_eq!(edit(2, 0, customer), VlanEdit::Push([0x88, 0xa8, 0x60, 7]));
     assert_eq!(edit(2, 3, customer), VlanEdit::None, "payload stays");
     assert_eq!(edit(0, 2, Some((0x88a8, 7))), VlanEdit::Pop);
-    // Only the port of a service tag may send customer tags, and nobody a service tag.
+    // Only a port with a service tag may send customer tags, and no port a service tag.
     let mut passes = |from, tag| {
         let [action] = bench.burst(from, &[frame(mac(1), mac(2), tag)])[..] else { unreachable!() };
         action != dropped(DropReason::VlanForbidden)

@@ -7,8 +7,7 @@ use crate::switch::fdb::Learned;
 
 const ADDRESSES: u16 = 96;
 
-/// An address is only ever seen at one of two ports, so whoever finds it elsewhere has mixed up
-/// two entries.
+/// Each address is seen at two ports only; a lookup with another port mixed up entries.
 fn homes(n: u16) -> [u16; 2] {
     [1 + n % 3, 4 + n % 3]
 }
@@ -56,7 +55,7 @@ fn nobody_sees_an_entry_that_never_was() {
         janitor.join().unwrap();
         lanes.into_iter().for_each(|lane| lane.unwrap());
     });
-    // When all is quiet, the counts are those of the entries.
+    // After all threads end, the counts match the entries.
     let entries: Vec<_> = state.fdb.entries().collect();
     assert_eq!(entries.len(), state.fdb.len());
     for port in 0..8 {

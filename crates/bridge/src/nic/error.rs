@@ -1,11 +1,18 @@
-//! What is wrong with a configuration.
+//! Errors of a NIC's configuration.
 
 use wire::Mac;
 
 use crate::PortId;
-use crate::nic::config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS};
-use crate::nic::port::PortName;
+use crate::nic::port::{MAX_QUEUES, MAX_VFS, PortName};
 use crate::nic::{MAX_RULES, QOS_MAX, WEIGHT_MAX};
+
+/// Maximum number of MACs of all functions: their table should fit in an L2 cache.
+pub const MAX_MACS: usize = 8192;
+/// Maximum number of (MAC, VLAN) pairs: a MAC counts once for each VLAN of its trunk, and each
+/// [`Filter`](crate::nic::Filter) counts once.
+pub const MAX_ADDRESSES: usize = 32768;
+/// Maximum number of groups that a function can join.
+pub const MAX_GROUPS: usize = 256;
 
 /// A field that holds a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +38,7 @@ impl std::fmt::Display for Field {
     }
 }
 
-/// Why a [`NicConfig`](crate::nic::NicConfig) is refused. Nothing of it is applied then.
+/// Reason for which a [`NicConfig`](crate::nic::NicConfig) is rejected; nothing of it is applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The same MAC twice in one VLAN.
@@ -40,9 +47,9 @@ pub enum ConfigError {
          within a VLAN each MAC is allowed once",
         vlan_name(*.vid), port = PortName(*.port), other = PortName(*.other))]
     DuplicateMac {
-        /// The function that came second.
+        /// The later function.
         port: PortId,
-        /// Its field.
+        /// Field with the address.
         field: Field,
         /// The address.
         mac: Mac,
@@ -76,16 +83,16 @@ pub enum ConfigError {
     /// More VFs than there are ports.
     #[error("vfs: {vfs} VFs are too many; allowed are up to {MAX_VFS}")]
     TooManyVfs {
-        /// How many there are.
+        /// Number requested.
         vfs: usize,
     },
     /// More receive queues than there are ports.
     #[error("queues: {queues} queues are too many; allowed are up to {MAX_QUEUES}")]
     TooManyQueues {
-        /// How many there are.
+        /// Number requested.
         queues: usize,
     },
-    /// A PF with settings of its own, and a switch in its place.
+    /// A PF with settings of its own, and a switch on it.
     #[error("PF: switch: a switch beside settings of the PF; allowed is one of the two")]
     SwitchBesidePf,
     /// More addresses behind the PF than the table takes.
@@ -99,18 +106,18 @@ pub enum ConfigError {
         /// Pairs of all functions and queues.
         others: usize,
     },
-    /// An address behind the PF in a VLAN that there is not.
+    /// An address behind the PF with an invalid VLAN.
     #[error("PF: {field}: VLAN {vid} is out of range; allowed are 0, for untagged, to 4094")]
     FilterVid {
-        /// Which address.
+        /// Field with the address.
         field: Field,
         /// The VLAN.
         vid: u16,
     },
-    /// Switchdev mode beside a switch, or with a mode of the bridge that is no bridge's of its own.
+    /// Switchdev mode together with a switch, or with a bridge mode other than VEB.
     #[error("switchdev: there is no bridge then; allowed is it without a switch, in the mode veb")]
     SwitchdevBridge,
-    /// A setting that means nothing in switchdev mode.
+    /// A setting that has no meaning in switchdev mode.
     #[error(
         "{port}: {field}: means nothing in switchdev mode, where rules and the host say that; allowed is none", port = PortName(*.port))]
     Switchdev {
@@ -122,10 +129,10 @@ pub enum ConfigError {
     /// More rules than the table takes.
     #[error("switchdev: {rules} rules are too many; allowed are up to {MAX_RULES}")]
     TooManyRules {
-        /// How many there are.
+        /// Number requested.
         rules: usize,
     },
-    /// A rule that means nothing.
+    /// An invalid rule.
     #[error("switchdev[{rule}].{field}: {value}; allowed is {allowed}")]
     Rule {
         /// Its number.
@@ -134,7 +141,7 @@ pub enum ConfigError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// Allowed values.
         allowed: String,
     },
     /// More MACs than the table takes.
@@ -142,9 +149,9 @@ pub enum ConfigError {
         "{port}: extra_macs: the NIC has {macs} MACs up to here; \
          allowed are up to {MAX_MACS} of all functions together", port = PortName(*.port))]
     TooManyMacs {
-        /// The function with which there were too many.
+        /// The first function beyond the limit.
         port: PortId,
-        /// How many there are, this function's included.
+        /// Number up to and including this function.
         macs: usize,
     },
     /// More pairs of a MAC and a VLAN than the table takes.
@@ -152,9 +159,9 @@ pub enum ConfigError {
         "{port}: trunk: the NIC has {addresses} pairs of a MAC and a VLAN up to here; \
          allowed are up to {MAX_ADDRESSES} of all functions together", port = PortName(*.port))]
     TooManyAddresses {
-        /// The function with which there were too many.
+        /// The first function beyond the limit.
         port: PortId,
-        /// How many there are, this function's included.
+        /// Number up to and including this function.
         addresses: usize,
     },
     /// More groups than a function can join.
@@ -162,17 +169,17 @@ pub enum ConfigError {
     TooManyGroups {
         /// The function.
         port: PortId,
-        /// How many there are.
+        /// Number requested.
         groups: usize,
     },
-    /// A group to join that is none.
+    /// A group to join that is not a multicast address.
     #[error(
         "{port}: groups[{index}]: {mac} is no group address; \
          allowed is a multicast one, whose first byte is odd", port = PortName(*.port))]
     NoGroup {
         /// The function.
         port: PortId,
-        /// Which of its groups.
+        /// Index of the group.
         index: usize,
         /// The address.
         mac: Mac,
@@ -192,15 +199,15 @@ pub enum ConfigError {
     ServiceTrunk {
         /// The function.
         port: PortId,
-        /// How many VLANs the trunk has.
+        /// Number of VLANs of the trunk.
         vlans: usize,
     },
-    /// What takes trust, without it.
+    /// A setting that requires trust.
     #[error("{port}: {field}: the function is not trusted; allowed with trust = true", port = PortName(*.port))]
     Untrusted {
         /// The function.
         port: PortId,
-        /// What was asked for.
+        /// The setting.
         field: &'static str,
     },
     /// A weight out of range.
