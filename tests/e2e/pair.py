@@ -199,6 +199,14 @@ class PairCase(unittest.TestCase):
             time.sleep(0.2)
         return now
 
+    def counters_with_guest(self, number):
+        """The settled counters, and a guest's own of the same moment: no frame passed in between."""
+        while True:
+            now = self.settled_counters()
+            of_guest = self.guest_counters(number)
+            if self.pair.counters() == now and self.guest_counters(number) == of_guest:
+                return now, of_guest
+
     def assert_all_arrived(self, said, taker):
         """All numbered packets that were sent have come, once and in order."""
         got = json.loads(taker.wait().out.splitlines()[-1])

@@ -39,14 +39,14 @@ class Traffic(PairCase):
 
     def test_tcp(self):
         """TCP over IPv4 and IPv6, between guests and with the namespace, both ways; every frame is accounted for."""
-        before, guest_before = self.pair.counters(), self.guest_counters(0)
+        before, guest_before = self.counters_with_guest(0)
         for source, destination in ((0, 1), (1, 0)):
             self.stream(source, destination, V4[destination])
             self.stream(source, destination, V6[destination])
         for source, destination in ((0, 1), (1, 0), (0, 2), (2, 0)):
             flow = Iperf(self.pair.ends[destination], self.pair.ends[source], V4[destination]).run(seconds=1, streams=self.pair.pairs)
             self.assertGreater(flow.bytes, 1_000_000, f"{source} to {destination}")
-        after, guest_after = self.settled_counters(), self.guest_counters(0)
+        after, guest_after = self.counters_with_guest(0)
         self.assert_adds_up(before, after)
         for way in ("rx", "tx"):
             told = after["g0"][way] - before["g0"][way]

@@ -216,7 +216,8 @@ mod tests {
 
     #[test]
     fn each_file_is_a_profile_and_ideal_is_the_first() {
-        assert_eq!(Profile::names(), ["ideal", "82576", "cx6", "x520", "xl710"]);
+        assert_eq!(Profile::names()[0], "ideal");
+        assert!(Profile::names()[1..].is_sorted(), "{:?}", Profile::names());
         assert!(FILES.iter().any(|(name, _)| *name == "82598"), "the planner's only");
         for profile in Profile::all() {
             assert_eq!(Profile::named(profile.name), Some(profile));

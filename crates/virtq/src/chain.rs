@@ -15,7 +15,7 @@ pub const CHAIN_MAX: usize = 256;
 pub const CHAIN_BYTES_MAX: u32 = 1 << 20;
 
 /// First bytes of a readable buffer, as far as the ring's header goes; zeros beyond.
-pub type Header = [u8; HEADER_MAX as usize];
+pub type ChainHeader = [u8; HEADER_MAX as usize];
 /// Longest header that can be kept, bytes: the virtio-net header.
 pub(crate) const HEADER_MAX: u32 = 12;
 
@@ -84,7 +84,11 @@ impl<'a> Chain<'a> {
 
     /// Makes the buffer of the chain, without the header; copies the header out if `header` is
     /// given. The chain has at least one descriptor.
-    pub(crate) fn finish(self, header: Option<&mut Header>, ticket: Ticket) -> Buffer<'static> {
+    pub(crate) fn finish(
+        self,
+        header: Option<&mut ChainHeader>,
+        ticket: Ticket,
+    ) -> Buffer<'static> {
         let prefix = self.format.prefix();
         if let Some(header) = header {
             *header = [0; _];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket};
 
-use crate::chain::Header;
+use crate::chain::ChainHeader;
 use crate::fault::Fault;
 use crate::inflight::Inflight;
 use crate::log::WriteLog;
@@ -136,7 +136,7 @@ impl DeviceQueue {
 
     /// The headers cut off the staged buffers, in order, if headers are kept.
     #[inline]
-    pub fn headers(&self) -> &[Header] {
+    pub fn headers(&self) -> &[ChainHeader] {
         let Staging { keep, stage, position, end, .. } = &self.staging;
         if *keep { &stage.1[*position..*end] } else { &[] }
     }

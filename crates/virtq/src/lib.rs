@@ -41,7 +41,7 @@ mod split;
 mod staging;
 mod start;
 
-pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Header};
+pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, ChainHeader};
 pub use device::DeviceQueue;
 pub use driver::{DriverQueue, guest_memory};
 pub use fault::Fault;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket, Translator};
 
-use crate::chain::{CHAIN_MAX, Chain, ChainFormat, HEADER_MAX, Header};
+use crate::chain::{CHAIN_MAX, Chain, ChainFormat, ChainHeader, HEADER_MAX};
 use crate::fault::Fault;
 
 /// Most buffers handled together.
@@ -36,7 +36,7 @@ pub enum Content {
 #[derive(Debug)]
 pub struct StagingBuffers(
     pub(crate) Box<[Buffer<'static>; BURST]>,
-    pub(crate) Box<[Header; BURST]>,
+    pub(crate) Box<[ChainHeader; BURST]>,
 );
 
 impl Default for StagingBuffers {
@@ -96,7 +96,7 @@ impl Staging {
     #[inline(always)]
     pub(crate) fn put_simple<const KEEP: bool>(
         format: ChainFormat,
-        (place, header): (&mut Buffer<'static>, &mut Header),
+        (place, header): (&mut Buffer<'static>, &mut ChainHeader),
         slice: GuestSlice<'_>,
         id: u16,
     ) {
@@ -196,7 +196,7 @@ impl Staging {
 
 /// Reads the header of `prefix` bytes at the front of a slice, once.
 #[inline(always)]
-fn header_of(slice: &GuestSlice<'_>, prefix: u32) -> Header {
+fn header_of(slice: &GuestSlice<'_>, prefix: u32) -> ChainHeader {
     if prefix == HEADER_MAX && slice.len() >= HEADER_MAX {
         return slice.read(0);
     }

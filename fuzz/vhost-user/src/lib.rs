@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input. Plain functions, so that stable Rust runs them too.
+//! The work of the fuzz targets: plain functions, so that stable Rust runs them too.
 //!
 //! [`messages`] takes the input as a sequence of requests to a [`Backend`], most of them nearly
 //! right so that they get past the first checks; [`CheckedDevice`] asserts what the state machine
