@@ -73,7 +73,7 @@ pub struct SnapshotSpec {
     pub senders: Vec<(PortId, Arc<Port>)>,
     /// Receive queues of the NIC, with the port of each.
     pub queues: Vec<(PortId, Arc<Port>)>,
-    /// Ports of [`nic::Monitor::Capture`], by number; `None` for an unused number.
+    /// Ports of [`bridge::nic::Monitor::Capture`], by number; `None` for an unused number.
     pub monitors: Vec<Option<Arc<Port>>>,
     /// Hits of the rules of a NIC in switchdev mode, by rule number.
     pub rules: Vec<Arc<RuleHits>>,
