@@ -79,9 +79,9 @@ fn exchange(net: &mut Net, streams: &mut [Stream], is_over: bool) {
 type Change = (&'static str, Value, &'static str);
 
 /// Applies changes in turn, repeatedly, while all exchange frames.
-fn change_under_traffic(way: Way, settings: Value, changes: &[Change]) {
+fn change_under_traffic(tested: TestedPath, settings: Value, changes: &[Change]) {
     let vlan = settings["b"]["vlan"]["id"].as_u64().map(|vlan| vlan as u16);
-    let mut net = Net::new(way, settings);
+    let mut net = Net::new(tested, settings);
     let mut streams = streams(vlan);
     exchange(&mut net, &mut streams, false);
     let (client, over) = (net.client(), AtomicBool::new(false));
@@ -136,30 +136,30 @@ fn along_all_paths() -> [Change; 3] {
 
 #[test]
 fn a_guest_moves_from_path_to_path_and_loses_nothing() {
-    on_every_path(|way| change_under_traffic(way, json!({}), &along_all_paths()));
+    on_every_path(|tested| change_under_traffic(tested, json!({}), &along_all_paths()));
 }
 
 #[test]
 fn a_guest_moves_in_its_vlan() {
-    on_every_path(|way| {
+    on_every_path(|tested| {
         let adapter = json!({"vlan": {"id": 100}});
         let settings = json!({"a": adapter, "b": adapter, "c": adapter});
-        change_under_traffic(way, settings, &along_all_paths());
+        change_under_traffic(tested, settings, &along_all_paths());
     });
 }
 
 #[test]
 fn all_move_when_vfs_are_disabled_and_enabled() {
-    on(&["vf"], |way| {
+    on(&["vf"], |tested| {
         let changes =
             [(0, "vmq"), (4, "vf")].map(|(n, path)| ("/v1/nics/n", json!({"num_vfs": n}), path));
-        change_under_traffic(way, json!({}), &changes);
+        change_under_traffic(tested, json!({}), &changes);
     });
 }
 
 #[test]
 fn what_its_port_enforces_moves_a_guest_and_the_wires_all() {
-    on(&["vf"], |way| {
+    on(&["vf"], |tested| {
         let rules = json!([{"action": "count"}, {"action": "deny", "ethertype": 0x86dd}]);
         let port = |name, acl, path| (name, json!({"acl": acl}), path);
         let changes = [
@@ -168,13 +168,13 @@ fn what_its_port_enforces_moves_a_guest_and_the_wires_all() {
             port("/v1/switches/sw0/ports/b", &Value::Null, "synthetic"),
             port("/v1/switches/sw0/ports/uplink", &Value::Null, "vf"),
         ];
-        change_under_traffic(way, json!({}), &changes);
+        change_under_traffic(tested, json!({}), &changes);
     });
 }
 
 #[test]
 fn settings_that_stop_no_frame_lose_none() {
-    on_every_path(|way| {
+    on_every_path(|tested| {
         let changes = [
             json!({"macs": ["02:00:00:00:00:77"], "tx_weight": 20}),
             json!({"spoof_check": false, "min_tx_mbps": 10}),
@@ -182,8 +182,8 @@ fn settings_that_stop_no_frame_lose_none() {
             json!({"trunks": ["10", "20"], "macs": null, "tx_weight": null}),
             json!({"spoof_check": true, "trust": null, "promiscuous": null, "trunks": null}),
         ];
-        let changes = changes.map(|patch| ("/v1/adapters/b", patch, way.path));
-        change_under_traffic(way, json!({}), &changes);
+        let changes = changes.map(|patch| ("/v1/adapters/b", patch, tested.path));
+        change_under_traffic(tested, json!({}), &changes);
     });
 }
 
@@ -191,8 +191,8 @@ fn settings_that_stop_no_frame_lose_none() {
 /// give the reason.
 #[test]
 fn an_adapter_goes_where_its_traffic_suits_it_and_the_events_say_why() {
-    on(&["vf"], |way| {
-        let mut net = Net::new(way, json!({}));
+    on(&["vf"], |tested| {
+        let mut net = Net::new(tested, json!({}));
         net.set("a", json!({"path": "auto"}));
         net.assert_path("a", "vf");
         let (mut sent, mut arrived) = (0, 0);

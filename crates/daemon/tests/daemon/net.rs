@@ -35,12 +35,12 @@ const fn mac_of(n: u8) -> [u8; 6] {
 
 /// A path, and the number of lanes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct TestedPath {
     pub(crate) path: &'static str,
     pub(crate) lanes: usize,
 }
 
-impl Way {
+impl TestedPath {
     /// Returns `true` if frames of `a` and `b` enter the NIC at a VF, and not the switch.
     pub(crate) fn is_vf(&self) -> bool {
         self.path == "vf"
@@ -59,22 +59,22 @@ impl Way {
 }
 
 /// Runs a scenario on every path, with one lane and with two.
-pub(crate) fn on_every_path(scenario: impl Fn(Way)) {
+pub(crate) fn on_every_path(scenario: impl Fn(TestedPath)) {
     on(&PATHS, scenario);
 }
 
 /// Runs a scenario on the paths through the switch.
-pub(crate) fn in_the_switch(scenario: impl Fn(Way)) {
+pub(crate) fn in_the_switch(scenario: impl Fn(TestedPath)) {
     on(&PATHS[1..], scenario);
 }
 
 /// Runs a scenario on these paths.
-pub(crate) fn on(paths: &[&'static str], scenario: impl Fn(Way)) {
+pub(crate) fn on(paths: &[&'static str], scenario: impl Fn(TestedPath)) {
     for path in paths {
         for lanes in [1, 2] {
-            let way = Way { path, lanes };
-            println!("{way:?}"); // shown if it fails
-            scenario(way);
+            let tested = TestedPath { path, lanes };
+            println!("{tested:?}"); // shown if it fails
+            scenario(tested);
         }
     }
 }
@@ -96,21 +96,22 @@ pub(crate) type Got = Vec<(&'static str, Vec<u8>)>;
 /// A daemon with its adapters and guests.
 pub(crate) struct Net {
     pub(crate) host: Host,
-    pub(crate) way: Way,
+    pub(crate) tested: TestedPath,
     guests: BTreeMap<&'static str, Guest>,
 }
 
 impl Net {
     /// All guests are attached, and the paths in force. `settings` contains settings by name: of
     /// adapters, of the NIC (`nic`) and of the switch (`switch`).
-    pub(crate) fn new(way: Way, settings: Value) -> Net {
-        Net::with_guests(way, settings, Guest::new)
+    pub(crate) fn new(tested: TestedPath, settings: Value) -> Net {
+        Net::with_guests(tested, settings, Guest::new)
     }
 
     /// As `new`, with guests of another kind.
-    pub(crate) fn with_guests(way: Way, settings: Value, new: fn() -> Guest) -> Net {
+    pub(crate) fn with_guests(tested: TestedPath, settings: Value, new: fn() -> Guest) -> Net {
         let mut host = Host::with(|dir| {
-            let text = toml::to_string(&document(way, dir.to_str().unwrap(), &settings)).unwrap();
+            let text =
+                toml::to_string(&document(tested, dir.to_str().unwrap(), &settings)).unwrap();
             Config::parse("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
         });
         host.restart();
@@ -119,8 +120,8 @@ impl Net {
             guest.connect(&host.socket(name));
             (name, guest)
         });
-        let mut net = Net { host, way, guests: guests.into() };
-        ADAPTERS.iter().for_each(|name| net.assert_path(name, way.of(name)));
+        let mut net = Net { host, tested, guests: guests.into() };
+        ADAPTERS.iter().for_each(|name| net.assert_path(name, tested.of(name)));
         net.make_known();
         net
     }
@@ -208,12 +209,16 @@ impl Net {
     }
 
     fn told(&self, from: &str) -> String {
-        format!("{:?}: {from}, whose frames were dropped: {:?}; got:", self.way, self.dropped(from))
+        format!(
+            "{:?}: {from}, whose frames were dropped: {:?}; got:",
+            self.tested,
+            self.dropped(from)
+        )
     }
 
     /// Drop reason for frames of `a` and `b`: at a VF, and in the switch.
     pub(crate) fn reason(&self, at_vf: &'static str, in_switch: &'static str) -> &'static str {
-        if self.way.is_vf() { at_vf } else { in_switch }
+        if self.tested.is_vf() { at_vf } else { in_switch }
     }
 
     pub(crate) fn request(
@@ -270,9 +275,9 @@ fn shown(got: &Got) -> String {
 }
 
 /// The daemon's configuration as a tree.
-fn document(way: Way, dir: &str, settings: &Value) -> Value {
+fn document(tested: TestedPath, dir: &str, settings: &Value) -> Value {
     let mut lanes = json!({"poll_us": 20, "yield_us": 20});
-    if way.lanes == 2 {
+    if tested.lanes == 2 {
         lanes["cpus"] = json!(cpus());
     }
     let uplink = json!({"kind": "vhost-user", "socket": "uplink"});
@@ -281,7 +286,7 @@ fn document(way: Way, dir: &str, settings: &Value) -> Value {
     let mut switch = json!({"name": "sw0", "nic": "n", "iov": true});
     merge(&mut switch, &settings["switch"]);
     let adapters = ADAPTERS.map(|name| {
-        let mut adapter = adapter(name, way.of(name), dir);
+        let mut adapter = adapter(name, tested.of(name), dir);
         merge(&mut adapter, &settings[name]);
         adapter
     });

@@ -145,7 +145,7 @@ fn a_sender_whose_memory_stalls_is_served_off_the_lanes() {
             }
             std::thread::sleep(Duration::from_micros(50));
         });
-        host.log.wait_for("n/uplink: its memory holds up lane 0 by a page fault");
+        host.log.wait_for("n/uplink: its memory blocks lane 0 by a page fault");
         std::thread::sleep(ATTACK);
         pair.wait_for_progress(1000);
         let count = host.port("n/uplink").quarantines;

@@ -5,14 +5,14 @@ use serde_json::json;
 use crate::host::frame;
 use crate::net::*;
 
-fn bridged(way: Way, bridging: &str) -> Net {
-    Net::new(way, json!({"nic": {"bridging": bridging}}))
+fn bridged(tested: TestedPath, bridging: &str) -> Net {
+    Net::new(tested, json!({"nic": {"bridging": bridging}}))
 }
 
 #[test]
 fn a_veb_delivers_itself() {
-    on_every_path(|way| {
-        let mut net = bridged(way, "veb");
+    on_every_path(|tested| {
+        let mut net = bridged(tested, "veb");
         for (from, mac) in [("a", A), ("b", B), ("c", C)] {
             for (to, dst) in
                 [("a", A), ("b", B), ("c", C)].into_iter().filter(|(to, _)| *to != from)
@@ -25,10 +25,10 @@ fn a_veb_delivers_itself() {
 
 #[test]
 fn a_vepa_sends_everything_out_and_takes_it_back() {
-    on_every_path(|way| {
-        let mut net = bridged(way, "vepa");
+    on_every_path(|tested| {
+        let mut net = bridged(tested, "vepa");
         // The switch is one function of the NIC, and its internal frames do not pass the NIC.
-        let is_near = |other: &str| !way.is_vf() && (other == "b" || way.other() != "vf");
+        let is_near = |other: &str| !tested.is_vf() && (other == "b" || tested.other() != "vf");
         for (to, dst) in [("b", B), ("c", C)] {
             let there = frame(dst, A, 1);
             if is_near(to) {
@@ -43,15 +43,15 @@ fn a_vepa_sends_everything_out_and_takes_it_back() {
         let mut got = net.send("a", &all);
         got.extend(net.send("uplink", &all));
         got.sort();
-        assert_eq!(got, ["b", "c", "uplink"].map(|name| (name, all.clone())), "{way:?}");
+        assert_eq!(got, ["b", "c", "uplink"].map(|name| (name, all.clone())), "{tested:?}");
     });
 }
 
 #[test]
 fn an_isolated_bridge_keeps_functions_apart() {
-    on_every_path(|way| {
-        let mut net = bridged(way, "isolated");
-        let is_near = |other: &str| !way.is_vf() && (other == "b" || way.other() != "vf");
+    on_every_path(|tested| {
+        let mut net = bridged(tested, "isolated");
+        let is_near = |other: &str| !tested.is_vf() && (other == "b" || tested.other() != "vf");
         for (to, dst) in [("b", B), ("c", C)] {
             match is_near(to) {
                 true => net.passes("a", &frame(dst, A, 1), &[to]),
@@ -67,10 +67,10 @@ fn an_isolated_bridge_keeps_functions_apart() {
 
 #[test]
 fn the_bridge_changes_under_guests() {
-    on_every_path(|way| {
-        let mut net = bridged(way, "veb");
+    on_every_path(|tested| {
+        let mut net = bridged(tested, "veb");
         net.passes("a", &frame(C, A, 1), &["c"]);
-        let near = !way.is_vf() && way.other() != "vf";
+        let near = !tested.is_vf() && tested.other() != "vf";
         for (bridging, to) in [("vepa", vec!["uplink"]), ("isolated", vec![]), ("veb", vec!["c"])] {
             net.patch("/v1/nics/n", json!({"bridging": bridging}));
             net.passes("a", &frame(C, A, 2), if near { &["c"] } else { &to });

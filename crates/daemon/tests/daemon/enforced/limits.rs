@@ -81,7 +81,7 @@ fn storm(net: &mut Net) {
     assert!(passed <= most, "{passed} passed, at most {most} may");
     let reason = net.reason("tx_storm", "tx_switch_storm_broadcast");
     let dropped = net.dropped("a")[reason] - before.get(reason).unwrap_or(&0);
-    assert_eq!(passed + dropped, 50, "{:?}", net.way);
+    assert_eq!(passed + dropped, 50, "{:?}", net.tested);
 }
 
 #[test]

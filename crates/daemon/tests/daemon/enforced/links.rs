@@ -20,15 +20,15 @@ fn with(link: &str) -> Value {
 
 #[test]
 fn without_a_link_nothing_passes() {
-    on_every_path(|way| {
-        let mut net = Net::new(way, with("disable"));
+    on_every_path(|tested| {
+        let mut net = Net::new(tested, with("disable"));
         let reason = net.reason("tx_link_down", "tx_switch_no_port");
         for to in [B, C, ELSEWHERE, BROADCAST] {
             net.drops("a", &frame(to, A, 1), reason);
         }
         for (from, mac) in [("b", B), ("c", C), ("uplink", ELSEWHERE)] {
             let got = net.send(from, &frame(A, mac, 2));
-            assert!(got.iter().all(|(to, _)| *to == "uplink"), "{way:?}: {from}: {got:?}");
+            assert!(got.iter().all(|(to, _)| *to == "uplink"), "{tested:?}: {from}: {got:?}");
         }
         net.passes("b", &frame(BROADCAST, B, 3), &["c", "uplink"]);
         net.passes("uplink", &frame(BROADCAST, ELSEWHERE, 4), &["b", "c"]);
@@ -40,10 +40,10 @@ fn without_a_link_nothing_passes() {
 
 #[test]
 fn without_a_link_nobody_is_announced() {
-    on_every_path(|way| {
+    on_every_path(|tested| {
         // In the switch, a port without link has no VLAN, which must not mean the untagged one.
         let settings = json!({"link_state": "disable", "vlan": {"id": 100}});
-        let mut net = Net::new(way, json!({"a": settings}));
+        let mut net = Net::new(tested, json!({"a": settings}));
         net.guest("a").frontend().send_rarp(A).unwrap();
         assert!(!is_told_of_a_link(&mut net, "a"), "an answer, so the announcement was dealt with");
         net.passes("b", &frame(BROADCAST, B, 1), &["c", "uplink"]);
@@ -59,9 +59,9 @@ fn without_a_link_nobody_is_announced() {
 
 #[test]
 fn with_a_link_all_passes() {
-    on_every_path(|way| {
+    on_every_path(|tested| {
         for link in ["auto", "enable"] {
-            let mut net = Net::new(way, with(link));
+            let mut net = Net::new(tested, with(link));
             net.passes("a", &frame(B, A, 1), &["b"]);
             net.passes("b", &frame(A, B, 2), &["a"]);
             net.passes("a", &frame(ELSEWHERE, A, 3), &["uplink"]);
@@ -72,8 +72,8 @@ fn with_a_link_all_passes() {
 
 #[test]
 fn a_link_goes_down_and_up_under_a_guest() {
-    on_every_path(|way| {
-        let mut net = Net::new(way, json!({}));
+    on_every_path(|tested| {
+        let mut net = Net::new(tested, json!({}));
         let reason = net.reason("tx_link_down", "tx_switch_no_port");
         for _ in 0..2 {
             net.set("a", json!({"link_state": "disable"}));
@@ -90,8 +90,8 @@ fn a_link_goes_down_and_up_under_a_guest() {
 
 #[test]
 fn a_front_end_is_told_when_its_link_goes_up_or_down() {
-    on_every_path(|way| {
-        let mut net = Net::new(way, json!({}));
+    on_every_path(|tested| {
+        let mut net = Net::new(tested, json!({}));
         let [mut a, mut b] =
             ["a", "b"].map(|name| net.guest(name).frontend().take_requests().unwrap());
         for (state, is_up) in [("disable", false), ("enable", true), ("disable", false)] {
@@ -113,7 +113,7 @@ fn a_front_end_is_told_when_its_link_goes_up_or_down() {
 /// A front-end that does not read notifications has only its own channel closed.
 #[test]
 fn a_front_end_that_does_not_read_is_told_no_more() {
-    let mut net = Net::new(Way { path: "vf", lanes: 1 }, json!({}));
+    let mut net = Net::new(TestedPath { path: "vf", lanes: 1 }, json!({}));
     let mut requests = net.guest("a").frontend().take_requests().unwrap();
     // About 280 fit into the socket.
     for round in 0..600 {

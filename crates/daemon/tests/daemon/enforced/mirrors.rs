@@ -16,10 +16,10 @@ fn exchange(net: &mut Net) -> Vec<u32> {
     let mut copies = Vec::new();
     for (from, sent, to) in all.into_iter().chain([("b", &beside, "uplink")]) {
         for (who, got) in net.send(from, sent) {
-            assert_eq!(got, *sent, "{:?}: at {who}", net.way);
+            assert_eq!(got, *sent, "{:?}: at {who}", net.tested);
             match who {
                 "c" => copies.push(crate::host::number(&got)),
-                _ => assert_eq!(who, to, "{:?}", net.way),
+                _ => assert_eq!(who, to, "{:?}", net.tested),
             }
         }
     }

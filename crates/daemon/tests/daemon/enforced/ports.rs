@@ -8,8 +8,8 @@ use crate::net::*;
 const ALL: [&str; 3] = ["b", "c", "uplink"];
 
 /// A net whose switch has these port settings.
-fn with(way: Way, ports: Value) -> Net {
-    Net::new(way, json!({"switch": {"port": ports}}))
+fn with(tested: TestedPath, ports: Value) -> Net {
+    Net::new(tested, json!({"switch": {"port": ports}}))
 }
 
 /// A UDP datagram without data from one IPv4 address and port to another.
@@ -27,7 +27,7 @@ const THERE: [u8; 4] = [10, 0, 0, 2];
 
 #[test]
 fn rules_deny_allow_and_count() {
-    in_the_switch(|way| {
+    in_the_switch(|tested| {
         let rules = json!([
             {"action": "count", "protocol": 17},
             {"action": "allow", "protocol": 17, "to_port": "53", "to_ip": "10.0.0.0/24"},
@@ -35,7 +35,7 @@ fn rules_deny_allow_and_count() {
             {"action": "deny", "to_mac": "02:00:00:00:00:03"},
             {"action": "deny", "ethertype": 0x88b6},
         ]);
-        let mut net = with(way, json!([{"adapter": "a", "acl": rules}]));
+        let mut net = with(tested, json!([{"adapter": "a", "acl": rules}]));
         let drop = "tx_switch_acl_deny";
         let to = |port| udp(B, A, (HERE, THERE), [5000, port]);
         net.passes("a", &to(53), &["b"]);
@@ -68,14 +68,14 @@ fn rules_deny_allow_and_count() {
 
 #[test]
 fn rules_know_vlans_and_sources() {
-    in_the_switch(|way| {
+    in_the_switch(|tested| {
         let rules = json!([
             {"action": "deny", "vlan": 20},
             {"action": "deny", "from_mac": "02:00:00:00:00:77"},
             {"action": "allow"},
         ]);
         let mut net = Net::new(
-            way,
+            tested,
             json!({
                 "a": {"trunks": ["10-20"], "macs": ["02:00:00:00:00:77"]},
                 "switch": {"port": [{"adapter": "a", "acl": rules}]},
@@ -91,9 +91,9 @@ fn rules_know_vlans_and_sources() {
 
 #[test]
 fn isolated_ports_reach_only_others() {
-    in_the_switch(|way| {
+    in_the_switch(|tested| {
         let isolated = |name| json!({"adapter": name, "isolated": true});
-        let mut net = with(way, json!([isolated("a"), isolated("b")]));
+        let mut net = with(tested, json!([isolated("a"), isolated("b")]));
         net.drops("a", &frame(B, A, 1), "tx_switch_isolated");
         net.drops("b", &frame(A, B, 2), "tx_switch_isolated");
         net.passes("a", &frame(C, A, 3), &["c"]);
@@ -108,8 +108,8 @@ fn isolated_ports_reach_only_others() {
 
 #[test]
 fn a_guarded_port_sends_no_answers_of_a_dhcp_server() {
-    in_the_switch(|way| {
-        let mut net = with(way, json!([{"adapter": "a", "dhcp_guard": true}]));
+    in_the_switch(|tested| {
+        let mut net = with(tested, json!([{"adapter": "a", "dhcp_guard": true}]));
         let any = ([0; 4], [255; 4]);
         let answer = |mac| udp(BROADCAST, mac, any, [67, 68]);
         net.drops("a", &answer(A), "tx_switch_dhcp_guard");
@@ -122,8 +122,8 @@ fn a_guarded_port_sends_no_answers_of_a_dhcp_server() {
 
 #[test]
 fn a_guarded_port_sends_no_router_advertisements() {
-    in_the_switch(|way| {
-        let mut net = with(way, json!([{"adapter": "a", "router_guard": true}]));
+    in_the_switch(|tested| {
+        let mut net = with(tested, json!([{"adapter": "a", "router_guard": true}]));
         // IPv6 from fe80::1 to ff02::1, ICMPv6 of type 134: a router advertisement.
         let icmp = |mac: [u8; 6], kind: u8| {
             let mut bytes = [&[0x33, 0x33, 0, 0, 0, 1][..], &mac, &[0x86, 0xdd]].concat();
@@ -143,11 +143,11 @@ fn a_guarded_port_sends_no_router_advertisements() {
 
 #[test]
 fn so_many_addresses_are_learnt_and_no_more() {
-    in_the_switch(|way| {
+    in_the_switch(|tested| {
         let port = |name| json!({"adapter": name, "unknown_unicast": false});
         let ports = json!([{"adapter": "a", "max_macs": 2}, port("b"), port("c")]);
         let mut net =
-            Net::new(way, json!({"a": {"spoof_check": false}, "switch": {"port": ports}}));
+            Net::new(tested, json!({"a": {"spoof_check": false}, "switch": {"port": ports}}));
         let nth = |n: u8| [2, 0, 0, 0, 9, n];
         for n in 0..4 {
             net.passes("a", &frame(B, nth(n), n.into()), &["b"]);
@@ -162,9 +162,9 @@ fn so_many_addresses_are_learnt_and_no_more() {
 
 #[test]
 fn who_does_not_want_unknown_frames_gets_none() {
-    in_the_switch(|way| {
-        let mut net = with(way, json!([{"adapter": "b", "unknown_unicast": false}]));
-        let is_switched = way.other() != "vf";
+    in_the_switch(|tested| {
+        let mut net = with(tested, json!([{"adapter": "b", "unknown_unicast": false}]));
+        let is_switched = tested.other() != "vf";
         let with_c: &[_] = if is_switched { &["c", "uplink"] } else { &["uplink"] };
         net.passes("a", &frame(STRANGER, A, 1), with_c);
         net.passes("a", &frame(B, A, 2), &["b"]);
@@ -175,9 +175,9 @@ fn who_does_not_want_unknown_frames_gets_none() {
 
 #[test]
 fn a_static_address_is_where_it_was_said_to_be() {
-    on_every_path(|way| {
+    on_every_path(|tested| {
         let entry = json!({"mac": "02:00:00:00:00:77", "port": "a"});
-        let mut net = Net::new(way, json!({"switch": {"static": [entry]}}));
+        let mut net = Net::new(tested, json!({"switch": {"static": [entry]}}));
         net.passes("b", &frame(STRANGER, B, 1), &["a"]);
         net.passes("c", &frame(STRANGER, C, 2), &["a"]);
         net.passes("uplink", &frame(STRANGER, ELSEWHERE, 3), &["a"]);
@@ -189,8 +189,8 @@ fn a_static_address_is_where_it_was_said_to_be() {
 
 #[test]
 fn what_only_the_switch_enforces_keeps_an_adapter_there() {
-    on(&["vf"], |way| {
-        let mut net = Net::new(way, json!({}));
+    on(&["vf"], |tested| {
+        let mut net = Net::new(tested, json!({}));
         let own = "/v1/switches/sw0/ports/a";
         let policies = [
             json!({"acl": [{"action": "deny", "ethertype": 0x88b5}]}),
