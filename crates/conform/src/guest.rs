@@ -1,50 +1,30 @@
 //! A guest that sends given frames and returns the received ones.
 //!
 //! Its memory and rings outlive a connection, like a virtual machine's when the host's daemon
-//! restarts: frames posted meanwhile are still there after the next attachment. One queue pair,
-//! single-segment buffers, polling only.
+//! restarts: frames posted meanwhile are still there after the next attachment.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use guestmem::{GuestMemory, Pages, SharedFile};
-use rustix::event::{EventfdFlags, eventfd};
-use vhost_user::{Frontend, Listener, ProtocolFeatures, RingConfig, SharedRegion};
-use virtq::{DriverQueue, Features, Segment, Used};
+use testguest::{HEADER, QueuePair, RX, TX};
+use vhost_user::{Frontend, Listener, ProtocolFeatures};
+use virtq::Features;
 use wire::Mac;
-use wire::virtio_net::{self as net, feature};
+use wire::virtio_net::feature;
 
 use super::subject::GuestConfig;
 
-/// Entries of each ring, and the maximum number of frames waiting in it.
-pub(super) const RING: u16 = 256;
-/// Size of a buffer in bytes.
+/// Bytes of a receive buffer, header included.
 const BUFFER: u32 = 2048;
-const HEADER: u32 = net::HEADER_LEN as u32;
-/// Guest physical address of the memory.
-const BASE: u64 = 1 << 32;
 /// Time limit for the other side to appear.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const RX: u8 = 0;
-const TX: u8 = 1;
 
 /// A test guest.
 #[derive(Debug)]
 pub(super) struct TestGuest {
     frontend: Option<Frontend>,
-    tx: DriverQueue,
-    rx: DriverQueue,
-    memory: Arc<GuestMemory>,
-    file: SharedFile,
-    kick: OwnedFd,
-    call: OwnedFd,
-    /// Free buffers, and posted ones by descriptor.
-    free: Vec<u64>,
-    sending: Vec<u64>,
-    receiving: Vec<u64>,
+    pair: QueuePair,
 }
 
 impl TestGuest {
@@ -53,30 +33,9 @@ impl TestGuest {
     /// # Errors
     /// Out of memory or file descriptors.
     pub(super) fn new() -> Result<TestGuest> {
-        let rings = DriverQueue::bytes(RING);
-        let size = 2 * rings + 2 * u64::from(RING) * u64::from(BUFFER);
-        let file = SharedFile::create("shunt-conform-guest", size, Pages::Ordinary)?;
-        let memory = virtq::guest_memory(&file, BASE)?;
-        let ring = |at| DriverQueue::new(memory.clone(), at, RING, Features::EVENT_IDX);
-        let (rx, tx) = (ring(BASE)?, ring(BASE + rings)?);
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (kick, call) = (event()?, event()?);
-        let buffer = |i: u16| BASE + 2 * rings + u64::from(i) * u64::from(BUFFER);
-        let mut guest = TestGuest {
-            frontend: None,
-            tx,
-            rx,
-            memory,
-            file,
-            kick,
-            call,
-            free: (0..RING).map(buffer).collect(),
-            sending: vec![0; RING.into()],
-            receiving: vec![0; RING.into()],
-        };
-        (RING..2 * RING).for_each(|i| guest.post_receive(buffer(i)));
-        guest.rx.publish();
-        Ok(guest)
+        let mut pair = QueuePair::new(Features::EVENT_IDX, BUFFER)?;
+        pair.refill();
+        Ok(TestGuest { frontend: None, pair })
     }
 
     /// Connects to a socket, which may take a while to appear.
@@ -113,24 +72,10 @@ impl TestGuest {
             | ProtocolFeatures::STATUS;
         let agreed = frontend.negotiate(wanted | status, protocol)?.features;
         ensure!(agreed & wanted == wanted, "the device lacks VERSION_1, MRG_RXBUF or EVENT_IDX");
-        let size = self.file.mapping().size() as u64;
-        let fd = self.file.fd();
-        let region = SharedRegion { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd };
-        frontend.set_memory(&[region])?;
-        for (index, queue) in [(RX, &self.rx), (TX, &self.tx)] {
-            let at = queue.addresses();
-            let ring = RingConfig {
-                size: RING,
-                desc: at.desc,
-                avail: at.avail,
-                used: at.used,
-                base: 0, // the daemon goes on from the used index in our memory
-                kick: Some(self.kick.as_fd()),
-                call: Some(self.call.as_fd()),
-                err: None,
-                log: None,
-            };
-            frontend.start_ring(index, &ring)?;
+        frontend.set_memory(&[self.pair.region()])?;
+        for index in [RX, TX] {
+            // A restarted daemon continues from the used index in our memory, not from the base.
+            frontend.start_ring(index, &self.pair.ring(index))?;
             frontend.enable_ring(index, true)?;
         }
         self.frontend = Some(frontend);
@@ -167,40 +112,22 @@ impl TestGuest {
         Ok(GuestConfig { mac: Mac(*mac), link_up: status & 1 != 0 })
     }
 
-    /// Posts a frame.
+    /// Sends a frame, or posts it for the next attachment.
     ///
     /// # Errors
     /// The frame is too long, or too many are in flight.
     pub(super) fn send(&mut self, frame: &[u8]) -> Result<()> {
-        self.reap();
-        let bytes = [&[0; HEADER as usize], frame].concat();
-        let len = bytes.len() as u32;
-        ensure!(len <= BUFFER, "a frame of {} bytes does not fit into a buffer", frame.len());
-        let addr = self.free.pop().context("more frames in flight than the ring holds")?;
-        let place = self.memory.slice(addr, len).context("a buffer outside the memory")?;
-        place.write_bytes(&bytes);
-        let id = self.tx.post(Segment { addr, len, writable: false });
-        self.sending[usize::from(id.context("the ring is full")?)] = addr;
-        if self.tx.publish() {
-            self.kick();
-        }
+        self.pair.post([0; HEADER], frame)?;
+        self.pair.flush();
         Ok(())
     }
 
-    fn kick(&self) {
-        let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes()); // full: it is kicked already
-    }
-
     /// Sent frames whose buffers have not been returned.
-    pub(super) fn in_flight(&mut self) -> usize {
-        self.reap();
-        usize::from(RING) - self.tx.room()
-    }
-
-    fn reap(&mut self) {
-        for used in reap(&mut self.tx) {
-            self.free.push(self.sending[usize::from(used.id)]);
-        }
+    ///
+    /// # Errors
+    /// The device violated the ring's rules.
+    pub(super) fn in_flight(&mut self) -> Result<usize> {
+        self.pair.in_flight()
     }
 
     /// Received frames.
@@ -208,35 +135,10 @@ impl TestGuest {
     /// # Errors
     /// A frame violates the virtio rules.
     pub(super) fn take(&mut self) -> Result<Vec<Vec<u8>>> {
-        let mut frames = Vec::new();
-        // Collects all entries first: a buffer that is posted again reuses one of their numbers.
-        let used = reap(&mut self.rx).into_iter();
-        let places: Vec<(u64, u32)> =
-            used.map(|used| (self.receiving[usize::from(used.id)], used.len)).collect();
-        for (addr, len) in places {
-            ensure!((HEADER..=BUFFER).contains(&len), "a received frame has {len} bytes");
-            let mut bytes = vec![0; len as usize];
-            self.memory.slice(addr, len).context("outside the memory")?.read_bytes(&mut bytes);
-            frames.push(bytes.split_off(HEADER as usize));
-            self.post_receive(addr);
+        let received = self.pair.frames()?;
+        if self.pair.refill() {
+            self.pair.kick();
         }
-        if self.rx.publish() {
-            self.kick();
-        }
-        Ok(frames)
+        Ok(received.into_iter().map(|received| received.frame).collect())
     }
-
-    fn post_receive(&mut self, addr: u64) {
-        // There are as many buffers as entries, so each returned one fits.
-        if let Some(id) = self.rx.post(Segment { addr, len: BUFFER, writable: true }) {
-            self.receiving[usize::from(id)] = addr;
-        }
-    }
-}
-
-fn reap(queue: &mut DriverQueue) -> Vec<Used> {
-    let mut used = vec![Used::default(); RING.into()];
-    let n = queue.reap(&mut used);
-    used.truncate(n);
-    used
 }

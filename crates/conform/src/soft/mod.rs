@@ -283,7 +283,7 @@ impl Subject for SoftNic {
         let patience = Instant::now() + SETTLE_TIMEOUT;
         for (name, station) in &mut self.stations {
             // A detached guest has posted frames for later.
-            while station.guest.is_attached() && station.guest.in_flight() > 0 {
+            while station.guest.is_attached() && station.guest.in_flight()? > 0 {
                 if Instant::now() > patience {
                     bail!("frames that {name} sent are still in flight after 10 s");
                 }

@@ -100,7 +100,7 @@ fn a_call_that_blocks_holds_up_neither_lane_nor_others() {
     let call = signalled();
     bad.set_call(RX, &call);
     let trap = Trap::spring(call);
-    bad.rx.enable_notification();
+    bad.pair.rx.enable_notification();
     // The receiver of this frame asked for an interrupt.
     a.send(&frame(AT_UPLINK, mac(0), 7));
     exchange(&mut a, &mut b, 100);

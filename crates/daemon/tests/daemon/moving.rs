@@ -188,7 +188,7 @@ fn every_page_that_changes_under_a_guest_that_stands_still_is_logged() {
         }
         let (from, to) = (Copy::begin(&mut a), Copy::begin(&mut b));
         a.frontend().enable_ring(TX, true).unwrap();
-        until("all to be sent", || (a.tx.used_len(), b.rx.used_len()) == (200, 200));
+        until("all to be sent", || (a.pair.tx.used_len(), b.pair.rx.used_len()) == (200, 200));
         for guest in [&mut a, &mut b] {
             guest.frontend().stop_ring(TX).unwrap();
             guest.frontend().stop_ring(RX).unwrap();

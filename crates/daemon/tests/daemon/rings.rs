@@ -175,7 +175,7 @@ fn added_memory_can_be_sent_from_and_removed_memory_cannot() {
     a.send(&there);
     assert_eq!(b.wait_for(1), [&there[..]]);
     a.send_from(addr, &there);
-    until("the front-end to be told", || is_signalled(&a.error));
+    until("the front-end to be told", || is_signalled(&a.pair.error));
     assert_eq!(host.port("n/vf0").faults["tx_outside_memory"], 1);
     host.log.wait_for("n/vf0: transmit ring stopped");
     assert!(b.receive().is_empty());
@@ -190,13 +190,13 @@ fn a_call_replaced_while_the_ring_runs_is_the_one_that_is_used() {
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     let interrupts = |a: &mut Guest, b: &mut Guest, call: &std::os::fd::OwnedFd| {
         is_signalled(call); // earlier signals
-        assert!(!b.rx.enable_notification());
+        assert!(!b.pair.rx.enable_notification());
         a.send(&frame(mac(1), mac(0), 1));
         b.wait_for(1);
         a.settle(); // the interrupt was sent by now
         is_signalled(call)
     };
-    let old = b.call.try_clone().unwrap();
+    let old = b.pair.call.try_clone().unwrap();
     assert!(interrupts(&mut a, &mut b, &old));
     let new = event();
     b.set_call(RX, &new);
@@ -209,7 +209,7 @@ fn a_ring_that_starts_interrupts_once() {
     // The previous daemon may have died between using a buffer and notifying.
     let host = Host::start(TWO);
     let [a] = host.guests(["vf0"]);
-    until("the interrupt", || is_signalled(&a.call));
+    until("the interrupt", || is_signalled(&a.pair.call));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_guest_whose_memory_shrinks_stops_itself_only() {
     for _ in 0..2 {
         assert_eq!(a.in_flight(), 0);
         a.post_at(MORE_GUEST, 100);
-        until("the frame to be taken", || a.in_flight() == 0 || is_signalled(&a.error));
+        until("the frame to be taken", || a.in_flight() == 0 || is_signalled(&a.pair.error));
     }
     assert_eq!(host.port("n/vf0").faults["tx_truncated"], 1);
     b.send(&frame([2, 9, 9, 9, 9, 9], mac(1), 1));

@@ -227,7 +227,7 @@ fn a_call_that_wakes_thousands_is_made_off_the_lanes() {
         bad.connect(&host.socket("uplink"));
         let call = event();
         bad.set_call(TX, &call);
-        bad.tx.enable_notification();
+        bad.pair.tx.enable_notification();
         let watchers = watch(&call);
         let begin = Instant::now();
         rustix::io::write(&call, &1u64.to_ne_bytes()).unwrap();

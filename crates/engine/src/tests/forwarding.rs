@@ -210,7 +210,7 @@ fn frames_without_a_buffer_are_counted_at_the_receiver() {
     let [mut a] = bench.guests([VF0]);
     let shape = Shape { mergeable: false, buffer: 12 + 100, ..Shape::default() };
     let mut b = Guest::empty(shape);
-    b.refill_with(4);
+    b.pair.refill_with(4);
     b.attach(bench.vf(1));
     let to_b = |i, len| frame(mac(1), mac(0), i, len);
     // Two fit, one is too long for its buffer (which the next frame then gets), two find none.
@@ -232,7 +232,7 @@ fn frames_without_a_buffer_are_counted_at_the_receiver() {
     bench.expect("n/vf2", "rx_drop_down", 1);
     bench.expect("n/uplink", "rx_drop_down", 1);
     // Once there are buffers again, frames arrive again.
-    b.refill();
+    b.pair.refill();
     a.send(&to_b(9, 60));
     assert_eq!(b.wait_for(1), [to_b(9, 60)]);
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use bridge::nic::Function;
 
 pub(crate) use bench::Bench;
-pub(crate) use guest::{FRAME_MAX, Guest, Shape, TREASON, is_signalled};
+pub(crate) use guest::{FRAME_MAX, Guest, Shape, TREASON};
 pub(crate) use net::{Adapter, Net, Path, Settings, Tags, switch_port};
+pub(crate) use testguest::is_signalled;
 
 /// Limit of every wait: only a bug reaches it.
 const WAIT: Duration = Duration::from_secs(10);

