@@ -1,6 +1,8 @@
 //! Attachments in the document: a table with `kind` and the fields of that kind, or the short form,
 //! a text `kind:place`. Both are read; the table with all defaults is stored and shown.
 
+#[macro_use]
+mod declare;
 mod kinds;
 #[cfg(test)]
 mod tests;
@@ -15,86 +17,12 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::text;
 
-pub use kinds::{Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp, ZeroCopy};
-
-/// Connection of a guest to its adapter, or of an uplink to the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(remote = "Self", tag = "kind", rename_all = "kebab-case")]
-pub enum Attachment {
-    /// A vhost-user socket.
-    VhostUser(VhostUser),
-    /// A tap.
-    Tap(Tap),
-    /// An interface, by a packet socket.
-    Packet(Packet),
-    /// An interface, by AF_XDP sockets.
-    Xdp(Xdp),
-    /// A socket with length-prefixed frames.
-    Stream(Stream),
-    /// Playback of a capture.
-    Pcap(Pcap),
-    /// A vDPA device of the host's kernel.
-    Vduse(Vduse),
-}
-
-/// Kind of attachment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AttachmentKind {
-    /// A vhost-user socket; the default.
-    #[default]
-    VhostUser,
-    /// A tap.
-    Tap,
-    /// An interface, by a packet socket.
-    Packet,
-    /// An interface, by AF_XDP sockets.
-    Xdp,
-    /// A socket with length-prefixed frames.
-    Stream,
-    /// Playback of a capture.
-    Pcap,
-    /// A vDPA device of the host's kernel.
-    Vduse,
-}
+pub use kinds::*;
 
 impl AttachmentKind {
-    /// All kinds.
-    pub const ALL: [AttachmentKind; 7] = [
-        AttachmentKind::VhostUser,
-        AttachmentKind::Tap,
-        AttachmentKind::Packet,
-        AttachmentKind::Xdp,
-        AttachmentKind::Stream,
-        AttachmentKind::Pcap,
-        AttachmentKind::Vduse,
-    ];
-
-    /// Name in the document.
-    pub fn word(self) -> &'static str {
-        match self {
-            AttachmentKind::VhostUser => "vhost-user",
-            AttachmentKind::Tap => "tap",
-            AttachmentKind::Packet => "packet",
-            AttachmentKind::Xdp => "xdp",
-            AttachmentKind::Stream => "stream",
-            AttachmentKind::Pcap => "pcap",
-            AttachmentKind::Vduse => "vduse",
-        }
-    }
-
     /// The kind of that name.
     pub fn of(word: &str) -> Option<AttachmentKind> {
         AttachmentKind::ALL.into_iter().find(|kind| kind.word() == word)
-    }
-
-    /// Field that the short form sets.
-    pub fn place_field(self) -> &'static str {
-        match self {
-            AttachmentKind::VhostUser | AttachmentKind::Stream => "socket",
-            AttachmentKind::Tap | AttachmentKind::Packet | AttachmentKind::Xdp => "interface",
-            AttachmentKind::Pcap => "file",
-            AttachmentKind::Vduse => "name",
-        }
     }
 }
 
@@ -104,33 +32,6 @@ impl Attachment {
         let (kind, place) = short.split_once(':')?;
         let field = AttachmentKind::of(kind)?.place_field();
         Some(json!({"kind": kind, field: place}))
-    }
-
-    /// Kind of the attachment.
-    pub fn kind(&self) -> AttachmentKind {
-        match self {
-            Attachment::VhostUser(_) => AttachmentKind::VhostUser,
-            Attachment::Tap(_) => AttachmentKind::Tap,
-            Attachment::Packet(_) => AttachmentKind::Packet,
-            Attachment::Xdp(_) => AttachmentKind::Xdp,
-            Attachment::Stream(_) => AttachmentKind::Stream,
-            Attachment::Pcap(_) => AttachmentKind::Pcap,
-            Attachment::Vduse(_) => AttachmentKind::Vduse,
-        }
-    }
-
-    /// Socket, interface, file or name: the value of the kind's [place
-    /// field](AttachmentKind::place_field).
-    pub fn place(&self) -> &str {
-        match self {
-            Attachment::VhostUser(VhostUser { socket, .. })
-            | Attachment::Stream(Stream { socket, .. }) => socket,
-            Attachment::Tap(Tap { interface, .. })
-            | Attachment::Packet(Packet { interface, .. })
-            | Attachment::Xdp(Xdp { interface, .. }) => interface,
-            Attachment::Pcap(Pcap { file, .. }) => file,
-            Attachment::Vduse(Vduse { name, .. }) => name,
-        }
     }
 
     /// Path of its socket, if any.
@@ -144,10 +45,7 @@ impl Attachment {
             Attachment::Tap(tap) => &tap.netns,
             Attachment::Packet(packet) => &packet.netns,
             Attachment::Xdp(xdp) => &xdp.netns,
-            Attachment::VhostUser(_)
-            | Attachment::Stream(_)
-            | Attachment::Pcap(_)
-            | Attachment::Vduse(_) => return None,
+            _ => return None,
         };
         Some((self.place(), netns.as_deref().map(netns_path)))
     }
@@ -156,6 +54,12 @@ impl Attachment {
 /// Path of a network namespace, given as a path or as a name of `ip netns`.
 fn netns_path(written: &str) -> String {
     if written.starts_with('/') { written.to_owned() } else { format!("/run/netns/{written}") }
+}
+
+impl Default for AttachmentKind {
+    fn default() -> AttachmentKind {
+        AttachmentKind::ALL[0]
+    }
 }
 
 impl fmt::Display for AttachmentKind {
@@ -194,15 +98,7 @@ impl PartialSchema for Attachment {
     fn schema() -> RefOr<Schema> {
         let description = "How a guest reaches its adapter, or the wire its uplink: a table with the fields of its \
             kind, or the short form, the kind and its place with a colon between them.";
-        let tables = AttachmentKind::ALL.into_iter().map(|kind| match kind {
-            AttachmentKind::VhostUser => table_schema::<VhostUser>(kind),
-            AttachmentKind::Tap => table_schema::<Tap>(kind),
-            AttachmentKind::Packet => table_schema::<Packet>(kind),
-            AttachmentKind::Xdp => table_schema::<Xdp>(kind),
-            AttachmentKind::Stream => table_schema::<Stream>(kind),
-            AttachmentKind::Pcap => table_schema::<Pcap>(kind),
-            AttachmentKind::Vduse => table_schema::<Vduse>(kind),
-        });
+        let tables = AttachmentKind::ALL.into_iter().map(table_schema);
         let either = OneOfBuilder::new().item(text::attachment());
         let either = tables.fold(either, OneOfBuilder::item);
         either.description(Some(description)).into()
@@ -210,8 +106,8 @@ impl PartialSchema for Attachment {
 }
 
 /// Schema of a kind: its fields and its name.
-fn table_schema<T: ToSchema>(kind: AttachmentKind) -> RefOr<Schema> {
-    let RefOr::T(Schema::Object(mut table)) = T::schema() else {
+fn table_schema(kind: AttachmentKind) -> RefOr<Schema> {
+    let RefOr::T(Schema::Object(mut table)) = kind.fields() else {
         unreachable!("a kind's fields are those of a struct");
     };
     let word = ObjectBuilder::new()
@@ -230,8 +126,6 @@ fn table_schema<T: ToSchema>(kind: AttachmentKind) -> RefOr<Schema> {
 
 impl ToSchema for Attachment {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        VhostUser::schemas(schemas);
-        Xdp::schemas(schemas);
-        Stream::schemas(schemas);
+        kinds::schemas(schemas);
     }
 }

@@ -44,10 +44,7 @@ pub use adapter::short_name;
 pub use adapter::{Adapter, WantedPath};
 pub use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};
-pub use attachment::{
-    Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp,
-    ZeroCopy,
-};
+pub use attachment::*;
 pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
 use fill::{Filled, fill};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};

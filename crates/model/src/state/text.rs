@@ -128,7 +128,7 @@ pub(super) static FORMATS: [TextFormat; 17] = [
     },
     TextFormat {
         name: "attachment",
-        pattern: "^(vhost-user|tap|packet|xdp|stream|pcap|vduse):.+$",
+        pattern: super::attachment::SHORT_FORM,
         allowed: "a kind and its place, such as \"tap:web0\", \"xdp:eth1\" or \"vhost-user:/run/shunt/web.sock\", or a \
                   table with its fields",
         takes: |text| super::Attachment::table_of(text).is_some(),

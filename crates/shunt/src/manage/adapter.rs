@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates, told_of};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
-use super::patch::{FunctionFlags, Patch};
+use super::patch::{FunctionFlags, Patch, attachment_help};
 use crate::text::table;
 
 /// Show and change adapters: the network adapters of guests.
@@ -98,9 +98,8 @@ struct Settings {
     /// MAC address.
     #[arg(long)]
     mac: Option<String>,
-    /// Attachment of its guest: vhost-user:PATH, tap:NAME, stream:PATH, xdp:NAME, packet:NAME or
-    /// pcap:FILE.
-    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket")]
+    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket",
+        help = attachment_help("Attachment of its guest"))]
     attachment: Option<String>,
     /// Another field of the attachment, such as netns=blue; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{attachment, cell, entries, find, told_of, with_state};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
-use super::patch::Patch;
+use super::patch::{Patch, attachment_help};
 use super::rules::{Rules, representors};
 use crate::text::table;
 
@@ -112,9 +112,8 @@ struct Settings {
     /// Switching between functions: veb, vepa or isolated.
     #[arg(long)]
     bridging: Option<String>,
-    /// Attachment of the uplink: xdp:NAME, packet:NAME, tap:NAME, vhost-user:PATH, stream:PATH or
-    /// pcap:FILE; none for none.
-    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "uplink_socket")]
+    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "uplink_socket",
+        help = attachment_help("Attachment of the uplink, or none for none"))]
     uplink: Option<String>,
     /// Another field of the uplink, such as zero_copy=require; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]

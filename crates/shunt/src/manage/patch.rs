@@ -91,6 +91,12 @@ impl From<OnOff> for Value {
     }
 }
 
+/// Help for a flag that takes an attachment in its short form.
+pub(super) fn attachment_help(of: &str) -> String {
+    let forms = AttachmentKind::ALL.map(|kind| format!("{kind}:{}", kind.place_field()));
+    format!("{of}: one of {}", forms.join(", "))
+}
+
 /// VLAN of untagged frames.
 #[derive(Debug, clap::Args)]
 pub(super) struct VlanFlags {

@@ -1,9 +1,27 @@
-//! Settings of each kind of attachment.
+//! Kinds of attachments, and the settings of each.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::super::yes;
+
+declare_kinds! {
+    /// A vhost-user socket; the default.
+    VhostUser = "vhost-user", socket;
+    /// A tap.
+    Tap = "tap", interface;
+    /// An interface, by a packet socket.
+    Packet = "packet", interface;
+    /// An interface, by AF_XDP sockets.
+    Xdp = "xdp", interface;
+    /// A socket with length-prefixed frames.
+    Stream = "stream", socket;
+    /// Playback of a capture.
+    Pcap = "pcap", file;
+    /// A vDPA device of the host's kernel.
+    Vduse = "vduse", name;
+}
 
 /// A vhost-user socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -54,6 +54,7 @@ fn each_kind_has_a_short_form_that_names_its_place() {
         assert_eq!((read.kind(), read.place()), (kind, place));
         assert_eq!(read.to_string(), short);
         assert_eq!(AttachmentKind::of(kind.word()), Some(kind));
+        assert_eq!(read.interface().is_some(), kind.place_field() == "interface", "{kind}");
         let again: Attachment = serde_json::from_value(json!(read)).unwrap();
         assert_eq!(again, read);
     }
