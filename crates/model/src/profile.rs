@@ -114,8 +114,7 @@ pub struct Rejects {
     pub switchdev: Option<Errno>,
     /// Bridge mode VEPA.
     pub vepa: Option<Errno>,
-    /// Settings that Linux has no interface for: trunk, mirror, storm limit, weight, further MACs,
-    /// isolation.
+    /// Settings that Linux has no interface for, such as trunks and further MACs, and isolation.
     pub extensions: Option<Errno>,
 }
 

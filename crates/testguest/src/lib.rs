@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
-use vhost_user::{Region, RingConfig};
+use vhost_user::{RingConfig, SharedRegion};
 use virtq::{DriverQueue, Features, Segment, Used};
 
 /// Entries of each ring, and number of buffers of each direction.
@@ -78,7 +78,7 @@ impl QueuePair {
         let size = QueuePair::buffers(1).end - GUEST_ADDR;
         let file = SharedFile::create("shunt-test-guest", size, Pages::Ordinary)?;
         let mapping = Arc::new(Mapping::new(file.fd(), size, 0)?);
-        let region = guestmem::SharedRegion { guest_addr: GUEST_ADDR, user_addr: USER_ADDR, mapping };
+        let region = guestmem::Region { guest_addr: GUEST_ADDR, user_addr: USER_ADDR, mapping };
         let memory = Arc::new(GuestMemory::new(vec![region])?);
         let ring = |at| DriverQueue::new(memory.clone(), at, RING, features);
         let (rx, tx) = (ring(USER_ADDR)?, ring(USER_ADDR + DriverQueue::bytes(RING))?);

@@ -2,11 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use bridge::nic::{LinkState, Share, Vids, WEIGHT_DEFAULT};
+use bridge::nic::{LinkState, Share};
 use model::profile::{Errno, Profile, Soft};
 use model::state::{Bridging, PortSettings, Problem, Problems, VlanProto, may_ever_have_vf};
+use serde_json::{Value, json};
 
 use super::function::{FunctionEntry, Member, NicScope};
+
+/// Settings that Linux has an interface for, and those with a check of their own. All others are
+/// extensions.
+const KNOWN_TO_LINUX: [&str; 8] = [
+    "link_state",
+    "macs",
+    "max_tx_mbps",
+    "min_tx_mbps",
+    "promiscuous",
+    "spoof_check",
+    "trust",
+    "vlan",
+];
 
 /// A setting that a card rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,21 +98,17 @@ fn of_nic(card: &Profile, scope: &NicScope<'_>) -> Vec<Rejected> {
 /// is down does not reject them.
 fn of_function(card: &Profile, entry: &FunctionEntry<'_>, uplink_up: bool) -> Option<Rejected> {
     let Soft { rejects, .. } = &card.soft;
-    let PortSettings { vlan, storm_limit_pps: storm, mirror, .. } = entry.settings;
+    let vlan = entry.settings.vlan;
     let (link, share) = (entry.link, entry.share());
     let at = |field: &str| format!("{}.{field}", entry.at);
     let links = if rejects.link_state_disable.is_none() { "auto or disable" } else { "auto" };
     // First further address: of the adapter, or of its static entry.
     let macs = entry.macs.len().saturating_sub(1);
     let mac = entry.macs.get(1).map_or_else(String::new, |(_, field)| field.clone());
-    let vlans = entry.settings.tagged().collect::<Vids>().len();
     let is_802_1ad = vlan.is_some_and(|vlan| vlan.proto == VlanProto::Dot1ad);
-    let default_weight = WEIGHT_DEFAULT.to_string();
-    let extensions = rejects.extensions;
-    let checks: [(bool, Option<Errno>, String, String, &str); 8] = [
-        (macs > 0, extensions, mac, format!("{macs} addresses"), "none"),
+    let checks: [(bool, Option<Errno>, String, String, &str); 4] = [
+        (macs > 0, rejects.extensions, mac, format!("{macs} addresses"), "none"),
         (is_802_1ad, rejects.vlan_802_1ad, at("vlan.proto"), "802.1ad".into(), "802.1Q"),
-        (vlans > 0, extensions, at("trunks"), format!("{vlans} VLANs"), "an empty one"),
         (
             link == LinkState::Enable,
             rejects.link_state_enable,
@@ -113,21 +123,30 @@ fn of_function(card: &Profile, entry: &FunctionEntry<'_>, uplink_up: bool) -> Op
             "disable".into(),
             links,
         ),
-        (
-            share.weight != WEIGHT_DEFAULT,
-            extensions,
-            at("tx_weight"),
-            share.weight.to_string(),
-            &default_weight,
-        ),
-        (*storm > 0, extensions, at("storm_limit_pps"), storm.to_string(), "0"),
-        (mirror.is_some(), extensions, at("mirror"), "a mirror".into(), "none"),
     ];
     let rejected = checks.into_iter().find_map(|(is_set, errno, field, value, allowed)| {
         let allowed = format!("{allowed} with the profile {}", card.name);
         errno.filter(|_| is_set).map(|errno| Rejected { field, value, errno, allowed })
     });
+    let rejected = rejected.or_else(|| extension(card, entry));
     rejected.or_else(|| rates(card, &entry.at, share, uplink_up))
+}
+
+/// First extension that is set, if the card rejects them.
+fn extension(card: &Profile, entry: &FunctionEntry<'_>) -> Option<Rejected> {
+    let errno = card.soft.rejects.extensions?;
+    let (settings, unset) = (json!(entry.settings), json!(PortSettings::default()));
+    let is_set = |(name, value): &(&String, &Value)| {
+        !KNOWN_TO_LINUX.contains(&name.as_str()) && unset.get(name) != Some(value)
+    };
+    let (name, value) = settings.as_object()?.iter().find(is_set)?;
+    let (value, allowed) = match value {
+        Value::Array(list) => (format!("{} entries", list.len()), "an empty one".to_owned()),
+        Value::Object(_) => ("a table".to_owned(), "none".to_owned()),
+        value => (value.to_string(), unset.get(name).map_or("none".to_owned(), Value::to_string)),
+    };
+    let allowed = format!("{allowed} with the profile {}", card.name);
+    Some(Rejected { field: format!("{}.{name}", entry.at), value, errno, allowed })
 }
 
 fn rates(card: &Profile, at: &str, share: Share, uplink_up: bool) -> Option<Rejected> {

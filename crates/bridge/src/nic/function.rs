@@ -112,9 +112,14 @@ pub struct Share {
     pub max_mbit: u32,
 }
 
+impl Share {
+    /// The share of a function of which none was set.
+    pub(crate) const DEFAULT: Self = Self { weight: WEIGHT_DEFAULT, min_mbit: 0, max_mbit: 0 };
+}
+
 impl Default for Share {
     fn default() -> Self {
-        Self { weight: WEIGHT_DEFAULT, min_mbit: 0, max_mbit: 0 }
+        Self::DEFAULT
     }
 }
 

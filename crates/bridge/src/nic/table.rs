@@ -7,7 +7,7 @@ use wire::{FrameHeader, Mac};
 
 use crate::nic::edit::Tagging;
 use crate::nic::error::{ConfigError, Field};
-use crate::nic::function::{Mirror, WEIGHT_DEFAULT};
+use crate::nic::function::Mirror;
 use crate::nic::map::{MacMap, key};
 use crate::nic::source::Source;
 use crate::nic::switchdev::Rules;
@@ -38,7 +38,7 @@ impl Port {
         up: true,
         promiscuous: true,
         mirror: None,
-        share: Share { weight: WEIGHT_DEFAULT, min_mbit: 0, max_mbit: 0 },
+        share: Share::DEFAULT,
         storm_limit: 0,
         tagging: Tagging::UPLINK,
         groups: None,

@@ -50,11 +50,7 @@ impl LanePort {
             let mbit = u64::from(mbit) * self.rings as u64;
             mbit.div_ceil(self.port.pairs() as u64) as u32
         };
-        Share {
-            weight: share.weight,
-            min_mbit: part(share.min_mbit),
-            max_mbit: part(share.max_mbit),
-        }
+        Share { min_mbit: part(share.min_mbit), max_mbit: part(share.max_mbit), ..share }
     }
 }
 

@@ -78,6 +78,14 @@ fn rejections(name: &str) -> Vec<(&'static str, Errno)> {
 }
 
 #[test]
+fn the_settings_known_to_linux_are_settings() {
+    let settings = model::state::schema::schemas()["PortSettings"]["properties"].clone();
+    for name in KNOWN_TO_LINUX {
+        assert!(settings.get(name).is_some(), "{name}");
+    }
+}
+
+#[test]
 fn ideal_rejects_nothing() {
     assert_eq!(rejections("ideal"), []);
 }
@@ -141,6 +149,11 @@ fn a_rejection_says_what_is_allowed() {
         said("xl710", json!({"max_tx_mbps": 40})),
         "nic[0].vf[0].max_tx_mbps: \"40 Mbit/s\" is rejected by the profile xl710 (EINVAL); \
          allowed is 0 and 50 to 40000 Mbit/s"
+    );
+    assert_eq!(
+        said("cx6", json!({"storm_limit_pps": 5})),
+        "nic[0].vf[0].storm_limit_pps: \"5\" is rejected by the profile cx6 (EOPNOTSUPP); \
+         allowed is 0 with the profile cx6"
     );
     assert_eq!(
         said("82576", json!({"min_tx_mbps": 10})),
