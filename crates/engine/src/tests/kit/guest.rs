@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{HEADER_LEN, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
-use port::{OffloadSet, Burst, BurstBuffers, ForeignFd, Polled, Transmit};
+use port::{Burst, BurstBuffers, ForeignFd, OffloadSet, Polled, Transmit};
 use testguest::{QueuePair, RING};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Start};
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use toml::de::DeTable;
 
 use super::*;
+use crate::profile::Profile;
 use crate::state::schema;
 
 const EXAMPLE: &str = include_str!("../../../../../docs/shunt.example.toml");
@@ -69,6 +70,9 @@ fn rows(schema: &Value, besides: &Value) -> String {
     let fields = fields.filter(|(name, _)| besides["properties"].get(name.as_str()).is_none());
     let (first, rest): (Vec<_>, Vec<_>) =
         fields.partition(|(name, _)| required.contains(&name.as_str()));
+    // A new card is a new file, and no change of the page.
+    let profiles = Profile::names().iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
+    let profiles = profiles.join(" or ");
     let mut text = "| Field | Allowed | Default | Meaning |\n|---|---|---|---|\n".to_owned();
     for (name, field) in first.into_iter().chain(rest) {
         let default = match &field["default"] {
@@ -80,6 +84,7 @@ fn rows(schema: &Value, besides: &Value) -> String {
         let allowed = allowed.strip_prefix("write ").unwrap_or(&allowed).replace('|', "\\|");
         let allowed = allowed.replace("an object with its fields", "a table");
         let allowed = allowed.replace("a list of objects", "tables");
+        let allowed = allowed.replace(&profiles, "a card of [profiles](../profiles) with a table `soft`");
         let meaning =
             field["description"].as_str().or_else(|| described(field)).unwrap_or_default();
         let meaning = meaning.replace('\n', " ");
