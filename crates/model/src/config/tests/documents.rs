@@ -84,7 +84,8 @@ fn rows(schema: &Value, besides: &Value) -> String {
         let allowed = allowed.strip_prefix("write ").unwrap_or(&allowed).replace('|', "\\|");
         let allowed = allowed.replace("an object with its fields", "a table");
         let allowed = allowed.replace("a list of objects", "tables");
-        let allowed = allowed.replace(&profiles, "a card of [profiles](../profiles) with a table `soft`");
+        let allowed =
+            allowed.replace(&profiles, "a card of [profiles](../profiles) with a table `soft`");
         let meaning =
             field["description"].as_str().or_else(|| described(field)).unwrap_or_default();
         let meaning = meaning.replace('\n', " ");
