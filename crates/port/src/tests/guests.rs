@@ -27,9 +27,14 @@ impl Layout {
         Layout { cuts: cuts.to_vec(), indirect: false }
     }
 
-    /// The pieces of `len` bytes, which begin at `addr`.
-    fn pieces(&self, mut addr: u64, len: u32, writable: bool) -> Vec<Segment> {
-        let mut left = len;
+    /// Posts a buffer; an indirect table goes where `table` says, for so many bytes.
+    pub(super) fn post(
+        &self,
+        driver: &mut DriverQueue,
+        buffer: Segment,
+        table: impl FnOnce(u32) -> u64,
+    ) -> u16 {
+        let Segment { mut addr, len: mut left, writable } = buffer;
         let mut pieces = Vec::new();
         for cut in self.cuts.iter().copied().chain([u32::MAX]) {
             let len = cut.min(left);
@@ -39,7 +44,12 @@ impl Layout {
             addr += u64::from(len);
             left -= len;
         }
-        pieces
+        let id = match self.indirect {
+            true => driver.post_indirect(&pieces, table(16 * pieces.len() as u32)),
+            false => driver.post_chain(&pieces),
+        };
+        driver.publish();
+        id.unwrap()
     }
 }
 
@@ -86,15 +96,6 @@ impl Heap {
         let (at, start) = (driver.addresses(), Start::at(driver.first_position()));
         let device = DeviceQueue::new(memory(), &at, RING, features, content, start).unwrap();
         (driver, device)
-    }
-}
-
-fn post(driver: &mut DriverQueue, heap: &mut Heap, layout: &Layout, pieces: &[Segment]) -> u16 {
-    if layout.indirect {
-        let table = heap.take(16 * pieces.len() as u32);
-        driver.post_indirect(pieces, table).unwrap()
-    } else {
-        driver.post_chain(pieces).unwrap()
     }
 }
 
@@ -149,9 +150,8 @@ impl Sender {
         bytes.extend_from_slice(frame);
         let addr = self.heap.take(bytes.len() as u32);
         self.write(addr, &bytes);
-        let pieces = layout.pieces(addr, bytes.len() as u32, false);
-        post(&mut self.driver, &mut self.heap, layout, &pieces);
-        self.driver.publish();
+        let buffer = Segment { addr, len: bytes.len() as u32, writable: false };
+        layout.post(&mut self.driver, buffer, |len| self.heap.take(len));
         addr + u64::from(self.header)
     }
 
@@ -169,15 +169,8 @@ impl Sender {
 
     /// Buffers that came back.
     pub(super) fn reap(&mut self) -> Vec<Used> {
-        reap(&mut self.driver)
+        testguest::reap(&mut self.driver).unwrap()
     }
-}
-
-fn reap(driver: &mut DriverQueue) -> Vec<Used> {
-    let mut used = vec![Used::default(); usize::from(RING)];
-    let n = driver.reap(&mut used);
-    used.truncate(n);
-    used
 }
 
 /// A frame as the receiver found it.
@@ -225,9 +218,8 @@ impl Receiver {
         let addr = self.heap.take(len);
         let slice = self.heap.memory.slice(addr, len).unwrap();
         slice.write_bytes(&vec![0xaa; len as usize]);
-        let pieces = layout.pieces(addr, len, true);
-        let id = post(&mut self.driver, &mut self.heap, layout, &pieces);
-        self.driver.publish();
+        let buffer = Segment { addr, len, writable: true };
+        let id = layout.post(&mut self.driver, buffer, |len| self.heap.take(len));
         assert_eq!(self.posted.insert(id, (addr, len)), None);
     }
 
@@ -239,7 +231,7 @@ impl Receiver {
 
     /// The frames that arrived. Checks that nothing was written behind any.
     pub(super) fn frames(&mut self) -> Vec<Received> {
-        let mut used = reap(&mut self.driver).into_iter();
+        let mut used = testguest::reap(&mut self.driver).unwrap().into_iter();
         let mut frames = Vec::new();
         while let Some(first) = used.next() {
             let mut bytes = self.bytes(first);

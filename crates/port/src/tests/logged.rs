@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use virtq::{Content, Features};
 
-use super::offload;
+use super::{guests::Layout, offload};
 use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
 use crate::{OffloadSet, Receive, Transmit, VlanEdit};
-use side::{Layout, Logs, RING, Side, unlogged};
+use side::{Logs, RING, Side, unlogged};
 
 #[derive(Clone, Debug)]
 enum Step {

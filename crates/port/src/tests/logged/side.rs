@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use guestmem::{DirtyLog, GuestMemory, LOG_PAGE, Mapping, Pages, Region, SharedFile};
-use virtq::{
-    Content, DeviceQueue, DriverQueue, Features, Inflight, Log, Position, Segment, Start, Used,
-};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Log, Position, Segment, Start};
+
+use crate::tests::guests::Layout;
 
 /// So many entries that each part of a ring has several pages.
 pub(super) const RING: u16 = 1024;
@@ -35,14 +35,6 @@ pub(super) enum Logs {
     All,
     /// `VHOST_F_LOG_ALL` without `VHOST_VRING_F_LOG`.
     AllUnsaid,
-}
-
-/// Layout of one buffer.
-#[derive(Clone, Debug)]
-pub(super) struct Layout {
-    /// Bytes of each piece but the last.
-    pub(super) cuts: Vec<u32>,
-    pub(super) indirect: bool,
 }
 
 pub(super) struct Side {
@@ -104,32 +96,16 @@ impl Side {
         }
         let Some(room) = self.free.pop() else { return };
         let bytes = &bytes[..bytes.len().min((ROOM - TABLE) as usize)];
-        let (mut addr, mut left) = (room + TABLE, bytes.len() as u32);
-        self.memory.slice(addr, left).unwrap().write_bytes(bytes);
-        let mut pieces = Vec::new();
-        for cut in layout.cuts.iter().copied().chain([u32::MAX]) {
-            let len = cut.min(left);
-            if len > 0 {
-                pieces.push(Segment { addr, len, writable });
-            }
-            addr += u64::from(len);
-            left -= len;
-        }
-        let id = match layout.indirect {
-            true => self.driver.post_indirect(&pieces, room),
-            false => self.driver.post_chain(&pieces),
-        };
-        self.driver.publish();
-        let former = self.posted.insert(id.unwrap(), (room, bytes.len() as u32));
+        let (addr, len) = (room + TABLE, bytes.len() as u32);
+        self.memory.slice(addr, len).unwrap().write_bytes(bytes);
+        let id = layout.post(&mut self.driver, Segment { addr, len, writable }, |_| room);
+        let former = self.posted.insert(id, (room, len));
         assert_eq!(former, None);
     }
 
     /// Takes back what was used.
     pub(super) fn reap(&mut self) {
-        let mut used = vec![Used::default(); RING.into()];
-        let n = self.driver.reap(&mut used);
-        assert_eq!(self.driver.strays(), 0);
-        for used in &used[..n] {
+        for used in testguest::reap(&mut self.driver).unwrap() {
             let (room, _) = self.posted.remove(&used.id).expect("a buffer that was posted");
             self.free.push(room);
         }
