@@ -67,11 +67,11 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
             snapshot.table.sort(id, heads, &deep, &mut scratch.fates);
             let mut fates = scratch.fates.as_slice().to_vec();
             // The source is not checked.
-            let spoofed = bridge::nic::Fate::Drop(bridge::DropReason::SpoofedMac);
+            let spoofed = bridge::nic::SwitchdevAction::Drop(bridge::DropReason::SpoofedMac);
             fates
                 .iter_mut()
                 .filter(|it| **it == spoofed)
-                .for_each(|it| *it = bridge::nic::Fate::Slow);
+                .for_each(|it| *it = bridge::nic::SwitchdevAction::Slow);
             pipeline.leave_function(id, &view, &fates, &mut scratch.receive)
         }
         (PortLocation::Switch(_) | PortLocation::Representor(_), _) => 0,

@@ -107,7 +107,7 @@ pub(crate) struct Scratch {
     pub(crate) nic: NicScratch,
     pub(crate) switch: SwitchScratch,
     pub(crate) view_buffer: ViewBuffer,
-    pub(crate) fates: bridge::nic::Fates,
+    pub(crate) fates: bridge::nic::SwitchdevActions,
     pub(crate) transmit: BurstBuffers,
     pub(crate) receive: BurstBuffers,
 }
@@ -118,7 +118,7 @@ impl Scratch {
             nic: NicScratch::new(),
             switch: SwitchScratch::new(),
             view_buffer: ViewBuffer::new(),
-            fates: bridge::nic::Fates::new(),
+            fates: bridge::nic::SwitchdevActions::new(),
             transmit: BurstBuffers::default(),
             receive: BurstBuffers::default(),
         }

@@ -1,7 +1,7 @@
 //! Maps errors of the switch table to fields of the document.
 
 use bridge::PortId;
-use bridge::switch::{ConfigError, Place, SwitchConfig};
+use bridge::switch::{ConfigError, ErrorLocation, SwitchConfig};
 use model::state::Problem;
 use wire::Vid;
 
@@ -30,28 +30,30 @@ impl Fields {
         let at = &self.at;
         let of = |fields: &[String], index: usize| fields.get(index).unwrap_or(at).clone();
         let found = match place {
-            Place::Switch => at.clone(),
-            Place::Port(port) => {
+            ErrorLocation::Switch => at.clone(),
+            ErrorLocation::Port(port) => {
                 let known = self.ports.iter().find(|(id, _)| *id == port);
                 known.map_or(at, |(_, entry)| entry).clone()
             }
-            Place::Static(index) => of(&self.statics, index),
-            Place::Mirror(index) => of(&self.mirrors, index),
-            Place::Rule { acl, rule } => {
+            ErrorLocation::Static(index) => of(&self.statics, index),
+            ErrorLocation::Mirror(index) => of(&self.mirrors, index),
+            ErrorLocation::Rule { acl, rule } => {
                 let entry = self.acls.get(acl).map_or(at, |(_, entry)| entry);
                 format!("{entry}.acl[{rule}].{}", acl::field(field))
             }
         };
-        if let Place::Static(index) = place
+        if let ErrorLocation::Static(index) = place
             && let Some((mac, other)) = self.twice(&value)
         {
             let vlan = config.statics.get(index).and_then(|entry| entry.vlan);
             return twice(found, mac, vlan.map_or(0, Vid::get), other);
         }
         let what = match (place, field) {
-            (Place::Switch, "statics") => "of adapters' and VFs' addresses, one for each VLAN, are",
-            (Place::Switch, "acls") => "are",
-            (Place::Switch, "mirrors") => "of adapters in the switch are",
+            (ErrorLocation::Switch, "statics") => {
+                "of adapters' and VFs' addresses, one for each VLAN, are"
+            }
+            (ErrorLocation::Switch, "acls") => "are",
+            (ErrorLocation::Switch, "mirrors") => "of adapters in the switch are",
             _ => "is",
         };
         let error = format!("{what} not what the switch takes");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bridge::PortId;
-use bridge::nic::{Filter, Mode, Way};
+use bridge::nic::{Filter, MirroredFrames, Mode};
 use model::state::{Bridging, FunctionName, MirrorDirection, PathInForce, Problem};
 
 use super::function::{FunctionEntry, Member, NicScope};
@@ -149,7 +149,7 @@ impl<'a> Build<'_, 'a> {
             queue.mirror = receives.map(|mirror| {
                 let number = self.monitors.number(&entry.label, mirror);
                 bridge::nic::Mirror {
-                    way: Way::Ingress,
+                    way: MirroredFrames::Ingress,
                     to: bridge::nic::Monitor::Capture(number as u16),
                 }
             });
@@ -179,9 +179,9 @@ impl<'a> Build<'_, 'a> {
     fn function(&mut self, entry: &FunctionEntry<'a>) -> bridge::nic::Function {
         let mirror = entry.settings.mirror.as_ref().map(|mirror| {
             let way = match mirror.direction {
-                MirrorDirection::Rx => Way::Ingress,
-                MirrorDirection::Tx => Way::Egress,
-                MirrorDirection::Both => Way::Both,
+                MirrorDirection::Rx => MirroredFrames::Ingress,
+                MirrorDirection::Tx => MirroredFrames::Egress,
+                MirrorDirection::Both => MirroredFrames::Both,
             };
             let number = self.monitors.number(&entry.label, mirror);
             bridge::nic::Mirror { way, to: bridge::nic::Monitor::Capture(number as u16) }

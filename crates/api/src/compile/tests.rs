@@ -195,15 +195,15 @@ impl<'a> World<'a> {
     fn in_pipe(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
         let (head, deep) =
             (FrameHeader::of_frame(frame).unwrap().0, HeaderSnapshot::of_frame(frame));
-        let (mut fates, table) = (bridge::nic::Fates::new(), &self.nic.table);
+        let (mut fates, table) = (bridge::nic::SwitchdevActions::new(), &self.nic.table);
         table.sort(from, &[head], &[deep], &mut fates);
         let to = match fates.as_slice()[0] {
-            bridge::nic::Fate::Drop(reason) => {
+            bridge::nic::SwitchdevAction::Drop(reason) => {
                 self.drops.insert(reason.name());
                 return;
             }
-            bridge::nic::Fate::Slow => bridge::nic::Target::Representor,
-            bridge::nic::Fate::Rule(number) => table.rule(number).unwrap().to,
+            bridge::nic::SwitchdevAction::Slow => bridge::nic::Target::Representor,
+            bridge::nic::SwitchdevAction::Rule(number) => table.rule(number).unwrap().to,
         };
         match to {
             bridge::nic::Target::Port(to) => {

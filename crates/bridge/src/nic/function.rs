@@ -125,7 +125,7 @@ impl Default for Share {
 
 /// Direction of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum MirroredFrames {
     /// Frames to the function.
     Ingress,
     /// Frames from the function that the rules forward.
@@ -134,7 +134,7 @@ pub enum Way {
     Both,
 }
 
-impl Way {
+impl MirroredFrames {
     pub(crate) const fn has_ingress(self) -> bool {
         matches!(self, Self::Ingress | Self::Both)
     }
@@ -157,7 +157,7 @@ pub enum Monitor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// Direction of the mirrored frames.
-    pub way: Way,
+    pub way: MirroredFrames,
     /// Target of the copies.
     pub to: Monitor,
 }

@@ -59,7 +59,7 @@ pub enum Target {
 
 /// Result for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum SwitchdevAction {
     /// To the representor: no rule matches.
     Slow,
     /// The rule with this number decides.
@@ -70,21 +70,21 @@ pub enum Fate {
 
 /// Results for a burst. Made once, reused for every burst.
 #[derive(Clone, Debug)]
-pub struct Fates {
-    of: [Fate; BURST],
+pub struct SwitchdevActions {
+    of: [SwitchdevAction; BURST],
     len: usize,
     wants_deep: bool,
 }
 
-impl Fates {
+impl SwitchdevActions {
     /// None yet.
     pub const fn new() -> Self {
-        Self { of: [Fate::Slow; BURST], len: 0, wants_deep: false }
+        Self { of: [SwitchdevAction::Slow; BURST], len: 0, wants_deep: false }
     }
 
     /// One for each frame of the burst.
     #[inline]
-    pub fn as_slice(&self) -> &[Fate] {
+    pub fn as_slice(&self) -> &[SwitchdevAction] {
         &self.of[..self.len.min(BURST)]
     }
 
@@ -95,13 +95,13 @@ impl Fates {
         self.wants_deep
     }
 
-    fn fill(&mut self, len: usize, fate: Fate) {
+    fn fill(&mut self, len: usize, fate: SwitchdevAction) {
         self.len = len.min(BURST);
         self.of[..self.len].fill(fate);
     }
 }
 
-impl Default for Fates {
+impl Default for SwitchdevActions {
     fn default() -> Self {
         Self::new()
     }
@@ -160,30 +160,36 @@ impl Table {
     /// Matches up to [`BURST`] frames from a function or the wire in switchdev mode, and ignores
     /// further ones. `deep` has longer snapshots, or is empty. The receiver must get exactly the
     /// bytes that were matched.
-    pub fn sort(&self, from: PortId, heads: &[[u8; 16]], deep: &[HeaderSnapshot], out: &mut Fates) {
+    pub fn sort(
+        &self,
+        from: PortId,
+        heads: &[[u8; 16]],
+        deep: &[HeaderSnapshot],
+        out: &mut SwitchdevActions,
+    ) {
         let heads = &heads[..heads.len().min(BURST)];
         out.wants_deep = false;
         let source = match self.source(from) {
             Ok(source) => source,
-            Err(reason) => return out.fill(heads.len(), Fate::Drop(reason)),
+            Err(reason) => return out.fill(heads.len(), SwitchdevAction::Drop(reason)),
         };
-        out.fill(heads.len(), Fate::Slow);
+        out.fill(heads.len(), SwitchdevAction::Slow);
         let checked = source.src_lookup || source.src_mask != 0;
         if checked {
             for (head, fate) in heads.iter().zip(&mut out.of) {
                 if self.is_spoofed(source, FrameHeader(*head)) {
-                    *fate = Fate::Drop(DropReason::SpoofedMac);
+                    *fate = SwitchdevAction::Drop(DropReason::SpoofedMac);
                 }
             }
         }
-        let Fates { of: fates, wants_deep, .. } = out;
+        let SwitchdevActions { of: fates, wants_deep, .. } = out;
         for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
             let second = || {
                 *wants_deep |= deep.is_empty();
                 deep.get(index).is_none_or(HeaderSnapshot::has_second_tag)
             };
-            if *fate == Fate::Slow && source.hides_vlan(FrameHeader(*head), second) {
-                *fate = Fate::Drop(DropReason::VlanForbidden);
+            if *fate == SwitchdevAction::Slow && source.hides_vlan(FrameHeader(*head), second) {
+                *fate = SwitchdevAction::Drop(DropReason::VlanForbidden);
             }
         }
         if let Some(of) = self.rules.as_ref().and_then(|rules| rules.of(from)) {
@@ -199,11 +205,16 @@ impl Table {
 
 impl Of {
     /// Finds the rule of each frame that was not dropped.
-    fn sort(&self, heads: &[[u8; 16]], deep: &[HeaderSnapshot], fates: &mut [Fate; BURST]) {
+    fn sort(
+        &self,
+        heads: &[[u8; 16]],
+        deep: &[HeaderSnapshot],
+        fates: &mut [SwitchdevAction; BURST],
+    ) {
         // Consecutive frames of one flow reuse the last result.
-        let mut last: Option<(Words, Fate)> = None;
+        let mut last: Option<(Words, SwitchdevAction)> = None;
         for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
-            if *fate != Fate::Slow {
+            if *fate != SwitchdevAction::Slow {
                 continue;
             }
             let short;
@@ -227,9 +238,9 @@ impl Of {
         }
     }
 
-    fn find(&self, key: &Key) -> Fate {
+    fn find(&self, key: &Key) -> SwitchdevAction {
         let first = self.list.find(key, |_| true);
-        first.map_or(Fate::Slow, |rule| Fate::Rule(self.numbers[rule]))
+        first.map_or(SwitchdevAction::Slow, |rule| SwitchdevAction::Rule(self.numbers[rule]))
     }
 }
 

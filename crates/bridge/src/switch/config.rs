@@ -7,7 +7,7 @@ use wire::{Mac, Vid};
 use crate::PortId;
 use crate::switch::error::ensure;
 use crate::switch::{
-    Acl, ConfigError, MAX_PORTS, MAX_RULES, Native, Place, Tagging, VidSet, Vlans,
+    Acl, ConfigError, ErrorLocation, MAX_PORTS, MAX_RULES, Native, Tagging, VidSet, Vlans,
 };
 
 /// Maximum number of static entries of a switch.
@@ -148,20 +148,20 @@ impl SwitchConfig {
         let count = self.ports.len();
         ensure!(
             count <= MAX_PORTS,
-            Place::Switch,
+            ErrorLocation::Switch,
             "ports",
             format_args!("{count} ports"),
             format_args!("up to {MAX_PORTS}")
         );
         for (port, config) in self.ports() {
-            self.check_port(Place::Port(port), config)?;
+            self.check_port(ErrorLocation::Port(port), config)?;
         }
         self.check_statics()?;
         self.check_mirrors()?;
         let rules: usize = self.acls.iter().map(|acl| acl.rules.len()).sum();
         ensure!(
             rules <= MAX_RULES,
-            Place::Switch,
+            ErrorLocation::Switch,
             "acls",
             format_args!("{rules} rules in all lists"),
             format_args!("up to {MAX_RULES}")
@@ -172,7 +172,7 @@ impl SwitchConfig {
         Ok(())
     }
 
-    fn check_port(&self, place: Place, config: &PortConfig) -> Result<(), ConfigError> {
+    fn check_port(&self, place: ErrorLocation, config: &PortConfig) -> Result<(), ConfigError> {
         let lists = self.acls.len();
         if let Some(acl) = config.acl {
             let allowed = format_args!("a list of the switch's {lists}, counted from 0");
@@ -200,18 +200,18 @@ impl SwitchConfig {
         let count = self.statics.len();
         ensure!(
             count <= MAX_STATICS,
-            Place::Switch,
+            ErrorLocation::Switch,
             "statics",
             format_args!("{count} entries"),
             format_args!("up to {MAX_STATICS}")
         );
         let mut seen = HashMap::new();
         for (index, &StaticEntry { mac, vlan, port }) in self.statics.iter().enumerate() {
-            let place = Place::Static(index);
+            let place = ErrorLocation::Static(index);
             let unicast = !mac.is_multicast() && !mac.is_zero();
             ensure!(unicast, place, "mac", mac, "a unicast address that is not zero");
             if let Some(other) = seen.insert((mac, vlan), index) {
-                let value = format_args!("{mac}, as in {}", Place::Static(other));
+                let value = format_args!("{mac}, as in {}", ErrorLocation::Static(other));
                 return Err(ConfigError::new(place, "mac", value, "each once within a VLAN"));
             }
             let config = self.port(port);
@@ -228,14 +228,14 @@ impl SwitchConfig {
         let count = self.mirrors.len();
         ensure!(
             count <= MAX_MIRRORS,
-            Place::Switch,
+            ErrorLocation::Switch,
             "mirrors",
             format_args!("{count} mirrors"),
             format_args!("up to {MAX_MIRRORS}")
         );
         let mut seen = HashMap::new();
         for (index, Mirror { to, ingress, egress }) in self.mirrors.iter().enumerate() {
-            let place = Place::Mirror(index);
+            let place = ErrorLocation::Mirror(index);
             let to_fields = std::iter::once(("to", to));
             let from = ingress.iter().map(|port| ("ingress", port));
             for (field, port) in to_fields.chain(from).chain(egress.iter().map(|p| ("egress", p))) {
@@ -244,7 +244,7 @@ impl SwitchConfig {
                 ensure!(other, place, field, port, "any port but the one that gets the copies");
             }
             if let Some(other) = seen.insert(*to, index) {
-                let value = format_args!("{to}, as in {}", Place::Mirror(other));
+                let value = format_args!("{to}, as in {}", ErrorLocation::Mirror(other));
                 return Err(ConfigError::new(place, "to", value, "one mirror for each port"));
             }
         }

@@ -6,7 +6,7 @@ use crate::PortId;
 
 /// Location of an error in a [`SwitchConfig`](crate::switch::SwitchConfig).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ErrorLocation {
     /// The switch as a whole.
     Switch,
     /// One of its ports.
@@ -24,7 +24,7 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ErrorLocation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Switch => out.write_str("switch"),
@@ -42,7 +42,7 @@ impl fmt::Display for Place {
 #[error("{place}: {field}: {value}; allowed is {allowed}")]
 pub struct ConfigError {
     /// Location of the error.
-    pub place: Place,
+    pub place: ErrorLocation,
     /// The field.
     pub field: &'static str,
     /// Value, or the problem with it.
@@ -53,7 +53,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub(crate) fn new(
-        place: Place,
+        place: ErrorLocation,
         field: &'static str,
         value: impl fmt::Display,
         allowed: impl fmt::Display,

@@ -87,7 +87,7 @@ pub use config::{
     Beyond, Learning, MAX_MIRRORS, MAX_RATE, MAX_STATICS, Mirror, PortConfig, StaticEntry, Storm,
     SwitchConfig,
 };
-pub use error::{ConfigError, Place};
+pub use error::{ConfigError, ErrorLocation};
 pub use fdb::{CapacityError, Entry, Fdb, Flush, State};
 pub use flows::Flows;
 pub use forward::LEARN_MAX;

@@ -1,7 +1,7 @@
 //! The pipeline in switchdev mode: a pipe between each function and its representor, and rules that
 //! bypass it.
 
-use bridge::nic::{Fate, Target};
+use bridge::nic::{SwitchdevAction, Target};
 use bridge::{DropReason, PortId};
 use port::{BURST, BurstBuffers};
 
@@ -15,7 +15,7 @@ impl Pipeline<'_> {
         &self,
         from: PortId,
         view: &BurstView<'_>,
-        fates: &[Fate],
+        fates: &[SwitchdevAction],
         buffers: &mut BurstBuffers,
     ) -> usize {
         let all = u64::MAX.checked_shr((BURST - fates.len().min(BURST)) as u32).unwrap_or(0);
@@ -40,11 +40,11 @@ impl Pipeline<'_> {
     }
 
     /// Mask of the frames that the storm limit drops; counts them.
-    fn stopped(&self, view: &BurstView<'_>, fates: &[Fate], of: u64) -> u64 {
+    fn stopped(&self, view: &BurstView<'_>, fates: &[SwitchdevAction], of: u64) -> u64 {
         let mut stopped = 0_u64;
         for (frame, (head, fate)) in view.heads.iter().zip(fates).enumerate() {
             let is_group = head[0] & 1 == 1 && of >> frame & 1 == 1;
-            let goes_on = !matches!(fate, Fate::Drop(_));
+            let goes_on = !matches!(fate, SwitchdevAction::Drop(_));
             if !is_group || !goes_on {
                 continue;
             }
@@ -66,16 +66,16 @@ impl Pipeline<'_> {
         from: PortId,
         view: &BurstView<'_>,
         indices: &[u8],
-        fate: Fate,
+        fate: SwitchdevAction,
         buffers: &mut BurstBuffers,
     ) -> usize {
         let number = match fate {
-            Fate::Slow => return self.send_to_representor(from, view, indices, buffers),
-            Fate::Drop(reason) => {
+            SwitchdevAction::Slow => return self.send_to_representor(from, view, indices, buffers),
+            SwitchdevAction::Drop(reason) => {
                 self.drop_at_nic(reason, indices.len());
                 return 0;
             }
-            Fate::Rule(number) => number,
+            SwitchdevAction::Rule(number) => number,
         };
         if let Some(hits) = self.snapshot().rules.get(usize::from(number)) {
             hits.add(indices.len() as u64, self.bytes(view, indices));

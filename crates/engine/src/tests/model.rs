@@ -42,9 +42,9 @@ impl Sent {
     }
 }
 
-/// Fate of one frame.
+/// SwitchdevAction of one frame.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum SwitchdevAction {
     Dropped(&'static str),
     /// To these ports, if they have a guest.
     Sent(Vec<PortId>),
@@ -73,42 +73,42 @@ impl Model<'_> {
         ports.filter(move |port| self.function(*port).is_some() && self.vlan(*port) == vlan)
     }
 
-    fn fate(&self, sent: &Sent) -> Fate {
+    fn fate(&self, sent: &Sent) -> SwitchdevAction {
         let from = sent.from;
         if let Some(function) = self.function(from) {
             let mine = |mac| function.mac == mac || function.extra_macs.contains(&mac);
             if function.spoof_check && !mine(sent.src) {
-                return Fate::Dropped("spoofed_mac");
+                return SwitchdevAction::Dropped("spoofed_mac");
             }
         }
         if sent.src.is_multicast() {
-            return Fate::Dropped("source_multicast");
+            return SwitchdevAction::Dropped("source_multicast");
         }
         let tag_vid = sent.tag.map(|(_, tci)| tci & 0xfff);
         let vlan = match (from, self.vlan(from), tag_vid) {
             (PortId::UPLINK, _, vid) => vid.unwrap_or(0),
             (_, 0, None | Some(0)) => 0,
             (_, vlan, None) => vlan,
-            _ => return Fate::Dropped("vlan_forbidden"),
+            _ => return SwitchdevAction::Dropped("vlan_forbidden"),
         };
         if sent.dst.is_multicast() {
             let mut to: Vec<PortId> = self.members(vlan).collect();
             if to.is_empty() {
-                return Fate::Dropped("no_match"); // only the uplink can speak in an empty VLAN
+                return SwitchdevAction::Dropped("no_match"); // only the uplink can speak in an empty VLAN
             }
             to.push(PortId::UPLINK);
             to.retain(|port| *port != from);
-            return Fate::Sent(to);
+            return SwitchdevAction::Sent(to);
         }
         let owner = self.members(vlan).find(|port| {
             let function = self.function(*port).expect("a member is a function");
             function.mac == sent.dst || function.extra_macs.contains(&sent.dst)
         });
         match owner {
-            Some(port) if port == from => Fate::Dropped("hairpin"),
-            Some(port) => Fate::Sent(vec![port]),
-            None if from == PortId::UPLINK => Fate::Dropped("no_match"),
-            None => Fate::Sent(vec![PortId::UPLINK]),
+            Some(port) if port == from => SwitchdevAction::Dropped("hairpin"),
+            Some(port) => SwitchdevAction::Sent(vec![port]),
+            None if from == PortId::UPLINK => SwitchdevAction::Dropped("no_match"),
+            None => SwitchdevAction::Sent(vec![PortId::UPLINK]),
         }
     }
 
@@ -202,8 +202,8 @@ fn expect(world: &World, attached: impl Fn(PortId) -> bool) -> (Arrivals, Drops)
     let mut drops = Drops::new();
     for (i, sent) in world.frames.iter().enumerate().filter(|(_, sent)| attached(sent.from)) {
         match model.fate(sent) {
-            Fate::Dropped(reason) => *drops.entry((sent.from, reason)).or_default() += 1,
-            Fate::Sent(to) => {
+            SwitchdevAction::Dropped(reason) => *drops.entry((sent.from, reason)).or_default() += 1,
+            SwitchdevAction::Sent(to) => {
                 let (there, down): (Vec<_>, Vec<_>) = to.into_iter().partition(|to| attached(*to));
                 for to in there {
                     enter(&mut arrivals, world, to, model.edited(sent.from, to, sent.bytes(i)));

@@ -1,7 +1,7 @@
 //! The switch on the PF: queues past it, budgets, traffic across both stages, and mirrors.
 
 use bridge::PortId;
-use bridge::nic::{Budget, Capacity, Monitor, Way};
+use bridge::nic::{Budget, Capacity, MirroredFrames, Monitor};
 use bridge::switch::Mirror;
 use wire::Mac;
 
@@ -187,7 +187,7 @@ fn mirrors(tags: &Tags, lanes: usize) {
     net.apply_with(&adapters, |settings| {
         let to = Monitor::Capture(0);
         let vf = settings.nic.vfs[0].as_mut().unwrap();
-        vf.mirror = Some(bridge::nic::Mirror { way: Way::Both, to });
+        vf.mirror = Some(bridge::nic::Mirror { way: MirroredFrames::Both, to });
         let none = bridge::switch::Vlans::Trunk {
             allowed: bridge::switch::VidSet::new(),
             native: bridge::switch::Native::Refused,
@@ -269,7 +269,8 @@ fn unknown_addresses_are_no_storm() {
     net.apply_with(&adapters, |settings| {
         let vf = settings.nic.vfs[0].as_mut().unwrap();
         vf.storm_limit = 1;
-        vf.mirror = Some(bridge::nic::Mirror { way: Way::Egress, to: Monitor::Capture(0) });
+        vf.mirror =
+            Some(bridge::nic::Mirror { way: MirroredFrames::Egress, to: Monitor::Capture(0) });
     });
     for i in 0..10 {
         guests[0].post(&frame(Mac::BROADCAST, mac(0), i, 60));

@@ -99,7 +99,7 @@ fn isolated_functions_talk_to_the_uplink_only() {
 
 /// Copies of a frame, from a NIC on which VF 0 and VF 2 are mirrored.
 fn copies(
-    way: Way,
+    way: MirroredFrames,
     to: Monitor,
     from: PortId,
     frame: [u8; 16],
@@ -123,34 +123,34 @@ fn mirrors_of_what_is_sent_and_of_what_is_received() {
     let sent = head(mac(500), mac(0), None);
     let received = head(mac(0), mac(500), None);
     let copy = vec![(vf(0), to, VlanEdit::None)];
-    assert_eq!(copies(Way::Egress, to, vf(0), sent), copy);
-    assert_eq!(copies(Way::Ingress, to, vf(0), sent), []);
-    assert_eq!(copies(Way::Both, to, vf(0), sent), copy);
-    assert_eq!(copies(Way::Ingress, to, UPLINK, received), copy);
-    assert_eq!(copies(Way::Egress, to, UPLINK, received), []);
-    assert_eq!(copies(Way::Both, to, UPLINK, received), copy);
+    assert_eq!(copies(MirroredFrames::Egress, to, vf(0), sent), copy);
+    assert_eq!(copies(MirroredFrames::Ingress, to, vf(0), sent), []);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(0), sent), copy);
+    assert_eq!(copies(MirroredFrames::Ingress, to, UPLINK, received), copy);
+    assert_eq!(copies(MirroredFrames::Egress, to, UPLINK, received), []);
+    assert_eq!(copies(MirroredFrames::Both, to, UPLINK, received), copy);
     let group = head(Mac::BROADCAST, mac(1), None);
-    assert_eq!(copies(Way::Ingress, to, vf(1), group), copy);
-    assert_eq!(copies(Way::Both, to, vf(1), head(mac(100), mac(1), None)), []);
+    assert_eq!(copies(MirroredFrames::Ingress, to, vf(1), group), copy);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(1), head(mac(100), mac(1), None)), []);
 }
 
 #[test]
 fn a_mirror_shows_frames_as_the_function_sees_them() {
     let to = Monitor::Capture(3);
     let tagged = head(mac(2), mac(500), Some((0x8100, 7)));
-    assert_eq!(copies(Way::Both, to, UPLINK, tagged), [(vf(2), to, VlanEdit::Pop)]);
+    assert_eq!(copies(MirroredFrames::Both, to, UPLINK, tagged), [(vf(2), to, VlanEdit::Pop)]);
     let untagged = head(mac(500), mac(2), None);
-    assert_eq!(copies(Way::Both, to, vf(2), untagged), [(vf(2), to, VlanEdit::None)]);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(2), untagged), [(vf(2), to, VlanEdit::None)]);
 }
 
 #[test]
 fn mirrors_show_nothing_that_was_dropped_and_nothing_to_its_sender() {
     let to = Monitor::Port(PF);
-    assert_eq!(copies(Way::Both, to, vf(0), head(mac(1), mac(1), None)), []);
-    assert_eq!(copies(Way::Both, to, vf(0), head(mac(10), mac(0), None)), []);
-    assert_eq!(copies(Way::Both, to, PF, head(mac(0), mac(100), None)), []);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(0), head(mac(1), mac(1), None)), []);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(0), head(mac(10), mac(0), None)), []);
+    assert_eq!(copies(MirroredFrames::Both, to, PF, head(mac(0), mac(100), None)), []);
     let mut config = config(Mode::Veb);
-    config.vfs[0].as_mut().unwrap().mirror = Some(Mirror { way: Way::Both, to });
+    config.vfs[0].as_mut().unwrap().mirror = Some(Mirror { way: MirroredFrames::Both, to });
     config.pf.as_mut().unwrap().link = LinkState::Disable;
     let table = Table::build(&config).unwrap();
     let frame = head(mac(500), mac(0), None);
@@ -169,7 +169,7 @@ fn without_a_mirror_there_is_nothing_to_ask() {
 fn a_mirror_needs_another_port() {
     for (to, name) in [(vf(0), "VF 0"), (vf(9), "VF 9"), (PortId::vf(254), "VF 254")] {
         let mut config = config(Mode::Veb);
-        let mirror = Mirror { way: Way::Both, to: Monitor::Port(to) };
+        let mirror = Mirror { way: MirroredFrames::Both, to: Monitor::Port(to) };
         config.vfs[0].as_mut().unwrap().mirror = Some(mirror);
         assert_eq!(
             Table::build(&config).unwrap_err().to_string(),

@@ -140,7 +140,11 @@ fn modes() {
 
 #[test]
 fn a_queue_is_mirrored_in_what_it_receives() {
-    for (way, copied) in [(Way::Ingress, true), (Way::Both, true), (Way::Egress, false)] {
+    for (way, copied) in [
+        (MirroredFrames::Ingress, true),
+        (MirroredFrames::Both, true),
+        (MirroredFrames::Egress, false),
+    ] {
         let mut config = config();
         let to = Monitor::Port(vf(0));
         config.queues[1].as_mut().unwrap().mirror = Some(Mirror { way, to });
@@ -180,7 +184,7 @@ fn refusals_name_queue_and_field() {
         |config| config.queues.resize(256, None),
         "queues: 256 queues are too many; allowed are up to 255",
     );
-    let mirror = |to| Some(Mirror { way: Way::Both, to: Monitor::Port(to) });
+    let mirror = |to| Some(Mirror { way: MirroredFrames::Both, to: Monitor::Port(to) });
     refused(
         |config| config.vfs[0].as_mut().unwrap().mirror = mirror(queue(1)),
         "VF 0: mirror: frames cannot go to queue 1; \

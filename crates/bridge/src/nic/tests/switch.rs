@@ -253,7 +253,9 @@ fn refusals() {
     assert!(Table::build(&filters).is_ok());
     let to = Monitor::Port(PF);
     refused(
-        |config| config.vfs[0].as_mut().unwrap().mirror = Some(Mirror { way: Way::Both, to }),
+        |config| {
+            config.vfs[0].as_mut().unwrap().mirror = Some(Mirror { way: MirroredFrames::Both, to })
+        },
         "VF 0: mirror: frames cannot go to PF; \
          allowed is the uplink or another function that exists",
     );

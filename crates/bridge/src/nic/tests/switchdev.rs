@@ -167,13 +167,13 @@ fn nic(rules: Vec<Rule>) -> NicConfig {
     }
 }
 
-fn sort(config: &NicConfig, from: PortId, frames: &[Frame]) -> Vec<Fate> {
+fn sort(config: &NicConfig, from: PortId, frames: &[Frame]) -> Vec<SwitchdevAction> {
     let table = Table::build(config).unwrap();
     let bytes: Vec<Vec<u8>> = frames.iter().map(Frame::bytes).collect();
     let heads: Vec<[u8; 16]> =
         bytes.iter().map(|it| FrameHeader::of_frame(it).unwrap().0).collect();
     let deep: Vec<HeaderSnapshot> = bytes.iter().map(|it| HeaderSnapshot::of_frame(it)).collect();
-    let mut fates = Fates::new();
+    let mut fates = SwitchdevActions::new();
     let shallow = if table.needs_deep(from) { &deep[..] } else { &[] };
     table.sort(from, &heads, shallow, &mut fates);
     if fates.wants_deep() {
@@ -203,7 +203,7 @@ proptest! {
         let fates = sort(&nic(rules.clone()), PortId::vf(0), &frames);
         for (frame, fate) in frames.iter().zip(fates) {
             let first = rules.iter().position(|rule| rule.from == PortId::vf(0) && frame.fits(&rule.matches));
-            let expected = first.map_or(Fate::Slow, |number| Fate::Rule(number as u16));
+            let expected = first.map_or(SwitchdevAction::Slow, |number| SwitchdevAction::Rule(number as u16));
             prop_assert_eq!(fate, expected, "{:?}", frame);
         }
     }
@@ -214,9 +214,9 @@ fn without_rules_all_frames_are_for_the_representor_and_none_for_a_neighbour() {
     let config = nic(Vec::new());
     let frames = [frame(102, 101), frame(7, 9), Frame { dst: Mac::BROADCAST, ..frame(0, 101) }];
     for from in [PortId::UPLINK, PortId::PF, PortId::vf(0)] {
-        assert_eq!(sort(&config, from, &frames), vec![Fate::Slow; 3], "{from}");
+        assert_eq!(sort(&config, from, &frames), vec![SwitchdevAction::Slow; 3], "{from}");
     }
-    let nobody = Fate::Drop(DropReason::NoFunction);
+    let nobody = SwitchdevAction::Drop(DropReason::NoFunction);
     assert_eq!(sort(&config, PortId::vf(7), &frames), vec![nobody; 3]);
 }
 
@@ -226,14 +226,14 @@ fn a_link_that_is_down_and_a_forged_source_come_before_rules() {
     let mut config = nic(vec![rule(PortId::vf(0), to)]);
     config.vfs[0] = Some(function(101, None)); // checked
     let frames = [frame(7, 101), frame(7, 55)];
-    let spoofed = Fate::Drop(DropReason::SpoofedMac);
-    assert_eq!(sort(&config, PortId::vf(0), &frames), [Fate::Rule(0), spoofed]);
+    let spoofed = SwitchdevAction::Drop(DropReason::SpoofedMac);
+    assert_eq!(sort(&config, PortId::vf(0), &frames), [SwitchdevAction::Rule(0), spoofed]);
     let mut several = function(101, None);
     several.extra_macs = vec![mac(55)];
     config.vfs[0] = Some(several);
-    assert_eq!(sort(&config, PortId::vf(0), &frames), [Fate::Rule(0); 2]);
+    assert_eq!(sort(&config, PortId::vf(0), &frames), [SwitchdevAction::Rule(0); 2]);
     config.vfs[0] = Some(Function { link: LinkState::Disable, ..function(101, None) });
-    let down = Fate::Drop(DropReason::LinkDown);
+    let down = SwitchdevAction::Drop(DropReason::LinkDown);
     assert_eq!(sort(&config, PortId::vf(0), &frames), [down; 2]);
 }
 
@@ -244,19 +244,22 @@ fn a_priority_tag_hides_no_other_tag() {
     let to = Target::Port(PortId::UPLINK);
     let of = |from| Rule { matches: untagged.clone(), ..rule(from, to) };
     let table = Table::build(&nic(vec![of(PortId::vf(0))])).unwrap();
-    let forbidden = Fate::Drop(DropReason::VlanForbidden);
+    let forbidden = SwitchdevAction::Drop(DropReason::VlanForbidden);
     for tpid in [TPID_8021Q, TPID_8021AD] {
         let one = Frame { tag: Some((tpid, 7, 0)), ..frame(1, 2) }.bytes();
         let two = [&one[..16], &[0x81, 0, 0, 10], &one[16..]].concat();
         let heads = [&one, &two].map(|bytes| FrameHeader::of_frame(bytes).unwrap().0);
         let deep = [&one, &two].map(|bytes| HeaderSnapshot::of_frame(bytes));
-        let mut fates = Fates::new();
+        let mut fates = SwitchdevActions::new();
         table.sort(PortId::vf(0), &heads, &[], &mut fates);
         assert_eq!((fates.as_slice(), fates.wants_deep()), (&[forbidden; 2][..], true));
         table.sort(PortId::vf(0), &heads, &deep, &mut fates);
-        assert_eq!(fates.as_slice(), [Fate::Rule(0), forbidden]);
+        assert_eq!(fates.as_slice(), [SwitchdevAction::Rule(0), forbidden]);
         table.sort(PortId::UPLINK, &heads, &[], &mut fates);
-        assert_eq!((fates.as_slice(), fates.wants_deep()), (&[Fate::Slow; 2][..], false));
+        assert_eq!(
+            (fates.as_slice(), fates.wants_deep()),
+            (&[SwitchdevAction::Slow; 2][..], false)
+        );
     }
 }
 

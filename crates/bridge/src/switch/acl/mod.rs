@@ -4,7 +4,7 @@
 
 mod compiled;
 
-use crate::switch::{ConfigError, Place};
+use crate::switch::{ConfigError, ErrorLocation};
 
 pub use crate::matching::{Icmp, IpPrefix, MacPrefix, Match, TcpFlags};
 pub(crate) use compiled::Compiled;
@@ -44,7 +44,7 @@ pub enum RuleAction {
 impl Acl {
     pub(crate) fn check(&self, acl: usize) -> Result<(), ConfigError> {
         for (rule, Rule { matches, .. }) in self.rules.iter().enumerate() {
-            let place = Place::Rule { acl, rule };
+            let place = ErrorLocation::Rule { acl, rule };
             matches
                 .check()
                 .map_err(|it| ConfigError::new(place, it.field, it.value, it.allowed))?;
