@@ -54,7 +54,7 @@ pub enum XdpError {
     },
     /// The interface has no such queue.
     #[error(
-        "{interface} has no receive queue {queue}, only {queues} queues; configure fewer, or add some with \
+        "{interface} has no receive queue {queue}, it has {queues}; configure fewer, or add some with \
          `ethtool -L {interface} combined N`"
     )]
     NoQueue {

@@ -29,7 +29,7 @@ fn what_is_not_there_is_refused_before_anything_is_done() {
         "no interface \"no-such-if\" in this network namespace; `ip link` lists those there are"
     );
     let many = XdpSpec { queue_pairs: Some(9), ..spec("lo") };
-    assert!(text(&many).starts_with("lo has no receive queue 8, it has 1; ask for fewer"));
+    assert!(text(&many).starts_with("lo has no receive queue 8, it has 1; configure fewer"));
     let none = XdpSpec { queue_pairs: Some(0), ..spec("lo") };
     assert_eq!(text(&none), "lo: queue_pairs 0 is not allowed; set 1 or more");
     let away = XdpSpec { netns: Some("/nowhere/at/all".into()), ..spec("lo") };

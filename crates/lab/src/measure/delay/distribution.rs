@@ -78,7 +78,7 @@ impl Distribution {
     fn check(self) -> Result<Distribution, String> {
         let allowed = |name: &str, value: f64, max: f64| match (0.0..=max).contains(&value) {
             true => Ok(()),
-            false => Err(format!("{name} {value}: 0 to {max} are allowed")),
+            false => Err(format!("{name} {value}: allowed are 0 to {max}")),
         };
         match self {
             Distribution::Constant { us } => allowed("delay", us, DELAY_US_MAX)?,
@@ -197,11 +197,11 @@ mod tests {
             ("constant:1,2", "expected constant:US"),
             ("normal:1,2", "expected constant:US"),
             ("uniform:1,x", "expected constant:US"),
-            ("constant:NaN", "delay NaN: 0 to 10000"),
-            ("constant:20000", "delay 20000: 0 to 10000"),
-            ("uniform:2,1", "shortest delay 2: 0 to 1"),
-            ("exponential:1001", "mean 1001: 0 to 1000"),
-            ("two-valued:1,2,1.5", "share 1.5: 0 to 1"),
+            ("constant:NaN", "delay NaN: allowed are 0 to 10000"),
+            ("constant:20000", "delay 20000: allowed are 0 to 10000"),
+            ("uniform:2,1", "shortest delay 2: allowed are 0 to 1"),
+            ("exponential:1001", "mean 1001: allowed are 0 to 1000"),
+            ("two-valued:1,2,1.5", "share 1.5: allowed are 0 to 1"),
         ] {
             let error = text.parse::<Distribution>().unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
