@@ -258,20 +258,24 @@ class Link(PairCase):
                 self.assertEqual(ping(self.guests[source], V4[destination], count=1, timeout=1), answers, state)
 
 
+# Tests of half a minute: two kinds of rings have them in CI, all four with `run --all`.
+REPEATED = {"test_wait_qemu_killed", "test_offloads_toggled"}
+
+
 def load_tests(loader, _standard, _pattern):
     """One class per kind of ring; the names are what `run --only` selects by."""
     suite = loader.suiteClass()
     kinds = {
         "split,mrg_rxbuf=1,pairs=1": {"bases": (Link, Traffic, Life)},
-        "packed,mrg_rxbuf=0,pairs=1": {"features": {"packed": True, "mrg_rxbuf": False}},
-        "split,mrg_rxbuf=0,pairs=4": {"pairs": 4, "cpus_each": 2, "features": {"mrg_rxbuf": False}},
+        "packed,mrg_rxbuf=0,pairs=1": {"features": {"packed": True, "mrg_rxbuf": False}, "long": REPEATED},
+        "split,mrg_rxbuf=0,pairs=4": {"pairs": 4, "cpus_each": 2, "features": {"mrg_rxbuf": False}, "long": REPEATED},
         "packed,mrg_rxbuf=1,pairs=4,synthetic": {
             "pairs": 4, "cpus_each": 2, "path": "synthetic", "mtu": 9000, "features": {"packed": True}
         },
     }
     for title, options in kinds.items():
-        bases = options.pop("bases", (Traffic, Life))
-        kind = type(title, bases, {"options": options, "__module__": __name__})
+        bases, long = options.pop("bases", (Traffic, Life)), options.pop("long", ())
+        kind = type(title, bases, {"options": options, "long_tests": long, "__module__": __name__})
         kind.__qualname__ = title
         suite.addTests(loader.loadTestsFromTestCase(kind))
     return suite

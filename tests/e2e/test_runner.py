@@ -30,7 +30,7 @@ SUITE = """
             pass
 
     class Long(unittest.TestCase):
-        long = True
+        long_tests = {"test_hours"}
 
         def test_hours(self):
             pass
