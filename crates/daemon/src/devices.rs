@@ -168,7 +168,7 @@ impl Devices {
         })
     }
 
-    /// GuestQueues beyond those of the port, while the device is open.
+    /// Queues beyond those of the port, while the device is open.
     pub(super) fn queues(&self, token: u64) -> Option<GuestQueues> {
         let device = self.devices.get(&token)?;
         device.open.queues().filter(GuestQueues::are_open)

@@ -5,7 +5,7 @@
 //! the descriptor back, may interrupt, and the host may read the head pointer. To receive: the host
 //! writes the tail pointer behind free buffers, the device reads their descriptors, writes the
 //! data, writes the descriptor back, may interrupt, and the host may read the head. Each step
-//! serves a batch of frames ([`Batches`]). FrameMix are in memory without their FCS.
+//! serves a batch of frames ([`Batches`]). Frames are in memory without their FCS.
 //!
 //! # Sources
 //! Intel 82599 datasheet 1.9.1, 1.9.2, 7.1.6, 7.1.7, 7.2.1.2 and 7.2.3; pcie-bench (Neugebauer et

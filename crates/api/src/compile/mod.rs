@@ -64,7 +64,7 @@ pub struct LiveLinks {
     pub representors_up: BTreeSet<(String, FunctionName)>,
 }
 
-/// MonitorTarget configuration of the data plane.
+/// Target configuration of the data plane.
 #[derive(Debug, Default)]
 pub struct Compiled {
     /// The NICs, in the document's order.

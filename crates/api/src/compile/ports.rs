@@ -5,7 +5,7 @@ use model::state::{FunctionName, Mirror};
 use super::PortLocation;
 use super::function::FunctionEntry;
 
-/// FunctionEntry of an attachment.
+/// Function of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PortOwner {
     /// The uplink.
@@ -23,7 +23,7 @@ pub enum PortOwner {
 /// An attachment and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledPort {
-    /// FunctionEntry of the attachment.
+    /// Function of the attachment.
     pub of: PortOwner,
     /// Location; no other attachment has it.
     pub place: PortLocation,

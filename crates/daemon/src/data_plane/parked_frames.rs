@@ -16,7 +16,7 @@ const HAND_ON_INTERVAL: Duration = Duration::from_millis(2);
 /// take to cancel one, including all its requests.
 const STALE_TIME: Duration = Duration::from_secs(120);
 
-/// ParkedCounters frames, by adapter.
+/// Parked frames, by adapter.
 #[derive(Debug, Default)]
 pub(super) struct FrameParking {
     all: BTreeMap<String, ParkedPort>,

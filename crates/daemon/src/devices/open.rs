@@ -24,7 +24,7 @@ pub(in super::super) trait DeviceOpener: Send + std::fmt::Debug {
         false
     }
 
-    /// GuestQueues beyond those of the port, as of the last open.
+    /// Queues beyond those of the port, as of the last open.
     fn queues(&self) -> Option<GuestQueues> {
         None
     }

@@ -23,7 +23,7 @@ const RINGS: u32 = 2;
 /// bounce pages.
 const RING_SIZE: u16 = 256;
 
-/// VduseDevice parameters for an attachment; `has_mac` if its function has an address.
+/// Device parameters for an attachment; `has_mac` if its function has an address.
 pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> DeviceSpec {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,

@@ -42,7 +42,7 @@ impl Sent {
     }
 }
 
-/// SwitchdevAction of one frame.
+/// Action for one frame.
 #[derive(Debug, PartialEq, Eq)]
 enum SwitchdevAction {
     Dropped(&'static str),

@@ -58,7 +58,7 @@ impl DelayControl {
     }
 }
 
-/// Account of a device. DelayHistograms are those of frames returned since [`DelayControl::begin`].
+/// Account of a device. Histograms are those of frames returned since [`DelayControl::begin`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DelayResult {
     /// Delays drawn.
@@ -94,7 +94,7 @@ pub struct DelayDevice {
     delays: Delays,
 }
 
-/// HeldFrame frames, and their measured times.
+/// Held frames, and their measured times.
 #[derive(Debug)]
 struct Delays {
     distribution: Distribution,

@@ -61,7 +61,7 @@ impl Shares {
     pub fn note(&self) -> Option<String> {
         (self.most() >= OTHERS_MUCH).then(|| {
             format!(
-                "OtherProcesses used the CPUs meanwhile: processes {:.0} %, other virtual machines {:.0} % \
+                "Others used the CPUs meanwhile: processes {:.0} %, other virtual machines {:.0} % \
                  of their time. Rates are lower and cycles higher than on an idle machine; measure \
                  again when it is.",
                 self.processes * 100.0,

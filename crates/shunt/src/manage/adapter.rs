@@ -47,7 +47,7 @@ Examples:
 Examples:
   shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock")]
     Create(Box<Create>),
-    /// ChangeArgs some settings of an adapter; the others stay.
+    /// Change some settings of an adapter; the others stay.
     #[command(after_help = "\
 Examples:
   shunt adapter set web --iov-weight 100 --vlan 7

@@ -24,7 +24,7 @@ pub(crate) struct DaemonArgs {
 /// Options of a change.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct ChangeArgs {
-    /// ChangeArgs nothing; show what would be done.
+    /// Change nothing; show what would be done.
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Generation of the state that the change is based on, if it replaces a whole list: a

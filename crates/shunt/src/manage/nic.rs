@@ -67,7 +67,7 @@ Examples:
         #[command(flatten)]
         how: ChangeArgs,
     },
-    /// ChangeArgs some settings of a NIC; the others stay.
+    /// Change some settings of a NIC; the others stay.
     #[command(after_help = "\
 Examples:
   shunt nic set nic0 --num-vfs 0

@@ -63,7 +63,7 @@ Examples:
         #[command(flatten)]
         how: ChangeArgs,
     },
-    /// ChangeArgs settings of a switch.
+    /// Change settings of a switch.
     #[command(after_help = "\
 Examples:
   shunt switch set sw0 --ageing-s 60")]
@@ -94,7 +94,7 @@ Examples:
         /// Name of the switch.
         switch: String,
     },
-    /// ChangeArgs some settings of a port; the others stay.
+    /// Change some settings of a port; the others stay.
     #[command(after_help = "\
 Examples:
   shunt switch port sw0 web --dhcp-guard on --isolated on

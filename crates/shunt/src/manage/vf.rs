@@ -50,7 +50,7 @@ Examples:
         /// VF number.
         vf: u64,
     },
-    /// ChangeArgs some settings of a VF; the others stay.
+    /// Change some settings of a VF; the others stay.
     #[command(after_help = "\
 Examples:
   shunt vf set nic0 3 --mac 02:00:00:00:00:03 --vlan 100 --spoof-check on

@@ -37,7 +37,7 @@ pub struct ProbeResult {
     pub floor: WakeTimes,
 }
 
-/// WakeTimes in microseconds.
+/// Times in microseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WakeTimes {
     /// Median.

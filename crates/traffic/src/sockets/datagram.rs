@@ -31,7 +31,7 @@ pub(super) fn send(to: Ipv4Addr, load: &SocketLoad) -> Result<()> {
     }
 }
 
-/// BulkResult totals, and the highest number.
+/// Totals, and the highest number.
 #[derive(Debug, Default)]
 struct ReceivedTotals {
     bytes: AtomicU64,

@@ -45,7 +45,7 @@ proptest! {
         prop_assert!(theirs.is_valid(&twin.theirs));
         let expected = twin.popped(&mut theirs);
 
-        // StagingBuffers, use and publish in portions.
+        // Stage, use and publish in portions.
         let mut done = 0;
         for (want, uses) in wants.into_iter().chain(std::iter::repeat((BURST, 2))) {
             let staged = device.stage(want);

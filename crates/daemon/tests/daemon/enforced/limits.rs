@@ -103,7 +103,7 @@ fn broadcasts_beyond_the_limit_are_dropped() {
     });
 }
 
-/// NetHeader and payload bytes of each segment of a [`large`] frame, and the number of segments.
+/// Header and payload bytes of each segment of a [`large`] frame, and the number of segments.
 const HEADERS: usize = 14 + 20 + 20;
 const SIZE: usize = 10;
 const SEGMENTS: usize = 100;

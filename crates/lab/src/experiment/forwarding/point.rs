@@ -25,7 +25,7 @@ pub struct PointSpec {
     pub seconds: f64,
     /// Rings of the guests, if any.
     pub ring: RingKind,
-    /// GeneratorLoad of the generator.
+    /// Load of the generator.
     pub load: GeneratorLoad,
 }
 

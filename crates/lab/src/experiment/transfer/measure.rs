@@ -17,7 +17,7 @@ use crate::measure::softirq;
 /// Addresses of the guest and the far end, of the benchmark range (RFC 2544).
 const GUEST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// TransferLoad to measure.
+/// Load to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TransferLoad {
     /// Kind of traffic.

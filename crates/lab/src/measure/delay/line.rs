@@ -1,4 +1,4 @@
-//! HeldFrame frames, each with its own release time.
+//! Held frames, each with its own release time.
 //!
 //! A frame with a short delay overtakes one with a long delay: frames are released in the order of
 //! their release times, and those of the same time in the order of arrival. All times are
@@ -40,7 +40,7 @@ impl<T> Ord for HeldFrame<T> {
     }
 }
 
-/// HeldFrame frames, the next to be released first.
+/// Held frames, the next to be released first.
 #[derive(Debug)]
 pub struct DelayLine<T> {
     held: BinaryHeap<Reverse<HeldFrame<T>>>,
