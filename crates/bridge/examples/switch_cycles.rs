@@ -10,9 +10,10 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use bridge::matching::{IpPrefix, Match};
 use bridge::switch::{
-    Acl, Burst, Fdb, Flows, HeaderSnapshot, IpPrefix, Match, PortConfig, Rule, RuleAction, State,
-    SwitchConfig, SwitchVerdicts, Table,
+    Acl, Burst, Fdb, Flows, HeaderSnapshot, PortConfig, Rule, RuleAction, State, SwitchConfig,
+    SwitchVerdicts, Table,
 };
 use bridge::{BURST, PortId};
 use wire::{Mac, ipv4, udp};

@@ -19,3 +19,4 @@ mod verdict;
 pub use port_id::PortId;
 pub use reason::DropReason;
 pub use verdict::{Action, BURST, Flood, Summary, Verdict, Verdicts};
+pub use wire::VlanEdit;

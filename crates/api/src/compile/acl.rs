@@ -1,6 +1,7 @@
 //! ACLs of switch ports, as the switch table takes them.
 
-use bridge::switch::{Acl, MacPrefix, Match, Rule, RuleAction};
+use bridge::matching::{MacPrefix, Match};
+use bridge::switch::{Acl, Rule, RuleAction};
 use model::state::{AclAction, AclRule, IpPrefix, RuleMatch};
 use wire::Mac;
 
@@ -14,8 +15,8 @@ pub(super) fn mac_match(mac: Mac) -> MacPrefix {
     MacPrefix { mac, len: 48 }
 }
 
-fn ip_match(IpPrefix { address, length }: IpPrefix) -> bridge::switch::IpPrefix {
-    bridge::switch::IpPrefix { addr: address, len: length }
+fn ip_match(IpPrefix { address, length }: IpPrefix) -> bridge::matching::IpPrefix {
+    bridge::matching::IpPrefix { addr: address, len: length }
 }
 
 /// Conditions shared by port ACLs and NIC rules.

@@ -239,10 +239,10 @@ impl<'a> World<'a> {
         };
         for port in to {
             let edit = match table.edit_of(from, port, &head) {
-                bridge::nic::VlanEdit::None => Edit::None,
-                bridge::nic::VlanEdit::Pop => Edit::Pop,
-                bridge::nic::VlanEdit::Push(tag) => Edit::Push(tag),
-                bridge::nic::VlanEdit::Retag(tag) => Edit::Retag(tag),
+                bridge::VlanEdit::None => Edit::None,
+                bridge::VlanEdit::Pop => Edit::Pop,
+                bridge::VlanEdit::Push(tag) => Edit::Push(tag),
+                bridge::VlanEdit::Retag(tag) => Edit::Retag(tag),
             };
             let frame = edit.of(frame);
             match port {
@@ -292,10 +292,10 @@ impl<'a> World<'a> {
         };
         for port in to {
             let edit = match table.edit(from, port, &head) {
-                bridge::switch::VlanEdit::None => Edit::None,
-                bridge::switch::VlanEdit::Pop => Edit::Pop,
-                bridge::switch::VlanEdit::Push(tag) => Edit::Push(tag),
-                bridge::switch::VlanEdit::Retag(tag) => Edit::Retag(tag),
+                bridge::VlanEdit::None => Edit::None,
+                bridge::VlanEdit::Pop => Edit::Pop,
+                bridge::VlanEdit::Push(tag) => Edit::Push(tag),
+                bridge::VlanEdit::Retag(tag) => Edit::Retag(tag),
             };
             let frame = edit.of(frame);
             match port {

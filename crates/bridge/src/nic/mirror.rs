@@ -1,8 +1,8 @@
 //! Copies of a function's frames for a monitor.
 
+use crate::nic::Table;
 use crate::nic::function::Monitor;
-use crate::nic::{Table, VlanEdit};
-use crate::{Action, PortId, Verdict};
+use crate::{Action, PortId, Verdict, VlanEdit};
 
 /// A copy to make of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,7 +86,6 @@ pub use schedule::{Schedule, Turn};
 pub use switchdev::{MAX_RULES, Rule, SwitchdevAction, SwitchdevActions, Target};
 pub use table::Table;
 pub use vids::Vids;
-pub use wire::VlanEdit;
 
 #[cfg(test)]
 mod tests;

@@ -11,9 +11,11 @@ mod switch;
 mod switchdev;
 mod vlans;
 
+use wire::vlan::TPID_8021Q;
 use wire::{Mac, Vid};
 
-use crate::nic::Function;
+use crate::nic::{Flows, Function, NicConfig, Table};
+use crate::{Action, PortId, Verdicts};
 
 /// The `n`th MAC, counted in the last two bytes.
 fn mac(n: u16) -> Mac {
@@ -35,4 +37,31 @@ fn head(dst: Mac, src: Mac, tag: Option<(u16, u16)>) -> [u8; 16] {
     head[12..14].copy_from_slice(&kind.to_be_bytes());
     head[14..].copy_from_slice(&next.to_be_bytes());
     head
+}
+
+const fn vf(n: u8) -> PortId {
+    PortId::vf(n)
+}
+
+/// The 802.1Q tag of a VLAN; none for 0, the untagged network.
+fn tag(vid: u16) -> Option<(u16, u16)> {
+    (vid != 0).then_some((TPID_8021Q, vid))
+}
+
+/// Action for a frame, which must be the same alone and in a burst of others.
+fn classify(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> Action {
+    let table = Table::build(config).unwrap();
+    let mut out = Verdicts::new();
+    let frame = head(dst, mac(src), tag(vid));
+    let other = head(mac(700), mac(src), None);
+    table.classify(from, &[other, frame, other], &mut Flows::new(), &mut out);
+    let mixed = out[1];
+    table.classify(from, &[frame], &mut Flows::new(), &mut out);
+    assert_eq!(out[0], mixed, "alone and among others");
+    out[0].action()
+}
+
+fn receivers(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> Vec<PortId> {
+    let table = Table::build(config).unwrap();
+    table.receivers(from, &head(dst, mac(src), tag(vid))).collect()
 }

@@ -3,8 +3,8 @@
 use wire::FrameHeader;
 
 use crate::switch::source::Source;
-use crate::switch::{Burst, SwitchConfig, SwitchVerdicts, Table, VlanEdit};
-use crate::{Action, PortId, Verdict};
+use crate::switch::{Burst, SwitchConfig, SwitchVerdicts, Table};
+use crate::{Action, PortId, Verdict, VlanEdit};
 
 /// Compiled mirrors of a switch.
 #[derive(Clone, Debug)]

@@ -81,7 +81,7 @@ mod table;
 mod verdicts;
 mod vlan;
 
-pub use acl::{Acl, Icmp, IpPrefix, MAX_RULES, MacPrefix, Match, Rule, RuleAction, TcpFlags};
+pub use acl::{Acl, MAX_RULES, Rule, RuleAction};
 pub use classify::Burst;
 pub use config::{
     Beyond, Learning, MAX_MIRRORS, MAX_RATE, MAX_STATICS, Mirror, PortConfig, StaticEntry, Storm,
@@ -95,7 +95,6 @@ pub use table::Table;
 pub use verdicts::SwitchVerdicts;
 pub use vlan::{Native, Tagging, VidSet, Vlans};
 pub use wire::HeaderSnapshot;
-pub use wire::VlanEdit;
 
 #[cfg(test)]
 mod tests;

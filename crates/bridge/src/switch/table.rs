@@ -10,8 +10,8 @@ use crate::switch::groups::Groups;
 use crate::switch::mirror::Mirrors;
 use crate::switch::source::Source;
 use crate::switch::vlan::NOBODYS;
-use crate::switch::{ConfigError, StaticEntry, SwitchConfig, VlanEdit};
-use crate::{Flood, PortId};
+use crate::switch::{ConfigError, StaticEntry, SwitchConfig};
+use crate::{Flood, PortId, VlanEdit};
 
 /// Number of the next table; 0 is never used.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);

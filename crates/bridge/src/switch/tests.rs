@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use wire::{FrameHeader, Mac, Vid};
 
+use crate::matching::{Icmp, IpPrefix, MacPrefix, Match, TcpFlags};
 use crate::switch::*;
 use crate::*;
 

@@ -1,6 +1,7 @@
 //! Drops by the switch's ACLs and guards; no frame may bypass them.
 
-use bridge::switch::{Acl, Match, Rule, RuleAction};
+use bridge::matching::Match;
+use bridge::switch::{Acl, Rule, RuleAction};
 use wire::Mac;
 
 use super::kit::*;

@@ -2,7 +2,7 @@
 
 use wire::Mac;
 
-use super::{function, head, mac};
+use super::{classify, function, head, mac, receivers, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -11,10 +11,6 @@ const PF: PortId = PortId::PF;
 const GROUP: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
 const DOWN: Action = Action::Drop(DropReason::LinkDown);
 const NO_MATCH: Action = Action::Drop(DropReason::NoMatch);
-
-const fn vf(n: u8) -> PortId {
-    PortId::vf(n)
-}
 
 /// PF 100, VF 0 to 3: auto, enabled, enabled, disabled.
 fn config() -> NicConfig {
@@ -31,31 +27,14 @@ fn config() -> NicConfig {
     }
 }
 
-fn judge(config: &NicConfig, from: PortId, src: u16, dst: Mac) -> Action {
-    let table = Table::build(config).unwrap();
-    let mut out = Verdicts::new();
-    let frame = head(dst, mac(src), None);
-    let other = head(mac(700), mac(src), None);
-    table.classify(from, &[other, frame, other], &mut Flows::new(), &mut out);
-    let mixed = out[1];
-    table.classify(from, &[frame], &mut Flows::new(), &mut out);
-    assert_eq!(out[0], mixed, "alone and among others");
-    out[0].action()
-}
-
-fn receivers(config: &NicConfig, from: PortId, src: u16, dst: Mac) -> Vec<PortId> {
-    let table = Table::build(config).unwrap();
-    table.receivers(from, &head(dst, mac(src), None)).collect()
-}
-
 #[test]
 fn a_disabled_link_is_down_both_ways() {
     let config = config();
-    assert_eq!(judge(&config, vf(3), 3, mac(0)), DOWN);
-    assert_eq!(judge(&config, vf(3), 3, Mac::BROADCAST), DOWN);
-    assert_eq!(judge(&config, vf(0), 0, mac(3)), DOWN);
-    assert_eq!(judge(&config, UPLINK, 500, mac(3)), DOWN);
-    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST), [PF, vf(0), vf(1), vf(2)]);
+    assert_eq!(classify(&config, vf(3), 3, mac(0), 0), DOWN);
+    assert_eq!(classify(&config, vf(3), 3, Mac::BROADCAST, 0), DOWN);
+    assert_eq!(classify(&config, vf(0), 0, mac(3), 0), DOWN);
+    assert_eq!(classify(&config, UPLINK, 500, mac(3), 0), DOWN);
+    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST, 0), [PF, vf(0), vf(1), vf(2)]);
     let table = Table::build(&config).unwrap();
     assert!(!table.is_up(vf(3)) && table.has(vf(3)) && table.is_up(vf(0)) && table.is_up(UPLINK));
 }
@@ -63,18 +42,18 @@ fn a_disabled_link_is_down_both_ways() {
 #[test]
 fn without_an_uplink_enabled_links_talk_with_each_other() {
     let config = NicConfig { uplink_up: false, ..config() };
-    assert_eq!(judge(&config, vf(1), 1, mac(2)), Action::Port(vf(2)));
-    assert_eq!(judge(&config, vf(1), 1, Mac::BROADCAST), Action::Flood(Flood::Group));
-    assert_eq!(receivers(&config, vf(1), 1, Mac::BROADCAST), [vf(2)]);
+    assert_eq!(classify(&config, vf(1), 1, mac(2), 0), Action::Port(vf(2)));
+    assert_eq!(classify(&config, vf(1), 1, Mac::BROADCAST, 0), Action::Flood(Flood::Group));
+    assert_eq!(receivers(&config, vf(1), 1, Mac::BROADCAST, 0), [vf(2)]);
     // Automatic ones are down with it, and so is the way out.
-    assert_eq!(judge(&config, vf(0), 0, mac(1)), DOWN);
-    assert_eq!(judge(&config, vf(1), 1, mac(0)), DOWN);
-    assert_eq!(judge(&config, PF, 100, mac(1)), DOWN);
-    assert_eq!(judge(&config, vf(1), 1, mac(500)), DOWN);
-    assert_eq!(judge(&config, UPLINK, 500, mac(1)), DOWN);
+    assert_eq!(classify(&config, vf(0), 0, mac(1), 0), DOWN);
+    assert_eq!(classify(&config, vf(1), 1, mac(0), 0), DOWN);
+    assert_eq!(classify(&config, PF, 100, mac(1), 0), DOWN);
+    assert_eq!(classify(&config, vf(1), 1, mac(500), 0), DOWN);
+    assert_eq!(classify(&config, UPLINK, 500, mac(1), 0), DOWN);
     let mut alone = config;
     alone.vfs[2] = None;
-    assert_eq!(judge(&alone, vf(1), 1, Mac::BROADCAST), DOWN);
+    assert_eq!(classify(&alone, vf(1), 1, Mac::BROADCAST, 0), DOWN);
 }
 
 fn with_pf(change: impl Fn(&mut Function)) -> NicConfig {
@@ -86,26 +65,26 @@ fn with_pf(change: impl Fn(&mut Function)) -> NicConfig {
 #[test]
 fn promiscuous_functions_receive_what_is_for_nobody_known() {
     let config = with_pf(|pf| pf.promiscuous = true);
-    assert_eq!(judge(&config, UPLINK, 500, mac(501)), Action::Port(PF));
-    assert_eq!(judge(&config, UPLINK, 500, mac(0)), Action::Port(vf(0)));
-    assert_eq!(judge(&config, vf(0), 0, mac(501)), Action::Flood(Flood::Group));
-    assert_eq!(receivers(&config, vf(0), 0, mac(501)), [UPLINK, PF]);
-    assert_eq!(judge(&config, vf(0), 0, mac(1)), Action::Port(vf(1)));
+    assert_eq!(classify(&config, UPLINK, 500, mac(501), 0), Action::Port(PF));
+    assert_eq!(classify(&config, UPLINK, 500, mac(0), 0), Action::Port(vf(0)));
+    assert_eq!(classify(&config, vf(0), 0, mac(501), 0), Action::Flood(Flood::Group));
+    assert_eq!(receivers(&config, vf(0), 0, mac(501), 0), [UPLINK, PF]);
+    assert_eq!(classify(&config, vf(0), 0, mac(1), 0), Action::Port(vf(1)));
     // Not back to itself.
-    assert_eq!(judge(&config, PF, 100, mac(501)), Action::Port(UPLINK));
+    assert_eq!(classify(&config, PF, 100, mac(501), 0), Action::Port(UPLINK));
     let mut both = config.clone();
     let vf0 = both.vfs[0].as_mut().unwrap();
     (vf0.promiscuous, vf0.trust) = (true, true);
-    assert_eq!(judge(&both, UPLINK, 500, mac(501)), Action::Flood(Flood::Group));
-    assert_eq!(receivers(&both, UPLINK, 500, mac(501)), [PF, vf(0)]);
-    assert_eq!(judge(&NicConfig { uplink_up: false, ..both }, vf(1), 1, mac(501)), DOWN);
+    assert_eq!(classify(&both, UPLINK, 500, mac(501), 0), Action::Flood(Flood::Group));
+    assert_eq!(receivers(&both, UPLINK, 500, mac(501), 0), [PF, vf(0)]);
+    assert_eq!(classify(&NicConfig { uplink_up: false, ..both }, vf(1), 1, mac(501), 0), DOWN);
 }
 
 #[test]
 fn the_bridge_of_a_real_card_floods_only_what_comes_from_the_wire() {
     let config = NicConfig { floods_unknown: false, ..with_pf(|pf| pf.promiscuous = true) };
-    assert_eq!(judge(&config, UPLINK, 500, mac(501)), Action::Port(PF));
-    assert_eq!(judge(&config, vf(0), 0, mac(501)), Action::Port(UPLINK));
+    assert_eq!(classify(&config, UPLINK, 500, mac(501), 0), Action::Port(PF));
+    assert_eq!(classify(&config, vf(0), 0, mac(501), 0), Action::Port(UPLINK));
 }
 
 #[test]
@@ -114,8 +93,8 @@ fn promiscuous_functions_keep_to_their_vlan() {
         pf.promiscuous = true;
         pf.vlan = Some(wire::Vid::new(7).unwrap().into());
     });
-    assert_eq!(judge(&config, UPLINK, 500, mac(501)), NO_MATCH);
-    assert_eq!(judge(&config, vf(0), 0, mac(501)), Action::Port(UPLINK));
+    assert_eq!(classify(&config, UPLINK, 500, mac(501), 0), NO_MATCH);
+    assert_eq!(classify(&config, vf(0), 0, mac(501), 0), Action::Port(UPLINK));
     let table = Table::build(&config).unwrap();
     let mut out = Verdicts::new();
     let vlans = [7, 8, 7].map(|vid| head(mac(501), mac(500), Some((0x8100, vid))));
@@ -129,15 +108,15 @@ fn groups_go_to_those_who_joined() {
     let mut config = config();
     config.vfs[0].as_mut().unwrap().groups = Some(vec![]);
     config.vfs[1].as_mut().unwrap().groups = Some(vec![Mac([1, 0, 0x5e, 0, 0, 1]), GROUP]);
-    assert_eq!(receivers(&config, UPLINK, 500, GROUP), [PF, vf(1), vf(2)]);
+    assert_eq!(receivers(&config, UPLINK, 500, GROUP, 0), [PF, vf(1), vf(2)]);
     let everyone = [PF, vf(0), vf(1), vf(2)];
-    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST), everyone);
+    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST, 0), everyone);
     let vf0 = config.vfs[0].as_mut().unwrap();
     (vf0.all_multicast, vf0.trust) = (true, true);
-    assert_eq!(receivers(&config, UPLINK, 500, GROUP), everyone);
+    assert_eq!(receivers(&config, UPLINK, 500, GROUP, 0), everyone);
     let vf0 = config.vfs[0].as_mut().unwrap();
     (vf0.all_multicast, vf0.promiscuous) = (false, true);
-    assert_eq!(receivers(&config, UPLINK, 500, GROUP), everyone);
+    assert_eq!(receivers(&config, UPLINK, 500, GROUP, 0), everyone);
 }
 
 #[test]
@@ -145,10 +124,10 @@ fn a_group_that_nobody_joined_is_for_nobody() {
     let mut config = config();
     config.pf = None;
     config.vfs.iter_mut().flatten().for_each(|function| function.groups = Some(vec![]));
-    assert_eq!(judge(&config, UPLINK, 500, GROUP), NO_MATCH);
-    assert_eq!(judge(&config, UPLINK, 500, Mac::BROADCAST), Action::Flood(Flood::Group));
-    assert_eq!(judge(&config, vf(0), 0, GROUP), Action::Flood(Flood::Group));
-    assert_eq!(receivers(&config, vf(0), 0, GROUP), [UPLINK]);
+    assert_eq!(classify(&config, UPLINK, 500, GROUP, 0), NO_MATCH);
+    assert_eq!(classify(&config, UPLINK, 500, Mac::BROADCAST, 0), Action::Flood(Flood::Group));
+    assert_eq!(classify(&config, vf(0), 0, GROUP, 0), Action::Flood(Flood::Group));
+    assert_eq!(receivers(&config, vf(0), 0, GROUP, 0), [UPLINK]);
 }
 
 #[track_caller]
@@ -167,8 +146,8 @@ fn what_takes_trust() {
     let mut config = config();
     let vf0 = config.vfs[0].as_mut().unwrap();
     (vf0.trust, vf0.guest_macs) = (true, vec![mac(50)]);
-    assert_eq!(judge(&config, vf(1), 1, mac(50)), Action::Port(vf(0)));
-    assert_eq!(judge(&config, vf(0), 50, mac(1)), Action::Port(vf(1)));
+    assert_eq!(classify(&config, vf(1), 1, mac(50), 0), Action::Port(vf(0)));
+    assert_eq!(classify(&config, vf(0), 50, mac(1), 0), Action::Port(vf(1)));
     refused(
         |vf| (vf.trust, vf.guest_macs) = (true, vec![mac(1)]),
         "VF 1: mac: 02:00:00:00:00:01 is also guest_macs[0] of VF 0 in the untagged network; \

@@ -2,17 +2,13 @@
 
 use wire::Mac;
 
-use super::{function, head, mac};
+use super::{classify, function, head, mac, receivers, vf};
 use crate::nic::*;
 use crate::*;
 
 const UPLINK: PortId = PortId::UPLINK;
 const PF: PortId = PortId::PF;
 const HAIRPIN: Action = Action::Drop(DropReason::Hairpin);
-
-const fn vf(n: u8) -> PortId {
-    PortId::vf(n)
-}
 
 /// PF 100; VF 0 with MACs 0 and 10, VF 1, VF 2 in VLAN 7.
 fn config(mode: Mode) -> NicConfig {
@@ -28,73 +24,56 @@ fn config(mode: Mode) -> NicConfig {
     }
 }
 
-fn judge(config: &NicConfig, from: PortId, src: u16, dst: Mac) -> Action {
-    let table = Table::build(config).unwrap();
-    let mut out = Verdicts::new();
-    let frame = head(dst, mac(src), None);
-    let other = head(mac(700), mac(src), None);
-    table.classify(from, &[other, frame, other], &mut Flows::new(), &mut out);
-    let mixed = out[1];
-    table.classify(from, &[frame], &mut Flows::new(), &mut out);
-    assert_eq!(out[0], mixed, "alone and among others");
-    out[0].action()
-}
-
-fn receivers(config: &NicConfig, from: PortId, src: u16, dst: Mac) -> Vec<PortId> {
-    let table = Table::build(config).unwrap();
-    table.receivers(from, &head(dst, mac(src), None)).collect()
-}
-
 #[test]
 fn a_vepa_sends_everything_to_the_wire() {
     let mut config = config(Mode::Vepa);
-    assert_eq!(judge(&config, vf(0), 0, mac(1)), Action::Port(UPLINK));
-    assert_eq!(judge(&config, vf(0), 10, mac(100)), Action::Port(UPLINK));
-    assert_eq!(judge(&config, vf(0), 0, mac(500)), Action::Port(UPLINK));
-    assert_eq!(judge(&config, vf(0), 0, mac(10)), HAIRPIN);
-    assert_eq!(judge(&config, vf(0), 0, Mac::BROADCAST), Action::Flood(Flood::Group));
-    assert_eq!(receivers(&config, vf(0), 0, Mac::BROADCAST), [UPLINK]);
+    assert_eq!(classify(&config, vf(0), 0, mac(1), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, vf(0), 10, mac(100), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, vf(0), 0, mac(500), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, vf(0), 0, mac(10), 0), HAIRPIN);
+    assert_eq!(classify(&config, vf(0), 0, Mac::BROADCAST, 0), Action::Flood(Flood::Group));
+    assert_eq!(receivers(&config, vf(0), 0, Mac::BROADCAST, 0), [UPLINK]);
     config.pf.as_mut().unwrap().promiscuous = true;
-    assert_eq!(judge(&config, vf(0), 0, mac(500)), Action::Port(UPLINK));
+    assert_eq!(classify(&config, vf(0), 0, mac(500), 0), Action::Port(UPLINK));
 }
 
 #[test]
 fn what_a_vepa_gets_back_does_not_return_to_its_sender() {
     let mut config = config(Mode::Vepa);
-    assert_eq!(judge(&config, UPLINK, 0, mac(1)), Action::Port(vf(1)));
-    assert_eq!(judge(&config, UPLINK, 500, mac(1)), Action::Port(vf(1)));
-    assert_eq!(judge(&config, UPLINK, 10, mac(0)), HAIRPIN);
-    assert_eq!(judge(&config, UPLINK, 0, Mac::BROADCAST), Action::Flood(Flood::Group));
-    assert_eq!(receivers(&config, UPLINK, 10, Mac::BROADCAST), [PF, vf(1)]);
-    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST), [PF, vf(0), vf(1)]);
+    assert_eq!(classify(&config, UPLINK, 0, mac(1), 0), Action::Port(vf(1)));
+    assert_eq!(classify(&config, UPLINK, 500, mac(1), 0), Action::Port(vf(1)));
+    assert_eq!(classify(&config, UPLINK, 10, mac(0), 0), HAIRPIN);
+    assert_eq!(classify(&config, UPLINK, 0, Mac::BROADCAST, 0), Action::Flood(Flood::Group));
+    assert_eq!(receivers(&config, UPLINK, 10, Mac::BROADCAST, 0), [PF, vf(1)]);
+    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST, 0), [PF, vf(0), vf(1)]);
     config.pf.as_mut().unwrap().promiscuous = true;
-    assert_eq!(judge(&config, UPLINK, 0, mac(501)), Action::Port(PF));
-    assert_eq!(judge(&config, UPLINK, 100, mac(501)), Action::Drop(DropReason::NoMatch));
+    assert_eq!(classify(&config, UPLINK, 0, mac(501), 0), Action::Port(PF));
+    assert_eq!(classify(&config, UPLINK, 100, mac(501), 0), Action::Drop(DropReason::NoMatch));
 }
 
 #[test]
 fn a_veb_does_not_reflect() {
     let config = config(Mode::Veb);
-    assert_eq!(judge(&config, UPLINK, 0, mac(10)), Action::Port(vf(0)));
-    assert_eq!(receivers(&config, UPLINK, 0, Mac::BROADCAST), [PF, vf(0), vf(1)]);
+    assert_eq!(classify(&config, UPLINK, 0, mac(10), 0), Action::Port(vf(0)));
+    assert_eq!(receivers(&config, UPLINK, 0, Mac::BROADCAST, 0), [PF, vf(0), vf(1)]);
 }
 
 #[test]
 fn isolated_functions_talk_to_the_uplink_only() {
     let mut config = config(Mode::Isolated);
     let isolated = Action::Drop(DropReason::Isolated);
-    assert_eq!(judge(&config, vf(0), 0, mac(1)), isolated);
-    assert_eq!(judge(&config, vf(0), 0, mac(100)), isolated);
-    assert_eq!(judge(&config, PF, 100, mac(0)), isolated);
-    assert_eq!(judge(&config, vf(0), 0, mac(10)), HAIRPIN);
-    assert_eq!(judge(&config, vf(0), 0, mac(500)), Action::Port(UPLINK));
-    assert_eq!(judge(&config, UPLINK, 500, mac(0)), Action::Port(vf(0)));
-    assert_eq!(judge(&config, vf(0), 0, Mac::BROADCAST), Action::Flood(Flood::Group));
-    assert_eq!(receivers(&config, vf(0), 0, Mac::BROADCAST), [UPLINK]);
-    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST), [PF, vf(0), vf(1)]);
+    assert_eq!(classify(&config, vf(0), 0, mac(1), 0), isolated);
+    assert_eq!(classify(&config, vf(0), 0, mac(100), 0), isolated);
+    assert_eq!(classify(&config, PF, 100, mac(0), 0), isolated);
+    assert_eq!(classify(&config, vf(0), 0, mac(10), 0), HAIRPIN);
+    assert_eq!(classify(&config, vf(0), 0, mac(500), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, UPLINK, 500, mac(0), 0), Action::Port(vf(0)));
+    assert_eq!(classify(&config, vf(0), 0, Mac::BROADCAST, 0), Action::Flood(Flood::Group));
+    assert_eq!(receivers(&config, vf(0), 0, Mac::BROADCAST, 0), [UPLINK]);
+    assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST, 0), [PF, vf(0), vf(1)]);
     config.pf.as_mut().unwrap().promiscuous = true;
-    assert_eq!(judge(&config, vf(0), 0, mac(500)), Action::Port(UPLINK));
-    assert_eq!(judge(&config, UPLINK, 500, mac(501)), Action::Port(PF));
+    assert_eq!(classify(&config, vf(0), 0, mac(500), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, UPLINK, 500, mac(501), 0), Action::Port(PF));
 }
 
 /// Copies of a frame, from a NIC on which VF 0 and VF 2 are mirrored.

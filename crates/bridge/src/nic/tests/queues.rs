@@ -2,17 +2,13 @@
 
 use wire::{Mac, Vid};
 
-use super::{function, head, mac};
+use super::{function, head, mac, vf};
 use crate::nic::*;
 use crate::*;
 
 const UPLINK: PortId = PortId::UPLINK;
 const CTAG: u16 = 0x8100;
 const DOWN: Action = Action::Drop(DropReason::LinkDown);
-
-const fn vf(n: u8) -> PortId {
-    PortId::vf(n)
-}
 
 const fn queue(n: u8) -> PortId {
     PortId::queue(n)

@@ -2,7 +2,7 @@
 
 use wire::{HeaderSnapshot, Mac};
 
-use super::{function, head, mac};
+use super::{function, head, mac, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -11,10 +11,6 @@ const STAG: u16 = 0x88a8;
 const GROUP: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
 const PF: PortId = PortId::PF;
 const UPLINK: PortId = PortId::UPLINK;
-
-const fn vf(n: u8) -> PortId {
-    PortId::vf(n)
-}
 
 /// PF 100 and VFs 0 to 2 untagged, VF 2 unchecked with MACs 2 and 20; VFs 3 and 4 in VLAN 7 with
 /// VF 4 having MACs 4 and 40; VF 5 in VLAN 8 with VF 3's MAC; VF 6 without a function.

@@ -2,21 +2,16 @@
 
 use wire::{Mac, Vid};
 
-use super::{function, head, mac};
+use super::{classify, function, head, mac, receivers, tag, vf};
 use crate::nic::*;
 use crate::*;
 
 const UPLINK: PortId = PortId::UPLINK;
 const PF: PortId = PortId::PF;
-const CTAG: u16 = 0x8100;
 const GROUP: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
 const HAIRPIN: Action = Action::Drop(DropReason::Hairpin);
 const DOWN: Action = Action::Drop(DropReason::LinkDown);
 const NO_MATCH: Action = Action::Drop(DropReason::NoMatch);
-
-const fn vf(n: u8) -> PortId {
-    PortId::vf(n)
-}
 
 /// VF 0 untagged, VF 1 in VLAN 7. Behind the PF 30 untagged and 31 in VLAN 7; queue 0 untagged with
 /// MAC 40, queue 1 in VLAN 7 with MAC 41.
@@ -29,32 +24,10 @@ fn config() -> NicConfig {
     }
 }
 
-fn tag(vid: u16) -> Option<(u16, u16)> {
-    (vid != 0).then_some((CTAG, vid))
-}
-
-/// The verdict on a frame, which in a burst of others must be the same.
-fn judge(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> Action {
-    let table = Table::build(config).unwrap();
-    let mut out = Verdicts::new();
-    let frame = head(dst, mac(src), tag(vid));
-    let other = head(mac(700), mac(src), None);
-    table.classify(from, &[other, frame, other], &mut Flows::new(), &mut out);
-    let mixed = out[1];
-    table.classify(from, &[frame], &mut Flows::new(), &mut out);
-    assert_eq!(out[0], mixed, "alone and among others");
-    out[0].action()
-}
-
-fn receivers(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> Vec<PortId> {
-    let table = Table::build(config).unwrap();
-    table.receivers(from, &head(dst, mac(src), tag(vid))).collect()
-}
-
 /// Asserts a frame's destination port and tag edit.
 #[track_caller]
 fn goes(from: PortId, (src, dst, vid): (u16, u16, u16), to: PortId, edit: VlanEdit) {
-    assert_eq!(judge(&config(), from, src, mac(dst), vid), Action::Port(to));
+    assert_eq!(classify(&config(), from, src, mac(dst), vid), Action::Port(to));
     let table = Table::build(&config()).unwrap();
     assert_eq!(table.edit_of(from, to, &head(mac(dst), mac(src), tag(vid))), edit);
     assert_eq!(table.edit(from, to), Some(edit));
@@ -89,12 +62,12 @@ fn what_the_switch_receives() {
     for vid in [0, 7, 9, 4094] {
         goes(UPLINK, (500, 600, vid), PF, VlanEdit::None);
     }
-    assert_eq!(judge(&config(), UPLINK, 500, mac(600), 4095), NO_MATCH);
-    assert_eq!(judge(&config(), vf(0), 0, mac(600), 0), Action::Flood(Flood::Group));
+    assert_eq!(classify(&config(), UPLINK, 500, mac(600), 4095), NO_MATCH);
+    assert_eq!(classify(&config(), vf(0), 0, mac(600), 0), Action::Flood(Flood::Group));
     assert_eq!(receivers(&config(), vf(0), 0, mac(600), 0), [UPLINK, PF]);
     let real = NicConfig { floods_unknown: false, ..config() };
-    assert_eq!(judge(&real, vf(0), 0, mac(600), 0), Action::Port(UPLINK));
-    assert_eq!(judge(&real, UPLINK, 500, mac(600), 9), Action::Port(PF));
+    assert_eq!(classify(&real, vf(0), 0, mac(600), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&real, UPLINK, 500, mac(600), 9), Action::Port(PF));
 }
 
 #[test]
@@ -103,16 +76,16 @@ fn the_switch_hears_all_groups() {
         for (vid, expected) in
             [(0, vec![PF, vf(0)]), (7, vec![PF, vf(1)]), (9, vec![PF]), (4094, vec![PF])]
         {
-            assert_eq!(judge(&config(), UPLINK, 500, dst, vid), Action::Flood(Flood::Group));
+            assert_eq!(classify(&config(), UPLINK, 500, dst, vid), Action::Flood(Flood::Group));
             assert_eq!(receivers(&config(), UPLINK, 500, dst, vid), expected);
         }
-        assert_eq!(judge(&config(), UPLINK, 500, dst, 4095), NO_MATCH);
+        assert_eq!(classify(&config(), UPLINK, 500, dst, 4095), NO_MATCH);
         assert_eq!(receivers(&config(), vf(1), 1, dst, 0), [UPLINK, PF]);
         for (vid, expected) in [(0, vec![UPLINK, vf(0)]), (7, vec![UPLINK, vf(1)])] {
             assert_eq!(receivers(&config(), PF, 30, dst, vid), expected);
         }
         for vid in [9, 4094, 4095] {
-            assert_eq!(judge(&config(), PF, 30, dst, vid), Action::Flood(Flood::Group));
+            assert_eq!(classify(&config(), PF, 30, dst, vid), Action::Flood(Flood::Group));
             assert_eq!(receivers(&config(), PF, 30, dst, vid), [UPLINK]);
         }
     }
@@ -123,18 +96,18 @@ fn what_is_on_the_switch_does_not_come_back_to_it() {
     for mode in [Mode::Veb, Mode::Vepa, Mode::Isolated] {
         let config = NicConfig { mode, ..config() };
         for (dst, vid) in [(30, 0), (31, 7), (40, 0), (41, 7)] {
-            assert_eq!(judge(&config, PF, 500, mac(dst), vid), HAIRPIN, "{dst} in {mode:?}");
+            assert_eq!(classify(&config, PF, 500, mac(dst), vid), HAIRPIN, "{dst} in {mode:?}");
         }
     }
     // The same address in another VLAN is another's.
-    assert_eq!(judge(&config(), PF, 500, mac(41), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config(), PF, 500, mac(41), 0), Action::Port(UPLINK));
     // Without a switch, a queue has no owner on the PF.
     let pf = Some(function(100, None));
     let config = NicConfig { pf, switch: None, ..config() };
-    assert_eq!(judge(&config, PF, 100, mac(40), 0), Action::Port(PortId::queue(0)));
+    assert_eq!(classify(&config, PF, 100, mac(40), 0), Action::Port(PortId::queue(0)));
     let vepa = NicConfig { mode: Mode::Vepa, ..config };
     assert_eq!(receivers(&vepa, UPLINK, 40, Mac::BROADCAST, 0), [PF, vf(0)]);
-    assert_eq!(judge(&vepa, UPLINK, 40, mac(40), 0), HAIRPIN);
+    assert_eq!(classify(&vepa, UPLINK, 40, mac(40), 0), HAIRPIN);
 }
 
 #[test]
@@ -142,12 +115,12 @@ fn promiscuous_functions_hear_the_switch_in_their_vlan() {
     let mut config = config();
     let vf1 = config.vfs[1].as_mut().unwrap();
     (vf1.promiscuous, vf1.trust) = (true, true);
-    assert_eq!(judge(&config, PF, 30, mac(600), 7), Action::Flood(Flood::Group));
+    assert_eq!(classify(&config, PF, 30, mac(600), 7), Action::Flood(Flood::Group));
     assert_eq!(receivers(&config, PF, 30, mac(600), 7), [UPLINK, vf(1)]);
-    assert_eq!(judge(&config, PF, 30, mac(600), 9), Action::Port(UPLINK));
+    assert_eq!(classify(&config, PF, 30, mac(600), 9), Action::Port(UPLINK));
     assert_eq!(receivers(&config, UPLINK, 500, mac(600), 7), [PF, vf(1)]);
     let real = NicConfig { floods_unknown: false, ..config };
-    assert_eq!(judge(&real, PF, 30, mac(600), 7), Action::Port(UPLINK));
+    assert_eq!(classify(&real, PF, 30, mac(600), 7), Action::Port(UPLINK));
 }
 
 #[test]
@@ -156,32 +129,32 @@ fn the_switch_is_up_without_an_uplink() {
     config.vfs[0].as_mut().unwrap().link = LinkState::Enable;
     let table = Table::build(&config).unwrap();
     assert!(table.has(PF) && table.is_up(PF));
-    assert_eq!(judge(&config, PF, 30, mac(0), 0), Action::Port(vf(0)));
-    assert_eq!(judge(&config, vf(0), 0, mac(30), 0), Action::Port(PF));
-    assert_eq!(judge(&config, vf(0), 0, mac(600), 0), Action::Port(PF));
+    assert_eq!(classify(&config, PF, 30, mac(0), 0), Action::Port(vf(0)));
+    assert_eq!(classify(&config, vf(0), 0, mac(30), 0), Action::Port(PF));
+    assert_eq!(classify(&config, vf(0), 0, mac(600), 0), Action::Port(PF));
     assert_eq!(receivers(&config, vf(0), 0, Mac::BROADCAST, 0), [PF]);
     assert_eq!(receivers(&config, PF, 30, Mac::BROADCAST, 0), [vf(0)]);
     for vid in [0, 9, 4095] {
-        assert_eq!(judge(&config, PF, 30, mac(600), vid), DOWN);
+        assert_eq!(classify(&config, PF, 30, mac(600), vid), DOWN);
     }
-    assert_eq!(judge(&config, PF, 30, Mac::BROADCAST, 9), DOWN);
+    assert_eq!(classify(&config, PF, 30, Mac::BROADCAST, 9), DOWN);
 }
 
 #[test]
 fn a_vepa_with_a_switch() {
     let config = NicConfig { mode: Mode::Vepa, ..config() };
-    assert_eq!(judge(&config, PF, 30, mac(0), 0), Action::Port(UPLINK));
-    assert_eq!(judge(&config, vf(0), 0, mac(30), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, PF, 30, mac(0), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, vf(0), 0, mac(30), 0), Action::Port(UPLINK));
     assert_eq!(receivers(&config, PF, 30, Mac::BROADCAST, 0), [UPLINK]);
     // A reflected frame reaches all but the sender's side: the owner of queue 0 is on the switch,
     // which already served its neighbours.
-    assert_eq!(judge(&config, UPLINK, 30, mac(0), 0), Action::Port(vf(0)));
-    assert_eq!(judge(&config, UPLINK, 0, mac(40), 0), Action::Port(PortId::queue(0)));
+    assert_eq!(classify(&config, UPLINK, 30, mac(0), 0), Action::Port(vf(0)));
+    assert_eq!(classify(&config, UPLINK, 0, mac(40), 0), Action::Port(PortId::queue(0)));
     for src in [30, 40] {
         assert_eq!(receivers(&config, UPLINK, src, Mac::BROADCAST, 0), [vf(0)]);
-        assert_eq!(judge(&config, UPLINK, src, mac(30), 0), HAIRPIN);
-        assert_eq!(judge(&config, UPLINK, src, mac(40), 0), HAIRPIN);
-        assert_eq!(judge(&config, UPLINK, src, mac(600), 0), NO_MATCH);
+        assert_eq!(classify(&config, UPLINK, src, mac(30), 0), HAIRPIN);
+        assert_eq!(classify(&config, UPLINK, src, mac(40), 0), HAIRPIN);
+        assert_eq!(classify(&config, UPLINK, src, mac(600), 0), NO_MATCH);
     }
     assert_eq!(receivers(&config, UPLINK, 0, Mac::BROADCAST, 0), [PF]);
 }
@@ -190,12 +163,12 @@ fn a_vepa_with_a_switch() {
 fn an_isolated_switch_talks_to_the_uplink_only() {
     let config = NicConfig { mode: Mode::Isolated, ..config() };
     let isolated = Action::Drop(DropReason::Isolated);
-    assert_eq!(judge(&config, PF, 30, mac(0), 0), isolated);
-    assert_eq!(judge(&config, vf(0), 0, mac(30), 0), isolated);
-    assert_eq!(judge(&config, vf(0), 0, mac(600), 0), Action::Port(UPLINK));
+    assert_eq!(classify(&config, PF, 30, mac(0), 0), isolated);
+    assert_eq!(classify(&config, vf(0), 0, mac(30), 0), isolated);
+    assert_eq!(classify(&config, vf(0), 0, mac(600), 0), Action::Port(UPLINK));
     assert_eq!(receivers(&config, vf(0), 0, Mac::BROADCAST, 0), [UPLINK]);
     assert_eq!(receivers(&config, PF, 30, Mac::BROADCAST, 0), [UPLINK]);
-    assert_eq!(judge(&config, UPLINK, 500, mac(30), 0), Action::Port(PF));
+    assert_eq!(classify(&config, UPLINK, 500, mac(30), 0), Action::Port(PF));
     assert_eq!(receivers(&config, UPLINK, 500, Mac::BROADCAST, 0), [PF, vf(0)]);
 }
 

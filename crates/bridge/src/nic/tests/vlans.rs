@@ -2,17 +2,13 @@
 
 use wire::{HeaderSnapshot, Mac, Vid};
 
-use super::{function, head, mac};
+use super::{function, head, mac, vf};
 use crate::nic::*;
 use crate::*;
 
 const CTAG: u16 = 0x8100;
 const STAG: u16 = 0x88a8;
 const UPLINK: PortId = PortId::UPLINK;
-
-const fn vf(n: u8) -> PortId {
-    PortId::vf(n)
-}
 
 fn port_vlan(vid: u16, qos: u8, protocol: VlanProtocol) -> Option<PortVlan> {
     Some(PortVlan { vid: Vid::new(vid).unwrap(), qos, protocol })

@@ -4,9 +4,9 @@
 
 mod compiled;
 
+use crate::matching::Match;
 use crate::switch::{ConfigError, ErrorLocation};
 
-pub use crate::matching::{Icmp, IpPrefix, MacPrefix, Match, TcpFlags};
 pub(crate) use compiled::Compiled;
 
 /// Maximum number of rules of all lists of a switch.
