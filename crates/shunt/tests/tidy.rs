@@ -295,24 +295,28 @@ fn no_private_paths() {
     none("paths that only their writer has", found.collect());
 }
 
+/// Text of a line that is a comment, without its mark and the space behind it.
+fn comment(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let text = ["//!", "///", "//"].iter().find_map(|mark| line.strip_prefix(mark))?;
+    Some(text.strip_prefix(' ').unwrap_or(text))
+}
+
 #[test]
 fn comments_and_prose_fit_in_the_columns() {
     let mut found = Vec::new();
     for source in sources() {
-        let marks: &[&str] = match () {
-            () if source.is_rust() => &["//!", "///", "//"],
-            () if source.is_document() => &[""],
+        let text_of: fn(&str) -> Option<&str> = match () {
+            () if source.is_rust() => comment,
+            () if source.is_document() => |line| Some(line),
             () => continue,
         };
         let mut is_code = false;
         for (at, line) in source.text.lines().enumerate() {
-            let text = line.trim_start();
-            let text = marks.iter().find_map(|mark| text.strip_prefix(mark));
-            let Some(text) = text else {
+            let Some(text) = text_of(line) else {
                 is_code = false;
                 continue;
             };
-            let text = if source.is_rust() { text.strip_prefix(' ').unwrap_or(text) } else { line };
             is_code ^= text.trim_start().starts_with("```");
             let is_exempt =
                 is_code || text.starts_with(['|', '#', '<']) || text.starts_with("    ");
@@ -331,10 +335,7 @@ fn comments_begin_with_a_noun_or_a_verb() {
     let mut found = Vec::new();
     for source in sources().iter().filter(|source| source.is_rust()) {
         for (at, line) in source.text.lines().enumerate() {
-            let text = ["//! ", "/// ", "// "]
-                .iter()
-                .find_map(|mark| line.trim_start().strip_prefix(mark))
-                .unwrap_or_default();
+            let text = comment(line).unwrap_or_default();
             let first = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
             if QUESTIONS.contains(&first) {
                 found.push(format!("{}:{}: {text}", source.path, at + 1));

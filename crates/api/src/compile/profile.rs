@@ -1,6 +1,7 @@
 //! Settings of a NIC and its functions that the card of the NIC's profile rejects.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use bridge::nic::{LinkState, Share};
 use model::profile::{Errno, Profile, Soft};
@@ -21,6 +22,9 @@ const KNOWN_TO_LINUX: [&str; 8] = [
     "trust",
     "vlan",
 ];
+
+/// Settings that are not set.
+static UNSET: LazyLock<Value> = LazyLock::new(|| json!(PortSettings::default()));
 
 /// A setting that a card rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,15 +139,15 @@ fn of_function(card: &Profile, entry: &FunctionEntry<'_>, uplink_up: bool) -> Op
 /// First extension that is set, if the card rejects them.
 fn extension(card: &Profile, entry: &FunctionEntry<'_>) -> Option<Rejected> {
     let errno = card.soft.rejects.extensions?;
-    let (settings, unset) = (json!(entry.settings), json!(PortSettings::default()));
+    let settings = json!(entry.settings);
     let is_set = |(name, value): &(&String, &Value)| {
-        !KNOWN_TO_LINUX.contains(&name.as_str()) && unset.get(name) != Some(value)
+        !KNOWN_TO_LINUX.contains(&name.as_str()) && UNSET.get(name) != Some(value)
     };
     let (name, value) = settings.as_object()?.iter().find(is_set)?;
     let (value, allowed) = match value {
         Value::Array(list) => (format!("{} entries", list.len()), "an empty one".to_owned()),
         Value::Object(_) => ("a table".to_owned(), "none".to_owned()),
-        value => (value.to_string(), unset.get(name).map_or("none".to_owned(), Value::to_string)),
+        value => (value.to_string(), UNSET.get(name).map_or("none".to_owned(), Value::to_string)),
     };
     let allowed = format!("{allowed} with the profile {}", card.name);
     Some(Rejected { field: format!("{}.{name}", entry.at), value, errno, allowed })

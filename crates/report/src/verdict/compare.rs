@@ -113,8 +113,6 @@ struct Slots {
     places: Vec<(u32, u32, f64)>,
     /// Nanoseconds per frame of both, and the distance of the CPUs.
     pairs: Vec<PairedSlots>,
-    /// One path's frames over the other's, by pair; those between whose slots the CPUs moved too.
-    ratios: Vec<f64>,
     /// Pairs left out because the generator was the limit of one.
     open: usize,
     /// Pairs left out because one lost frames in a closed loop.
@@ -123,8 +121,7 @@ struct Slots {
 
 impl Slots {
     fn new(view: &TrafficView<'_>, one: PathKind, other: PathKind) -> Slots {
-        let mut slots =
-            Slots { places: Vec::new(), pairs: Vec::new(), ratios: Vec::new(), open: 0, lost: 0 };
+        let mut slots = Slots { places: Vec::new(), pairs: Vec::new(), open: 0, lost: 0 };
         for frame_bytes in view.frames() {
             for vms in view.vms() {
                 let mut ratios = Vec::new();
@@ -137,7 +134,6 @@ impl Slots {
                     } else if one.mpps > 0.0 && other.mpps > 0.0 {
                         let (a, b) = (slot(one), slot(other));
                         slots.pairs.push(PairedSlots { a, b });
-                        slots.ratios.push(one.mpps / other.mpps);
                         if Band::of_both(a.round_trip_cycles, b.round_trip_cycles).is_some() {
                             ratios.push(one.mpps / other.mpps);
                         }
@@ -193,14 +189,11 @@ impl Win {
 
 impl Compared {
     fn new(view: &TrafficView<'_>, one: PathKind, other: PathKind) -> Compared {
-        let Slots { places, pairs, ratios, open, lost } = Slots::new(view, one, other);
+        let Slots { places, pairs, open, lost } = Slots::new(view, one, other);
         let grouped = Grouped::new(&pairs, PAIRS_MIN);
         let strata = grouped.strata();
         let n: usize = strata.iter().map(|pairs| pairs.len()).sum();
-        let mut remarks = vec![match n {
-            1 => "1 pair".to_owned(),
-            n => format!("{n} pairs"),
-        }];
+        let mut remarks = vec![count(n, "pair")];
         let counted = [
             (grouped.moved + grouped.unknown, "whose CPUs moved"),
             (open, "limited by the generator"),
@@ -210,6 +203,8 @@ impl Compared {
         remarks.extend(counted.map(|(n, why)| format!("{n} more {why}")));
         let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
         let is_bound = open > 0 && n + grouped.moved == 0;
+        let ratio = |pair: &PairedSlots| pair.b.cycles_per_frame / pair.a.cycles_per_frame;
+        let ratios = pairs.iter().map(ratio).collect();
         Compared { one, other, remarks: remarks.join(", "), is_bound, found, ratios, places }
     }
 
