@@ -190,7 +190,7 @@ class Vmq(unittest.TestCase):
     def test_placed(self):
         """Frames for the guest come by its last ring, whole and counted; what is for all comes by the first."""
         self.begin()
-        self.wait_placement("^placed by queue 1 of u0; the driver of u0 takes no rule")
+        self.wait_placement("^placed by queue 1 of u0; the driver of u0 has no rules")
         before = self.stats()
         self.exchange(2000)
         after = self.stats()
