@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use crate::Lane;
 use crate::counters::{CounterBlock, Counters};
-use crate::lane_counters;
-use crate::lane_spec::{IdlePolicy, LaneSpec};
+use crate::lane;
+use crate::lane::Worker;
+use crate::lane::bounce_buffers::BounceBuffers;
+use crate::lane::queue_list::{QueueList, TxRing};
+use crate::lane::spec::{IdlePolicy, LaneSpec};
+use crate::lane::tx_pause::TxPause;
+use crate::lane::wake::Wake;
 use crate::port::{self, Port};
 use crate::quarantine::{Quarantine, QuarantineNews};
-use crate::queue_list::{QueueList, TxRing};
 use crate::snapshot::ForwardingSnapshot;
 use crate::soft_nic::SoftNic;
 use crate::start_error::StartError;
-use crate::tx_pause::TxPause;
-use crate::wake::Wake;
-use crate::worker::Worker;
-use crate::worker::bounce_buffers::BounceBuffers;
 
 /// The name of the lane that serves ports in quarantine.
 const QUARANTINE: &str = "quarantine";
@@ -67,7 +67,7 @@ impl Fabric {
         ::port::notifier::start().map_err(StartError::Watch)?;
         let own = (OWN, OWN_WORDS.map(str::to_owned).to_vec());
         let schemas =
-            vec![("port", port::counter::schema()), ("lane", lane_counters::schema()), own];
+            vec![("port", port::counter::schema()), ("lane", lane::counter::schema()), own];
         let mut counters = Counters::create(counters, schemas)?;
         let own = counters.add(OWN, OWN)?;
         let pause = Arc::new(TxPause::default());
@@ -110,7 +110,7 @@ impl Fabric {
     /// Adds the counters of the former daemon, before any lane starts. Gauges, such as the number
     /// of rings, are not restored.
     pub fn restore_counters(&self, counted: &[crate::CounterSnapshot]) {
-        let gauges = [port::counter::GAUGES, lane_counters::GAUGES].concat();
+        let gauges = [port::counter::GAUGES, lane::counter::GAUGES].concat();
         self.counters.add_all(counted, &gauges);
     }
 

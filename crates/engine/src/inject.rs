@@ -4,13 +4,13 @@ use guestmem::{Buffer, Pages, SharedFile};
 use host::stall::BurstMarker;
 use port::Burst;
 
-use crate::pipeline::{BurstSource, Charges, NicEgress, Pipeline, Storm, SwitchEgress};
+use crate::lane::stage_clock::StageClock;
 use crate::port::Port;
-use crate::scratch::Scratch;
+use crate::slow::scratch::Scratch;
+use crate::slow::view::BurstView;
+use crate::slow::{BurstSource, Charges, NicEgress, Pipeline, Storm, SwitchEgress};
 use crate::snapshot::{ForwardingSnapshot, PortLocation};
 use crate::soft_nic::SoftNic;
-use crate::stage_clock::StageClock;
-use crate::view::BurstView;
 
 impl SoftNic {
     /// Sends a frame of the daemon as if the guest at `from` had sent it, without its checks, to
@@ -43,7 +43,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     // Counters of the sender have one writer at a time: the holder of this lock.
     let _guard = from.lock_transmit(0);
     let charges = Charges::new(Storm::None);
-    let pipeline = Pipeline::new(source, &burst, &charges, crate::clock::now_ns(), false);
+    let pipeline = Pipeline::new(source, &burst, &charges, crate::lane::clock::now_ns(), false);
     let view = BurstView::of(&burst);
     let mut scratch = Scratch::new();
     match (place, &snapshot.switch) {

@@ -22,43 +22,31 @@
 //! next daemon: at most one burst a lane. The other order would lose them. Every frame arrives at
 //! least once, in order, and every buffer comes back once.
 
-mod clock;
 pub mod counters;
-mod edit;
 mod fabric;
 mod forward;
-mod groups;
 mod inject;
 mod lane;
-mod lane_counters;
-mod lane_spec;
-mod pipeline;
 mod port;
 mod quarantine;
-mod queue_list;
-mod scratch;
+mod queue_pair;
+mod slow;
 mod snapshot;
 mod soft_nic;
-mod stage_clock;
-mod stages;
 mod start_error;
 mod traffic;
-mod tx_pause;
-mod view;
-mod wake;
-mod worker;
 
 pub use counters::CounterSnapshot;
 pub use fabric::Fabric;
-pub use lane::Lane;
-pub use lane_spec::{IdlePolicy, LaneSpec};
+pub use lane::spec::{IdlePolicy, LaneSpec};
+pub use lane::stages::{SAMPLED_ONE_IN, Stage};
+pub use lane::thread::Lane;
 pub use port::Port;
 pub use quarantine::QuarantineNews;
 pub use snapshot::{
     AclHits, ForwardingSnapshot, Plug, PortLocation, RuleHits, SnapshotSpec, SwitchSpec,
 };
 pub use soft_nic::SoftNic;
-pub use stages::{SAMPLED_ONE_IN, Stage};
 pub use start_error::StartError;
 pub use traffic::PortTraffic;
 

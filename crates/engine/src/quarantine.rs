@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use host::stall::{Stall, StallReport};
 
+use crate::lane::queue_list::{QueueList, TxRing};
+use crate::lane::wake::Wake;
 use crate::port::Port;
-use crate::queue_list::{QueueList, TxRing};
 use crate::soft_nic::SoftNic;
-use crate::wake::Wake;
 
 /// Quiet time after which a port returns, the first time.
 const QUIET_MIN: Duration = Duration::from_secs(1);

@@ -14,8 +14,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use bridge::PortId;
 use bridge::nic::{Budget, Share};
+use bridge::{PortId, VlanEdit};
 
 use crate::port::Port;
 
@@ -210,6 +210,8 @@ pub struct ForwardingSnapshot {
     /// By the port's number; with the effective shares.
     plugs: Vec<Option<Plug>>,
     pub(crate) budget: Option<Arc<Mutex<Budget>>>,
+    /// No function is mirrored, and there is no budget to charge.
+    is_plain: bool,
 }
 
 /// Puts values into a list by their index.
@@ -251,6 +253,7 @@ impl ForwardingSnapshot {
         ForwardingSnapshot {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             switch: spec.switch.map(|switch| SwitchSnapshot::new(switch, &spec.plugs)),
+            is_plain: !spec.table.is_mirrored() && spec.budget.is_none(),
             table: spec.table,
             ports,
             representors: by_index(representors),
@@ -333,6 +336,16 @@ impl ForwardingSnapshot {
     #[inline]
     pub fn port(&self, id: PortId) -> Option<&Arc<Port>> {
         self.ports.get(id.index())?.as_ref()
+    }
+
+    /// The port to which frames of a function go on to another unchanged, past the switch, with
+    /// nothing to mirror or to charge; `None` if they need more than a copy.
+    #[inline]
+    pub(crate) fn direct(&self, from: PortId, to: PortId) -> Option<&Arc<Port>> {
+        let is_direct = self.is_plain
+            && !self.switches(to)
+            && self.table.edit(from, to) == Some(VlanEdit::None);
+        self.port(to).filter(|_| is_direct)
     }
 
     /// The port at the near end of a function's pipe.

@@ -64,7 +64,7 @@ const WAITING_ALLOWED: [(&str, &str, &str); 24] = [
     ("crates/api/src/guests/service.rs", "Read::read(", "a socket pair of our own"),
     ("crates/api/src/guests/line.rs", "stream.read(", "a `ByteStream`"),
     ("crates/engine/src/counters.rs", ".set_len(", "a file of the run directory"),
-    ("crates/engine/src/wake.rs", "io::read(", "an eventfd of our own"),
+    ("crates/engine/src/lane/wake.rs", "io::read(", "an eventfd of our own"),
     ("crates/guestmem/src/io.rs", "libc::read(", "offered for taps"),
     ("crates/guestmem/src/io.rs", "recvmsg(", "has room for all descriptors"),
     ("crates/guestmem/src/mapping.rs", "add_seals(", "a new file that only we have"),

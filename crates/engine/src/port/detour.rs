@@ -11,9 +11,11 @@ use std::sync::{MutexGuard, TryLockError};
 use port::parked::FrameArena;
 use port::{BurstBuffers, Receive, Transmit};
 
-use super::{AttachedRing, DETOURED, PARKING_PAIR, Pair, Port, counter};
+use super::parked::PARKING_PAIR;
+use super::{Port, counter};
 use crate::counters::CounterBlock;
-use crate::stage_clock::StageClock;
+use crate::lane::stage_clock::StageClock;
+use crate::queue_pair::{AttachedRing, DETOURED, QueuePair};
 
 /// Counters of all detours, never read: a port's own are written under the lock of its ring.
 static UNSEEN: CounterBlock = CounterBlock::new(&UNSEEN_WORDS);
@@ -54,7 +56,7 @@ impl Port {
 
     /// Redirects frames to the detour, if there is one, before a ring is attached that they must
     /// not reach.
-    pub(super) fn lead_to_detour(&self) {
+    pub(crate) fn lead_to_detour(&self) {
         if !self.quarantined.load(Ordering::Acquire) {
             return;
         }
@@ -110,7 +112,7 @@ impl Port {
 
     /// Counts the pairs that receive. Call it under the lock of the detour.
     fn count_receiving(&self) {
-        let attached = |pair: &&super::Pair| pair.receive.attached.load(Ordering::Acquire);
+        let attached = |pair: &&QueuePair| pair.receive.attached.load(Ordering::Acquire);
         let receiving = match self.pairs.iter().take_while(attached).count() {
             1.. if self.quarantined.load(Ordering::Acquire) => DETOURED,
             receiving => receiving,
@@ -119,7 +121,7 @@ impl Port {
     }
 
     /// Counts the pairs that receive, after a change.
-    pub(super) fn recount_receiving(&self) {
+    pub(crate) fn recount_receiving(&self) {
         let detour = self.detour();
         self.count_receiving();
         drop(detour);
@@ -128,7 +130,7 @@ impl Port {
     /// The receive half during quarantine. Its frames are counted when they are delivered to the
     /// guest.
     #[cold]
-    pub(super) fn receive_detoured(
+    pub(crate) fn receive_detoured(
         &self,
         pair: usize,
     ) -> (MutexGuard<'_, Option<AttachedRing<dyn Receive>>>, &CounterBlock) {
@@ -158,7 +160,7 @@ impl Port {
         }
         let (frames, _) = self.waiting.take();
         let (mut left, stages) = (&frames[..], StageClock::off());
-        let Pair { receive, block, .. } = &self.pairs[PARKING_PAIR];
+        let QueuePair { receive, block, .. } = &self.pairs[PARKING_PAIR];
         let half = receive.lock();
         if !self.is_gone() {
             block.add(counter::RX_NO_BUFFER, lost);

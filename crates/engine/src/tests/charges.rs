@@ -10,9 +10,9 @@ use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, NetHeader};
 
 use super::kit::*;
 use crate::forward::{Sender, forward};
-use crate::queue_list::TxRing;
-use crate::scratch::Scratch;
-use crate::stage_clock::StageClock;
+use crate::lane::queue_list::TxRing;
+use crate::lane::stage_clock::StageClock;
+use crate::slow::scratch::Scratch;
 
 /// Floods a second, of which a tenth may come at once.
 const LIMIT: u32 = 100;

@@ -193,7 +193,7 @@ fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
     let mut net = Net::new(2, 1, 1);
     let capacity =
         bridge::nic::Capacity { packets_per_second: Some(1), ..bridge::nic::Capacity::default() };
-    let budget = bridge::nic::Budget::new(capacity, crate::clock::now_ns());
+    let budget = bridge::nic::Budget::new(capacity, crate::lane::clock::now_ns());
     net.budget = Some(std::sync::Arc::new(std::sync::Mutex::new(budget)));
     let adapters = [Path::Vf, Path::Vf].map(Adapter::plain);
     net.apply(&adapters);

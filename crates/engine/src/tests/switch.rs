@@ -42,7 +42,7 @@ fn frames_of_a_queue_bypass_the_switch() {
 /// A budget of a frame a second, of which 64 may come at once: then it is closed for a long time.
 fn tiny_budget() -> std::sync::Arc<std::sync::Mutex<Budget>> {
     let capacity = Capacity { packets_per_second: Some(1), ..Capacity::default() };
-    std::sync::Arc::new(std::sync::Mutex::new(Budget::new(capacity, crate::clock::now_ns())))
+    std::sync::Arc::new(std::sync::Mutex::new(Budget::new(capacity, crate::lane::clock::now_ns())))
 }
 
 #[test]

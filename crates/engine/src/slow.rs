@@ -1,4 +1,5 @@
-//! Pipeline of a burst: the stages NIC and switch, and the one copy at its end.
+//! Pipeline of a burst that is not the [usual case](crate::forward): the stages NIC and switch, and
+//! the one copy at its end.
 //!
 //! # Model
 //! A burst enters at one of the two stages. Frames to the PF go on to the other stage, and never
@@ -6,24 +7,30 @@
 //! on the PF. All edits of a frame's tag are combined into one, which the copy makes.
 
 mod charges;
+pub(crate) mod edit;
+mod enter;
+mod groups;
 mod nic;
+pub(crate) mod scratch;
 mod switch;
 mod switchdev;
+pub(crate) mod view;
 
 use bridge::DropReason;
 use host::stall::BurstMarker;
 use port::{BURST, Burst, BurstBuffers, Delivered, VlanEdit};
 
 use crate::counters::CounterBlock;
-use crate::edit;
+use crate::lane::stage_clock::StageClock;
+use crate::lane::stages::Stage;
 use crate::port::{Port, counter};
-use crate::scratch::{NicScratch, SwitchScratch};
 use crate::snapshot::ForwardingSnapshot;
-use crate::stage_clock::StageClock;
-use crate::stages::Stage;
-use crate::view::{BurstView, ViewBuffer};
+
+use scratch::{NicScratch, SwitchScratch};
+use view::{BurstView, ViewBuffer};
 
 pub(crate) use charges::{Charges, Storm};
+pub(crate) use enter::enter;
 
 /// Source of a burst: snapshot, port and queue pair, and the lane's instruments.
 #[derive(Clone, Copy)]
@@ -127,13 +134,7 @@ impl<'a> Pipeline<'a> {
         if attached.makes_copies {
             attached.ring.allow_copies(self.copies_allowed(view));
         }
-        let delivered = attached.fill(block, buffers, stages, |ring| {
-            if stages.is_sampling() {
-                ring.stage(frames.len());
-                stages.end(Stage::Descriptors);
-            }
-            ring.deliver(self.burst, frames, edit)
-        });
+        let delivered = attached.deliver((self.burst, frames, edit), block, buffers, stages);
         if self.from_uplink {
             block.add(counter::RX_UPLINK_FRAMES, u64::from(delivered.frames));
             block.add(counter::RX_UPLINK_BYTES, delivered.bytes);

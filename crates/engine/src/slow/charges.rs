@@ -23,8 +23,8 @@ use port::{Delivered, HeaderBytes};
 
 use super::Pipeline;
 use crate::port::counter;
+use crate::slow::view::BurstView;
 use crate::snapshot::SwitchSnapshot;
-use crate::view::BurstView;
 
 /// Storm limit of the sender of a burst.
 pub(crate) enum Storm<'a> {

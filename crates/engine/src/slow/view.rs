@@ -3,7 +3,7 @@
 use port::{BURST, Burst, HeaderBytes, VlanEdit};
 use wire::HeaderSnapshot;
 
-use crate::edit;
+use crate::slow::edit;
 
 /// Indices of all frames of a burst.
 pub(crate) const ALL: [u8; BURST] = {

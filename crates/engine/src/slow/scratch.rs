@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bridge::{PortId, Summary};
 use port::BurstBuffers;
 
-use crate::groups::Groups;
+use crate::slow::groups::Groups;
+use crate::slow::view::{BurstView, ViewBuffer};
 use crate::snapshot::{AclHits, SwitchSnapshot};
-use crate::view::{BurstView, ViewBuffer};
 
 /// Bursts after which a lane adds its counts to the shared counters of rules, at the latest.
 const FLUSH_AFTER: u32 = 256;

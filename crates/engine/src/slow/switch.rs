@@ -6,9 +6,9 @@ use port::VlanEdit;
 use super::charges::FloodPoint;
 use super::{NicEgress, Pipeline, SwitchEgress};
 use crate::port::counter;
-use crate::scratch::SwitchScratch;
+use crate::slow::scratch::SwitchScratch;
+use crate::slow::view::{ALL, BurstView};
 use crate::snapshot::SwitchSnapshot;
-use crate::view::{ALL, BurstView};
 
 impl Pipeline<'_> {
     /// Forwards frames from the PF into the switch.

@@ -1,4 +1,4 @@
-//! Clock of a lane that measures the [stages](crate::stages) of sampled bursts.
+//! Clock of a lane that measures the [stages](crate::lane::stages) of sampled bursts.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use host::tsc;
 use port::{Receive, Transmit};
 
 use crate::counters::CounterBlock;
-use crate::lane_counters as counter;
-use crate::stages::{SAMPLED_ONE_IN, Stage};
+use crate::lane::counter;
+use crate::lane::stages::{SAMPLED_ONE_IN, Stage};
 
 /// A burst that takes longer, a cycle a byte apart, was interrupted.
 const LONGEST: Duration = Duration::from_micros(100);

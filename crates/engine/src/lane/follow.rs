@@ -6,7 +6,7 @@ use bridge::nic::{Schedule, Share};
 
 use super::Worker;
 use super::lane_ports::{LaneNic, LanePort, LaneRing};
-use crate::queue_list::TxRing;
+use crate::lane::queue_list::TxRing;
 
 impl Worker {
     /// Adds new rings, and removes those that are gone.

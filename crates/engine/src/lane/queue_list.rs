@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use port::Transmit;
 
-use crate::port::{AttachedRing, Port};
+use crate::port::Port;
+use crate::queue_pair::AttachedRing;
 use crate::soft_nic::SoftNic;
 
 /// A transmit ring: a queue pair of a port.

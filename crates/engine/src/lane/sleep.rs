@@ -13,8 +13,8 @@ use host::tsc;
 
 use super::Worker;
 use super::lane_ports::LaneRing;
-use crate::clock::Clock;
-use crate::lane_counters as counter;
+use crate::lane::clock::Clock;
+use crate::lane::counter;
 
 /// Longest sleep while frames wait for their sender's limit, since the limit may change.
 const REST_MAX: Duration = Duration::from_millis(10);

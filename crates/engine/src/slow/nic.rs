@@ -6,8 +6,8 @@ use port::{BurstBuffers, HeaderBytes, VlanEdit};
 use super::charges::FloodPoint;
 use super::{NicEgress, Pipeline, SwitchEgress};
 use crate::port::counter;
-use crate::scratch::NicScratch;
-use crate::view::{ALL, BurstView};
+use crate::slow::scratch::NicScratch;
+use crate::slow::view::{ALL, BurstView};
 
 impl Pipeline<'_> {
     /// Forwards frames from the switch's uplink into the NIC.

@@ -6,7 +6,7 @@ use bridge::{DropReason, PortId};
 use port::{BURST, BurstBuffers};
 
 use super::Pipeline;
-use crate::view::{ALL, BurstView};
+use crate::slow::view::{ALL, BurstView};
 
 impl Pipeline<'_> {
     /// Forwards the frames that the NIC has classified; returns the number delivered. Frames with

@@ -1,6 +1,6 @@
 //! Counters of a lane, by their index in its block.
 
-use crate::stages::Stage;
+use crate::lane::stages::Stage;
 
 pub(crate) const ROUNDS: usize = 0;
 pub(crate) const BUSY_ROUNDS: usize = 1;

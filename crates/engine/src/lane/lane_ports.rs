@@ -7,8 +7,8 @@ use bridge::nic::{Budget, Share};
 
 use super::silence::Silence;
 use crate::forward::Sender;
+use crate::lane::queue_list::TxRing;
 use crate::port::Port;
-use crate::queue_list::TxRing;
 use crate::soft_nic::SoftNic;
 
 /// A NIC with ports on this lane, and the values taken from its snapshot.

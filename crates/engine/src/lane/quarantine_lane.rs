@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use host::tsc;
 
 use super::Worker;
-use crate::clock::Clock;
-use crate::lane_counters as counter;
+use crate::lane::clock::Clock;
+use crate::lane::counter;
 
 /// Sleep between two rounds. With one burst a round this is 320 000 frames/s for each ring.
 const REST: Duration = Duration::from_micros(200);

@@ -1,0 +1,153 @@
+//! A burst of a port enters the pipeline, by the location of the port.
+
+use port::{Burst, Polled, Transmit};
+
+use super::charges::{Charges, Storm};
+use super::view::BurstView;
+use super::{BurstSource, NicEgress, Pipeline, SwitchEgress};
+use crate::forward::Sender;
+use crate::port::counter;
+use crate::slow::scratch::Scratch;
+use crate::snapshot::PortLocation;
+
+/// Forwards a burst that is not the usual case; returns the bytes to charge beyond those polled.
+/// `summary` is the NIC's classification of the burst of a [function](PortLocation::Function).
+pub(crate) fn enter(
+    source: BurstSource<'_>,
+    location: Option<PortLocation>,
+    summary: bridge::Summary,
+    (polled, transmit): (&Polled, &mut (dyn Transmit + '_)),
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) -> u64 {
+    match location {
+        Some(PortLocation::Function(id)) => {
+            from_function(source, (id, summary), transmit, sender, scratch)
+        }
+        Some(PortLocation::Switch(id)) => {
+            from_switch(source, (id, polled), transmit, sender, scratch)
+        }
+        Some(PortLocation::Piped(id)) => from_piped(source, id, transmit, sender, scratch),
+        Some(PortLocation::Representor(of)) => {
+            from_representor(source, of, transmit, sender, scratch)
+        }
+        None => unplugged(source, polled),
+    }
+}
+
+/// Drops a burst of a port without a location; charges no bytes beyond the burst.
+#[cold]
+fn unplugged(source: BurstSource<'_>, polled: &Polled) -> u64 {
+    let frames = polled.frames - polled.malformed(); // malformed frames are counted separately
+    source.block().add(counter::TX_UNPLUGGED, u64::from(frames));
+    0
+}
+
+/// Forwards a burst that enters the NIC. Longer header snapshots are taken only if needed: for
+/// frames that may go on into the switch, and for priority-tagged frames. Returns the bytes to
+/// charge beyond those of the burst.
+fn from_function(
+    source: BurstSource<'_>,
+    (id, mut summary): (bridge::PortId, bridge::Summary),
+    transmit: &mut dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) -> u64 {
+    let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
+    let (table, flows) = (&source.snapshot.table, &mut sender.nic_flows);
+    if nic.verdicts.wants_deep() {
+        transmit.snapshot_headers();
+        let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
+        summary = table.classify_deep(id, heads, deep, flows, &mut nic.verdicts);
+    }
+    let needs_deep = source.snapshot.switch.as_ref().is_some_and(|switch| switch.uplink_needs_deep);
+    if needs_deep && nic.reaches_pf(summary) {
+        transmit.snapshot_headers();
+    }
+    let burst = transmit.burst();
+    let charges = Charges::of_function(&mut sender.storm);
+    let pipeline =
+        Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
+    let mut egress = NicEgress { switch: Some((switch, view_buffer)), receive };
+    pipeline.leave_nic(id, &BurstView::of(&burst), summary, nic, &mut egress);
+    charges.bytes()
+}
+
+/// Forwards a burst that enters the switch; returns the same.
+fn from_switch(
+    source: BurstSource<'_>,
+    (id, polled): (bridge::PortId, &Polled),
+    transmit: &mut dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) -> u64 {
+    let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
+    let Some(own) = &source.snapshot.switch else {
+        return unplugged(source, polled); // its switch was removed
+    };
+    if own.needs_deep(id) {
+        transmit.snapshot_headers();
+    }
+    let (now_ns, flows) = (sender.now_ns, &mut sender.switch_flows);
+    let view = BurstView::of(&transmit.burst());
+    let mut summary = switch.classify(own, id, &view, now_ns, Some(flows));
+    if switch.verdicts.wants_deep() {
+        transmit.snapshot_headers();
+        let view = BurstView::of(&transmit.burst());
+        summary = switch.classify(own, id, &view, now_ns, Some(flows));
+    }
+    let burst = transmit.burst();
+    let charges = Charges::new(Storm::Switch(own, id));
+    let pipeline = Pipeline::new(source, &burst, &charges, now_ns, false);
+    let view = BurstView::of(&burst);
+    let mut egress = SwitchEgress { nic: Some((nic, view_buffer)), receive };
+    pipeline.leave_switch(own, id, &view, summary, switch, &mut egress);
+    charges.bytes()
+}
+
+/// Forwards a burst of a function of a NIC in switchdev mode; returns the same.
+fn from_piped(
+    source: BurstSource<'_>,
+    id: bridge::PortId,
+    transmit: &mut dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) -> u64 {
+    let table = &source.snapshot.table;
+    if table.needs_deep(id) {
+        transmit.snapshot_headers();
+    }
+    let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
+    table.sort(id, heads, deep, &mut scratch.fates);
+    if scratch.fates.wants_deep() {
+        transmit.snapshot_headers();
+        let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
+        table.sort(id, heads, deep, &mut scratch.fates);
+    }
+    let burst = transmit.burst();
+    let charges = Charges::of_function(&mut sender.storm);
+    let pipeline =
+        Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
+    pipeline.leave_function(
+        id,
+        &BurstView::of(&burst),
+        scratch.fates.as_slice(),
+        &mut scratch.receive,
+    );
+    charges.bytes()
+}
+
+/// Forwards a burst that the host sends to such a function; returns the same.
+fn from_representor(
+    source: BurstSource<'_>,
+    of: bridge::PortId,
+    transmit: &mut dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) -> u64 {
+    let burst = transmit.burst();
+    let charges = Charges::new(Storm::None);
+    let pipeline = Pipeline::new(source, &burst, &charges, sender.now_ns, false);
+    pipeline.leave_representor(of, &BurstView::of(&burst), &mut scratch.receive);
+    charges.bytes()
+}
