@@ -167,7 +167,7 @@ impl Worker {
 
     /// One round: each port in turn gets the burst that the schedule grants. Returns the number of
     /// frames.
-    fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
+    pub(crate) fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
         self.follow_queue_list(now_ns);
         self.follow_snapshots(now_ns);
         let mut frames = 0;

@@ -1,6 +1,7 @@
 //! A soft NIC: its ports, and the snapshot that decides where their frames go.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -13,6 +14,8 @@ pub struct SoftNic {
     /// NIC name.
     pub name: String,
     snapshot: ArcSwap<ForwardingSnapshot>,
+    /// Number of the last snapshot set, for lanes that look for a change each round.
+    number: AtomicU64,
     /// By port number; `None` for a free number.
     ports: Mutex<Vec<Option<Arc<Port>>>>,
 }
@@ -27,7 +30,8 @@ impl SoftNic {
     /// A NIC with no port plugged in.
     pub(crate) fn new(name: &str) -> SoftNic {
         let snapshot = ArcSwap::from_pointee(ForwardingSnapshot::empty());
-        SoftNic { name: name.to_owned(), snapshot, ports: Mutex::default() }
+        let number = AtomicU64::new(snapshot.load().number());
+        SoftNic { name: name.to_owned(), snapshot, number, ports: Mutex::default() }
     }
 
     /// The current snapshot.
@@ -37,9 +41,18 @@ impl SoftNic {
     }
 
     /// Replaces the snapshot: a burst uses the old or the new one, never a mixture. Frames posted
-    /// after this returns are forwarded by the new one.
+    /// after this returns are forwarded by the new one. Only one thread may set snapshots.
     pub fn set_snapshot(&self, snapshot: impl Into<Arc<ForwardingSnapshot>>) {
-        self.snapshot.store(snapshot.into());
+        let snapshot = snapshot.into();
+        let number = snapshot.number();
+        self.snapshot.store(snapshot);
+        self.number.store(number, Ordering::Release);
+    }
+
+    /// Number of the last snapshot set: that one is in use, or a later one.
+    #[inline]
+    pub(crate) fn snapshot_number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
     }
 
     /// Waits until no lane uses a replaced snapshot (grace period): a burst is forwarded under the

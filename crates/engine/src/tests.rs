@@ -5,6 +5,7 @@ mod charges;
 mod counters;
 mod filters;
 mod forwarding;
+mod instructions;
 mod kit;
 mod lanes;
 mod lifecycle;

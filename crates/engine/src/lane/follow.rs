@@ -42,11 +42,12 @@ impl Worker {
     /// Takes shares, limits and budgets from new snapshots.
     pub(super) fn follow_snapshots(&mut self, now_ns: u64) {
         for (nic, served) in self.nics.iter_mut().enumerate() {
-            let snapshot = served.nic.snapshot();
-            if snapshot.number() == served.snapshot {
+            let number = served.nic.snapshot_number();
+            if number == served.snapshot {
                 continue;
             }
-            served.snapshot = snapshot.number();
+            served.snapshot = number;
+            let snapshot = served.nic.snapshot();
             served.budget = snapshot.budget.clone();
             for (sender, scheduled) in self.ports.iter_mut().enumerate() {
                 if scheduled.nic != nic {

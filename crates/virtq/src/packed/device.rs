@@ -177,9 +177,27 @@ impl PackedDevice {
 
     #[inline(always)]
     pub(crate) fn add_used_batch(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
-        for (buffer, len) in staged.iter().zip(lens) {
-            self.add_used(buffer.ticket, *len);
+        let (mut at, size) = (self.next_used, self.ring.size());
+        if self.in_one {
+            // One used descriptor at the place of the first buffer, with the id of the last.
+            if let ([first, rest @ ..], [len, ..]) = (staged, lens) {
+                self.add_used(first.ticket, *len);
+                if let (Some(last), Some(pending)) = (rest.last(), self.pending.first_mut()) {
+                    *pending = Pending::new(0, last.ticket.id, pending.place());
+                    let descriptors = rest.iter().map(|buffer| buffer.ticket.descriptors).sum();
+                    self.next_used = self.next_used.advance(descriptors, size);
+                }
+            }
+            return;
         }
+        // The place is in a local, and the list's room is checked once a batch.
+        self.pending.extend(staged.iter().zip(lens).map(|(buffer, len)| {
+            let Ticket { id, descriptors } = buffer.ticket;
+            let pending = Pending::new(*len, id, at);
+            at = at.advance(descriptors, size);
+            pending
+        }));
+        self.next_used = at;
     }
 
     /// Writes the used descriptors: all but the first, then the first, on which the guest waits.
