@@ -14,7 +14,7 @@ from labguest import LabGuests
 from managed import Managed
 from testpmd import Guest, VirtioUser
 
-APPLIES = 50
+APPLIES, APPLIES_OFTEN = 20, 50
 KILLS = 4  # of each apply
 SEED = int(os.environ.get("SHUNT_E2E_SEED", "20260811"))
 # Kills come within a span that follows the apply's duration: some come when the command has said that it is done.
@@ -42,9 +42,10 @@ def within(part, whole):
 
 @unittest.skipIf("SHUNT_E2E_STANDIN" in os.environ, "the stand-in keeps no state")
 class Kill(BenchCase):
-    """One daemon's state, through 200 deaths."""
+    """One daemon's state, through 80 deaths; with `run --all` through 200 more."""
 
     limit_s = 420
+    long_tests = {"test_apply_killed_often"}
 
     def setUp(self):
         self.daemon = Managed(cpu=cpus()[0])
@@ -56,13 +57,21 @@ class Kill(BenchCase):
         self.span_s = 0.05
 
     def test_apply_killed(self):
-        """200 kills of 50 applies, half of them at random moments; guests are there all the time, and their frames pass again."""
+        """80 kills of 20 applies, half of them at random moments; guests are there all the time, and their frames pass again."""
+        self.kill_applies(APPLIES)
+
+    def test_apply_killed_often(self):
+        """200 kills of 50 applies."""
+        self.kill_applies(APPLIES_OFTEN)
+
+    def kill_applies(self, applies):
+        """Kills the daemon during so many applies, each of them several times."""
         self.prepare()
         before_all = self.guest.stats()
         self.guest.inject(FRAME_BYTES, BURSTS)
         self.wait_for_frames(self.guest, before_all, FRAMES_LIMIT_S)
         here = 0
-        for number in range(1, APPLIES + 1):
+        for number in range(1, applies + 1):
             there = (here + self.random.choice((1, -1))) % len(RING)
             for kill in range(1, KILLS + 1):
                 moment = self.random.random()
