@@ -82,6 +82,17 @@ class Managed(Daemon):
         for name in [".", *os.listdir(self.run_dir)]:
             os.chown(self.path(name), user, user)
 
+    def restart_with(self, objects):
+        """Starts again without a stored state: the objects are in the configuration, as TOML."""
+        self.kill()
+        shutil.rmtree(self.state_dir)
+        with open(self._config, "r+", encoding="utf-8") as file:
+            values, tables = file.read().split("[", 1)
+            file.seek(0)
+            file.write(f"{values}{objects}\n[{tables}")
+        self.start()
+        self.wait_ready()
+
     def path(self, name):
         """A path in the run directory."""
         return os.path.join(self.run_dir, name)

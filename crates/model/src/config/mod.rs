@@ -81,7 +81,7 @@ impl Config {
     /// # Errors
     /// Every mistake.
     pub fn of(source: &SourceFile) -> Result<Config, ConfigErrors> {
-        let (document, old_names) = source.value()?;
+        let (document, old_names) = source.value(&default_run_dir())?;
         Config::check(source, document, old_names)
     }
 
@@ -90,7 +90,7 @@ impl Config {
     /// # Errors
     /// Every mistake.
     pub fn of_older(source: &SourceFile) -> Result<Config, ConfigErrors> {
-        let (document, _) = source.value()?;
+        let (document, _) = source.value(&default_run_dir())?;
         Config::check(source, document, Problems::default())
     }
 

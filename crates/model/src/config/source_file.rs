@@ -11,7 +11,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::error::{ConfigErrors, Position};
 use super::field_position::{FieldPosition, locate};
 use super::old_names;
-use super::{default_run_dir, parts, syntax};
+use super::{parts, syntax};
 use crate::json;
 use crate::state::{AttachmentKind, Problem, Problems, VERSION, schema};
 
@@ -68,16 +68,16 @@ impl SourceFile {
 
     /// The state document of the file, unchecked, without the daemon's own settings. A document
     /// without a version gets the current one if it names an object; otherwise it may be a file of
-    /// another kind.
+    /// another kind. Relative sockets are in `run_dir`, unless the file names another.
     ///
     /// # Errors
     /// It is neither TOML nor JSON, has names of an older version, or is empty.
-    pub fn document(&self) -> Result<Value, ConfigErrors> {
+    pub fn document(&self, run_dir: &Path) -> Result<Value, ConfigErrors> {
         if self.text.trim().is_empty() {
             let remedy = "check the program that writes it";
             return Err(ConfigErrors::of_file(&self.name, "is empty", remedy));
         }
-        let (value, renamed) = self.value()?;
+        let (value, renamed) = self.value(run_dir)?;
         renamed.or(()).map_err(|problems| self.tell(problems))?;
         let mut document = parts(value).1;
         let names_objects =
@@ -89,14 +89,15 @@ impl SourceFile {
     }
 
     /// The value with current names and absolute socket paths, and the problems of its old names.
-    pub(super) fn value(&self) -> Result<(Value, Problems), ConfigErrors> {
+    /// Relative sockets are in the file's `run_dir`, or in the given one.
+    pub(super) fn value(&self, default: &Path) -> Result<(Value, Problems), ConfigErrors> {
         let mut value = match self.is_json() {
             true => self.json()?,
             false => self.toml()?,
         };
         let renamed = old_names::rename(&mut value);
         let run_dir = value.get("run_dir").and_then(Value::as_str).map(PathBuf::from);
-        let run_dir = run_dir.filter(|dir| dir.is_absolute()).unwrap_or_else(default_run_dir);
+        let run_dir = run_dir.filter(|dir| dir.is_absolute()).unwrap_or_else(|| default.into());
         visit_sockets(&mut value, "", &mut |_, socket| {
             // A path without a file name is left as it is, for the check to reject.
             if !["", ".", ".."].contains(&socket.rsplit('/').next().unwrap_or_default()) {

@@ -40,9 +40,13 @@ impl ChangeArgs {
 }
 
 impl DaemonArgs {
+    /// Run directory of the daemon.
+    pub(super) fn run_dir(&self) -> PathBuf {
+        self.run_dir.clone().unwrap_or_else(model::config::default_run_dir)
+    }
+
     pub(super) fn client(&self) -> Client {
-        let run_dir = self.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
-        Client::new(&socket_path(&run_dir))
+        Client::new(&socket_path(&self.run_dir()))
     }
 
     pub(super) fn send(

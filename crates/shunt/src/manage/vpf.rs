@@ -156,8 +156,7 @@ impl Vpfs {
     }
 
     fn wanted(&self, name: &str) -> Result<VpfRequest<'_>> {
-        let run_dir = self.target.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
-        let sockets = self.daemon.socket_dir.clone().unwrap_or(run_dir);
+        let sockets = self.daemon.socket_dir.clone().unwrap_or_else(|| self.target.run_dir());
         let sockets = std::path::absolute(sockets)?;
         let vdpa = self.daemon.vdpa.iter().map(|text| vdpa(text)).collect::<Result<_>>()?;
         Ok(VpfRequest { name: name.to_owned(), flags: &self.daemon, sockets, vdpa })
