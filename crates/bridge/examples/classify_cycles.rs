@@ -10,7 +10,7 @@ use bridge::nic::{Flows, Function, NicConfig, Table};
 use bridge::{BURST, PortId, Verdicts};
 use wire::Mac;
 
-/// Bursts prepared in advance: 4 MiB of heads, walked through in turn.
+/// Bursts prepared in advance: 4 MiB of headers, walked through in turn.
 const BURSTS: usize = 4096;
 const RUNS: usize = 20;
 const VFS: u64 = 64;
@@ -34,13 +34,13 @@ fn table(macs: u64) -> Table {
 /// Frames from VF 0 to `choose(random)`, with varying bytes behind the type.
 fn bursts(choose: impl Fn(u64) -> Mac) -> Vec<[[u8; 16]; BURST]> {
     let mut random = 1_u64;
-    let mut head = || {
+    let mut header = || {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let low = choose(random >> 33).key() | mac(0).key() << 48;
         let high = mac(0).key() >> 16 | 0x0008_u64 << 32 | (random >> 48) << 48;
         (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     };
-    (0..BURSTS).map(|_| std::array::from_fn(|_| head())).collect()
+    (0..BURSTS).map(|_| std::array::from_fn(|_| header())).collect()
 }
 
 fn ns_per_frame(table: &Table, from: PortId, bursts: &[[[u8; 16]; BURST]]) -> f64 {
@@ -48,8 +48,8 @@ fn ns_per_frame(table: &Table, from: PortId, bursts: &[[[u8; 16]; BURST]]) -> f6
     let mut best = Duration::MAX;
     for _ in 0..RUNS {
         let start = Instant::now();
-        for heads in bursts {
-            black_box(table.classify(from, black_box(heads), &mut flows, &mut verdicts));
+        for headers in bursts {
+            black_box(table.classify(from, black_box(headers), &mut flows, &mut verdicts));
             black_box(&verdicts);
         }
         best = best.min(start.elapsed());

@@ -31,8 +31,8 @@ fn scheduled(rings: u32, share: Share, burst: impl Fn(u32) -> u64) -> f64 {
     best(|| {
         let mut turns = 0;
         while turns < TURNS {
-            if let Some(turn) = schedule.next(black_box(now)) {
-                let bytes = burst(black_box(turn).ring);
+            if let Some(ring) = schedule.next(black_box(now)) {
+                let bytes = burst(black_box(ring));
                 schedule.took(bytes, true);
                 now += bytes;
                 turns += 1;

@@ -77,8 +77,8 @@ fn bursts(mut choose: impl FnMut(u64) -> (Mac, u32)) -> Frames {
     let mut one = || {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let (dst, flow) = choose(random >> 33);
-        let deep = HeaderSnapshot::of_frame(&frame(dst, mac(0), flow));
-        (*deep.bytes.first_chunk().expect("a snapshot is longer"), deep)
+        let snapshots = HeaderSnapshot::of_frame(&frame(dst, mac(0), flow));
+        (*snapshots.bytes.first_chunk().expect("a snapshot is longer"), snapshots)
     };
     (0..BURSTS).map(|_| (0..BURST).map(|_| one()).unzip()).collect()
 }
@@ -89,9 +89,9 @@ fn learned(table: &Table, macs: u64) -> State {
     let mut out = SwitchVerdicts::new();
     for n in 0..macs {
         let from = PortId(1 + (n % PORTS) as u16);
-        let deep = [HeaderSnapshot::of_frame(&frame(Mac::BROADCAST, mac(n), 0))];
-        let heads = [*deep[0].bytes.first_chunk().expect("a snapshot is longer")];
-        let burst = Burst { from, heads: &heads, deep: Some(&deep), now_ns: 0 };
+        let snapshots = [HeaderSnapshot::of_frame(&frame(Mac::BROADCAST, mac(n), 0))];
+        let headers = [*snapshots[0].bytes.first_chunk().expect("a snapshot is longer")];
+        let burst = Burst { from, headers: &headers, snapshots: Some(&snapshots), now_ns: 0 };
         table.classify(&state, &burst, &mut Flows::new(), &mut [], &mut out);
     }
     assert_eq!(state.fdb.len() as u64, macs);
@@ -101,13 +101,13 @@ fn learned(table: &Table, macs: u64) -> State {
 fn ns_per_frame(table: &Table, state: &State, bursts: &Frames) -> f64 {
     let (mut flows, mut out) = (Flows::new(), SwitchVerdicts::new());
     let mut counters = vec![0; table.counters_len()];
-    let needs_deep = table.needs_deep(FROM);
+    let needs_snapshots = table.needs_snapshots(FROM);
     let mut best = Duration::MAX;
     for _ in 0..RUNS {
         let start = Instant::now();
-        for (heads, deep) in bursts {
-            let deep = needs_deep.then_some(&deep[..]);
-            let burst = black_box(Burst { from: FROM, heads, deep, now_ns: 0 });
+        for (headers, snapshots) in bursts {
+            let snapshots = needs_snapshots.then_some(&snapshots[..]);
+            let burst = black_box(Burst { from: FROM, headers, snapshots, now_ns: 0 });
             black_box(table.classify(state, &burst, &mut flows, &mut counters, &mut out));
             black_box(&out);
         }

@@ -129,20 +129,20 @@ impl Summary {
 pub struct Verdicts {
     pub(crate) of: [Verdict; BURST],
     pub(crate) len: usize,
-    pub(crate) wants_deep: bool,
+    pub(crate) wants_snapshots: bool,
 }
 
 impl Verdicts {
     /// No verdicts yet.
     pub const fn new() -> Self {
-        Self { of: [Verdict(0); BURST], len: 0, wants_deep: false }
+        Self { of: [Verdict(0); BURST], len: 0, wants_snapshots: false }
     }
 
     /// `true` if a priority-tagged frame could not be classified because its longer snapshot was
     /// missing. Classify the burst again with longer snapshots.
     #[inline]
-    pub const fn wants_deep(&self) -> bool {
-        self.wants_deep
+    pub const fn wants_snapshots(&self) -> bool {
+        self.wants_snapshots
     }
 
     /// One verdict for each frame of the burst.

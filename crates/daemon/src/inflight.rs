@@ -1,7 +1,7 @@
 //! In-flight records of rings, in memory that outlives the daemon: the front-end keeps it.
 //!
 //! # Layout
-//! A header of 64 bytes, then one record per ring, each `Inflight::bytes(entries)` long:
+//! A header of 64 bytes, then one record per ring, each `InflightRecord::bytes(entries)` long:
 //!
 //! | bytes | header |
 //! |---|---|
@@ -9,16 +9,16 @@
 //! | 8-11 | maximum entries of each ring |
 //! | 12-15 | number of records |
 //!
-//! `virtq::Inflight` defines a record. Zeros mean an empty record: then the front-end gives the
-//! ring's position. A front-end can write anything there, or remove the memory, and so misplace its
-//! own rings. A record's contents are checked like everything else from a front-end.
+//! `virtq::InflightRecord` defines a record. Zeros mean an empty record: then the front-end gives
+//! the ring's position. A front-end can write anything there, or remove the memory, and so misplace
+//! its own rings. A record's contents are checked like everything else from a front-end.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use vhost_user::{Closer, ForeignFd, InflightArea, Refused, SharedArea};
-use virtq::Inflight;
+use virtq::InflightRecord;
 
 const HEADER: u64 = 64;
 /// Entries of the largest ring.
@@ -36,7 +36,7 @@ pub(super) struct InflightRecords {
 impl InflightRecords {
     /// File size for the records of this many rings.
     pub(super) fn bytes(rings: u16, ring_size: u16) -> u64 {
-        HEADER + u64::from(rings) * Inflight::bytes(ring_size)
+        HEADER + u64::from(rings) * InflightRecord::bytes(ring_size)
     }
 
     /// Creates records in a file of that length, filled with zeros.
@@ -99,12 +99,12 @@ impl InflightRecords {
     }
 
     /// Record of a ring with this many entries, if there is one.
-    pub(super) fn of(&self, ring: usize, size: u16) -> Option<Inflight> {
+    pub(super) fn of(&self, ring: usize, size: u16) -> Option<InflightRecord> {
         if ring >= usize::from(self.rings) || size > self.ring_size {
             return None;
         }
-        let offset = HEADER + ring as u64 * Inflight::bytes(self.ring_size);
-        Inflight::new(self.mapping.clone(), offset, size)
+        let offset = HEADER + ring as u64 * InflightRecord::bytes(self.ring_size);
+        InflightRecord::new(self.mapping.clone(), offset, size)
     }
 
     /// Clears the record of a ring.
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn records_are_found_again() {
         let (records, made) = memory().create(4, 256).unwrap();
-        assert_eq!(made.size, HEADER + 4 * Inflight::bytes(256));
+        assert_eq!(made.size, HEADER + 4 * InflightRecord::bytes(256));
         let again = open(&area(&made, 4, 256)).unwrap();
         for (records, ring, size, has) in [
             (&records, 0, 256, true),
@@ -233,7 +233,7 @@ mod tests {
             assert_eq!(inode(&again), inode(&made));
             assert_eq!(again.size, InflightRecords::bytes(rings, ring_size));
             for ring in 0..u64::from(rings) {
-                let record = HEADER + ring * Inflight::bytes(ring_size);
+                let record = HEADER + ring * InflightRecord::bytes(ring_size);
                 assert_eq!(records.mapping.slice(record, 8).unwrap().read::<8>(0), [0; 8]);
             }
             open(&area(&again, rings, ring_size)).unwrap();

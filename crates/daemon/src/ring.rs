@@ -7,7 +7,7 @@ use guestmem::{DirtyLog, GuestMemory};
 use port::notifier::WriteBudget;
 use port::virtio_net::{Interrupt, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
 use vhost_user::{Refused, RingSetup};
-use virtq::{Addresses, Content, DeviceQueue, Features, Inflight, Log, Position, Start};
+use virtq::{Addresses, Content, DeviceQueue, Features, InflightRecord, Log, Position, Start};
 use wire::virtio_net::{self as net, OffloadSet, feature};
 
 /// Parameters of a ring.
@@ -18,7 +18,7 @@ pub(super) struct GuestRing {
     /// Dirty log, if the setup enables logging.
     pub(super) log: Option<Arc<DirtyLog>>,
     /// In-flight record.
-    pub(super) inflight: Option<Inflight>,
+    pub(super) inflight: Option<InflightRecord>,
     /// Set when a descriptor of the front-end blocked a thread.
     pub(super) stalled: Arc<AtomicBool>,
     /// Time budget of the front-end's interrupts.

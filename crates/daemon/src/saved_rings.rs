@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use guestmem::Mapping;
 use vhost_user::{MemoryRegion, RingSetup};
-use virtq::Inflight;
+use virtq::InflightRecord;
 
 /// Directory of the files, in the run directory.
 pub(super) const DIRECTORY: &str = "rings";
@@ -62,13 +62,13 @@ impl SavedRings {
         ring: usize,
         setup: &RingSetup,
         files: &[MemoryRegion],
-    ) -> Option<Inflight> {
+    ) -> Option<InflightRecord> {
         if ring >= self.rings || setup.size > ENTRIES_MAX {
             return None;
         }
         let identity = identity(setup, files)?;
         let mapping = self.open()?;
-        let record = Inflight::new(mapping.clone(), slot(ring) + HEADER, setup.size)?;
+        let record = InflightRecord::new(mapping.clone(), slot(ring) + HEADER, setup.size)?;
         let header = mapping.slice(slot(ring), HEADER as usize)?;
         let words = || identity.iter().zip((0..).step_by(8));
         if words().any(|(word, at)| header.read(at) != word.to_le_bytes()) {
@@ -85,7 +85,7 @@ impl SavedRings {
             return;
         }
         let (mapping, at) = (self.open(), slot(ring) + HEADER);
-        if let Some(record) = mapping.and_then(|it| Inflight::new(it, at, ENTRIES_MAX)) {
+        if let Some(record) = mapping.and_then(|it| InflightRecord::new(it, at, ENTRIES_MAX)) {
             record.clear();
         }
     }
@@ -128,7 +128,7 @@ fn file_name(label: &str) -> String {
 
 /// Offset of a ring's header.
 fn slot(ring: usize) -> u64 {
-    ring as u64 * (HEADER + Inflight::bytes(ENTRIES_MAX))
+    ring as u64 * (HEADER + InflightRecord::bytes(ENTRIES_MAX))
 }
 
 fn identity(setup: &RingSetup, files: &[MemoryRegion]) -> Option<RingIdentity> {

@@ -399,9 +399,9 @@ impl Reader {
     pub fn read(&self) -> Vec<CounterSnapshot> {
         for _ in 0..TRIES {
             let known = self.words.get(VERSION) == Some(self.version);
-            let anew = if known { None } else { read_text(&self.words) };
+            let new_text = if known { None } else { read_text(&self.words) };
             let (version, blocks) =
-                anew.as_ref().map_or((self.version, &self.blocks), |(v, blocks)| (*v, blocks));
+                new_text.as_ref().map_or((self.version, &self.blocks), |(v, blocks)| (*v, blocks));
             let snapshots = self.read_blocks(blocks);
             // A block may have been reused for another port meanwhile.
             fence(Ordering::Acquire);

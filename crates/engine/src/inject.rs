@@ -30,13 +30,13 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
         return 0;
     };
     slice.write_bytes(frame);
-    let mut head = [0; 16];
-    slice.read_bytes(&mut head);
+    let mut header = [0; 16];
+    slice.read_bytes(&mut header);
     let frames = [Buffer::single(slice, 0)];
-    let heads = [head];
+    let headers = [header];
     let (frames, offloads) = (&frames[..], &[][..]);
     let burst =
-        Burst { headers: &heads, snapshots: &[], frames, arena: &[], offloads, malformed: 0 };
+        Burst { headers: &headers, snapshots: &[], frames, arena: &[], offloads, malformed: 0 };
     let standing = BurstMarker::default(); // this thread has no watchdog
     let (standing, stages) = (&standing, &StageClock::off());
     let source = BurstSource { snapshot, port: from, pair: 0, standing, stages };
@@ -63,16 +63,16 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
             pipeline.flood_switch(switch, id, &view, (0, bridge::Flood::Group), &mut egress)
         }
         (PortLocation::Piped(id), _) => {
-            let (heads, deep) = (burst.headers, [wire::HeaderSnapshot::of_frame(frame)]);
-            snapshot.table.sort(id, heads, &deep, &mut scratch.fates);
-            let mut fates = scratch.fates.as_slice().to_vec();
+            let (headers, snapshots) = (burst.headers, [wire::HeaderSnapshot::of_frame(frame)]);
+            snapshot.table.sort(id, headers, &snapshots, &mut scratch.actions);
+            let mut actions = scratch.actions.as_slice().to_vec();
             // The source is not checked.
             let spoofed = bridge::nic::SwitchdevAction::Drop(bridge::DropReason::SpoofedMac);
-            fates
+            actions
                 .iter_mut()
                 .filter(|it| **it == spoofed)
                 .for_each(|it| *it = bridge::nic::SwitchdevAction::Slow);
-            pipeline.leave_function(id, &view, &fates, &mut scratch.receive)
+            pipeline.leave_function(id, &view, &actions, &mut scratch.receive)
         }
         (PortLocation::Switch(_) | PortLocation::Representor(_), _) => 0,
     }

@@ -173,10 +173,10 @@ impl Worker {
         let mut frames = 0;
         for _ in 0..self.schedule.len() {
             self.stages.begin();
-            let Some(turn) = self.schedule.next(now_ns) else {
+            let Some(ring) = self.schedule.next(now_ns) else {
                 continue;
             };
-            let polled = self.poll::<QUARANTINE>(turn.ring as usize, now_ns);
+            let polled = self.poll::<QUARANTINE>(ring as usize, now_ns);
             self.stages.end(Stage::Publish); // the sender's lock is released
             let (taken, bytes) = polled.work();
             self.schedule.took(bytes, polled.backlog);

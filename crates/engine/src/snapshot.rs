@@ -73,7 +73,7 @@ pub struct SnapshotSpec {
     pub senders: Vec<(PortId, Arc<Port>)>,
     /// Receive queues of the NIC, with the port of each.
     pub queues: Vec<(PortId, Arc<Port>)>,
-    /// Ports of [`bridge::nic::Monitor::Capture`], by number; `None` for an unused number.
+    /// Ports of [`bridge::nic::MirrorTarget::Capture`], by number; `None` for an unused number.
     pub monitors: Vec<Option<Arc<Port>>>,
     /// Hits of the rules of a NIC in switchdev mode, by rule number.
     pub rules: Vec<Arc<RuleHits>>,
@@ -165,7 +165,7 @@ pub(crate) struct SwitchSnapshot {
     /// By the switch's port number; none at the uplink.
     ports: Vec<Option<Arc<Port>>>,
     /// Frames from the NIC need more than 16 header bytes.
-    pub(crate) uplink_needs_deep: bool,
+    pub(crate) uplink_needs_snapshots: bool,
 }
 
 impl SwitchSnapshot {
@@ -177,9 +177,9 @@ impl SwitchSnapshot {
             }
         });
         let ports = by_index(plugged.chain(spec.monitors).map(|(id, port)| (id.index(), port)));
-        let uplink_needs_deep = spec.table.needs_deep(PortId::UPLINK);
+        let uplink_needs_snapshots = spec.table.needs_snapshots(PortId::UPLINK);
         let SwitchSpec { table, state, hits, .. } = spec;
-        SwitchSnapshot { table, state, hits, ports, uplink_needs_deep }
+        SwitchSnapshot { table, state, hits, ports, uplink_needs_snapshots }
     }
 
     #[inline]
@@ -189,8 +189,8 @@ impl SwitchSnapshot {
 
     /// Returns `true` if frames from a port need more than 16 header bytes: for its filters, or
     /// since the uplink removes a tag and shows the bytes below it.
-    pub(crate) fn needs_deep(&self, from: PortId) -> bool {
-        self.table.needs_deep(from) || self.table.has_native(PortId::UPLINK)
+    pub(crate) fn needs_snapshots(&self, from: PortId) -> bool {
+        self.table.needs_snapshots(from) || self.table.has_native(PortId::UPLINK)
     }
 }
 

@@ -17,7 +17,7 @@
 //!
 //! # Limits
 //! A burst is reported [`STALL_MIN`] to twice that after its start while threads are busy, and
-//! [`crate::watchdog::POLL_INTERVAL_IDLE`] later if it is the first after a pause, provided that
+//! [`crate::watchdog::IDLE_POLL_INTERVAL`] later if it is the first after a pause, provided that
 //! the watchdog gets a CPU. The burst itself cannot be ended.
 
 use std::fmt;

@@ -12,7 +12,7 @@
 //! however long its thread was without a CPU.
 //!
 //! Limits: a call lasts [`POLL_INTERVAL`] to twice that while threads are busy, and
-//! [`POLL_INTERVAL_IDLE`] more if it is the first after a pause, provided that the watchdog gets a
+//! [`IDLE_POLL_INTERVAL`] more if it is the first after a pause, provided that the watchdog gets a
 //! CPU. Other system calls of these threads may return EINTR once, just after such a call.
 
 use std::io;
@@ -25,7 +25,7 @@ use crate::interrupt::ThreadInterrupt;
 /// Poll interval while threads make such calls.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Poll interval while they do not: long, so that idle machines sleep.
-pub const POLL_INTERVAL_IDLE: Duration = Duration::from_millis(20);
+pub const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// State that a watched thread publishes.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ fn keep_watch() {
         // No `any`: every thread is polled.
         let calls = watch().threads.iter().filter(|thread| thread.poll()).count();
         let busy = calls + crate::stall::poll();
-        std::thread::sleep(if busy > 0 { POLL_INTERVAL } else { POLL_INTERVAL_IDLE });
+        std::thread::sleep(if busy > 0 { POLL_INTERVAL } else { IDLE_POLL_INTERVAL });
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         let late = || {
             // No thread waits while this interrupt is sent.
             let begin = Instant::now();
-            while begin.elapsed() < 4 * (POLL_INTERVAL + POLL_INTERVAL_IDLE) {
+            while begin.elapsed() < 4 * (POLL_INTERVAL + IDLE_POLL_INTERVAL) {
                 std::hint::spin_loop();
             }
             add(&event, 1)
@@ -174,7 +174,7 @@ mod tests {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let slow = || {
             let begin = Instant::now();
-            while begin.elapsed() < 4 * (POLL_INTERVAL + POLL_INTERVAL_IDLE) {
+            while begin.elapsed() < 4 * (POLL_INTERVAL + IDLE_POLL_INTERVAL) {
                 std::hint::spin_loop();
             }
             add(&event, 1)

@@ -9,7 +9,9 @@ use std::os::fd::BorrowedFd;
 
 use guestmem::{FramePool, MapError};
 
-use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, Offload, Polled, snapshot_headers};
+use crate::burst::{
+    BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, Polled, snapshot_headers,
+};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::Transmit;
 
@@ -23,7 +25,7 @@ pub struct BounceBuffer {
     headers: Box<[HeaderBytes; BURST]>,
     snapshots: Vec<HeaderSnapshot>,
     has_snapshots: bool,
-    offloads: Vec<Offload>,
+    offloads: Vec<NetHeader>,
     malformed: u64,
 }
 

@@ -3,7 +3,7 @@
 use guestmem::{Buffer, GuestSlice};
 
 pub use virtq::BURST;
-pub use wire::virtio_net::NetHeader as Offload;
+pub use wire::virtio_net::NetHeader;
 pub use wire::{HeaderSnapshot, VlanEdit};
 
 /// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
@@ -23,7 +23,7 @@ pub struct Burst<'a> {
     pub arena: &'a [GuestSlice<'a>],
     /// Offload requested for each frame: a checksum, or segmentation. Empty if no frame has one.
     /// Validated against the frames' lengths.
-    pub offloads: &'a [Offload],
+    pub offloads: &'a [NetHeader],
     /// Bit i is set if frame i must be dropped: too short, too long, or with an invalid offload.
     pub malformed: u64,
 }
@@ -31,8 +31,8 @@ pub struct Burst<'a> {
 impl Burst<'_> {
     /// Offload requested for a frame.
     #[inline]
-    pub fn offload(&self, frame: usize) -> Offload {
-        self.offloads.get(frame).copied().unwrap_or(Offload::PLAIN)
+    pub fn offload(&self, frame: usize) -> NetHeader {
+        self.offloads.get(frame).copied().unwrap_or(NetHeader::PLAIN)
     }
 }
 
@@ -46,25 +46,25 @@ pub(crate) fn snapshot_headers(
 ) {
     // A resize only for a half that works without a lane's buffers.
     snapshots.resize(BURST, HeaderSnapshot::EMPTY);
-    for ((snapshots, header), frame) in snapshots.iter_mut().zip(headers).zip(frames) {
-        snapshot_header(snapshots, header, frame, arena);
+    for ((snapshot, header), frame) in snapshots.iter_mut().zip(headers).zip(frames) {
+        snapshot_header(snapshot, header, frame, arena);
     }
 }
 
 #[inline]
 fn snapshot_header(
-    snapshots: &mut HeaderSnapshot,
+    snapshot: &mut HeaderSnapshot,
     header: &HeaderBytes,
     frame: &Buffer<'_>,
     arena: &[GuestSlice<'_>],
 ) {
     // Zeros behind a short frame: no bytes of another guest's frame may show.
-    *snapshots = HeaderSnapshot {
+    *snapshot = HeaderSnapshot {
         len: frame.len.min(HeaderSnapshot::LEN as u32) as u8,
         ..HeaderSnapshot::EMPTY
     };
-    let (front, rest) = snapshots.bytes.split_at_mut(header.len());
-    front.copy_from_slice(header);
+    let (first, rest) = snapshot.bytes.split_at_mut(header.len());
+    first.copy_from_slice(header);
     let at = header.len() as u32;
     if frame.first.len() == frame.len || frame.first.len() as usize >= HeaderSnapshot::LEN {
         frame.first.skip(at).read_bytes(rest);
@@ -178,7 +178,7 @@ impl HeaderEdit {
     }
 
     /// Offload of the edited frame; `None` if it cannot be expressed.
-    pub(crate) fn offload(&self, before: Offload) -> Option<Offload> {
+    pub(crate) fn offload(&self, before: NetHeader) -> Option<NetHeader> {
         let by = self.len as i32 - self.replaces as i32;
         if by == 0 { Some(before) } else { before.moved_by(by) }
     }

@@ -1,6 +1,6 @@
 //! Working buffers of a lane.
 
-use crate::burst::{BURST, HeaderBytes, HeaderSnapshot, Offload};
+use crate::burst::{BURST, HeaderBytes, HeaderSnapshot, NetHeader};
 use crate::software_offload::OffloadScratch;
 
 /// Working buffers for one burst. A lane has a pair, one for each direction, and lends them to the
@@ -11,7 +11,7 @@ pub struct BurstBuffers {
     pub(crate) headers: Box<[HeaderBytes; BURST]>,
     /// As long as a burst, or empty before the first use.
     pub(crate) snapshots: Vec<HeaderSnapshot>,
-    pub(crate) offloads: Box<[Offload; BURST]>,
+    pub(crate) offloads: Box<[NetHeader; BURST]>,
     pub(crate) scratch: OffloadScratch,
 }
 
@@ -22,7 +22,7 @@ impl Default for BurstBuffers {
             stage: virtq::StagingBuffers::default(),
             headers,
             snapshots: vec![HeaderSnapshot::EMPTY; BURST],
-            offloads: Box::new([Offload::PLAIN; BURST]),
+            offloads: Box::new([NetHeader::PLAIN; BURST]),
             scratch: OffloadScratch::default(),
         }
     }

@@ -5,7 +5,7 @@ use virtq::{BURST, DeviceQueue};
 use wire::segment::Segment;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{Burst, Delivered, HeaderEdit, HeaderSnapshot, Offload, VlanEdit};
+use crate::burst::{Burst, Delivered, HeaderEdit, HeaderSnapshot, NetHeader, VlanEdit};
 
 /// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
 pub const HEADER_LEN: u32 = 12;
@@ -31,7 +31,7 @@ enum ClaimError {
 }
 
 /// A header without an offload, for one buffer.
-const ONE_BUFFER: [u8; HEADER_LEN as usize] = Offload::PLAIN.to_bytes();
+const ONE_BUFFER: [u8; HEADER_LEN as usize] = NetHeader::PLAIN.to_bytes();
 
 /// Delivers the leading frames of `indices` that are the usual case: one slice, unchanged, into
 /// one slice. Returns their number and bytes.
@@ -79,7 +79,7 @@ pub(crate) fn copy_simple_snapshot(
     indices: &[u8],
     takes: OffloadSet,
 ) -> (usize, u64) {
-    const DEEP: u32 = HeaderSnapshot::LEN as u32;
+    const SNAPSHOT_LEN: u32 = HeaderSnapshot::LEN as u32;
     let mut lens = [0; BURST];
     let mut bytes = 0;
     let mut done = 0;
@@ -104,7 +104,7 @@ pub(crate) fn copy_simple_snapshot(
         let target = buffer.first;
         target.write(0, header_bytes(offload, 1));
         match burst.snapshots.get(frame) {
-            Some(snapshots) if taken == DEEP => target.write(HEADER_LEN, snapshots.bytes),
+            Some(snapshots) if taken == SNAPSHOT_LEN => target.write(HEADER_LEN, snapshots.bytes),
             _ => {
                 target.skip(HEADER_LEN).write_bytes(&snapshot[..taken as usize]);
             }
@@ -144,7 +144,7 @@ pub(crate) fn copy_segment(
     layout: ReceiveLayout,
 ) -> Delivered {
     let len = (frame.headers.len() + frame.payload.len()) as u32;
-    write_frame(queue, layout, (Offload::PLAIN, len), &CopySource::Segment(frame))
+    write_frame(queue, layout, (NetHeader::PLAIN, len), &CopySource::Segment(frame))
 }
 
 /// Source of a frame to write.
@@ -157,7 +157,7 @@ enum CopySource<'a> {
 fn write_frame(
     queue: &mut DeviceQueue,
     layout: ReceiveLayout,
-    (offload, len): (Offload, u32),
+    (offload, len): (NetHeader, u32),
     source: &CopySource<'_>,
 ) -> Delivered {
     let used = match claim_buffers(queue, layout.header + len, layout.mergeable) {
@@ -172,8 +172,8 @@ fn write_frame(
         writer.write(&header_bytes(offload, used as u16)[..layout.header as usize]);
         match source {
             CopySource::Burst { burst, frame, edited } => writer.frame(burst, *frame, *edited),
-            CopySource::Segment(Segment { headers: head, payload, .. }) => {
-                writer.write(head);
+            CopySource::Segment(Segment { headers, payload, .. }) => {
+                writer.write(headers);
                 writer.write(payload);
             }
         }
@@ -188,8 +188,8 @@ fn write_frame(
 }
 
 /// Header of a frame that uses `buffers` buffers.
-fn header_bytes(offload: Offload, buffers: u16) -> [u8; HEADER_LEN as usize] {
-    Offload { num_buffers: buffers.into(), ..offload }.to_bytes()
+fn header_bytes(offload: NetHeader, buffers: u16) -> [u8; HEADER_LEN as usize] {
+    NetHeader { num_buffers: buffers.into(), ..offload }.to_bytes()
 }
 
 /// Number of staged buffers that `need` bytes use; stages more if necessary.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wire::segment::Segment;
 
-use crate::burst::{BURST, Burst, Delivered, Offload, Polled, VlanEdit};
+use crate::burst::{BURST, Burst, Delivered, NetHeader, Polled, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::{Receive, Transmit};
 use crate::opened::LinkHealth;
@@ -168,11 +168,11 @@ impl<S: TxSink> KernelTx<S> {
     fn send_plain(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
         let mut scratch = std::mem::take(&mut self.scratch);
         let delivered =
-            scratch.deliver(burst, frame, edit, |Segment { headers: head, payload, .. }| {
-                let len = (head.len() + payload.len()) as u32;
-                let prefix = self.sink.prefix(Offload::PLAIN, len);
+            scratch.deliver(burst, frame, edit, |Segment { headers, payload, .. }| {
+                let len = (headers.len() + payload.len()) as u32;
+                let prefix = self.sink.prefix(NetHeader::PLAIN, len);
                 let prefix = &prefix[PREFIX_MAX - S::PREFIX..];
-                let (taken, refusal) = self.sink.send(&[TxFrame::plain(prefix, head, payload)]);
+                let (taken, refusal) = self.sink.send(&[TxFrame::plain(prefix, headers, payload)]);
                 let bytes = u64::from(len) * taken as u64;
                 let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
                 self.account(refusal, &mut sent);

@@ -46,7 +46,7 @@ pub mod vxlan;
 pub mod xdp;
 
 pub use burst::{
-    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, Offload, Placed, Polled, VlanEdit,
+    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Placed, Polled, VlanEdit,
 };
 pub use burst_buffers::BurstBuffers;
 pub use half::{Receive, Transmit};

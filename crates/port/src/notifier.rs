@@ -72,12 +72,12 @@ impl WriteBudget {
     #[cold]
     fn comes_back(&self) -> bool {
         let silent = tsc::now().saturating_sub(self.slow_at.load(Ordering::Relaxed));
-        let back = silent > cycles().quiet;
-        if back {
+        let recovered = silent > cycles().quiet;
+        if recovered {
             self.spent.store(0, Ordering::Relaxed);
             self.moved.store(false, Ordering::Relaxed);
         }
-        back
+        recovered
     }
 
     /// Charges a write that ended at `now` and cost `cost` cycles, on a lane or the notifier. Rings

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{BURST, Offload};
+use crate::burst::{BURST, NetHeader};
 use crate::handover::{IncompleteHandover, PortHandover};
 use crate::kernel::{KernelRx, KernelTx, Link, PREFIX_MAX, RxBuffer, TxFrame, TxRefusal};
 use crate::kernel::{RxSource, TxSink, is_readable};
@@ -187,7 +187,7 @@ impl FromInterface {
     fn take_one(&self, rx_buffer: &mut RxBuffer, i: usize) {
         let at = i as u64 * STRIDE + HEADER_AT;
         let header = rx_buffer.room(at, HEADER_LEN).read(0);
-        let offload = Offload::from_legacy_bytes(header);
+        let offload = NetHeader::from_legacy_bytes(header);
         let frame = at + u64::from(HEADER_LEN);
         // A truncated frame keeps the extra byte, so that it counts as too long.
         let len = self.receiver.len(i).min(ROOM).saturating_sub(HEADER_LEN);
@@ -234,7 +234,7 @@ impl TxSink for ToInterface {
         OffloadSet::all()
     }
 
-    fn prefix(&self, offload: Offload, _: u32) -> [u8; PREFIX_MAX] {
+    fn prefix(&self, offload: NetHeader, _: u32) -> [u8; PREFIX_MAX] {
         let mut prefix = [0; PREFIX_MAX];
         let header = &offload.to_bytes()[..HEADER_LEN as usize];
         prefix[PREFIX_MAX - HEADER_LEN as usize..].copy_from_slice(header);

@@ -26,7 +26,7 @@ use guestmem::MapError;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::burst::{BURST, Burst, Delivered, Offload, VlanEdit};
+use crate::burst::{BURST, Burst, Delivered, NetHeader, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
 use crate::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 use crate::half::Receive;
@@ -218,7 +218,7 @@ impl RxSource for PcapSource {
             let Some(frame) = self.player.next(now_ns) else {
                 return Ok(false);
             };
-            rx_buffer.take(frame.at, frame.len, Offload::PLAIN);
+            rx_buffer.take(frame.at, frame.len, NetHeader::PLAIN);
         }
         Ok(true)
     }

@@ -6,7 +6,7 @@
 use wire::segment::{Segment, Segments};
 use wire::virtio_net::{GSO_NONE, complete_checksum};
 
-use crate::burst::{Burst, Delivered, HeaderEdit, HeaderSnapshot, Offload, VlanEdit};
+use crate::burst::{Burst, Delivered, HeaderEdit, HeaderSnapshot, NetHeader, VlanEdit};
 
 /// Scratch memory of the lane; empty until it is needed.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl OffloadScratch {
     }
 
     /// Copies the edited frame here; returns its offload.
-    fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Option<Offload> {
+    fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Option<NetHeader> {
         let edited = HeaderEdit::new(edit, &burst.headers[frame], burst.frames[frame].len);
         self.0.clear();
         append(burst, frame, &edited, &mut self.0);

@@ -25,7 +25,7 @@ use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{BURST, Offload};
+use crate::burst::{BURST, NetHeader};
 use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
 use crate::kernel::{KernelRx, KernelTx, Link, PREFIX_MAX, RxBuffer, TxFrame, TxRefusal};
 use crate::kernel::{RxSource, TxSink, is_readable};
@@ -225,7 +225,7 @@ impl RxSource for FromTap {
                 Err(errno) => return Err(errno),
             };
             // A read returns at least the header.
-            let offload = Offload::from_bytes(room.read(0));
+            let offload = NetHeader::from_bytes(room.read(0));
             rx_buffer.take(at + u64::from(HEADER_LEN), read.saturating_sub(HEADER_LEN), offload);
             line = (at + u64::from(read)).next_multiple_of(64);
         }
@@ -255,7 +255,7 @@ impl TxSink for ToTap {
         self.takes
     }
 
-    fn prefix(&self, offload: Offload, _: u32) -> [u8; PREFIX_MAX] {
+    fn prefix(&self, offload: NetHeader, _: u32) -> [u8; PREFIX_MAX] {
         offload.to_bytes()
     }
 

@@ -4,15 +4,15 @@
 mod capture;
 mod contents;
 mod counts;
-mod deep;
 mod direct;
 mod events;
 mod guests;
+mod header;
 mod logged;
 mod offload;
 mod parked;
 mod pcap;
-mod snapshot;
+mod snapshots;
 mod stream;
 mod tap;
 mod vxlan;

@@ -3,7 +3,7 @@
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{Offload, Polled};
+use crate::burst::{NetHeader, Polled};
 
 /// Shortest frame, bytes: two addresses and a type. Shorter ones are runts.
 const FRAME_MIN: u32 = 14;
@@ -28,9 +28,9 @@ impl FrameRules {
     pub(crate) fn validate(
         &self,
         (header, len): (&[u8], u32),
-        offload: Offload,
+        offload: NetHeader,
         polled: &mut Polled,
-    ) -> Option<Offload> {
+    ) -> Option<NetHeader> {
         if len < FRAME_MIN || len < FRAME_MIN_TAGGED && is_tagged(header) {
             polled.runts += 1;
             return None;

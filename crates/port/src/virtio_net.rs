@@ -14,7 +14,7 @@ use wire::segment::Segment;
 use wire::virtio_net::OffloadSet;
 
 use crate::burst::{
-    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, Offload, Polled, VlanEdit,
+    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Polled, VlanEdit,
     snapshot_headers,
 };
 use crate::burst_buffers::BurstBuffers;
@@ -38,7 +38,7 @@ pub struct TransmitRing {
     /// Lent by the lane; one per ring would be 8 KiB that are rarely used.
     snapshots: Vec<HeaderSnapshot>,
     has_snapshots: bool,
-    offloads: Box<[Offload; BURST]>,
+    offloads: Box<[NetHeader; BURST]>,
     /// Set if a frame of this burst has an offload.
     has_offloads: bool,
 }
@@ -61,7 +61,7 @@ impl TransmitRing {
             headers: Box::new([[0; 16]; BURST]),
             snapshots: Vec::new(),
             has_snapshots: false,
-            offloads: Box::new([Offload::PLAIN; BURST]),
+            offloads: Box::new([NetHeader::PLAIN; BURST]),
             has_offloads: false,
         }
     }
@@ -89,14 +89,15 @@ impl TransmitRing {
             self.snapshot_headers();
         }
         let (frames, _) = self.queue.buffers();
-        let virtio_headers = self.queue.headers();
+        let virtio_headers = self.queue.virtio_headers();
         for (i, (frame, header)) in frames.iter().zip(self.headers.iter()).enumerate() {
             let requested = virtio_headers.get(i).filter(|_| has_offloads);
-            let offload = requested.map_or(Offload::PLAIN, |header| Offload::from_bytes(*header));
+            let offload =
+                requested.map_or(NetHeader::PLAIN, |header| NetHeader::from_bytes(*header));
             let header = if has_offloads { self.snapshots[i].bytes() } else { header };
             let valid = self.rules.validate((header, frame.len), offload, polled);
             self.malformed |= u64::from(valid.is_none()) << i;
-            self.offloads[i] = valid.unwrap_or(Offload::PLAIN);
+            self.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
         }
     }
 }
@@ -138,7 +139,7 @@ impl Transmit for TransmitRing {
                 odd |= 1 << i;
             }
         }
-        let virtio_headers = self.queue.headers();
+        let virtio_headers = self.queue.virtio_headers();
         let asks = virtio_headers.iter().fold(0, |asks, header| asks | header[0] | header[1]) != 0;
         if odd != 0 || longest > self.rules.frame_bytes_max || asks {
             self.validate(&mut polled, asks);

@@ -9,7 +9,7 @@ use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket};
 
 use crate::chain::ChainHeader;
 use crate::fault::Fault;
-use crate::inflight::Inflight;
+use crate::inflight::InflightRecord;
 use crate::log::WriteLog;
 use crate::packed::position::PackedPosition;
 use crate::packed::ring::PackedRing;
@@ -26,7 +26,7 @@ pub struct DeviceQueue {
     kind: Kind,
     staging: Staging,
     /// Packed rings only: a split ring holds its own position.
-    inflight: Option<Inflight>,
+    inflight: Option<InflightRecord>,
     /// Dirty log, while the front-end logs writes.
     log: Option<Box<WriteLog>>,
 }
@@ -136,7 +136,7 @@ impl DeviceQueue {
 
     /// The headers cut off the staged buffers, in order, if headers are kept.
     #[inline]
-    pub fn headers(&self) -> &[ChainHeader] {
+    pub fn virtio_headers(&self) -> &[ChainHeader] {
         let Staging { keep, stage, position, end, .. } = &self.staging;
         if *keep { &stage.1[*position..*end] } else { &[] }
     }

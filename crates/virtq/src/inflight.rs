@@ -20,8 +20,8 @@ use crate::crash;
 
 /// Record of one ring, in shared memory. Zeros mean an empty record.
 #[derive(Clone, Debug)]
-pub struct Inflight {
-    /// Header word, then the entries of the publication from [`Inflight::LOG`] on.
+pub struct InflightRecord {
+    /// Header word, then the entries of the publication from [`InflightRecord::LOG`] on.
     words: GuestSlice<'static>,
     /// Keeps them mapped.
     _mapping: Arc<Mapping>,
@@ -29,7 +29,7 @@ pub struct Inflight {
 
 /// The last publication that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct Publication {
     /// Position before and after the publication: half of a [`Position`](crate::Position).
     pub(crate) old: u16,
     pub(crate) new: u16,
@@ -37,38 +37,38 @@ pub(crate) struct Record {
     pub(crate) count: u16,
 }
 
-impl Record {
+impl Publication {
     const VALID: u64 = 1 << 63;
 
     fn to_word(self) -> u64 {
-        let Record { old, new, count } = self;
-        Record::VALID | u64::from(old) | u64::from(new) << 16 | u64::from(count) << 32
+        let Publication { old, new, count } = self;
+        Publication::VALID | u64::from(old) | u64::from(new) << 16 | u64::from(count) << 32
     }
 
-    fn from_word(word: u64) -> Option<Record> {
+    fn from_word(word: u64) -> Option<Publication> {
         let half = |shift| (word >> shift) as u16;
-        let record = Record { old: half(0), new: half(16), count: half(32) };
-        (record.to_word() == word).then_some(record)
+        let publication = Publication { old: half(0), new: half(16), count: half(32) };
+        (publication.to_word() == word).then_some(publication)
     }
 }
 
-impl Inflight {
+impl InflightRecord {
     /// Index of the first entry: the header word has a cache line for itself.
     const LOG: usize = 8;
 
     /// Bytes that the record of a ring of `size` entries takes: a multiple of 64.
     pub fn bytes(size: u16) -> u64 {
-        (Inflight::LOG as u64 * 8 + u64::from(size) * 8).next_multiple_of(64)
+        (InflightRecord::LOG as u64 * 8 + u64::from(size) * 8).next_multiple_of(64)
     }
 
     /// The record of a ring of `size` entries at `offset`; `None` if it is not inside, or not
     /// aligned to 8 bytes.
-    pub fn new(mapping: Arc<Mapping>, offset: u64, size: u16) -> Option<Inflight> {
-        let words = mapping.slice(offset, Inflight::bytes(size) as usize)?;
+    pub fn new(mapping: Arc<Mapping>, offset: u64, size: u16) -> Option<InflightRecord> {
+        let words = mapping.slice(offset, InflightRecord::bytes(size) as usize)?;
         words.atomics_u64()?;
         // SAFETY: the mapping is kept beside the slice.
         let words = unsafe { words.forget_lifetime() };
-        Some(Inflight { words, _mapping: mapping })
+        Some(InflightRecord { words, _mapping: mapping })
     }
 
     /// Clears the record: the front-end was told the position of the ring, and will set the next
@@ -82,26 +82,26 @@ impl Inflight {
     pub(crate) fn begin(&self, old: u16, new: u16, log: impl Iterator<Item = u64>) {
         let words = self.words();
         let mut count = 0;
-        for (word, entry) in words[Inflight::LOG..].iter().zip(log) {
+        for (word, entry) in words[InflightRecord::LOG..].iter().zip(log) {
             crash::point();
             word.store(entry, Ordering::Relaxed);
             count += 1;
         }
         crash::point();
-        let record = Record { old, new, count };
-        words[0].store(record.to_word(), Ordering::Release);
+        let publication = Publication { old, new, count };
+        words[0].store(publication.to_word(), Ordering::Release);
         // Later stores must not become visible before the record.
         fence(Ordering::Release);
     }
 
     /// The last publication that was begun, if there was one.
-    pub(crate) fn last(&self) -> Option<Record> {
-        Record::from_word(self.word(0).load(Ordering::Acquire))
+    pub(crate) fn last(&self) -> Option<Publication> {
+        Publication::from_word(self.word(0).load(Ordering::Acquire))
     }
 
     /// Entry `index` of the last publication; zero beyond its end.
     pub(crate) fn entry(&self, index: u16) -> u64 {
-        let at = Inflight::LOG + usize::from(index);
+        let at = InflightRecord::LOG + usize::from(index);
         self.words().get(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 

@@ -14,7 +14,7 @@
 //!
 //! Buffers are used in order, before the next are taken. So one [`Position`] is the whole state of
 //! a ring, and a new owner [starts](Start) there. The position of a split ring is in the guest's
-//! memory; that of a packed ring can be recorded ([`Inflight`]).
+//! memory; that of a packed ring can be recorded ([`InflightRecord`]).
 //!
 //! # Limits
 //! Rings of up to 32768 entries, [`CHAIN_MAX`] descriptors and [`CHAIN_BYTES_MAX`] bytes a chain.
@@ -45,7 +45,7 @@ pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, ChainHeader};
 pub use device::DeviceQueue;
 pub use driver::{DriverQueue, guest_memory};
 pub use fault::Fault;
-pub use inflight::Inflight;
+pub use inflight::InflightRecord;
 pub use log::Log;
 pub use pool::{Segment, Used};
 pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};

@@ -1,6 +1,6 @@
 //! Start of a ring: position, in-flight record and log of a new owner.
 
-use crate::inflight::Inflight;
+use crate::inflight::InflightRecord;
 use crate::log::Log;
 
 /// Position in a ring, as in vhost-user's vring base. In a split ring the low 16 bits are the
@@ -17,7 +17,7 @@ pub struct Start {
     pub base: Position,
     /// Record of former owners of a packed ring, which may have died at any moment. It overrides
     /// `base`, and this owner continues it. A split ring has none.
-    pub inflight: Option<Inflight>,
+    pub inflight: Option<InflightRecord>,
     /// Dirty log for this owner's writes.
     pub log: Option<Log>,
 }

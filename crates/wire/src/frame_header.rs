@@ -38,15 +38,15 @@ impl FrameHeader {
     /// # Errors
     /// The frame is shorter than an Ethernet header.
     pub fn of_frame(frame: &[u8]) -> Result<Self, Truncated> {
-        if let Some(head) = frame.first_chunk() {
-            return Ok(Self(*head));
+        if let Some(header) = frame.first_chunk() {
+            return Ok(Self(*header));
         }
         let short = ethernet::Frame::new(frame)?.bytes();
-        let mut head = [0; Self::LEN];
-        for (to, from) in head.iter_mut().zip(short) {
+        let mut header = [0; Self::LEN];
+        for (to, from) in header.iter_mut().zip(short) {
             *to = *from;
         }
-        Ok(Self(head))
+        Ok(Self(header))
     }
 
     /// Destination address.
@@ -105,9 +105,9 @@ impl FrameHeader {
         let (low, high) = (self.low_word(), self.high_word());
         // Bytes 14 and 15 are payload of an untagged frame.
         let mask = if self.is_tagged() { u64::MAX } else { Mac::KEY_MASK };
-        rest.iter().all(|head| {
-            let head = Self(*head);
-            (head.low_word() ^ low) | ((head.high_word() ^ high) & mask) == 0
+        rest.iter().all(|header| {
+            let header = Self(*header);
+            (header.low_word() ^ low) | ((header.high_word() ^ high) & mask) == 0
         })
     }
 
@@ -172,20 +172,20 @@ mod tests {
                 1 => bytes[12..14].copy_from_slice(&[0x88, 0xa8]),
                 _ => (),
             }
-            let head = FrameHeader(bytes);
+            let header = FrameHeader(bytes);
             let theirs = Ethernet2HeaderSlice::from_slice(&bytes).unwrap();
-            prop_assert_eq!(head.dst().0, theirs.destination());
-            prop_assert_eq!(head.src().0, theirs.source());
-            prop_assert_eq!(head.tpid_or_type(), theirs.ether_type().0);
-            prop_assert_eq!(head.dst_key(), head.dst().key());
-            prop_assert_eq!(head.src_key(), head.src().key());
+            prop_assert_eq!(header.dst().0, theirs.destination());
+            prop_assert_eq!(header.src().0, theirs.source());
+            prop_assert_eq!(header.tpid_or_type(), theirs.ether_type().0);
+            prop_assert_eq!(header.dst_key(), header.dst().key());
+            prop_assert_eq!(header.src_key(), header.src().key());
             let tag = Tag::parse(&bytes).unwrap();
-            prop_assert_eq!(head.tag(), tag);
-            prop_assert_eq!(head.vid(), tag.map(|tag| tag.vid));
-            prop_assert_eq!(head.tag_bits(), tag.map_or(0, |tag| 0x1000 | tag.vid));
-            prop_assert_eq!(head.is_priority_tagged(), tag.is_some_and(|tag| tag.vid == 0));
-            prop_assert_eq!(&head.low_word().to_le_bytes()[..], &bytes[..8]);
-            prop_assert_eq!(&head.high_word().to_le_bytes()[..], &bytes[8..]);
+            prop_assert_eq!(header.tag(), tag);
+            prop_assert_eq!(header.vid(), tag.map(|tag| tag.vid));
+            prop_assert_eq!(header.tag_bits(), tag.map_or(0, |tag| 0x1000 | tag.vid));
+            prop_assert_eq!(header.is_priority_tagged(), tag.is_some_and(|tag| tag.vid == 0));
+            prop_assert_eq!(&header.low_word().to_le_bytes()[..], &bytes[..8]);
+            prop_assert_eq!(&header.high_word().to_le_bytes()[..], &bytes[8..]);
         }
     }
 }

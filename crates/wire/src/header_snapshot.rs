@@ -52,9 +52,9 @@ mod tests {
     fn a_snapshot_is_the_front_of_its_frame() {
         let frame: Vec<u8> = (0..=255).collect();
         for len in 0..=frame.len() {
-            let deep = HeaderSnapshot::of_frame(&frame[..len]);
-            assert_eq!(deep.bytes(), &frame[..len.min(128)]);
-            assert!(deep.bytes[len.min(128)..].iter().all(|byte| *byte == 0));
+            let snapshot = HeaderSnapshot::of_frame(&frame[..len]);
+            assert_eq!(snapshot.bytes(), &frame[..len.min(128)]);
+            assert!(snapshot.bytes[len.min(128)..].iter().all(|byte| *byte == 0));
         }
         assert!(HeaderSnapshot::EMPTY.bytes().is_empty());
         assert!(!HeaderSnapshot::EMPTY.has_second_tag());

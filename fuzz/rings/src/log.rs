@@ -58,7 +58,7 @@ impl Side {
         let after = self.guest.dump();
         let logged = self.take();
         if self.logs.is_none() {
-            assert!(logged.is_empty(), "logged though nobody wants it: {logged:x?}");
+            assert!(logged.is_empty(), "logged without a request: {logged:x?}");
             return 0;
         }
         let page = LOG_PAGE as usize;

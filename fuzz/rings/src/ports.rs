@@ -54,12 +54,12 @@ impl Link {
     fn carry(&mut self, input: &mut Input<'_>) {
         let polled = self.transmit.poll();
         self.count(0, polled.fault);
-        let heads = self.check(polled);
+        let headers = self.check(polled);
         // After the poll, nothing that the sender writes changes what was classified.
         (0..input.below(4)).for_each(|_| self.from.act(input));
-        assert_eq!(self.transmit.burst().headers, heads);
+        assert_eq!(self.transmit.burst().headers, headers);
         for _ in 0..input.below(3) {
-            if !heads.is_empty() {
+            if !headers.is_empty() {
                 self.deliver(input);
             }
             (0..input.below(4)).for_each(|_| self.to.act(input));

@@ -88,7 +88,7 @@ pub struct CompiledNic {
     pub switch: Option<CompiledSwitch>,
     /// Location of each attachment. An attachment without an entry is disconnected.
     pub ports: Vec<CompiledPort>,
-    /// Receivers of mirrored frames, indexed by [`bridge::nic::Monitor::Capture`].
+    /// Receivers of mirrored frames, indexed by [`bridge::nic::MirrorTarget::Capture`].
     pub monitors: Vec<Monitor>,
     /// Switchdev mode: index of the document's rule for each rule of the table.
     pub rules: Vec<usize>,

@@ -148,9 +148,9 @@ impl<'a> Build<'_, 'a> {
                 entry.settings.mirror.as_ref().filter(|it| it.direction != MirrorDirection::Tx);
             queue.mirror = receives.map(|mirror| {
                 let number = self.monitors.number(&entry.label, mirror);
-                bridge::nic::Mirror {
+                bridge::nic::FunctionMirror {
                     way: MirroredFrames::Ingress,
-                    to: bridge::nic::Monitor::Capture(number as u16),
+                    to: bridge::nic::MirrorTarget::Capture(number as u16),
                 }
             });
             let index = usize::from(index);
@@ -184,7 +184,10 @@ impl<'a> Build<'_, 'a> {
                 MirrorDirection::Both => MirroredFrames::Both,
             };
             let number = self.monitors.number(&entry.label, mirror);
-            bridge::nic::Mirror { way, to: bridge::nic::Monitor::Capture(number as u16) }
+            bridge::nic::FunctionMirror {
+                way,
+                to: bridge::nic::MirrorTarget::Capture(number as u16),
+            }
         });
         bridge::nic::Function { mirror, ..entry.function() }
     }

@@ -145,7 +145,8 @@ fn extension(card: &Profile, entry: &FunctionEntry<'_>) -> Option<Rejected> {
     };
     let (name, value) = settings.as_object()?.iter().find(is_set)?;
     let (value, allowed) = match value {
-        Value::Array(list) => (format!("{} entries", list.len()), "an empty one".to_owned()),
+        Value::Array(list) if list.len() == 1 => ("1 entry".to_owned(), "none".to_owned()),
+        Value::Array(list) => (format!("{} entries", list.len()), "none".to_owned()),
         Value::Object(_) => ("a table".to_owned(), "none".to_owned()),
         value => (value.to_string(), UNSET.get(name).map_or("none".to_owned(), Value::to_string)),
     };

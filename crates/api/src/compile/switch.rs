@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bridge::PortId;
 use bridge::nic::Filter;
 use bridge::switch::{
-    Beyond, Learning, Mirror, Native, PortConfig, StaticEntry, Storm, SwitchConfig, VidSet, Vlans,
+    Beyond, Learning, Native, PortConfig, StaticEntry, Storm, SwitchConfig, SwitchMirror, VidSet,
+    Vlans,
 };
 use model::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK, Vxlan};
 use wire::{Mac, Vid};
@@ -265,7 +266,11 @@ impl<'a> Build<'_, 'a> {
         let ports = |wanted: bool| if wanted { vec![id] } else { Vec::new() };
         let (sends, receives) =
             (mirror.direction != MirrorDirection::Rx, mirror.direction != MirrorDirection::Tx);
-        self.config.mirrors.push(Mirror { to, ingress: ports(sends), egress: ports(receives) });
+        self.config.mirrors.push(SwitchMirror {
+            to,
+            ingress: ports(sends),
+            egress: ports(receives),
+        });
         self.fields.mirrors.push(format!("{}.mirror", entry.at));
     }
 

@@ -1,7 +1,7 @@
 //! A NIC in switchdev mode: rejected settings, representors, and rules.
 
 use bridge::PortId;
-use bridge::nic::{LinkState, Target};
+use bridge::nic::LinkState;
 use model::state::{FunctionName, NicRule, Problem, Problems, RuleTarget};
 
 use super::acl::{mac_match, matches};
@@ -96,9 +96,9 @@ fn rule(rule: &NicRule) -> bridge::nic::Rule {
         ..matches(&rule.matches)
     };
     let to = match rule.to {
-        RuleTarget::Function(to) => Target::Port(port(to)),
-        RuleTarget::Representor => Target::Representor,
-        RuleTarget::Drop => Target::Drop,
+        RuleTarget::Function(to) => bridge::nic::RuleTarget::Port(port(to)),
+        RuleTarget::Representor => bridge::nic::RuleTarget::Representor,
+        RuleTarget::Drop => bridge::nic::RuleTarget::Drop,
     };
     let push = rule.push_vlan.and_then(port_vlan);
     bridge::nic::Rule { from: port(rule.from), matches, to, pop: rule.pop_vlan, push }

@@ -193,52 +193,52 @@ impl<'a> World<'a> {
 
     /// The way of a frame in switchdev mode, tags aside.
     fn in_pipe(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
-        let (head, deep) =
+        let (header, snapshot) =
             (FrameHeader::of_frame(frame).unwrap().0, HeaderSnapshot::of_frame(frame));
-        let (mut fates, table) = (bridge::nic::SwitchdevActions::new(), &self.nic.table);
-        table.sort(from, &[head], &[deep], &mut fates);
-        let to = match fates.as_slice()[0] {
+        let (mut actions, table) = (bridge::nic::SwitchdevActions::new(), &self.nic.table);
+        table.sort(from, &[header], &[snapshot], &mut actions);
+        let to = match actions.as_slice()[0] {
             bridge::nic::SwitchdevAction::Drop(reason) => {
                 self.drops.insert(reason.name());
                 return;
             }
-            bridge::nic::SwitchdevAction::Slow => bridge::nic::Target::Representor,
+            bridge::nic::SwitchdevAction::Slow => bridge::nic::RuleTarget::Representor,
             bridge::nic::SwitchdevAction::Rule(number) => table.rule(number).unwrap().to,
         };
         match to {
-            bridge::nic::Target::Port(to) => {
+            bridge::nic::RuleTarget::Port(to) => {
                 self.arrives(PortLocation::Piped(to), None, frame, got)
             }
-            bridge::nic::Target::Representor => {
+            bridge::nic::RuleTarget::Representor => {
                 self.arrives(PortLocation::Representor(from), None, frame, got)
             }
-            bridge::nic::Target::Drop => drop(self.drops.insert("rule")),
+            bridge::nic::RuleTarget::Drop => drop(self.drops.insert("rule")),
         }
     }
 
     fn in_nic(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
-        let head = FrameHeader::of_frame(frame).unwrap().0;
+        let header = FrameHeader::of_frame(frame).unwrap().0;
         let (mut flows, mut out) = (bridge::nic::Flows::new(), bridge::Verdicts::new());
         let table = &self.nic.table;
-        table.classify(from, &[head], &mut flows, &mut out);
+        table.classify(from, &[header], &mut flows, &mut out);
         let verdict = out.as_slice()[0];
         let monitors = &self.nic.monitors;
-        table.mirror(from, &head, verdict, |copy| match copy.to {
-            bridge::nic::Monitor::Capture(n) => {
+        table.mirror(from, &header, verdict, |copy| match copy.to {
+            bridge::nic::MirrorTarget::Capture(n) => {
                 self.copies.push(monitors[usize::from(n)].label.clone())
             }
-            bridge::nic::Monitor::Port(port) => panic!("a copy for {port}"),
+            bridge::nic::MirrorTarget::Port(port) => panic!("a copy for {port}"),
         });
         let to: Vec<bridge::PortId> = match verdict.action() {
             bridge::Action::Port(port) => vec![port],
-            bridge::Action::Flood(_) => table.receivers(from, &head).collect(),
+            bridge::Action::Flood(_) => table.receivers(from, &header).collect(),
             bridge::Action::Drop(reason) => {
                 self.drops.insert(reason.name());
                 return;
             }
         };
         for port in to {
-            let edit = match table.edit_of(from, port, &head) {
+            let edit = match table.edit_of(from, port, &header) {
                 bridge::VlanEdit::None => Edit::None,
                 bridge::VlanEdit::Pop => Edit::Pop,
                 bridge::VlanEdit::Push(tag) => Edit::Push(tag),
@@ -259,10 +259,10 @@ impl<'a> World<'a> {
 
     fn in_switch(&mut self, from: bridge::PortId, frame: &[u8], got: &mut Got) {
         let switch = self.nic.switch.as_ref().unwrap();
-        let head = FrameHeader::of_frame(frame).unwrap().0;
-        let deep = [HeaderSnapshot::of_frame(frame)];
-        let deep = switch.table.needs_deep(from).then_some(&deep[..]);
-        let burst = bridge::switch::Burst { from, heads: &[head], deep, now_ns: 1 << 40 };
+        let header = FrameHeader::of_frame(frame).unwrap().0;
+        let snapshots = [HeaderSnapshot::of_frame(frame)];
+        let snapshots = switch.table.needs_snapshots(from).then_some(&snapshots[..]);
+        let burst = bridge::switch::Burst { from, headers: &[header], snapshots, now_ns: 1 << 40 };
         let (mut flows, mut out) =
             (bridge::switch::Flows::default(), bridge::switch::SwitchVerdicts::new());
         let table = &switch.table;
@@ -277,7 +277,7 @@ impl<'a> World<'a> {
         let to: Vec<bridge::PortId> = match out.as_slice()[0].action() {
             bridge::Action::Port(port) => vec![port],
             bridge::Action::Flood(flood) => {
-                let vid = table.vid(from, &head);
+                let vid = table.vid(from, &header);
                 table
                     .flood_ports(from, vid, flood)
                     .iter()
@@ -291,7 +291,7 @@ impl<'a> World<'a> {
             }
         };
         for port in to {
-            let edit = match table.edit(from, port, &head) {
+            let edit = match table.edit(from, port, &header) {
                 bridge::VlanEdit::None => Edit::None,
                 bridge::VlanEdit::Pop => Edit::Pop,
                 bridge::VlanEdit::Push(tag) => Edit::Push(tag),

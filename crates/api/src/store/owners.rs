@@ -32,7 +32,7 @@ pub enum NotOwner {
     },
     /// The VF has no owner.
     #[error("{vf} has no owner; there is nothing to release")]
-    Nobody {
+    NoOwner {
         /// The VF.
         vf: String,
     },
@@ -88,7 +88,7 @@ impl Owners {
                 let holder = owner.holder.clone();
                 Err(NotOwner::Another { vf: vf.to_owned(), holder, token })
             }
-            None => Err(NotOwner::Nobody { vf: vf.to_owned() }),
+            None => Err(NotOwner::NoOwner { vf: vf.to_owned() }),
         }
     }
 }

@@ -128,7 +128,7 @@ fn a_fault_of_the_data_plane_does_not_take_the_api_down() {
     let poison = site.plane.clone();
     let _ = std::thread::spawn(move || {
         let _held = poison.0.lock().unwrap();
-        panic!("on purpose: whoever locks this panics from now on");
+        panic!("on purpose: each later lock panics");
     })
     .join();
     let refusal = site.refuses(500, "GET", "/v1/actual", super::null());

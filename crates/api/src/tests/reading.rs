@@ -129,7 +129,7 @@ fn a_path_that_changes_by_itself_has_its_reason_and_its_vf_no_owner() {
     }
     let actual = site.get("/v1/actual");
     assert_eq!(actual.pointer("/actual/adapters/0/reason"), Some(&json!("MigrationInProgress")));
-    assert_eq!(actual["owners"].get("nic0/vf1"), None, "nobody owns a VF that nobody has");
+    assert_eq!(actual["owners"].get("nic0/vf1"), None, "a free VF has no owner");
 }
 
 #[test]

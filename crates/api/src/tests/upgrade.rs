@@ -26,8 +26,8 @@ fn answer(site: &Site, answer: Result<Upgraded, String>) -> Arc<Mutex<Vec<Upgrad
 fn a_refusal_is_told_and_noted_and_changes_nothing() {
     let site = Site::new();
     let order = json!({"binary": "/opt/shunt"});
-    let nobody = site.refuses(409, "POST", "/v1/upgrade", order.clone());
-    assert!(nobody.body.error.contains("cannot be replaced"), "{nobody:?}");
+    let refused = site.refuses(409, "POST", "/v1/upgrade", order.clone());
+    assert!(refused.body.error.contains("cannot be replaced"), "{refused:?}");
     let orders = answer(&site, Err("it was silent for too long".to_owned()));
     let refusal = site.refuses(409, "POST", "/v1/upgrade", order);
     assert_eq!(refusal.body.error, "it was silent for too long");

@@ -31,8 +31,8 @@ pub(crate) const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
 /// Bytes at a constant offset, which must be within [`HeaderSnapshot::LEN`].
 #[inline(always)]
-fn fixed<const N: usize>(deep: &HeaderSnapshot, at: usize) -> [u8; N] {
-    std::array::from_fn(|n| deep.bytes[at + n])
+fn fixed<const N: usize>(snapshot: &HeaderSnapshot, at: usize) -> [u8; N] {
+    std::array::from_fn(|n| snapshot.bytes[at + n])
 }
 
 /// Parts that a [`Key`] has, which define the meaning of its fields.
@@ -111,12 +111,12 @@ pub struct Key {
 
 impl Key {
     /// Key of a frame in a VLAN; `None` if its headers cannot be parsed.
-    pub fn of(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Option<Self> {
-        let bytes = deep.bytes();
+    pub fn of(header: FrameHeader, snapshot: &HeaderSnapshot, vid: u16) -> Option<Self> {
+        let bytes = snapshot.bytes();
         let big_endian = |key: u64| key.swap_bytes() >> 16;
         let mut key = Self {
-            src_mac: big_endian(head.src_key()),
-            dst_mac: big_endian(head.dst_key()),
+            src_mac: big_endian(header.src_key()),
+            dst_mac: big_endian(header.dst_key()),
             vid,
             ..Self::default()
         };
@@ -131,10 +131,10 @@ impl Key {
     }
 
     /// Key of a frame with unparseable headers: addresses, VLAN, and the type if it is readable.
-    pub fn outer(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Self {
+    pub fn outer(header: FrameHeader, snapshot: &HeaderSnapshot, vid: u16) -> Self {
         let big_endian = |key: u64| key.swap_bytes() >> 16;
-        let (src_mac, dst_mac) = (big_endian(head.src_key()), big_endian(head.dst_key()));
-        let ethertype = ethertype(deep.bytes()).map_or(0, |(ethertype, _)| ethertype);
+        let (src_mac, dst_mac) = (big_endian(header.src_key()), big_endian(header.dst_key()));
+        let ethertype = ethertype(snapshot.bytes()).map_or(0, |(ethertype, _)| ethertype);
         Self { src_mac, dst_mac, vid, ethertype, ..Self::default() }
     }
 
@@ -177,44 +177,48 @@ impl Key {
     /// Words of a frame's key, as of [`of`](Self::of), with a fast path for TCP and UDP over IP
     /// without options, behind at most one tag.
     #[inline]
-    pub fn words_of(head: FrameHeader, deep: &HeaderSnapshot, vid: u16) -> Option<Words> {
-        let plain =
-            if head.is_tagged() { Self::plain::<18>(deep) } else { Self::plain::<14>(deep) };
+    pub fn words_of(header: FrameHeader, snapshot: &HeaderSnapshot, vid: u16) -> Option<Words> {
+        let plain = if header.is_tagged() {
+            Self::plain::<18>(snapshot)
+        } else {
+            Self::plain::<14>(snapshot)
+        };
         match plain {
             Some(key) => {
                 let big_endian = |key: u64| key.swap_bytes() >> 16;
-                let (src_mac, dst_mac) = (big_endian(head.src_key()), big_endian(head.dst_key()));
+                let (src_mac, dst_mac) =
+                    (big_endian(header.src_key()), big_endian(header.dst_key()));
                 Some(Self { src_mac, dst_mac, vid, ..key }.words())
             }
-            None => Self::of(head, deep, vid).map(|key| key.words()),
+            None => Self::of(header, snapshot, vid).map(|key| key.words()),
         }
     }
 
     /// Key without MACs and VLAN, if the IP header begins at `AT` and nothing is unusual.
     #[inline(always)]
-    fn plain<const AT: usize>(deep: &HeaderSnapshot) -> Option<Self> {
-        let ethertype = u16::from_be_bytes(fixed(deep, AT - 2));
-        let len = usize::from(deep.len);
+    fn plain<const AT: usize>(snapshot: &HeaderSnapshot) -> Option<Self> {
+        let ethertype = u16::from_be_bytes(fixed(snapshot, AT - 2));
+        let len = usize::from(snapshot.len);
         let (upper, protocol, src_ip, dst_ip, version);
         if ethertype == ethernet::TYPE_IPV4 {
             let [version_ihl, _, len_high, len_low, _, _, offset_high, offset_low, _, next] =
-                fixed(deep, AT);
+                fixed(snapshot, AT);
             let total_len = usize::from(u16::from_be_bytes([len_high, len_low]));
             let offset = u16::from_be_bytes([offset_high, offset_low]) & 0x1fff;
             if version_ihl != 0x45 || offset != 0 || total_len < 20 + UPPER_LEN {
                 return None;
             }
             (upper, protocol, version) = (20, next, has::IPV4);
-            src_ip = u32::from_be_bytes(fixed(deep, AT + 12)).into();
-            dst_ip = u32::from_be_bytes(fixed(deep, AT + 16)).into();
+            src_ip = u32::from_be_bytes(fixed(snapshot, AT + 12)).into();
+            dst_ip = u32::from_be_bytes(fixed(snapshot, AT + 16)).into();
         } else if ethertype == ethernet::TYPE_IPV6 {
-            let [version_class, _, _, _, _, _, next] = fixed(deep, AT);
+            let [version_class, _, _, _, _, _, next] = fixed(snapshot, AT);
             if version_class >> 4 != 6 {
                 return None;
             }
             (upper, protocol, version) = (40, next, has::IPV6);
-            src_ip = u128::from_be_bytes(fixed(deep, AT + 8));
-            dst_ip = u128::from_be_bytes(fixed(deep, AT + 24));
+            src_ip = u128::from_be_bytes(fixed(snapshot, AT + 8));
+            dst_ip = u128::from_be_bytes(fixed(snapshot, AT + 24));
         } else {
             return None;
         }
@@ -222,7 +226,7 @@ impl Key {
         if !(tcp || protocol == UDP) || len < AT + upper + UPPER_LEN {
             return None;
         }
-        let [src_high, src_low, dst_high, dst_low] = fixed(deep, AT + upper);
+        let [src_high, src_low, dst_high, dst_low] = fixed(snapshot, AT + upper);
         Some(Self {
             src_ip,
             dst_ip,
@@ -230,7 +234,7 @@ impl Key {
             src_port: u16::from_be_bytes([src_high, src_low]),
             dst_port: u16::from_be_bytes([dst_high, dst_low]),
             protocol,
-            tcp_flags: if tcp { fixed::<1>(deep, AT + upper + 13)[0] } else { 0 },
+            tcp_flags: if tcp { fixed::<1>(snapshot, AT + upper + 13)[0] } else { 0 },
             has: version | has::IP | has::PORTS | if tcp { has::TCP } else { 0 },
             ..Self::default()
         })

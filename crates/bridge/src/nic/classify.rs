@@ -35,51 +35,52 @@ const SWITCH: u8 = 4;
 impl Table {
     /// Classifies up to [`BURST`] frames from one port and ignores further ones.
     ///
-    /// `heads` are the first 16 bytes of each frame, read once: the receiver must get exactly the
+    /// `headers` are the first 16 bytes of each frame, read once: the receiver must get exactly the
     /// bytes that were classified. The module's documentation lists the rules. All frames from a
     /// port without a function, or an unknown port, are dropped. Priority-tagged frames of
-    /// functions are rejected, as 16 bytes do not show a second tag: see [`Verdicts::wants_deep`].
+    /// functions are rejected, as 16 bytes do not show a second tag: see
+    /// [`Verdicts::wants_snapshots`].
     #[inline]
     pub fn classify(
         &self,
         from: PortId,
-        heads: &[[u8; 16]],
+        headers: &[[u8; 16]],
         flows: &mut Flows,
         out: &mut Verdicts,
     ) -> Summary {
-        self.classify_deep(from, heads, &[], flows, out)
+        self.classify_with_snapshots(from, headers, &[], flows, out)
     }
 
     /// As [`classify`](Self::classify), with a longer snapshot for each frame, or none at all.
     #[inline]
-    pub fn classify_deep(
+    pub fn classify_with_snapshots(
         &self,
         from: PortId,
-        heads: &[[u8; 16]],
-        deep: &[HeaderSnapshot],
+        headers: &[[u8; 16]],
+        snapshots: &[HeaderSnapshot],
         flows: &mut Flows,
         out: &mut Verdicts,
     ) -> Summary {
-        let heads = &heads[..heads.len().min(BURST)];
-        out.wants_deep = false;
+        let headers = &headers[..headers.len().min(BURST)];
+        out.wants_snapshots = false;
         let source = match self.source(from) {
             Ok(source) => source,
-            Err(reason) => return out.fill(heads.len(), Verdict::drop(reason)),
+            Err(reason) => return out.fill(headers.len(), Verdict::drop(reason)),
         };
-        if let [first, rest @ ..] = heads
+        if let [first, rest @ ..] = headers
             && FrameHeader(*first).is_like_all(rest)
             // Priority-tagged frames may differ behind the first 16 bytes.
             && !source.hides_vlan(FrameHeader(*first), || true)
         {
             let verdict = self.classify_slow(source, FrameHeader(*first), || false);
-            return out.fill(heads.len(), verdict);
+            return out.fill(headers.len(), verdict);
         }
-        out.len = heads.len();
-        let untagged = heads.first().is_some_and(|head| !FrameHeader(*head).is_tagged());
+        out.len = headers.len();
+        let untagged = headers.first().is_some_and(|header| !FrameHeader(*header).is_tagged());
         if source.src_lookup && untagged && flows.begin(self.number, source.own) {
-            self.classify_flows(source, heads, deep, flows, out);
+            self.classify_flows(source, headers, snapshots, flows, out);
         } else {
-            self.classify_each(source, heads, deep, out);
+            self.classify_each(source, headers, snapshots, out);
         }
         match out.as_slice() {
             [] => Summary::Empty,
@@ -95,27 +96,27 @@ impl Table {
     fn classify_flows(
         &self,
         source: &Source,
-        heads: &[[u8; 16]],
-        deep: &[HeaderSnapshot],
+        headers: &[[u8; 16]],
+        snapshots: &[HeaderSnapshot],
         flows: &mut Flows,
         out: &mut Verdicts,
     ) {
-        let mut unknown = flows.look_up(heads, &mut out.of);
-        let many = unknown.count_ones() as usize > heads.len() / 2;
+        let mut unknown = flows.look_up(headers, &mut out.of);
+        let many = unknown.count_ones() as usize > headers.len() / 2;
         if many {
             flows.pause();
-            self.classify_each(source, heads, deep, out);
+            self.classify_each(source, headers, snapshots, out);
         }
         while unknown != 0 {
             let index = unknown.trailing_zeros() as usize;
             unknown &= unknown - 1;
             if !many {
-                self.classify_one(source, heads, deep, index, out);
+                self.classify_one(source, headers, snapshots, index, out);
             }
-            if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get(index)) {
-                let head = FrameHeader(*head);
-                if !head.is_tagged() {
-                    flows.learn(head, *verdict);
+            if let (Some(header), Some(verdict)) = (headers.get(index), out.of.get(index)) {
+                let header = FrameHeader(*header);
+                if !header.is_tagged() {
+                    flows.learn(header, *verdict);
                 }
             }
         }
@@ -125,27 +126,27 @@ impl Table {
     fn classify_each(
         &self,
         source: &Source,
-        heads: &[[u8; 16]],
-        deep: &[HeaderSnapshot],
+        headers: &[[u8; 16]],
+        snapshots: &[HeaderSnapshot],
         out: &mut Verdicts,
     ) {
         let mut open = if source.is_indirect {
-            u64::MAX.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
+            u64::MAX.checked_shr((BURST - headers.len().min(BURST)) as u32).unwrap_or(0)
         } else if source.is_uplink() && self.unknown.is_some() {
-            self.classify_fast::<OPEN_UPLINK>(source, heads, &mut out.of)
+            self.classify_fast::<OPEN_UPLINK>(source, headers, &mut out.of)
         } else if source.is_uplink() {
-            self.classify_fast::<UPLINK>(source, heads, &mut out.of)
+            self.classify_fast::<UPLINK>(source, headers, &mut out.of)
         } else if source.src_lookup {
-            self.classify_fast::<SEVERAL_MACS>(source, heads, &mut out.of)
+            self.classify_fast::<SEVERAL_MACS>(source, headers, &mut out.of)
         } else if source.is_switch {
-            self.classify_switched_fast(source, heads, &mut out.of)
+            self.classify_switched_fast(source, headers, &mut out.of)
         } else {
-            self.classify_fast::<ONE_MAC>(source, heads, &mut out.of)
+            self.classify_fast::<ONE_MAC>(source, headers, &mut out.of)
         };
         while open != 0 {
             let index = open.trailing_zeros() as usize;
             open &= open - 1;
-            self.classify_one(source, heads, deep, index, out);
+            self.classify_one(source, headers, snapshots, index, out);
         }
     }
 
@@ -154,18 +155,18 @@ impl Table {
     fn classify_one(
         &self,
         source: &Source,
-        heads: &[[u8; 16]],
-        deep: &[HeaderSnapshot],
+        headers: &[[u8; 16]],
+        snapshots: &[HeaderSnapshot],
         index: usize,
         out: &mut Verdicts,
     ) {
-        let Verdicts { of, wants_deep, .. } = out;
-        if let (Some(head), Some(verdict)) = (heads.get(index), of.get_mut(index)) {
+        let Verdicts { of, wants_snapshots, .. } = out;
+        if let (Some(header), Some(verdict)) = (headers.get(index), of.get_mut(index)) {
             let second = || {
-                *wants_deep |= deep.is_empty();
-                deep.get(index).is_none_or(HeaderSnapshot::has_second_tag)
+                *wants_snapshots |= snapshots.is_empty();
+                snapshots.get(index).is_none_or(HeaderSnapshot::has_second_tag)
             };
-            *verdict = self.classify_slow(source, FrameHeader(*head), second);
+            *verdict = self.classify_slow(source, FrameHeader(*header), second);
         }
     }
 
@@ -174,10 +175,10 @@ impl Table {
     fn classify_switched_fast(
         &self,
         source: &Source,
-        heads: &[[u8; 16]],
+        headers: &[[u8; 16]],
         verdicts: &mut [Verdict; BURST],
     ) -> u64 {
-        self.classify_fast::<SWITCH>(source, heads, verdicts)
+        self.classify_fast::<SWITCH>(source, headers, verdicts)
     }
 
     /// Sets each frame's verdict by a single table look-up, which is right for valid unicast
@@ -186,7 +187,7 @@ impl Table {
     fn classify_fast<const KIND: u8>(
         &self,
         source: &Source,
-        heads: &[[u8; 16]],
+        headers: &[[u8; 16]],
         verdicts: &mut [Verdict; BURST],
     ) -> u64 {
         // By value, so that it stays in registers.
@@ -194,12 +195,12 @@ impl Table {
         let macs = self.macs.view();
         let unknown = self.unknown.as_deref();
         let mut open = 0_u64;
-        for (head, verdict) in heads.iter().zip(verdicts) {
-            let head = FrameHeader(*head);
-            let (dst, src) = (head.dst_key(), head.src_key());
+        for (header, verdict) in headers.iter().zip(verdicts) {
+            let header = FrameHeader(*header);
+            let (dst, src) = (header.dst_key(), header.src_key());
             let from_uplink = KIND == UPLINK || KIND == OPEN_UPLINK;
             let vid = if from_uplink || KIND == SWITCH {
-                head.tag_bits() & source.vid_mask
+                header.tag_bits() & source.vid_mask
             } else {
                 source.vid
             };
@@ -219,7 +220,7 @@ impl Table {
                 let own = (there.value == source.own) | there.value.is_queue();
                 doubt |= own | (!there.found & source.miss_varies);
             } else if !from_uplink {
-                doubt |= (there.value == source.own) | head.is_tagged();
+                doubt |= (there.value == source.own) | header.is_tagged();
             }
             if KIND == ONE_MAC {
                 doubt |= (src ^ source.src_key) & source.src_mask != 0;
@@ -231,13 +232,13 @@ impl Table {
             // The first frame's bit goes in first, and ends up lowest.
             open = open >> 1 | u64::from(doubt) << 63;
         }
-        open.checked_shr((BURST - heads.len()) as u32).unwrap_or(0)
+        open.checked_shr((BURST - headers.len()) as u32).unwrap_or(0)
     }
 
     /// Returns `true` if spoof check rejects a frame's source.
     #[inline(always)]
-    pub(crate) fn is_spoofed(&self, source: &Source, head: FrameHeader) -> bool {
-        let src = head.src_key();
+    pub(crate) fn is_spoofed(&self, source: &Source, header: FrameHeader) -> bool {
+        let src = header.src_key();
         if source.src_lookup {
             self.macs.get(key(src, source.vid)) != Some(source.own)
         } else {
@@ -250,20 +251,20 @@ impl Table {
     fn classify_slow(
         &self,
         source: &Source,
-        head: FrameHeader,
+        header: FrameHeader,
         second: impl FnOnce() -> bool,
     ) -> Verdict {
-        let (dst, src) = (head.dst_key(), head.src_key());
-        if self.is_spoofed(source, head) {
+        let (dst, src) = (header.dst_key(), header.src_key());
+        if self.is_spoofed(source, header) {
             return SPOOFED_MAC;
         }
         if src & 1 != 0 {
             return SOURCE_MULTICAST;
         }
-        if source.forbids(head, &self.trunks) || source.hides_vlan(head, second) {
+        if source.forbids(header, &self.trunks) || source.hides_vlan(header, second) {
             return VLAN_FORBIDDEN;
         }
-        let vid = source.vid_of(head.tag_bits());
+        let vid = source.vid_of(header.tag_bits());
         if dst & 1 != 0 {
             // The uplink receives all multicast of functions. In a VLAN with other members one of
             // them does too, unless there are exceptions.
@@ -271,36 +272,36 @@ impl Table {
                 false => self.is_up(PortId::UPLINK),
                 true => self.all_hear && self.members(vid).len() > 1,
             };
-            return if heard { Verdict::FLOOD } else { self.classify_group(source, head) };
+            return if heard { Verdict::FLOOD } else { self.classify_group(source, header) };
         }
         match self.macs.get(key(dst, vid)) {
             Some(port) if source.is_own(port) => HAIRPIN,
             Some(port) if !source.is_indirect => port,
-            Some(port) => self.classify_known(source, head, port),
+            Some(port) => self.classify_known(source, header, port),
             // Without promiscuous functions it is the same in every VLAN.
             None if self.unknown.is_none() => source.miss,
-            None => self.classify_unknown(source, head, vid),
+            None => self.classify_unknown(source, header, vid),
         }
     }
 
     /// Classifies a multicast frame that may have no receiver.
     #[cold]
-    fn classify_group(&self, source: &Source, head: FrameHeader) -> Verdict {
+    fn classify_group(&self, source: &Source, header: FrameHeader) -> Verdict {
         let from = source.port();
-        let heard = self.receivers(from, &head.0).next().is_some();
-        if heard { Verdict::FLOOD } else { self.nobody(from) }
+        let heard = self.receivers(from, &header.0).next().is_some();
+        if heard { Verdict::FLOOD } else { self.no_receiver(from) }
     }
 
     /// Classifies a frame to a MAC of another port, in a mode that may forbid it.
     #[cold]
-    fn classify_known(&self, source: &Source, head: FrameHeader, port: Verdict) -> Verdict {
-        let vid = source.vid_of(head.tag_bits());
+    fn classify_known(&self, source: &Source, header: FrameHeader, port: Verdict) -> Verdict {
+        let vid = source.vid_of(header.tag_bits());
         match (source.mode, source.is_uplink()) {
             (Mode::Veb, _) | (Mode::Isolated, true) => port,
             (Mode::Isolated, false) => ISOLATED,
-            (Mode::Vepa, false) => self.classify_unknown(source, head, vid),
+            (Mode::Vepa, false) => self.classify_unknown(source, header, vid),
             (Mode::Vepa, true) => {
-                let sender = self.sender(head, vid);
+                let sender = self.sender(header, vid);
                 if sender == Some(self.home(port)) && port.as_port().is_some() {
                     HAIRPIN
                 } else {
@@ -312,14 +313,14 @@ impl Table {
 
     /// Classifies unknown unicast, and reserved addresses that the bridge does not forward.
     #[inline(never)]
-    fn classify_unknown(&self, source: &Source, head: FrameHeader, vid: u16) -> Verdict {
+    fn classify_unknown(&self, source: &Source, header: FrameHeader, vid: u16) -> Verdict {
         if source.is_uplink() {
             return match &self.unknown {
                 None => source.miss,
-                Some(_) if source.is_indirect => self.miss(PortId::UPLINK, &head.0),
+                Some(_) if source.is_indirect => self.miss(PortId::UPLINK, &header.0),
                 Some(unknown) => unknown[usize::from(vid) % VIDS],
             };
         }
-        if vid == source.vid { source.miss } else { self.miss(source.port(), &head.0) }
+        if vid == source.vid { source.miss } else { self.miss(source.port(), &header.0) }
     }
 }

@@ -5,7 +5,7 @@ use wire::{Mac, Vid};
 use crate::PortId;
 use crate::nic::error::{ConfigError, Field, MAX_ADDRESSES, MAX_GROUPS, MAX_MACS};
 use crate::nic::port::{MAX_QUEUES, MAX_VFS};
-use crate::nic::{Function, Monitor, QOS_MAX, Rule, VlanProtocol, WEIGHT_MAX};
+use crate::nic::{Function, MirrorTarget, QOS_MAX, Rule, VlanProtocol, WEIGHT_MAX};
 
 /// Forwarding between functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -171,7 +171,7 @@ impl NicConfig {
     }
 
     fn check_mirror(&self, port: PortId, function: &Function) -> Result<(), ConfigError> {
-        let Some(Monitor::Port(to)) = function.mirror.map(|mirror| mirror.to) else {
+        let Some(MirrorTarget::Port(to)) = function.mirror.map(|mirror| mirror.to) else {
             return Ok(());
         };
         // A monitor must have a guest of its own: a switch would forward the copies.

@@ -61,8 +61,8 @@ impl Table {
 
     /// Edit for a frame that [`classify`](Self::classify) forwards from one port to another.
     #[inline]
-    pub fn edit_of(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
-        let tag_bits = FrameHeader(*head).tag_bits();
+    pub fn edit_of(&self, from: PortId, to: PortId, header: &[u8; 16]) -> VlanEdit {
+        let tag_bits = FrameHeader(*header).tag_bits();
         let Ok(source) = self.source(from) else { return VlanEdit::None };
         let vid = source.vid_of(tag_bits);
         if vid == 0 {

@@ -120,25 +120,25 @@ impl Flows {
     /// Sets the verdicts of frames with a known flow; returns the set of all others, frame 0 in bit
     /// 0.
     #[inline]
-    pub(crate) fn look_up(&self, heads: &[[u8; 16]], verdicts: &mut [Verdict; BURST]) -> u64 {
+    pub(crate) fn look_up(&self, headers: &[[u8; 16]], verdicts: &mut [Verdict; BURST]) -> u64 {
         let Some(entries) = self.entries.first_chunk::<SLOTS>() else { return u64::MAX };
         let hash = self.hash;
         let mut unknown = 0_u64;
-        for (head, verdict) in heads.iter().zip(verdicts) {
-            let (low, high) = (FrameHeader(*head).low_word(), FrameHeader(*head).high_word());
+        for (header, verdict) in headers.iter().zip(verdicts) {
+            let (low, high) = (FrameHeader(*header).low_word(), FrameHeader(*header).high_word());
             let [there_low, there_high] = entries[hash.slot(low, high) % SLOTS];
             let differs = (low ^ there_low) | ((high ^ there_high) & Mac::KEY_MASK);
             *verdict = Verdict::from_raw((there_high >> VERDICT_SHIFT) as u16);
             // The first frame's bit goes in first, and ends up lowest.
             unknown = unknown >> 1 | u64::from(differs != 0) << 63;
         }
-        unknown.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
+        unknown.checked_shr((BURST - headers.len().min(BURST)) as u32).unwrap_or(0)
     }
 
     /// Records the verdict of an untagged frame.
     #[inline]
-    pub(crate) fn learn(&mut self, head: FrameHeader, verdict: Verdict) {
-        let (low, high) = (head.low_word(), head.high_word() & Mac::KEY_MASK);
+    pub(crate) fn learn(&mut self, header: FrameHeader, verdict: Verdict) {
+        let (low, high) = (header.low_word(), header.high_word() & Mac::KEY_MASK);
         let slot = self.hash.slot(low, high);
         if let Some(place) = self.entries.get_mut(slot) {
             let held = self.hash.slot(place[0], place[1]) == slot;
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::{DropReason, PortId};
 
-    fn head(dst: u8, src: u8, payload: u8) -> [u8; 16] {
+    fn header(dst: u8, src: u8, payload: u8) -> [u8; 16] {
         [2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 1, src, 8, 0, payload, payload]
     }
 
@@ -172,8 +172,8 @@ mod tests {
             flows.begin(table, Verdict::FLOOD);
             flows.hash = flows.hash.next();
             flows.clear();
-            for heads in [[[0; 16]; 2], [[0xff; 16]; 2], [head(1, 2, 3), head(0, 0, 0)]] {
-                assert_eq!(flows.look_up(&heads, &mut verdicts), 0b11);
+            for headers in [[[0; 16]; 2], [[0xff; 16]; 2], [header(1, 2, 3), header(0, 0, 0)]] {
+                assert_eq!(flows.look_up(&headers, &mut verdicts), 0b11);
             }
         }
     }
@@ -184,8 +184,8 @@ mod tests {
         let mut verdicts = [Verdict::FLOOD; BURST];
         assert!(flows.begin(1, Verdict::FLOOD));
         let said = Verdict::drop(DropReason::Hairpin);
-        flows.learn(FrameHeader(head(1, 2, 7)), said);
-        let unknown = flows.look_up(&[head(1, 3, 9), head(1, 2, 9)], &mut verdicts);
+        flows.learn(FrameHeader(header(1, 2, 7)), said);
+        let unknown = flows.look_up(&[header(1, 3, 9), header(1, 2, 9)], &mut verdicts);
         assert_eq!((unknown, verdicts[1]), (0b01, said));
     }
 
@@ -195,9 +195,9 @@ mod tests {
         let mut verdicts = [Verdict::FLOOD; BURST];
         for of in [(1, PortId::PF), (2, PortId::PF), (2, PortId::vf(0)), (1, PortId::PF)] {
             flows.begin(of.0, Verdict::port(of.1));
-            assert_eq!(flows.look_up(&[head(1, 2, 3)], &mut verdicts), 1);
-            flows.learn(FrameHeader(head(1, 2, 3)), Verdict::port(PortId::vf(9)));
-            assert_eq!(flows.look_up(&[head(1, 2, 3)], &mut verdicts), 0);
+            assert_eq!(flows.look_up(&[header(1, 2, 3)], &mut verdicts), 1);
+            flows.learn(FrameHeader(header(1, 2, 3)), Verdict::port(PortId::vf(9)));
+            assert_eq!(flows.look_up(&[header(1, 2, 3)], &mut verdicts), 0);
         }
     }
 
@@ -205,16 +205,16 @@ mod tests {
     fn sixty_four_flows_find_places_of_their_own() {
         let mut flows = Flows::new();
         let mut verdicts = [Verdict::FLOOD; BURST];
-        let heads: Vec<_> = (0..64).map(|n| head(n, 63 - n, 0)).collect();
+        let headers: Vec<_> = (0..64).map(|n| header(n, 63 - n, 0)).collect();
         let mut unknown = u64::MAX;
         for _ in 0..100_000 {
             flows.begin(1, Verdict::FLOOD);
-            unknown = flows.look_up(&heads, &mut verdicts);
+            unknown = flows.look_up(&headers, &mut verdicts);
             if unknown == 0 {
                 break;
             }
-            for (i, head) in heads.iter().enumerate().filter(|(i, _)| unknown >> i & 1 == 1) {
-                flows.learn(FrameHeader(*head), Verdict::port(PortId::vf(i as u8)));
+            for (i, header) in headers.iter().enumerate().filter(|(i, _)| unknown >> i & 1 == 1) {
+                flows.learn(FrameHeader(*header), Verdict::port(PortId::vf(i as u8)));
             }
         }
         assert_eq!(unknown, 0);
@@ -231,10 +231,10 @@ mod tests {
             for (dst, src, port) in said {
                 flows.begin(1, Verdict::FLOOD);
                 let verdict = Verdict::port(PortId::vf(port));
-                flows.learn(FrameHeader(head(dst, src, port)), verdict);
+                flows.learn(FrameHeader(header(dst, src, port)), verdict);
                 last.insert((dst, src), verdict);
                 for ((dst, src), said) in &last {
-                    if flows.look_up(&[head(*dst, *src, 77)], &mut verdicts) == 0 {
+                    if flows.look_up(&[header(*dst, *src, 77)], &mut verdicts) == 0 {
                         prop_assert_eq!(verdicts[0], *said);
                     }
                 }

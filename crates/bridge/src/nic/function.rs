@@ -146,7 +146,7 @@ impl MirroredFrames {
 
 /// Target of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Monitor {
+pub enum MirrorTarget {
     /// To another port, whatever its VLAN.
     Port(PortId),
     /// To the capture of this number.
@@ -155,11 +155,11 @@ pub enum Monitor {
 
 /// A function's mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mirror {
+pub struct FunctionMirror {
     /// Direction of the mirrored frames.
     pub way: MirroredFrames,
     /// Target of the copies.
-    pub to: Monitor,
+    pub to: MirrorTarget,
 }
 
 /// The settings of a PF or VF.
@@ -193,7 +193,7 @@ pub struct Function {
     /// Broadcasts and multicasts that it may send, in frames a second; 0 for no limit.
     pub storm_limit: u32,
     /// Mirror of its frames.
-    pub mirror: Option<Mirror>,
+    pub mirror: Option<FunctionMirror>,
 }
 
 impl Function {

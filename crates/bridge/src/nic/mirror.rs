@@ -1,7 +1,7 @@
 //! Copies of a function's frames for a monitor.
 
 use crate::nic::Table;
-use crate::nic::function::Monitor;
+use crate::nic::function::MirrorTarget;
 use crate::{Action, PortId, Verdict, VlanEdit};
 
 /// A copy to make of a frame.
@@ -10,7 +10,7 @@ pub struct MirrorCopy {
     /// The function that is mirrored.
     pub of: PortId,
     /// Target of the copy.
-    pub to: Monitor,
+    pub to: MirrorTarget,
     /// Edit of the copy, which shows the frame as the mirrored function sees it.
     pub edit: VlanEdit,
 }
@@ -30,16 +30,16 @@ impl Table {
     pub fn mirror(
         &self,
         from: PortId,
-        head: &[u8; 16],
+        header: &[u8; 16],
         verdict: Verdict,
         mut copy: impl FnMut(MirrorCopy),
     ) {
         if !self.mirrored || verdict.is_drop() {
             return;
         }
-        let reachable = |to: Monitor| match to {
-            Monitor::Port(port) => port != from && self.is_up(port),
-            Monitor::Capture(_) => true,
+        let reachable = |to: MirrorTarget| match to {
+            MirrorTarget::Port(port) => port != from && self.is_up(port),
+            MirrorTarget::Capture(_) => true,
         };
         let mut of = |port: PortId, egress: bool, edit: VlanEdit| {
             let mirror = self.port(port).and_then(|port| port.mirror);
@@ -53,10 +53,10 @@ impl Table {
         };
         of(from, true, VlanEdit::None);
         match verdict.action() {
-            Action::Port(to) => of(to, false, self.edit_of(from, to, head)),
+            Action::Port(to) => of(to, false, self.edit_of(from, to, header)),
             Action::Flood(_) => self
-                .receivers(from, head)
-                .for_each(|to| of(to, false, self.edit_of(from, to, head))),
+                .receivers(from, header)
+                .for_each(|to| of(to, false, self.edit_of(from, to, header))),
             Action::Drop(_) => (),
         }
     }

@@ -77,13 +77,13 @@ pub use config::{Filter, Mode, NicConfig};
 pub use error::{ConfigError, Field, MAX_ADDRESSES, MAX_GROUPS, MAX_MACS};
 pub use flows::Flows;
 pub use function::{
-    Function, LinkState, Mirror, MirroredFrames, Monitor, PortVlan, QOS_MAX, Share, VlanProtocol,
-    WEIGHT_DEFAULT, WEIGHT_MAX,
+    Function, FunctionMirror, LinkState, MirrorTarget, MirroredFrames, PortVlan, QOS_MAX, Share,
+    VlanProtocol, WEIGHT_DEFAULT, WEIGHT_MAX,
 };
 pub use mirror::MirrorCopy;
 pub use port::{MAX_QUEUES, MAX_VFS, PORTS, PortName};
-pub use schedule::{Schedule, Turn};
-pub use switchdev::{MAX_RULES, Rule, SwitchdevAction, SwitchdevActions, Target};
+pub use schedule::Schedule;
+pub use switchdev::{MAX_RULES, Rule, RuleTarget, SwitchdevAction, SwitchdevActions};
 pub use table::Table;
 pub use vids::Vids;
 

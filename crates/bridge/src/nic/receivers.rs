@@ -18,17 +18,17 @@ impl Table {
     pub fn receivers<'a>(
         &'a self,
         from: PortId,
-        head: &[u8; 16],
+        header: &[u8; 16],
     ) -> impl Iterator<Item = PortId> + 'a {
-        let head = FrameHeader(*head);
+        let header = FrameHeader(*header);
         let source = self.source(from).ok();
-        let vid = source.map_or(0, |source| source.vid_of(head.tag_bits()));
+        let vid = source.map_or(0, |source| source.vid_of(header.tag_bits()));
         let is_uplink = from == PortId::UPLINK;
         let apart = !is_uplink && self.mode != Mode::Veb;
         // Sender of a reflected frame.
         let reflected = is_uplink && self.mode == Mode::Vepa;
-        let sender = if reflected { self.sender(head, vid) } else { None };
-        let dst = head.dst();
+        let sender = if reflected { self.sender(header, vid) } else { None };
+        let dst = header.dst();
         let open = is_uplink || self.floods_unknown;
         let members = if source.is_some() { self.members(vid) } else { &[] };
         members.iter().copied().filter(move |to| {
@@ -45,8 +45,8 @@ impl Table {
     }
 
     /// Port of a frame's sender by its source MAC, as a verdict.
-    pub(crate) fn sender(&self, head: FrameHeader, vid: u16) -> Option<Verdict> {
-        self.macs.get(key(head.src_key(), vid)).map(|port| self.home(port))
+    pub(crate) fn sender(&self, header: FrameHeader, vid: u16) -> Option<Verdict> {
+        self.macs.get(key(header.src_key(), vid)).map(|port| self.home(port))
     }
 
     /// Port through which the owner of `port` sends: for a queue, the switch.
@@ -56,10 +56,10 @@ impl Table {
     }
 
     /// Verdict on unknown unicast.
-    pub(crate) fn miss(&self, from: PortId, head: &[u8; 16]) -> Verdict {
-        let mut receivers = self.receivers(from, head);
+    pub(crate) fn miss(&self, from: PortId, header: &[u8; 16]) -> Verdict {
+        let mut receivers = self.receivers(from, header);
         match (receivers.next(), receivers.next()) {
-            (None, _) => self.nobody(from),
+            (None, _) => self.no_receiver(from),
             (Some(one), None) => Verdict::port(one),
             _ => Verdict::FLOOD,
         }
@@ -67,7 +67,7 @@ impl Table {
 
     /// Verdict on a frame without receivers. For a function's frame the only cause is that the
     /// uplink is down.
-    pub(crate) const fn nobody(&self, from: PortId) -> Verdict {
+    pub(crate) const fn no_receiver(&self, from: PortId) -> Verdict {
         match from {
             PortId::UPLINK => Verdict::drop(DropReason::NoMatch),
             _ => Verdict::drop(DropReason::LinkDown),

@@ -1,4 +1,4 @@
-//! Transmit scheduler: the next ring, and the bytes that it may send.
+//! Transmit scheduler: the next ring that may send a burst.
 //!
 //! Model: deficit round robin (Shreedhar and Varghese 1996) over senders; a sender is a function
 //! with its rings. Each pass gives every sender credit for [`QUANTUM`] bytes for each unit of
@@ -33,16 +33,6 @@ const QUANTUM: i64 = 410;
 /// minima are cut: 255 senders of 64 large frames each take 20 ms at 10 Gbit/s.
 const GUARANTEE_NS: u64 = 25_000_000;
 
-/// Permission to send a burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// The ring, by the number that [`Schedule::add`] was given.
-    pub ring: u32,
-    /// Byte limit: take frames while fewer bytes were taken. The excess of the last frame is
-    /// charged later. `u32::MAX` means a whole burst.
-    pub bytes: u32,
-}
-
 /// A function that sends.
 #[derive(Clone, Debug)]
 struct Sender {
@@ -71,8 +61,8 @@ struct Rates {
 
 /// Decision of a sender's rates.
 enum Leave {
-    /// Bytes that it may send, and `true` if some are owed to it.
-    Bytes(u32, bool),
+    /// May send a burst; `owed` if bytes of its minimum are left.
+    Burst { owed: bool },
     /// Rests until this time, ns.
     Rest(u64),
 }
@@ -95,7 +85,6 @@ impl Rates {
     }
 
     fn ask(&mut self, now_ns: u64) -> Leave {
-        let mut bytes = u32::MAX;
         if let Some(max) = &mut self.max {
             let there = max.fill(now_ns);
             let enough = if self.resting { max.resume() } else { 1 };
@@ -103,9 +92,8 @@ impl Rates {
             if self.resting {
                 return Leave::Rest(max.ready_ns(max.resume()));
             }
-            bytes = there.min(i64::from(u32::MAX)) as u32;
         }
-        Leave::Bytes(bytes, self.owes())
+        Leave::Burst { owed: self.owes() }
     }
 
     /// Returns `true` if bytes are owed to the sender.
@@ -208,10 +196,11 @@ impl Schedule {
         self.senders.is_empty()
     }
 
-    /// Examines the next sender; returns its turn, or `None` if it may not send. Call
+    /// Examines the next sender. Returns the ring that may send a burst, by the number that
+    /// [`add`](Self::add) was given, or `None` if the sender may not send. Call
     /// [`took`](Self::took) after a turn.
     #[inline]
-    pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
+    pub fn next(&mut self, now_ns: u64) -> Option<u32> {
         let sender = self.senders.get_mut(self.at)?;
         if !self.entered {
             self.entered = true;
@@ -221,10 +210,10 @@ impl Schedule {
                 rates.enter(now_ns);
             }
         }
-        let (mut bytes, mut owed) = (u32::MAX, false);
+        let mut owed = false;
         if let Some(rates) = &mut sender.rates {
             match rates.ask(now_ns) {
-                Leave::Bytes(most, more) => (bytes, owed) = (most, more),
+                Leave::Burst { owed: more } => owed = more,
                 Leave::Rest(ready_ns) => {
                     self.wake_ns[0] = self.wake_ns[0].min(ready_ns);
                     self.leave();
@@ -244,7 +233,7 @@ impl Schedule {
         if ring.is_none() {
             self.leave();
         }
-        ring.map(|ring| Turn { ring, bytes })
+        ring
     }
 
     /// Ends the turn that [`next`](Self::next) gave: bytes taken, and `true` if the ring has more.

@@ -134,9 +134,9 @@ impl Source {
     ///
     /// `second` tests for the other tag; it is called for priority-tagged frames only.
     #[inline]
-    pub(crate) fn hides_vlan(&self, head: FrameHeader, second: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn hides_vlan(&self, header: FrameHeader, second: impl FnOnce() -> bool) -> bool {
         let is_function = !self.is_uplink() && !self.is_switch;
-        head.is_priority_tagged() && is_function && second()
+        header.is_priority_tagged() && is_function && second()
     }
 
     /// Returns `true` if a frame with this verdict would go back to this port.
@@ -167,17 +167,17 @@ impl Source {
 
     /// Returns `true` if the VLAN rules reject a frame.
     #[inline]
-    pub(crate) fn forbids(&self, head: FrameHeader, trunks: &[Vids]) -> bool {
-        head.tag_bits() & self.forbidden != 0 && self.forbids_in_full(head, trunks)
+    pub(crate) fn forbids(&self, header: FrameHeader, trunks: &[Vids]) -> bool {
+        header.tag_bits() & self.forbidden != 0 && self.forbids_in_full(header, trunks)
     }
 
     #[cold]
-    fn forbids_in_full(&self, head: FrameHeader, trunks: &[Vids]) -> bool {
+    fn forbids_in_full(&self, header: FrameHeader, trunks: &[Vids]) -> bool {
         match self.tags {
             Tags::None => true,
-            Tags::Payload => head.tpid_or_type() != TPID_8021Q,
+            Tags::Payload => header.tpid_or_type() != TPID_8021Q,
             Tags::Trunk(number) => {
-                let vid = head.tag_bits() & VID_BITS;
+                let vid = header.tag_bits() & VID_BITS;
                 !trunks.get(usize::from(number)).is_some_and(|trunk| trunk.contains(vid))
             }
         }

@@ -39,7 +39,7 @@ pub struct Rule {
     /// Match of its frames.
     pub matches: Match,
     /// Target of its frames.
-    pub to: Target,
+    pub to: RuleTarget,
     /// Pop the outer tag, if there is one.
     pub pop: bool,
     /// Tag to push after that.
@@ -48,7 +48,7 @@ pub struct Rule {
 
 /// Target of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum RuleTarget {
     /// To the uplink, the PF or a VF.
     Port(PortId),
     /// The representor, as without a match: an exception from later rules.
@@ -73,13 +73,13 @@ pub enum SwitchdevAction {
 pub struct SwitchdevActions {
     of: [SwitchdevAction; BURST],
     len: usize,
-    wants_deep: bool,
+    wants_snapshots: bool,
 }
 
 impl SwitchdevActions {
     /// None yet.
     pub const fn new() -> Self {
-        Self { of: [SwitchdevAction::Slow; BURST], len: 0, wants_deep: false }
+        Self { of: [SwitchdevAction::Slow; BURST], len: 0, wants_snapshots: false }
     }
 
     /// One for each frame of the burst.
@@ -91,13 +91,13 @@ impl SwitchdevActions {
     /// Returns `true` if a priority-tagged frame was refused because its longer snapshot was
     /// missing. Classify the burst again with longer snapshots.
     #[inline]
-    pub const fn wants_deep(&self) -> bool {
-        self.wants_deep
+    pub const fn wants_snapshots(&self) -> bool {
+        self.wants_snapshots
     }
 
-    fn fill(&mut self, len: usize, fate: SwitchdevAction) {
+    fn fill(&mut self, len: usize, action: SwitchdevAction) {
         self.len = len.min(BURST);
-        self.of[..self.len].fill(fate);
+        self.of[..self.len].fill(action);
     }
 }
 
@@ -116,7 +116,7 @@ struct Of {
     /// Numbers of the rules among all.
     numbers: Box<[u16]>,
     /// Set if some examine more than the first 16 bytes.
-    deep: bool,
+    needs_snapshots: bool,
 }
 
 /// The rules of a NIC, ready to be matched.
@@ -134,9 +134,9 @@ impl Rules {
             let own = || rules.iter().enumerate().filter(|(_, rule)| rule.from.index() == port);
             own().next()?;
             let list = List::build(own().map(|(_, rule)| &rule.matches));
-            let deep = own().any(|(_, rule)| !rule.matches.is_shallow());
+            let needs_snapshots = own().any(|(_, rule)| !rule.matches.is_shallow());
             let numbers = own().map(|(number, _)| number as u16).collect();
-            Some(Of { mask: list.mask(), list, numbers, deep })
+            Some(Of { mask: list.mask(), list, numbers, needs_snapshots })
         };
         Self { of: (0..ports).map(of).collect(), all: rules.into() }
     }
@@ -153,47 +153,47 @@ impl Table {
     }
 
     /// Returns `true` if rules examine more than the first 16 bytes of a port's frames.
-    pub fn needs_deep(&self, from: PortId) -> bool {
-        self.rules.as_ref().and_then(|rules| rules.of(from)).is_some_and(|of| of.deep)
+    pub fn needs_snapshots(&self, from: PortId) -> bool {
+        self.rules.as_ref().and_then(|rules| rules.of(from)).is_some_and(|of| of.needs_snapshots)
     }
 
     /// Matches up to [`BURST`] frames from a function or the wire in switchdev mode, and ignores
-    /// further ones. `deep` has longer snapshots, or is empty. The receiver must get exactly the
-    /// bytes that were matched.
+    /// further ones. `snapshots` may be empty. The receiver must get exactly the bytes that were
+    /// matched.
     pub fn sort(
         &self,
         from: PortId,
-        heads: &[[u8; 16]],
-        deep: &[HeaderSnapshot],
+        headers: &[[u8; 16]],
+        snapshots: &[HeaderSnapshot],
         out: &mut SwitchdevActions,
     ) {
-        let heads = &heads[..heads.len().min(BURST)];
-        out.wants_deep = false;
+        let headers = &headers[..headers.len().min(BURST)];
+        out.wants_snapshots = false;
         let source = match self.source(from) {
             Ok(source) => source,
-            Err(reason) => return out.fill(heads.len(), SwitchdevAction::Drop(reason)),
+            Err(reason) => return out.fill(headers.len(), SwitchdevAction::Drop(reason)),
         };
-        out.fill(heads.len(), SwitchdevAction::Slow);
+        out.fill(headers.len(), SwitchdevAction::Slow);
         let checked = source.src_lookup || source.src_mask != 0;
         if checked {
-            for (head, fate) in heads.iter().zip(&mut out.of) {
-                if self.is_spoofed(source, FrameHeader(*head)) {
-                    *fate = SwitchdevAction::Drop(DropReason::SpoofedMac);
+            for (header, action) in headers.iter().zip(&mut out.of) {
+                if self.is_spoofed(source, FrameHeader(*header)) {
+                    *action = SwitchdevAction::Drop(DropReason::SpoofedMac);
                 }
             }
         }
-        let SwitchdevActions { of: fates, wants_deep, .. } = out;
-        for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
+        let SwitchdevActions { of: actions, wants_snapshots, .. } = out;
+        for (index, (header, action)) in headers.iter().zip(actions).enumerate() {
             let second = || {
-                *wants_deep |= deep.is_empty();
-                deep.get(index).is_none_or(HeaderSnapshot::has_second_tag)
+                *wants_snapshots |= snapshots.is_empty();
+                snapshots.get(index).is_none_or(HeaderSnapshot::has_second_tag)
             };
-            if *fate == SwitchdevAction::Slow && source.hides_vlan(FrameHeader(*head), second) {
-                *fate = SwitchdevAction::Drop(DropReason::VlanForbidden);
+            if *action == SwitchdevAction::Slow && source.hides_vlan(FrameHeader(*header), second) {
+                *action = SwitchdevAction::Drop(DropReason::VlanForbidden);
             }
         }
         if let Some(of) = self.rules.as_ref().and_then(|rules| rules.of(from)) {
-            of.sort(heads, deep, &mut out.of);
+            of.sort(headers, snapshots, &mut out.of);
         }
     }
 
@@ -207,34 +207,34 @@ impl Of {
     /// Finds the rule of each frame that was not dropped.
     fn sort(
         &self,
-        heads: &[[u8; 16]],
-        deep: &[HeaderSnapshot],
-        fates: &mut [SwitchdevAction; BURST],
+        headers: &[[u8; 16]],
+        snapshots: &[HeaderSnapshot],
+        actions: &mut [SwitchdevAction; BURST],
     ) {
         // Consecutive frames of one flow reuse the last result.
         let mut last: Option<(Words, SwitchdevAction)> = None;
-        for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
-            if *fate != SwitchdevAction::Slow {
+        for (index, (header, action)) in headers.iter().zip(actions).enumerate() {
+            if *action != SwitchdevAction::Slow {
                 continue;
             }
             let short;
-            let deep = match deep.get(index) {
-                Some(deep) => deep,
+            let snapshot = match snapshots.get(index) {
+                Some(snapshot) => snapshot,
                 None => {
-                    short = HeaderSnapshot::of_frame(head);
+                    short = HeaderSnapshot::of_frame(header);
                     &short
                 }
             };
-            let head = FrameHeader(*head);
-            let vid = head.vid().unwrap_or(0);
-            let words = Key::words_of(head, deep, vid)
-                .unwrap_or_else(|| Key::outer(head, deep, vid).words());
+            let header = FrameHeader(*header);
+            let vid = header.vid().unwrap_or(0);
+            let words = Key::words_of(header, snapshot, vid)
+                .unwrap_or_else(|| Key::outer(header, snapshot, vid).words());
             let masked: Words = std::array::from_fn(|n| words[n] & self.mask[n]);
-            *fate = match last {
-                Some((words, fate)) if words == masked => fate,
+            *action = match last {
+                Some((words, action)) if words == masked => action,
                 _ => self.find(&Key::from_words(&words)),
             };
-            last = Some((masked, *fate));
+            last = Some((masked, *action));
         }
     }
 
@@ -247,8 +247,8 @@ impl Of {
 impl Rule {
     /// Edit of a matching frame.
     #[inline]
-    pub fn edit(&self, head: &[u8; 16]) -> VlanEdit {
-        let pops = self.pop && FrameHeader(*head).is_tagged();
+    pub fn edit(&self, header: &[u8; 16]) -> VlanEdit {
+        let pops = self.pop && FrameHeader(*header).is_tagged();
         match (pops, self.push.map(PortVlan::tag)) {
             (false, None) => VlanEdit::None,
             (true, None) => VlanEdit::Pop,
@@ -293,15 +293,15 @@ impl NicConfig {
             return wrong("from", PortName(of.from).to_string(), allowed);
         }
         match of.to {
-            Target::Port(to) if to == of.from || !is_there(to) => {
+            RuleTarget::Port(to) if to == of.from || !is_there(to) => {
                 let allowed = "the uplink, or a PF or VF that exists, and not where they come from";
                 return wrong("to", PortName(to).to_string(), allowed.to_owned());
             }
-            Target::Representor | Target::Drop if of.pop || of.push.is_some() => {
+            RuleTarget::Representor | RuleTarget::Drop if of.pop || of.push.is_some() => {
                 let allowed = "no tag changed of frames that go to no port".to_owned();
                 return wrong("to", of.to.to_string(), allowed);
             }
-            Target::Port(_) | Target::Representor | Target::Drop => {}
+            RuleTarget::Port(_) | RuleTarget::Representor | RuleTarget::Drop => {}
         }
         if let Some(qos) = of.push.map(|push| push.qos).filter(|qos| *qos > crate::nic::QOS_MAX) {
             return wrong("push.qos", qos.to_string(), format!("0 to {}", crate::nic::QOS_MAX));
@@ -310,7 +310,7 @@ impl NicConfig {
     }
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for RuleTarget {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Port(port) => port.fmt(out),

@@ -7,7 +7,7 @@ use wire::{FrameHeader, Mac};
 
 use crate::nic::edit::Tagging;
 use crate::nic::error::{ConfigError, Field};
-use crate::nic::function::Mirror;
+use crate::nic::function::FunctionMirror;
 use crate::nic::map::{MacMap, key};
 use crate::nic::source::Source;
 use crate::nic::switchdev::Rules;
@@ -24,7 +24,7 @@ pub(crate) const VIDS: usize = 4096;
 pub(crate) struct Port {
     pub(crate) up: bool,
     pub(crate) promiscuous: bool,
-    pub(crate) mirror: Option<Mirror>,
+    pub(crate) mirror: Option<FunctionMirror>,
     share: Share,
     storm_limit: u32,
     tagging: Tagging,
@@ -215,8 +215,8 @@ impl Table {
     ///
     /// Of a frame that [`classify`](Self::classify) drops, the answer has no meaning.
     #[inline]
-    pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
-        self.source(from).map_or(0, |source| source.vid_of(FrameHeader(*head).tag_bits()))
+    pub fn vid(&self, from: PortId, header: &[u8; 16]) -> u16 {
+        self.source(from).map_or(0, |source| source.vid_of(FrameHeader(*header).tag_bits()))
     }
 
     /// The members of a VLAN whose links are up, the uplink first. Empty if none but the uplink can

@@ -28,15 +28,15 @@ fn function(n: u16, vlan: Option<u16>) -> Function {
     Function { vlan, ..Function::new(mac(n)) }
 }
 
-/// A head; a tag is a TPID and a TCI.
-fn head(dst: Mac, src: Mac, tag: Option<(u16, u16)>) -> [u8; 16] {
+/// A header; a tag is a TPID and a TCI.
+fn header(dst: Mac, src: Mac, tag: Option<(u16, u16)>) -> [u8; 16] {
     let (kind, next) = tag.unwrap_or((0x0800, 0x4500));
-    let mut head = [0; 16];
-    head[..6].copy_from_slice(&dst.0);
-    head[6..12].copy_from_slice(&src.0);
-    head[12..14].copy_from_slice(&kind.to_be_bytes());
-    head[14..].copy_from_slice(&next.to_be_bytes());
-    head
+    let mut header = [0; 16];
+    header[..6].copy_from_slice(&dst.0);
+    header[6..12].copy_from_slice(&src.0);
+    header[12..14].copy_from_slice(&kind.to_be_bytes());
+    header[14..].copy_from_slice(&next.to_be_bytes());
+    header
 }
 
 const fn vf(n: u8) -> PortId {
@@ -52,8 +52,8 @@ fn tag(vid: u16) -> Option<(u16, u16)> {
 fn classify(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> Action {
     let table = Table::build(config).unwrap();
     let mut out = Verdicts::new();
-    let frame = head(dst, mac(src), tag(vid));
-    let other = head(mac(700), mac(src), None);
+    let frame = header(dst, mac(src), tag(vid));
+    let other = header(mac(700), mac(src), None);
     table.classify(from, &[other, frame, other], &mut Flows::new(), &mut out);
     let mixed = out[1];
     table.classify(from, &[frame], &mut Flows::new(), &mut out);
@@ -63,5 +63,5 @@ fn classify(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> A
 
 fn receivers(config: &NicConfig, from: PortId, src: u16, dst: Mac, vid: u16) -> Vec<PortId> {
     let table = Table::build(config).unwrap();
-    table.receivers(from, &head(dst, mac(src), tag(vid))).collect()
+    table.receivers(from, &header(dst, mac(src), tag(vid))).collect()
 }

@@ -21,10 +21,10 @@ pub struct Burst<'a> {
     /// The port.
     pub from: PortId,
     /// The first 16 bytes of each frame, taken once.
-    pub heads: &'a [[u8; 16]],
-    /// Longer snapshots, if [`Table::needs_deep`] or [`SwitchVerdicts::wants_deep`] is `true`; they
-    /// begin with the bytes of `heads`.
-    pub deep: Option<&'a [HeaderSnapshot]>,
+    pub headers: &'a [[u8; 16]],
+    /// Longer snapshots, if [`Table::needs_snapshots`] or [`SwitchVerdicts::wants_snapshots`] is
+    /// `true`; they begin with the bytes of `headers`.
+    pub snapshots: Option<&'a [HeaderSnapshot]>,
     /// Time in ns since any point in the past.
     pub now_ns: u64,
 }
@@ -32,8 +32,8 @@ pub struct Burst<'a> {
 impl Burst<'_> {
     /// Longer snapshot of a frame, if one was taken.
     #[inline]
-    pub(crate) fn deep_head(&self, index: usize) -> Option<&HeaderSnapshot> {
-        self.deep?.get(index)
+    pub(crate) fn snapshot(&self, index: usize) -> Option<&HeaderSnapshot> {
+        self.snapshots?.get(index)
     }
 }
 
@@ -44,8 +44,8 @@ impl Table {
     /// and the lane that polls it. `counters` has an element for each rule, see [`Table::counter`];
     /// rules beyond its end are not counted.
     ///
-    /// If a frame is priority-tagged and `deep` is missing, the whole burst is rejected, and
-    /// nothing is learned or metered: see [`SwitchVerdicts::wants_deep`].
+    /// If a frame is priority-tagged and `snapshots` is missing, the whole burst is rejected, and
+    /// nothing is learned or metered: see [`SwitchVerdicts::wants_snapshots`].
     pub fn classify(
         &self,
         state: &State,
@@ -54,11 +54,11 @@ impl Table {
         counters: &mut [u64],
         out: &mut SwitchVerdicts,
     ) -> Summary {
-        let heads = &burst.heads[..burst.heads.len().min(BURST)];
-        let burst = &Burst { heads, ..*burst };
-        out.len = heads.len();
+        let headers = &burst.headers[..burst.headers.len().min(BURST)];
+        let burst = &Burst { headers, ..*burst };
+        out.len = headers.len();
         out.mirrored = false;
-        out.wants_deep = false;
+        out.wants_snapshots = false;
         let Some(source) = self.source(burst.from) else {
             return out.fill_all(Verdict::drop(DropReason::NoPort));
         };
@@ -66,7 +66,7 @@ impl Table {
         if source.screen.is_needed() {
             refused = self.screen(source, burst, flows, counters, out);
         }
-        let summary = match heads {
+        let summary = match headers {
             [first, rest @ ..]
                 if refused == 0
                     && FrameHeader(*first).is_like_all(rest)
@@ -80,7 +80,7 @@ impl Table {
                 out.summary()
             }
         };
-        if out.wants_deep {
+        if out.wants_snapshots {
             return out.fill_all(Verdict::drop(DropReason::VlanForbidden));
         }
         self.mirror(source, burst, out);
@@ -93,22 +93,22 @@ impl Table {
         state: &State,
         source: &Source,
         burst: &Burst<'_>,
-        head: FrameHeader,
+        header: FrameHeader,
         out: &mut SwitchVerdicts,
     ) -> Summary {
-        let learned = self.admit(source, head, None).and_then(|vid| {
-            self.learn(&state.fdb, source, (head, vid), &mut { LEARN_MAX })?;
+        let learned = self.admit(source, header, None).and_then(|vid| {
+            self.learn(&state.fdb, source, (header, vid), &mut { LEARN_MAX })?;
             Ok(vid)
         });
         let vid = match learned {
             Ok(vid) => vid,
             Err(reason) => return out.fill_all(Verdict::drop(reason)),
         };
-        let verdict = self.forward(&state.fdb, source, head, vid);
+        let verdict = self.forward(&state.fdb, source, header, vid);
         if !verdict.is_flood() {
             return out.fill_all(verdict);
         }
-        let flood = (head, verdict);
+        let flood = (header, verdict);
         let (granted, beyond) = source.storm(&state.meters, flood, out.len, burst.now_ns);
         out.split(granted, verdict, beyond)
     }
@@ -123,20 +123,20 @@ impl Table {
         mut refused: u64,
         out: &mut SwitchVerdicts,
     ) {
-        let heads = burst.heads;
-        let mut open = self.classify_fast(state, source, heads, &mut out.of) & !refused;
-        let hides = |index: usize| source.hides_vlan(FrameHeader(heads[index]), || true);
-        if burst.deep.is_none() && bits(open).any(hides) {
-            out.wants_deep = true;
+        let headers = burst.headers;
+        let mut open = self.classify_fast(state, source, headers, &mut out.of) & !refused;
+        let hides = |index: usize| source.hides_vlan(FrameHeader(headers[index]), || true);
+        if burst.snapshots.is_none() && bits(open).any(hides) {
+            out.wants_snapshots = true;
             return;
         }
         let mut budget = LEARN_MAX;
         let mut changed = false;
         for index in bits(open) {
-            let head = FrameHeader(heads[index]);
+            let header = FrameHeader(headers[index]);
             let learned = self
-                .admit(source, head, burst.deep_head(index))
-                .and_then(|vid| self.learn(&state.fdb, source, (head, vid), &mut budget));
+                .admit(source, header, burst.snapshot(index))
+                .and_then(|vid| self.learn(&state.fdb, source, (header, vid), &mut budget));
             match learned {
                 Ok(news) => changed |= news,
                 Err(reason) => {
@@ -147,14 +147,14 @@ impl Table {
         }
         if changed {
             // Learning may have changed the verdicts of others.
-            open = self.classify_fast(state, source, heads, &mut out.of);
+            open = self.classify_fast(state, source, headers, &mut out.of);
         }
         for index in bits(open & !refused) {
-            let head = FrameHeader(heads[index]);
-            let vid = source.vid_of(head.tag_bits());
-            let mut verdict = self.forward(&state.fdb, source, head, vid);
+            let header = FrameHeader(headers[index]);
+            let vid = source.vid_of(header.tag_bits());
+            let mut verdict = self.forward(&state.fdb, source, header, vid);
             if verdict.is_flood() {
-                let flood = (head, verdict);
+                let flood = (header, verdict);
                 let (granted, beyond) = source.storm(&state.meters, flood, 1, burst.now_ns);
                 verdict = if granted == 0 { beyond } else { verdict };
             }
@@ -169,7 +169,7 @@ impl Table {
         &self,
         state: &State,
         source: &Source,
-        heads: &[[u8; 16]],
+        headers: &[[u8; 16]],
         verdicts: &mut [Verdict; BURST],
     ) -> u64 {
         let loop_for = match (source.trunk, &self.statics) {
@@ -178,9 +178,9 @@ impl Table {
             (false, Some(_)) => Self::classify_fast_for::<false, true>,
             (true, Some(_)) => Self::classify_fast_for::<true, true>,
         };
-        let open = loop_for(self, state, source, heads, verdicts);
+        let open = loop_for(self, state, source, headers, verdicts);
         // The first frame's bit went in first, and is the lowest of those that count.
-        open.checked_shr((BURST - heads.len()) as u32).unwrap_or(0)
+        open.checked_shr((BURST - headers.len()) as u32).unwrap_or(0)
     }
 
     #[inline]
@@ -188,7 +188,7 @@ impl Table {
         &self,
         state: &State,
         source: &Source,
-        heads: &[[u8; 16]],
+        headers: &[[u8; 16]],
         verdicts: &mut [Verdict; BURST],
     ) -> u64 {
         // By value, so that it stays in registers.
@@ -209,13 +209,13 @@ impl Table {
             (fixed == fresh) | ((fixed >= FOUND) & seen)
         };
         // Most guests have one address and send no tags; then one look-up serves all.
-        let first = heads.first().map_or(0, |head| FrameHeader(*head).src_key());
-        let one_source = one_source(heads);
+        let first = headers.first().map_or(0, |header| FrameHeader(*header).src_key());
+        let one_source = one_source(headers);
         let first_seen = one_source && src_seen(first, native);
         let mut open = 0_u64;
-        for (head, verdict) in heads.iter().zip(verdicts) {
-            let head = FrameHeader(*head);
-            let (dst, src, tag) = (head.dst_key(), head.src_key(), head.tag_bits());
+        for (header, verdict) in headers.iter().zip(verdicts) {
+            let header = FrameHeader(*header);
+            let (dst, src, tag) = (header.dst_key(), header.src_key(), header.tag_bits());
             let tagged_vid = if TRUNK { source.vid_mask & tag } else { 0 };
             let vid = if TRUNK { select(tagged_vid != 0, tagged_vid, native) } else { native };
             let mut there = learned.first(key(dst, vid));
@@ -244,13 +244,14 @@ impl Table {
 
 /// Returns `true` if all headers have the same source and no tag.
 #[inline(always)]
-fn one_source(heads: &[[u8; 16]]) -> bool {
-    let Some((first, rest)) = heads.split_first() else { return false };
+fn one_source(headers: &[[u8; 16]]) -> bool {
+    let Some((first, rest)) = headers.split_first() else { return false };
     let src = FrameHeader(*first).src_key();
     let tagged = FrameHeader(*first).is_tagged();
-    let other =
-        |head: &[u8; 16]| (FrameHeader(*head).src_key() != src) | FrameHeader(*head).is_tagged();
-    !rest.iter().fold(tagged, |any, head| any | other(head))
+    let other = |header: &[u8; 16]| {
+        (FrameHeader(*header).src_key() != src) | FrameHeader(*header).is_tagged()
+    };
+    !rest.iter().fold(tagged, |any, header| any | other(header))
 }
 
 /// The numbers of the bits that are set, ascending.

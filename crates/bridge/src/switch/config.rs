@@ -27,7 +27,7 @@ pub struct SwitchConfig {
     /// The lists that ports refer to.
     pub acls: Vec<Acl>,
     /// Mirrors.
-    pub mirrors: Vec<Mirror>,
+    pub mirrors: Vec<SwitchMirror>,
 }
 
 /// The settings of a port.
@@ -123,7 +123,7 @@ pub struct StaticEntry {
 
 /// Copies of some ports' frames for another port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirror {
+pub struct SwitchMirror {
     /// Port that receives the copies.
     pub to: PortId,
     /// Ports whose sent frames are copied.
@@ -202,7 +202,7 @@ impl SwitchConfig {
             count <= MAX_STATICS,
             ErrorLocation::Switch,
             "statics",
-            format_args!("{count} entries"),
+            format_args!("{count} static entries"),
             format_args!("up to {MAX_STATICS}")
         );
         let mut seen = HashMap::new();
@@ -234,7 +234,7 @@ impl SwitchConfig {
             format_args!("up to {MAX_MIRRORS}")
         );
         let mut seen = HashMap::new();
-        for (index, Mirror { to, ingress, egress }) in self.mirrors.iter().enumerate() {
+        for (index, SwitchMirror { to, ingress, egress }) in self.mirrors.iter().enumerate() {
             let place = ErrorLocation::Mirror(index);
             let to_fields = std::iter::once(("to", to));
             let from = ingress.iter().map(|port| ("ingress", port));

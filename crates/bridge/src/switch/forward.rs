@@ -23,26 +23,26 @@ impl Table {
     pub(crate) fn admit(
         &self,
         source: &Source,
-        head: FrameHeader,
-        deep: Option<&HeaderSnapshot>,
+        header: FrameHeader,
+        snapshot: Option<&HeaderSnapshot>,
     ) -> Result<u16, DropReason> {
-        if head.src_key() & 1 != 0 {
+        if header.src_key() & 1 != 0 {
             return Err(DropReason::SourceMulticast);
         }
-        let tag = head.tag_bits();
+        let tag = header.tag_bits();
         let vid = source.vid_of(tag);
-        let payload = source.service && head.tpid_or_type() == TPID_8021Q;
-        let second = || deep.is_none_or(HeaderSnapshot::has_second_tag);
+        let payload = source.service && header.tpid_or_type() == TPID_8021Q;
+        let second = || snapshot.is_none_or(HeaderSnapshot::has_second_tag);
         if (tag & source.forbidden != 0 && !payload)
             || !self.groups.reach[0].has(vid, source.port)
-            || source.hides_vlan(head, second)
+            || source.hides_vlan(header, second)
         {
             return Err(DropReason::VlanForbidden);
         }
-        if head.dst_key() & LINK_LOCAL_MASK == LINK_LOCAL {
+        if header.dst_key() & LINK_LOCAL_MASK == LINK_LOCAL {
             return Err(DropReason::LinkLocal);
         }
-        match self.fixed(key(head.src_key(), vid)) {
+        match self.fixed(key(header.src_key(), vid)) {
             Some(port) if port != source.port => Err(DropReason::SpoofedMac),
             _ => Ok(vid),
         }
@@ -53,10 +53,10 @@ impl Table {
         &self,
         fdb: &Fdb,
         source: &Source,
-        (head, vid): (FrameHeader, u16),
+        (header, vid): (FrameHeader, u16),
         budget: &mut usize,
     ) -> Result<bool, DropReason> {
-        let key = key(head.src_key(), vid);
+        let key = key(header.src_key(), vid);
         let Learning { limit, beyond } = source.learning;
         if source.careless || self.fixed(key).is_some() || fdb.seen(key, source.port) {
             return Ok(false);
@@ -80,10 +80,10 @@ impl Table {
         &self,
         fdb: &Fdb,
         source: &Source,
-        head: FrameHeader,
+        header: FrameHeader,
         vid: u16,
     ) -> Verdict {
-        let dst = head.dst_key();
+        let dst = header.dst_key();
         if dst & 1 != 0 {
             return self.flood(source, vid, Flood::Group);
         }
@@ -118,12 +118,12 @@ impl Table {
         &self,
         state: &State,
         from: PortId,
-        head: &[u8; 16],
+        header: &[u8; 16],
         frames: u32,
         now_ns: u64,
     ) {
         if let Some(source) = self.source(from) {
-            let kind = kind_of(FrameHeader(*head));
+            let kind = kind_of(FrameHeader(*header));
             state.meters.charge((from, kind), source.storm[kind], frames, now_ns);
         }
     }

@@ -42,10 +42,10 @@ impl Table {
 
     /// Edit of a mirror's copy: none if the sender is mirrored, otherwise that of the first
     /// mirrored receiver.
-    pub fn mirror_edit(&self, mirror: usize, from: PortId, head: &[u8; 16]) -> VlanEdit {
+    pub fn mirror_edit(&self, mirror: usize, from: PortId, header: &[u8; 16]) -> VlanEdit {
         let is_sent = self.mirrors.of(from).0.checked_shr(mirror as u32).unwrap_or(0) & 1 == 1;
         match self.mirrors.receiver.get(mirror).copied().flatten() {
-            Some(port) if !is_sent => self.edit(from, port, head),
+            Some(port) if !is_sent => self.edit(from, port, header),
             _ => VlanEdit::None,
         }
     }
@@ -58,8 +58,8 @@ impl Table {
         }
         let len = out.len;
         let mut any = 0;
-        for (index, head) in burst.heads.iter().enumerate().take(len) {
-            let vid = source.vid_of(FrameHeader(*head).tag_bits());
+        for (index, header) in burst.headers.iter().enumerate().take(len) {
+            let vid = source.vid_of(FrameHeader(*header).tag_bits());
             let mirrors = self.mirrors_of(source.port, vid, out.of[index]);
             out.mirrors[index] = mirrors;
             any |= mirrors;

@@ -53,7 +53,7 @@
 //! others do; a rule can ask for later fragments only. ESP, and the payload of tunnels, is a
 //! protocol without ports.
 //!
-//! The receiver gets the bytes of `deep` from the snapshot; classified bytes are not read again.
+//! The receiver gets the bytes of `snapshots` as they are; classified bytes are not read again.
 //!
 //! Limits: [`MAX_PORTS`] ports, [`MAX_RULES`] rules, [`MAX_STATICS`] static entries,
 //! [`MAX_MIRRORS`] mirrors, bursts of 64. Only the outermost tag selects the VLAN. A guest on a
@@ -84,8 +84,8 @@ mod vlan;
 pub use acl::{Acl, MAX_RULES, Rule, RuleAction};
 pub use classify::Burst;
 pub use config::{
-    Beyond, Learning, MAX_MIRRORS, MAX_RATE, MAX_STATICS, Mirror, PortConfig, StaticEntry, Storm,
-    SwitchConfig,
+    Beyond, Learning, MAX_MIRRORS, MAX_RATE, MAX_STATICS, PortConfig, StaticEntry, Storm,
+    SwitchConfig, SwitchMirror,
 };
 pub use error::{ConfigError, ErrorLocation};
 pub use fdb::{CapacityError, Entry, Fdb, Flush, State};

@@ -24,20 +24,20 @@ impl Table {
         let screen = &source.screen;
         // Consecutive frames of one flow reuse the last result.
         let (mut last, mut outcome): (Option<Words>, _) = (None, Outcome::pass());
-        for (index, head) in burst.heads.iter().enumerate() {
-            let head = FrameHeader(*head);
-            let deep = burst.deep_head(index);
-            let Ok(vid) = self.admit(source, head, deep) else { continue };
+        for (index, header) in burst.headers.iter().enumerate() {
+            let header = FrameHeader(*header);
+            let snapshot = burst.snapshot(index);
+            let Ok(vid) = self.admit(source, header, snapshot) else { continue };
             let short;
-            let deep = match deep {
-                Some(deep) => deep,
+            let snapshot = match snapshot {
+                Some(snapshot) => snapshot,
                 None => {
                     // Without a snapshot only 16 bytes are known; too few for IP.
-                    short = HeaderSnapshot::of_frame(&head.0);
+                    short = HeaderSnapshot::of_frame(&header.0);
                     &short
                 }
             };
-            let Some(words) = Key::words_of(head, deep, vid) else {
+            let Some(words) = Key::words_of(header, snapshot, vid) else {
                 refused |= 1 << index;
                 out.refuse(index, DropReason::HiddenHeader);
                 continue;

@@ -23,8 +23,8 @@ const STORMS: [DropReason; KINDS] =
 pub(crate) const UNKNOWN: usize = 2;
 
 /// Index of a frame's kind of flood, if it is flooded.
-pub(crate) fn kind_of(head: FrameHeader) -> usize {
-    let dst = head.dst();
+pub(crate) fn kind_of(header: FrameHeader) -> usize {
+    let dst = header.dst();
     match (dst.is_broadcast(), dst.is_multicast()) {
         (true, _) => 0,
         (_, true) => 1,
@@ -130,19 +130,19 @@ impl Source {
     ///
     /// `second` tests for the other tag; it is called for priority-tagged frames only.
     #[inline]
-    pub(crate) fn hides_vlan(&self, head: FrameHeader, second: impl FnOnce() -> bool) -> bool {
-        head.is_priority_tagged() && self.checks_second && second()
+    pub(crate) fn hides_vlan(&self, header: FrameHeader, second: impl FnOnce() -> bool) -> bool {
+        header.is_priority_tagged() && self.checks_second && second()
     }
 
     /// Number of floods of a kind that pass storm control, and the drop reason for the others.
     pub(crate) fn storm(
         &self,
         meters: &Meters,
-        (head, verdict): (FrameHeader, Verdict),
+        (header, verdict): (FrameHeader, Verdict),
         frames: usize,
         now_ns: u64,
     ) -> (usize, Verdict) {
-        let kind = kind_of(head);
+        let kind = kind_of(header);
         debug_assert_eq!(kind == UNKNOWN, verdict == Verdict::FLOOD_UNKNOWN);
         let granted = meters.take((self.port, kind), self.storm[kind], frames, now_ns);
         (granted, Verdict::drop(STORMS[kind]))

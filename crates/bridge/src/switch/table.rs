@@ -111,7 +111,7 @@ impl Table {
     /// [`HeaderSnapshot`](crate::switch::HeaderSnapshot)s of this port's frames. Without them it
     /// drops all of its IP frames.
     #[inline]
-    pub fn needs_deep(&self, port: PortId) -> bool {
+    pub fn needs_snapshots(&self, port: PortId) -> bool {
         self.source(port).is_some_and(|source| source.screen.is_needed())
     }
 
@@ -131,8 +131,8 @@ impl Table {
     ///
     /// Meaningless for a frame that [`classify`](Self::classify) drops.
     #[inline]
-    pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
-        self.source(from).map_or(0, |source| source.vid_of(FrameHeader(*head).tag_bits()))
+    pub fn vid(&self, from: PortId, header: &[u8; 16]) -> u16 {
+        self.source(from).map_or(0, |source| source.vid_of(FrameHeader(*header).tag_bits()))
     }
 
     /// Receivers of a flooded frame. They may include the sender's port, which the caller must
@@ -153,21 +153,21 @@ impl Table {
     /// From an access port the edit is the same for all frames to one port. From a trunk it is the
     /// same for frames with equal bytes 12 to 15, and for untagged frames.
     #[inline]
-    pub fn edit(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
+    pub fn edit(&self, from: PortId, to: PortId, header: &[u8; 16]) -> VlanEdit {
         let Some(source) = self.source(from) else { return VlanEdit::None };
-        let head = FrameHeader(*head);
-        let vid = source.vid_of(head.tag_bits());
+        let header = FrameHeader(*header);
+        let vid = source.vid_of(header.tag_bits());
         if vid == 0 {
             return VlanEdit::None; // a priority tag stays if there is no other to push
         }
         let wants_tag = self.source(to).is_some_and(|port| port.trunk && port.native != vid);
         // A tag from an access port is payload.
-        match (head.vid().filter(|_| source.trunk), wants_tag) {
+        match (header.vid().filter(|_| source.trunk), wants_tag) {
             (None, true) => VlanEdit::Push(source.tag),
             (Some(_), false) => VlanEdit::Pop,
             (Some(0), true) => {
-                let [high, low] = (head.tci() & PRIORITY | vid).to_be_bytes();
-                VlanEdit::Retag([head.0[12], head.0[13], high, low])
+                let [high, low] = (header.tci() & PRIORITY | vid).to_be_bytes();
+                VlanEdit::Retag([header.0[12], header.0[13], high, low])
             }
             (None, false) | (Some(_), true) => VlanEdit::None,
         }

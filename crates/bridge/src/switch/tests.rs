@@ -83,19 +83,20 @@ impl Bench {
     }
 
     fn burst(&mut self, from: u16, frames: &[Vec<u8>]) -> Vec<Action> {
-        let heads: Vec<_> =
+        let headers: Vec<_> =
             frames.iter().map(|frame| FrameHeader::of_frame(frame).unwrap().0).collect();
-        let deep: Vec<_> = frames.iter().map(|frame| HeaderSnapshot::of_frame(frame)).collect();
+        let snapshots: Vec<_> =
+            frames.iter().map(|frame| HeaderSnapshot::of_frame(frame)).collect();
         let from = PortId(from);
-        let shallow = self.table.needs_deep(from).then_some(&deep[..]);
-        let burst = Burst { from, heads: &heads, deep: shallow, now_ns: self.now_ns };
+        let shallow = self.table.needs_snapshots(from).then_some(&snapshots[..]);
+        let burst = Burst { from, headers: &headers, snapshots: shallow, now_ns: self.now_ns };
         let flows = self.flows.entry(from).or_default();
         let (table, out) = (&self.table, &mut self.out);
         self.summary = table.classify(&self.state, &burst, flows, &mut self.counters, out);
-        if out.wants_deep() {
+        if out.wants_snapshots() {
             let forbidden = Verdict::drop(DropReason::VlanForbidden);
             assert!(out.iter().all(|verdict| *verdict == forbidden), "refused until it is known");
-            let burst = Burst { deep: Some(&deep), ..burst };
+            let burst = Burst { snapshots: Some(&snapshots), ..burst };
             self.summary = table.classify(&self.state, &burst, flows, &mut self.counters, out);
         }
         let actions: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();

@@ -127,18 +127,18 @@ fn vlan_spoof(t: &mut TestContext<'_>) -> Result<String> {
 
 fn promiscuous(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    let nobody = mac(0x55);
-    let frame = t.frame(W, nobody);
+    let unknown = mac(0x55);
+    let frame = t.frame(W, unknown);
     t.is_dropped(WIRE, &frame)?;
     let bare = ManagerRequest::Vf { index: 0, settings: json!({"promiscuous": true}) };
     let said = t.rejects(&bare, &["trust"])?;
     t.set_vf(0, json!({"promiscuous": true, "trust": true}))?;
-    let frame = t.frame(W, nobody);
+    let frame = t.frame(W, unknown);
     t.expect(WIRE, &frame, &[("a", &frame)])?;
     let distrust = ManagerRequest::Vf { index: 0, settings: json!({"trust": false}) };
     t.rejects(&distrust, &["trust"])?;
     t.set_vf(0, json!({"promiscuous": false, "trust": false}))?;
-    let frame = t.frame(W, nobody);
+    let frame = t.frame(W, unknown);
     t.is_dropped(WIRE, &frame)?;
     Ok(said.text())
 }

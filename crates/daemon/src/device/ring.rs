@@ -1,7 +1,7 @@
 //! Building a ring with its memory, log and in-flight record.
 
 use vhost_user::RingSetup;
-use virtq::Inflight;
+use virtq::InflightRecord;
 use wire::virtio_net as net;
 
 use super::super::ring::GuestRing;
@@ -24,7 +24,7 @@ impl GuestDevice {
     }
 
     /// Record of a packed ring: the front-end's if it has room, else ours.
-    fn record(&mut self, index: usize, setup: &RingSetup) -> Option<Inflight> {
+    fn record(&mut self, index: usize, setup: &RingSetup) -> Option<InflightRecord> {
         let given = self.records.as_ref().and_then(|records| records.of(index, setup.size));
         match given {
             Some(given) => {

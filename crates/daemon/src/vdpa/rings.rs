@@ -7,7 +7,7 @@ use guestmem::GuestMemory;
 use port::virtio_net::Interrupt;
 use vduse::{RingRunner, RingStart, VduseDevice, VduseError};
 use vhost_user::{Refused, RingSetup};
-use virtq::Inflight;
+use virtq::InflightRecord;
 use wire::ethernet::OVERHEAD_MAX;
 
 use super::super::inflight::InflightRecords;
@@ -87,7 +87,7 @@ impl VdpaRings {
         let records = self.records.as_ref();
         let inflight = records.and_then(|records| records.of(index, setup.size));
         // A restarted driver needs no record.
-        inflight.iter().filter(|_| !start.resumes).for_each(Inflight::clear);
+        inflight.iter().filter(|_| !start.resumes).for_each(InflightRecord::clear);
         let interrupt = self.calls.get(index).cloned();
         let (memory, stalled, budget) = (memory.clone(), Arc::default(), Arc::default());
         Ok(GuestRing { setup, memory, log: None, inflight, stalled, budget, interrupt })

@@ -75,7 +75,7 @@ fn a_stream_socket_carries_frames_and_may_become_a_vhost_user_socket_and_back() 
     let host =
         Host::start(&TWO.replacen("attachment.socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
     let [mut guest] = host.guests(["vf1"]);
-    assert_eq!(device(&host, 0)["state"], "down", "nobody is there yet");
+    assert_eq!(device(&host, 0)["state"], "down", "no peer yet");
     let mut peer = Peer::connect(&host.socket("vf0"));
     wait_for_state(&host, |actual| actual["adapters"][0]["device"].clone(), "up");
     exchange(&mut peer, &mut guest);

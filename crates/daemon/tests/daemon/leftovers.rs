@@ -137,10 +137,10 @@ fn dead_sockets_of_an_interrupted_apply_are_removed() {
     named.push((front_ends.clone(), "client"));
     interrupted(&host, &named);
     host.restart();
-    assert!(!dead.exists(), "the journal names it, and nobody listens");
+    assert!(!dead.exists(), "the journal names it, and no process listens");
     assert!(is_whole(&file) && behind_link.is_symlink() && front_ends.exists());
     assert!(unnamed.exists(), "no journal names it");
-    std::os::unix::net::UnixStream::connect(&used).expect("somebody listens");
+    std::os::unix::net::UnixStream::connect(&used).expect("a process listens");
     drop(listens);
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     a.send(&frame(mac(1), mac(0), 1));

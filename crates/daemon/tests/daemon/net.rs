@@ -260,7 +260,7 @@ impl Net {
         for (name, guest) in &mut self.guests {
             guest.frontend().enable_ring(RX, true).unwrap();
             let begun = format!("n/{name}: front-end connected");
-            assert_eq!(self.host.log.count(&begun), 1, "{name} was not connected anew");
+            assert_eq!(self.host.log.count(&begun), 1, "{name} did not reconnect");
         }
     }
 }

@@ -73,7 +73,7 @@ fn passes(from: &mut Guest, to: &mut Guest, frame: &[u8]) {
 fn a_function_has_the_link_of_its_representor() {
     let host = started();
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
-    assert!(!is_up(&mut a), "nobody is at its representor");
+    assert!(!is_up(&mut a), "its representor has no front-end");
     a.send(&frame(mac(1), mac(0), 1));
     a.settle();
     assert_eq!(host.port("n/vf0").drops["tx_link_down"], 1);
@@ -120,7 +120,7 @@ fn rules_change_under_guests_and_go_on_counting() {
     set_rules(&host, json!([]));
     passes(&mut a, &mut rep_a, &there);
     assert!(counted(&host).is_empty());
-    assert_eq!(host.log.count("n/vf0: front-end connected"), 1, "nobody was connected anew");
+    assert_eq!(host.log.count("n/vf0: front-end connected"), 1, "no front-end reconnected");
 }
 
 #[test]

@@ -91,9 +91,9 @@ mod tests {
             let mut looks = vec![0; senders as usize];
             let mut second = [false; BUSY as usize];
             for _ in 0..1000 * senders {
-                let Some(turn) = schedule.next(0) else { continue };
-                let ring = turn.ring as usize;
-                if turn.ring < BUSY {
+                let Some(number) = schedule.next(0) else { continue };
+                let ring = number as usize;
+                if number < BUSY {
                     // Two bursts, of which the first leaves more.
                     second[ring] = !second[ring];
                     schedule.took(1500, second[ring]);

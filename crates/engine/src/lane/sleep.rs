@@ -85,10 +85,10 @@ impl Worker {
         self.closed_ns = u64::MAX;
         // As many turns as two passes have, so that one of them is whole.
         for _ in 0..2 * self.rings.len() {
-            let Some(turn) = self.schedule.next(now_ns) else {
+            let Some(ring) = self.schedule.next(now_ns) else {
                 continue;
             };
-            let polled = self.poll::<false>(turn.ring as usize, now_ns);
+            let polled = self.poll::<false>(ring as usize, now_ns);
             let (frames, bytes) = polled.work();
             self.schedule.took(bytes, polled.backlog);
             if frames > 0 {

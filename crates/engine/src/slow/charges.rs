@@ -87,9 +87,9 @@ impl Pipeline<'_> {
         if !view.flooded {
             self.charges.was_cut.set(false);
         }
-        let head = &view.heads[index];
+        let header = &view.headers[index];
         let is_counted = match &self.charges.storm {
-            Storm::Function(_) => at == FloodPoint::Nic && is_group(head),
+            Storm::Function(_) => at == FloodPoint::Nic && is_group(header),
             Storm::Switch(..) => at == FloodPoint::Switch,
             Storm::None => false,
         };
@@ -105,15 +105,15 @@ impl Pipeline<'_> {
         }
         let frame = usize::from(view.frame(index as u8));
         let (count, _) = self.burst.offload(frame).segments(self.burst.frames[frame].len);
-        self.charge_storm(&view.heads[index], count - 1);
+        self.charge_storm(&view.headers[index], count - 1);
     }
 
-    fn charge_storm(&self, head: &HeaderBytes, frames: u32) {
+    fn charge_storm(&self, header: &HeaderBytes, frames: u32) {
         match &self.charges.storm {
             Storm::None => {}
             Storm::Function(limit) => limit.borrow_mut().charge(frames),
             Storm::Switch(switch, from) => {
-                switch.table.charge_flood(&switch.state, *from, head, frames, self.now_ns);
+                switch.table.charge_flood(&switch.state, *from, header, frames, self.now_ns);
             }
         }
     }
@@ -139,16 +139,16 @@ impl Pipeline<'_> {
         indices: &[u8],
         delivered: &Delivered,
     ) {
-        let Some(head) = indices.first().map(|index| &view.heads[usize::from(*index)]) else {
+        let Some(header) = indices.first().map(|index| &view.headers[usize::from(*index)]) else {
             return;
         };
         self.charges.add_bytes(delivered.copied_bytes);
-        self.charge_storm(head, delivered.copies);
+        self.charge_storm(header, delivered.copies);
         let is_cut = view.flooded && delivered.frames > 1; // a flood is delivered frame by frame
         if is_cut && self.charges.was_cut.replace(true) {
             self.charges.add_bytes(delivered.bytes);
-            if is_group(head) || matches!(self.charges.storm, Storm::Switch(..)) {
-                self.charge_storm(head, delivered.frames);
+            if is_group(header) || matches!(self.charges.storm, Storm::Switch(..)) {
+                self.charge_storm(header, delivered.frames);
             }
         }
         if delivered.over_limit > 0 {
@@ -165,6 +165,6 @@ impl Pipeline<'_> {
     }
 }
 
-fn is_group(head: &HeaderBytes) -> bool {
-    head[0] & 1 == 1
+fn is_group(header: &HeaderBytes) -> bool {
+    header[0] & 1 == 1
 }

@@ -55,13 +55,14 @@ fn from_function(
 ) -> u64 {
     let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
     let (table, flows) = (&source.snapshot.table, &mut sender.nic_flows);
-    if nic.verdicts.wants_deep() {
+    if nic.verdicts.wants_snapshots() {
         transmit.snapshot_headers();
-        let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
-        summary = table.classify_deep(id, heads, deep, flows, &mut nic.verdicts);
+        let Burst { headers, snapshots, .. } = transmit.burst();
+        summary = table.classify_with_snapshots(id, headers, snapshots, flows, &mut nic.verdicts);
     }
-    let needs_deep = source.snapshot.switch.as_ref().is_some_and(|switch| switch.uplink_needs_deep);
-    if needs_deep && nic.reaches_pf(summary) {
+    let needs_snapshots =
+        source.snapshot.switch.as_ref().is_some_and(|switch| switch.uplink_needs_snapshots);
+    if needs_snapshots && nic.reaches_pf(summary) {
         transmit.snapshot_headers();
     }
     let burst = transmit.burst();
@@ -85,13 +86,13 @@ fn from_switch(
     let Some(own) = &source.snapshot.switch else {
         return unplugged(source, polled); // its switch was removed
     };
-    if own.needs_deep(id) {
+    if own.needs_snapshots(id) {
         transmit.snapshot_headers();
     }
     let (now_ns, flows) = (sender.now_ns, &mut sender.switch_flows);
     let view = BurstView::of(&transmit.burst());
     let mut summary = switch.classify(own, id, &view, now_ns, Some(flows));
-    if switch.verdicts.wants_deep() {
+    if switch.verdicts.wants_snapshots() {
         transmit.snapshot_headers();
         let view = BurstView::of(&transmit.burst());
         summary = switch.classify(own, id, &view, now_ns, Some(flows));
@@ -114,15 +115,15 @@ fn from_piped(
     scratch: &mut Scratch,
 ) -> u64 {
     let table = &source.snapshot.table;
-    if table.needs_deep(id) {
+    if table.needs_snapshots(id) {
         transmit.snapshot_headers();
     }
-    let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
-    table.sort(id, heads, deep, &mut scratch.fates);
-    if scratch.fates.wants_deep() {
+    let Burst { headers, snapshots, .. } = transmit.burst();
+    table.sort(id, headers, snapshots, &mut scratch.actions);
+    if scratch.actions.wants_snapshots() {
         transmit.snapshot_headers();
-        let Burst { headers: heads, snapshots: deep, .. } = transmit.burst();
-        table.sort(id, heads, deep, &mut scratch.fates);
+        let Burst { headers, snapshots, .. } = transmit.burst();
+        table.sort(id, headers, snapshots, &mut scratch.actions);
     }
     let burst = transmit.burst();
     let charges = Charges::of_function(&mut sender.storm);
@@ -131,7 +132,7 @@ fn from_piped(
     pipeline.leave_function(
         id,
         &BurstView::of(&burst),
-        scratch.fates.as_slice(),
+        scratch.actions.as_slice(),
         &mut scratch.receive,
     );
     charges.bytes()

@@ -31,7 +31,7 @@ impl Pipeline<'_> {
             _ => view,
         };
         let NicScratch { verdicts, flows, .. } = &mut **scratch;
-        let summary = self.snapshot().table.classify(PortId::PF, view.heads, flows, verdicts);
+        let summary = self.snapshot().table.classify(PortId::PF, view.headers, flows, verdicts);
         let mut egress = NicEgress { switch: None, receive: egress.receive };
         self.leave_nic(PortId::PF, &view, summary, scratch, &mut egress)
     }
@@ -40,11 +40,11 @@ impl Pipeline<'_> {
     /// would take them into a VLAN that their sender may not be a member of.
     #[cold]
     fn without_second_tags<'v>(&self, view: BurstView<'v>) -> BurstView<'v> {
-        let has_tag = |(i, head): &(usize, &HeaderBytes)| {
-            let second = || view.deep.get(*i).is_none_or(wire::HeaderSnapshot::has_second_tag);
-            wire::FrameHeader(**head).vid().is_some_and(|vid| vid != 0 || second())
+        let has_tag = |(i, header): &(usize, &HeaderBytes)| {
+            let second = || view.snapshots.get(*i).is_none_or(wire::HeaderSnapshot::has_second_tag);
+            wire::FrameHeader(**header).vid().is_some_and(|vid| vid != 0 || second())
         };
-        let tagged = view.heads.iter().enumerate().filter(has_tag);
+        let tagged = view.headers.iter().enumerate().filter(has_tag);
         let skip = tagged.fold(view.skip, |skip, (i, _)| skip | 1 << i);
         self.drop_at_nic(DropReason::VlanForbidden, skip.count_ones() as usize);
         BurstView { skip, ..view }
@@ -61,7 +61,7 @@ impl Pipeline<'_> {
     ) -> usize {
         let (delivered, stopped) = match summary.port() {
             Some(to) if view.skip == 0 => {
-                let indices = &ALL[..view.heads.len()];
+                let indices = &ALL[..view.headers.len()];
                 (self.send_to_function((from, to), view, indices, egress), 0)
             }
             _ => self.scatter_nic(from, view, scratch, egress),
@@ -94,7 +94,7 @@ impl Pipeline<'_> {
                 Action::Flood(_) => {
                     // The limit is for group addresses only: flooding unknown unicast to the wire
                     // is normal.
-                    let is_group = view.heads[i][0] & 1 == 1;
+                    let is_group = view.headers[i][0] & 1 == 1;
                     if !is_group || self.admits_group() {
                         delivered += self.flood_nic(from, view, i, egress);
                     } else {
@@ -129,7 +129,7 @@ impl Pipeline<'_> {
     ) -> usize {
         let snapshot = self.snapshot();
         self.begin_flood(FloodPoint::Nic, view, frame);
-        let receivers = snapshot.table.receivers(from, &view.heads[frame]);
+        let receivers = snapshot.table.receivers(from, &view.headers[frame]);
         // A NIC may have no uplink, and a VF no guest: a missing receiver of a flood is no drop.
         let is_there = |to: &PortId| snapshot.port(*to).is_some() || snapshot.switches(*to);
         let receivers = receivers.filter(is_there);
@@ -150,7 +150,7 @@ impl Pipeline<'_> {
         if let Some(edit) = table.edit(from, to) {
             return self.send_as((from, to), view, indices, edit, egress);
         }
-        let edit = |index: &u8| table.edit_of(from, to, &view.heads[usize::from(*index)]);
+        let edit = |index: &u8| table.edit_of(from, to, &view.headers[usize::from(*index)]);
         let alike = indices.chunk_by(|a, b| edit(a) == edit(b));
         alike
             .map(|indices| self.send_as((from, to), view, indices, edit(&indices[0]), egress))
@@ -233,10 +233,10 @@ impl Pipeline<'_> {
             if view.skip >> i & 1 == 1 {
                 continue;
             }
-            self.snapshot().table.mirror(from, &view.heads[i], *verdict, |copy| {
+            self.snapshot().table.mirror(from, &view.headers[i], *verdict, |copy| {
                 let port = match copy.to {
-                    bridge::nic::Monitor::Port(to) => self.snapshot().port(to),
-                    bridge::nic::Monitor::Capture(number) => self.snapshot().monitor(number),
+                    bridge::nic::MirrorTarget::Port(to) => self.snapshot().port(to),
+                    bridge::nic::MirrorTarget::Capture(number) => self.snapshot().monitor(number),
                 };
                 if let Some(port) = port {
                     self.deliver(port, view, &ALL[i..=i], copy.edit, egress.receive);

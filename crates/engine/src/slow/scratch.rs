@@ -78,8 +78,8 @@ impl SwitchScratch {
             self.hits = switch.hits.clone();
             self.counted.resize(switch.hits.len(), 0);
         }
-        let deep = (!view.deep.is_empty()).then_some(view.deep);
-        let burst = bridge::switch::Burst { from, heads: view.heads, deep, now_ns };
+        let snapshots = (!view.snapshots.is_empty()).then_some(view.snapshots);
+        let burst = bridge::switch::Burst { from, headers: view.headers, snapshots, now_ns };
         let flows = flows.unwrap_or(&mut self.flows);
         let counted = if switch.hits.is_empty() { &mut [][..] } else { &mut self.counted[..] };
         let table = &switch.table;
@@ -107,7 +107,7 @@ pub(crate) struct Scratch {
     pub(crate) nic: NicScratch,
     pub(crate) switch: SwitchScratch,
     pub(crate) view_buffer: ViewBuffer,
-    pub(crate) fates: bridge::nic::SwitchdevActions,
+    pub(crate) actions: bridge::nic::SwitchdevActions,
     pub(crate) transmit: BurstBuffers,
     pub(crate) receive: BurstBuffers,
 }
@@ -118,7 +118,7 @@ impl Scratch {
             nic: NicScratch::new(),
             switch: SwitchScratch::new(),
             view_buffer: ViewBuffer::new(),
-            fates: bridge::nic::SwitchdevActions::new(),
+            actions: bridge::nic::SwitchdevActions::new(),
             transmit: BurstBuffers::default(),
             receive: BurstBuffers::default(),
         }

@@ -45,7 +45,7 @@ impl Pipeline<'_> {
     ) -> usize {
         let delivered = match summary.port() {
             Some(to) if view.skip == 0 => {
-                let indices = &ALL[..view.heads.len()];
+                let indices = &ALL[..view.headers.len()];
                 self.send_to_port(switch, (from, to), view, indices, egress)
             }
             _ => self.scatter_switch(switch, from, view, scratch, egress),
@@ -101,7 +101,7 @@ impl Pipeline<'_> {
         egress: &mut SwitchEgress<'_>,
     ) -> usize {
         self.begin_flood(FloodPoint::Switch, view, frame);
-        let vid = switch.table.vid(from, &view.heads[frame]);
+        let vid = switch.table.vid(from, &view.headers[frame]);
         let receivers = switch.table.flood_ports(from, vid, flood).iter();
         let indices = &ALL[frame..=frame];
         let view = BurstView { flooded: true, ..*view };
@@ -120,7 +120,7 @@ impl Pipeline<'_> {
         indices: &[u8],
         egress: &mut SwitchEgress<'_>,
     ) -> usize {
-        let edit = |index: &u8| switch.table.edit(from, to, &view.heads[usize::from(*index)]);
+        let edit = |index: &u8| switch.table.edit(from, to, &view.headers[usize::from(*index)]);
         let mut send = |indices: &[u8], edit: VlanEdit| match to {
             PortId::UPLINK => self.enter_nic(view, indices, edit, egress),
             _ => match switch.port(to) {
@@ -163,7 +163,7 @@ impl Pipeline<'_> {
                 left &= left - 1;
                 let port = switch.table.mirror_port(mirror).and_then(|to| switch.port(to));
                 if let Some(port) = port {
-                    let edit = switch.table.mirror_edit(mirror, from, &view.heads[i]);
+                    let edit = switch.table.mirror_edit(mirror, from, &view.headers[i]);
                     self.deliver(port, view, &ALL[i..=i], edit, egress.receive);
                 }
             }

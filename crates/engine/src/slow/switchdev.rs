@@ -1,7 +1,7 @@
 //! The pipeline in switchdev mode: a pipe between each function and its representor, and rules that
 //! bypass it.
 
-use bridge::nic::{SwitchdevAction, Target};
+use bridge::nic::{RuleTarget, SwitchdevAction};
 use bridge::{DropReason, PortId};
 use port::{BURST, BurstBuffers};
 
@@ -15,36 +15,36 @@ impl Pipeline<'_> {
         &self,
         from: PortId,
         view: &BurstView<'_>,
-        fates: &[SwitchdevAction],
+        actions: &[SwitchdevAction],
         buffers: &mut BurstBuffers,
     ) -> usize {
-        let all = u64::MAX.checked_shr((BURST - fates.len().min(BURST)) as u32).unwrap_or(0);
+        let all = u64::MAX.checked_shr((BURST - actions.len().min(BURST)) as u32).unwrap_or(0);
         let mut left = all & !view.skip; // those were counted by the poll
-        left &= !self.stopped(view, fates, left);
+        left &= !self.stopped(view, actions, left);
         let mut delivered = 0;
         while left != 0 {
-            let fate = fates[left.trailing_zeros() as usize];
+            let action = actions[left.trailing_zeros() as usize];
             let (mut indices, mut len, mut rest) = ([0; BURST], 0, left);
             while rest != 0 {
                 let frame = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                if fates[frame] == fate {
+                if actions[frame] == action {
                     indices[len] = frame as u8;
                     len += 1;
                     left &= !(1 << frame);
                 }
             }
-            delivered += self.meet(from, view, &indices[..len], fate, buffers);
+            delivered += self.meet(from, view, &indices[..len], action, buffers);
         }
         delivered
     }
 
     /// Mask of the frames that the storm limit drops; counts them.
-    fn stopped(&self, view: &BurstView<'_>, fates: &[SwitchdevAction], of: u64) -> u64 {
+    fn stopped(&self, view: &BurstView<'_>, actions: &[SwitchdevAction], of: u64) -> u64 {
         let mut stopped = 0_u64;
-        for (frame, (head, fate)) in view.heads.iter().zip(fates).enumerate() {
-            let is_group = head[0] & 1 == 1 && of >> frame & 1 == 1;
-            let goes_on = !matches!(fate, SwitchdevAction::Drop(_));
+        for (frame, (header, action)) in view.headers.iter().zip(actions).enumerate() {
+            let is_group = header[0] & 1 == 1 && of >> frame & 1 == 1;
+            let goes_on = !matches!(action, SwitchdevAction::Drop(_));
             if !is_group || !goes_on {
                 continue;
             }
@@ -66,10 +66,10 @@ impl Pipeline<'_> {
         from: PortId,
         view: &BurstView<'_>,
         indices: &[u8],
-        fate: SwitchdevAction,
+        action: SwitchdevAction,
         buffers: &mut BurstBuffers,
     ) -> usize {
-        let number = match fate {
+        let number = match action {
             SwitchdevAction::Slow => return self.send_to_representor(from, view, indices, buffers),
             SwitchdevAction::Drop(reason) => {
                 self.drop_at_nic(reason, indices.len());
@@ -82,13 +82,13 @@ impl Pipeline<'_> {
         }
         let Some(rule) = self.snapshot().table.rule(number) else { return 0 };
         match rule.to {
-            Target::Representor => self.send_to_representor(from, view, indices, buffers),
-            Target::Drop => {
+            RuleTarget::Representor => self.send_to_representor(from, view, indices, buffers),
+            RuleTarget::Drop => {
                 self.drop_at_nic(DropReason::Rule, indices.len());
                 0
             }
-            Target::Port(to) => {
-                let edit = |index: &u8| rule.edit(&view.heads[usize::from(*index)]);
+            RuleTarget::Port(to) => {
+                let edit = |index: &u8| rule.edit(&view.headers[usize::from(*index)]);
                 let alike = indices.chunk_by(|a, b| edit(a) == edit(b));
                 let view = |indices: &[u8]| BurstView { edit: edit(&indices[0]), ..*view };
                 alike
@@ -111,12 +111,12 @@ impl Pipeline<'_> {
             return self.pipe_to_function(
                 (PortId::PF, of),
                 view,
-                &ALL[..view.heads.len()],
+                &ALL[..view.headers.len()],
                 buffers,
             );
         }
         let (mut indices, mut len) = ([0; BURST], 0);
-        for frame in (0..view.heads.len()).filter(|frame| view.skip >> frame & 1 == 0) {
+        for frame in (0..view.headers.len()).filter(|frame| view.skip >> frame & 1 == 0) {
             indices[len] = frame as u8;
             len += 1;
         }

@@ -19,9 +19,9 @@ pub(crate) const ALL: [u8; BURST] = {
 /// Frames of a burst as a stage sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BurstView<'a> {
-    pub(crate) heads: &'a [HeaderBytes],
+    pub(crate) headers: &'a [HeaderBytes],
     /// Longer header snapshots, or empty.
-    pub(crate) deep: &'a [HeaderSnapshot],
+    pub(crate) snapshots: &'a [HeaderSnapshot],
     /// Indices in the burst; `None` for the whole burst.
     pub(crate) frames: Option<&'a [u8]>,
     /// Edit of the tags of all of them so far.
@@ -35,10 +35,10 @@ pub(crate) struct BurstView<'a> {
 impl<'a> BurstView<'a> {
     /// A whole burst, unedited.
     pub(crate) fn of(burst: &Burst<'a>) -> BurstView<'a> {
-        let Burst { headers: heads, snapshots: deep, malformed, .. } = *burst;
+        let Burst { headers, snapshots, malformed, .. } = *burst;
         BurstView {
-            heads,
-            deep,
+            headers,
+            snapshots,
             frames: None,
             edit: VlanEdit::None,
             skip: malformed,
@@ -56,16 +56,16 @@ impl<'a> BurstView<'a> {
 /// Memory for a view between NIC and switch, with the tags that are right there.
 #[derive(Debug)]
 pub(crate) struct ViewBuffer {
-    heads: Box<[HeaderBytes; BURST]>,
-    deep: Box<[HeaderSnapshot; BURST]>,
+    headers: Box<[HeaderBytes; BURST]>,
+    snapshots: Box<[HeaderSnapshot; BURST]>,
     frames: Box<[u8; BURST]>,
 }
 
 impl ViewBuffer {
     pub(crate) fn new() -> ViewBuffer {
         ViewBuffer {
-            heads: Box::new([[0; 16]; BURST]),
-            deep: Box::new([HeaderSnapshot::EMPTY; BURST]),
+            headers: Box::new([[0; 16]; BURST]),
+            snapshots: Box::new([HeaderSnapshot::EMPTY; BURST]),
             frames: Box::new([0; BURST]),
         }
     }
@@ -79,27 +79,27 @@ impl ViewBuffer {
         indices: &[u8],
         edit: VlanEdit,
     ) -> Option<BurstView<'_>> {
-        let deep = !before.deep.is_empty();
-        if edit == VlanEdit::Pop && !deep {
+        let has_snapshots = !before.snapshots.is_empty();
+        if edit == VlanEdit::Pop && !has_snapshots {
             return None;
         }
         for (place, index) in indices.iter().enumerate() {
             let at = usize::from(*index);
             let frame = before.frame(*index);
             self.frames[place] = frame;
-            if deep {
-                self.deep[place] = edited(edit, &before.deep[at]);
-                let bytes = &self.deep[place].bytes;
-                self.heads[place].copy_from_slice(&bytes[..16]);
+            if has_snapshots {
+                self.snapshots[place] = edited_snapshot(edit, &before.snapshots[at]);
+                let bytes = &self.snapshots[place].bytes;
+                self.headers[place].copy_from_slice(&bytes[..16]);
             } else {
-                self.heads[place] = edited_head(edit, &before.heads[at]);
+                self.headers[place] = edited_header(edit, &before.headers[at]);
             }
         }
         debug_assert!(indices.iter().all(|index| before.frame(*index) < burst.frames.len() as u8));
         let len = indices.len();
         Some(BurstView {
-            heads: &self.heads[..len],
-            deep: if deep { &self.deep[..len] } else { &[] },
+            headers: &self.headers[..len],
+            snapshots: if has_snapshots { &self.snapshots[..len] } else { &[] },
             frames: Some(&self.frames[..len]),
             edit: edit::combine(before.edit, edit)?,
             skip: 0,
@@ -109,8 +109,8 @@ impl ViewBuffer {
 }
 
 /// First 16 bytes after an edit that removes no tag.
-fn edited_head(edit: VlanEdit, head: &HeaderBytes) -> HeaderBytes {
-    let mut after = *head;
+fn edited_header(edit: VlanEdit, header: &HeaderBytes) -> HeaderBytes {
+    let mut after = *header;
     if let VlanEdit::Push(tag) | VlanEdit::Retag(tag) = edit {
         after[12..].copy_from_slice(&tag);
     }
@@ -119,20 +119,20 @@ fn edited_head(edit: VlanEdit, head: &HeaderBytes) -> HeaderBytes {
 
 /// Header snapshot after an edit. A pushed tag cuts off the last bytes; a removed tag shortens the
 /// snapshot.
-fn edited(edit: VlanEdit, head: &HeaderSnapshot) -> HeaderSnapshot {
-    let mut after = *head;
+fn edited_snapshot(edit: VlanEdit, snapshot: &HeaderSnapshot) -> HeaderSnapshot {
+    let mut after = *snapshot;
     match edit {
         VlanEdit::None => {}
         VlanEdit::Retag(tag) => after.bytes[12..16].copy_from_slice(&tag),
         VlanEdit::Push(tag) => {
             after.bytes.copy_within(12..HeaderSnapshot::LEN - 4, 16);
             after.bytes[12..16].copy_from_slice(&tag);
-            after.len = (head.len + 4).min(HeaderSnapshot::LEN as u8);
+            after.len = (snapshot.len + 4).min(HeaderSnapshot::LEN as u8);
         }
         VlanEdit::Pop => {
             after.bytes.copy_within(16.., 12);
             after.bytes[HeaderSnapshot::LEN - 4..].fill(0);
-            after.len = head.len.saturating_sub(4);
+            after.len = snapshot.len.saturating_sub(4);
         }
     }
     after

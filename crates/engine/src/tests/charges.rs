@@ -239,7 +239,7 @@ fn segments_are_copied_for_the_peers_of_a_tunnel_and_charged_each() {
     let mut direct = Direct::new(&net);
     let segments = 20;
     let charged = direct.send_large(&large(Mac::BROADCAST, mac(0), segments), BEGIN_NS);
-    assert_eq!(charged, 3 * segments * (HEADERS + SIZE), "nobody else is there to have it cut");
+    assert_eq!(charged, 3 * segments * (HEADERS + SIZE), "no other receiver needs segments");
     assert_eq!(arrived(&sockets) as u64, 3 * segments);
     let paid_ns = BEGIN_NS + (3 * segments - AT_ONCE) * 10 * MS;
     for (now_ns, passed) in [(paid_ns - 5 * MS, 0), (paid_ns + 5 * MS, 1)] {

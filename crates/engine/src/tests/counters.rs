@@ -40,9 +40,9 @@ fn a_reader_sees_names_and_values_as_they_are_now() {
     let reader = Reader::open(&file(&dir)).unwrap();
     let zeros = reader.read();
     assert!(zeros.iter().all(|block| block.values.values().all(|value| *value == 0)));
-    let heads = zeros.iter().map(|block| (&*block.kind, &*block.label, block.values.len()));
+    let descriptions = zeros.iter().map(|block| (&*block.kind, &*block.label, block.values.len()));
     let expected = [("many", "n/vf0", 40), ("few", "first", 2), ("few", "second", 2)];
-    assert!(heads.eq(expected));
+    assert!(descriptions.eq(expected));
 
     blocks[0].add(39, 7);
     blocks[0].add(39, 1);
@@ -324,5 +324,5 @@ fn another_process_goes_on_counting() {
     let now = Reader::open(&file(&dir)).unwrap().read();
     let values = |at: usize| ["new", "gauge", "frames"].map(|name| now[at].values[name]);
     assert_eq!(values(0), [0, 0, 11], "both blocks of the label, by the names of words");
-    assert_eq!(values(1), [0, 0, 0], "nobody else's");
+    assert_eq!(values(1), [0, 0, 0], "only the block itself");
 }

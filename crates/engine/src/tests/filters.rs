@@ -145,9 +145,9 @@ fn a_frame_rewritten_after_the_check_is_delivered_as_checked() {
                 bad.send(&there);
                 let got = good.wait_for(1).remove(0);
                 // The classified bytes are unchanged; the rest was not checked.
-                let judged = there.len().min(CHECKED);
-                assert_eq!(got[..judged], there[..judged]);
-                assert!(got[judged..].iter().all(|byte| *byte == TREASON));
+                let checked = there.len().min(CHECKED);
+                assert_eq!(got[..checked], there[..checked]);
+                assert!(got[checked..].iter().all(|byte| *byte == TREASON));
                 assert_eq!(got.len(), there.len());
                 bad.settle();
             }

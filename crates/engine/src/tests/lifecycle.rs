@@ -134,7 +134,7 @@ fn a_nic_goes_with_all_its_ports() {
     guests[0].post(&frame(mac(1), mac(0), 1, 60));
     guests[0].flush();
     net.bench.wait_for_rounds(2);
-    assert_eq!(guests[0].in_flight(), 1, "nobody takes it");
+    assert_eq!(guests[0].in_flight(), 1, "no lane takes it");
     // Another of the same name starts from zero.
     let nic = net.bench.fabric.add_nic("n");
     net.uplink = net.bench.fabric.add_port(&nic, "n/uplink", 1).unwrap();

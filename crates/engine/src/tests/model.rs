@@ -73,7 +73,7 @@ impl Model<'_> {
         ports.filter(move |port| self.function(*port).is_some() && self.vlan(*port) == vlan)
     }
 
-    fn fate(&self, sent: &Sent) -> SwitchdevAction {
+    fn action(&self, sent: &Sent) -> SwitchdevAction {
         let from = sent.from;
         if let Some(function) = self.function(from) {
             let mine = |mac| function.mac == mac || function.extra_macs.contains(&mac);
@@ -201,7 +201,7 @@ fn expect(world: &World, attached: impl Fn(PortId) -> bool) -> (Arrivals, Drops)
     let mut arrivals = Arrivals::new();
     let mut drops = Drops::new();
     for (i, sent) in world.frames.iter().enumerate().filter(|(_, sent)| attached(sent.from)) {
-        match model.fate(sent) {
+        match model.action(sent) {
             SwitchdevAction::Dropped(reason) => *drops.entry((sent.from, reason)).or_default() += 1,
             SwitchdevAction::Sent(to) => {
                 let (there, down): (Vec<_>, Vec<_>) = to.into_iter().partition(|to| attached(*to));

@@ -1,8 +1,8 @@
 //! The switch on the PF: queues past it, budgets, traffic across both stages, and mirrors.
 
 use bridge::PortId;
-use bridge::nic::{Budget, Capacity, MirroredFrames, Monitor};
-use bridge::switch::Mirror;
+use bridge::nic::{Budget, Capacity, MirrorTarget, MirroredFrames};
+use bridge::switch::SwitchMirror;
 use wire::Mac;
 
 use super::filters::{expect_hits, expect_nothing, filter};
@@ -185,9 +185,9 @@ fn mirrors(tags: &Tags, lanes: usize) {
     let (port, mut tap) = net.listener("tap");
     net.taps.push((switch_port(3), port));
     net.apply_with(&adapters, |settings| {
-        let to = Monitor::Capture(0);
+        let to = MirrorTarget::Capture(0);
         let vf = settings.nic.vfs[0].as_mut().unwrap();
-        vf.mirror = Some(bridge::nic::Mirror { way: MirroredFrames::Both, to });
+        vf.mirror = Some(bridge::nic::FunctionMirror { way: MirroredFrames::Both, to });
         let none = bridge::switch::Vlans::Trunk {
             allowed: bridge::switch::VidSet::new(),
             native: bridge::switch::Native::Refused,
@@ -196,7 +196,7 @@ fn mirrors(tags: &Tags, lanes: usize) {
             bridge::switch::PortConfig { vlans: none, ..bridge::switch::PortConfig::access(None) };
         settings.switch.ports.push(Some(port));
         let both = vec![switch_port(1)];
-        let mirror = Mirror { to: switch_port(3), ingress: both.clone(), egress: both };
+        let mirror = SwitchMirror { to: switch_port(3), ingress: both.clone(), egress: both };
         settings.switch.mirrors.push(mirror);
     });
     let mut guests = net.guests();
@@ -269,8 +269,10 @@ fn unknown_addresses_are_no_storm() {
     net.apply_with(&adapters, |settings| {
         let vf = settings.nic.vfs[0].as_mut().unwrap();
         vf.storm_limit = 1;
-        vf.mirror =
-            Some(bridge::nic::Mirror { way: MirroredFrames::Egress, to: Monitor::Capture(0) });
+        vf.mirror = Some(bridge::nic::FunctionMirror {
+            way: MirroredFrames::Egress,
+            to: MirrorTarget::Capture(0),
+        });
     });
     for i in 0..10 {
         guests[0].post(&frame(Mac::BROADCAST, mac(0), i, 60));

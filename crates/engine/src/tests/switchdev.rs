@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bridge::PortId;
 use bridge::matching::{MacPrefix, Match};
-use bridge::nic::{LinkState, NicConfig, PortVlan, Rule, Table, Target, VlanProtocol};
+use bridge::nic::{LinkState, NicConfig, PortVlan, Rule, RuleTarget, Table, VlanProtocol};
 use wire::{Mac, Vid};
 
 use super::kit::*;
@@ -19,7 +19,7 @@ fn config(rules: Vec<Rule>) -> NicConfig {
     NicConfig { vfs, switchdev: Some(rules), ..NicConfig::default() }
 }
 
-fn rule(from: PortId, dst: Mac, to: Target) -> Rule {
+fn rule(from: PortId, dst: Mac, to: RuleTarget) -> Rule {
     let dst_mac = Some(MacPrefix { mac: dst, len: 48 });
     Rule { from, matches: Match { dst_mac, ..Match::default() }, to, pop: false, push: None }
 }
@@ -68,14 +68,14 @@ fn a_pipe_carries_all_frames_both_ways_and_to_no_other_port() {
 #[test]
 fn rules_lead_off_the_pipe_and_count() {
     let vlan = PortVlan { vid: Vid::new(9).unwrap(), qos: 2, protocol: VlanProtocol::Ieee8021Q };
-    let push = Rule { push: Some(vlan), ..rule(VF0, OUTSIDE, Target::Port(PortId::UPLINK)) };
-    let pop = Rule { pop: true, ..rule(PortId::UPLINK, mac(0), Target::Port(VF0)) };
+    let push = Rule { push: Some(vlan), ..rule(VF0, OUTSIDE, RuleTarget::Port(PortId::UPLINK)) };
+    let pop = Rule { pop: true, ..rule(PortId::UPLINK, mac(0), RuleTarget::Port(VF0)) };
     let rules = vec![
-        rule(VF0, mac(1), Target::Port(VF1)),
+        rule(VF0, mac(1), RuleTarget::Port(VF1)),
         push,
         pop,
-        rule(VF0, Mac::BROADCAST, Target::Drop),
-        rule(VF1, mac(0), Target::Representor),
+        rule(VF0, Mac::BROADCAST, RuleTarget::Drop),
+        rule(VF1, mac(0), RuleTarget::Representor),
     ];
     let config = config(rules);
     let bench = Bench::of(config.clone(), 1, 1);
@@ -112,7 +112,8 @@ fn rules_lead_off_the_pipe_and_count() {
 
 #[test]
 fn frames_of_the_host_match_no_rule() {
-    let config = config(vec![rule(VF0, mac(1), Target::Drop), rule(VF1, mac(1), Target::Drop)]);
+    let config =
+        config(vec![rule(VF0, mac(1), RuleTarget::Drop), rule(VF1, mac(1), RuleTarget::Drop)]);
     let bench = Bench::of(config.clone(), 1, 1);
     let hits = apply(&bench, &config);
     let [mut b] = bench.guests([VF1]);
@@ -125,7 +126,7 @@ fn frames_of_the_host_match_no_rule() {
 
 #[test]
 fn a_link_that_is_down_takes_nothing_from_either_end_nor_by_a_rule() {
-    let mut config = config(vec![rule(VF0, mac(1), Target::Port(VF1))]);
+    let mut config = config(vec![rule(VF0, mac(1), RuleTarget::Port(VF1))]);
     config.vfs[1].as_mut().unwrap().link = LinkState::Disable;
     let bench = Bench::of(config.clone(), 1, 1);
     let hits = apply(&bench, &config);
@@ -163,7 +164,7 @@ fn limits_and_checks_of_the_sender_hold() {
 
 #[test]
 fn rules_change_while_frames_flow_and_none_is_lost_or_doubled() {
-    let with = config(vec![rule(VF0, mac(1), Target::Port(VF1))]);
+    let with = config(vec![rule(VF0, mac(1), RuleTarget::Port(VF1))]);
     let without = config(Vec::new());
     let bench = Bench::of(without.clone(), 2, 1);
     let [mut a, mut b] = bench.guests([VF0, VF1]);

@@ -37,14 +37,14 @@ pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
         let Some(old) = from.switch(&new.name) else {
             continue;
         };
-        let anew = format!("or delete and recreate {}", new.name);
+        let remedy = format!("or delete and recreate {}", new.name);
         let error = "is fixed when a switch is created";
         if old.iov != new.iov {
-            let allowed = format!("write {}, {anew}", old.iov);
+            let allowed = format!("write {}, {remedy}", old.iov);
             problems.push(Problem::new(format!("switch[{i}].iov"), new.iov, error, allowed));
         }
         if old.nic != new.nic {
-            let allowed = format!("write {:?}, {anew}", old.nic);
+            let allowed = format!("write {:?}, {remedy}", old.nic);
             let field = format!("switch[{i}].nic");
             problems.push(Problem::new(field, new.nic.as_str(), error, allowed));
         }

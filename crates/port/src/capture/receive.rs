@@ -72,10 +72,10 @@ impl CaptureReceive {
             let len = edited.len_of(burst.frames[frame].len);
             return input.take(len, time_ns, |writer| writer.frame(burst, frame, edited));
         }
-        scratch.deliver(burst, frame, edit, |Segment { headers: head, payload, .. }| {
-            let len = (head.len() + payload.len()) as u32;
+        scratch.deliver(burst, frame, edit, |Segment { headers, payload, .. }| {
+            let len = (headers.len() + payload.len()) as u32;
             input.take(len, time_ns, |writer| {
-                writer.write(head);
+                writer.write(headers);
                 writer.write(payload);
             })
         })

@@ -2,7 +2,9 @@
 
 use guestmem::{FramePool, GuestSlice, MapError};
 
-use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, Offload, Polled, snapshot_headers};
+use crate::burst::{
+    BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, Polled, snapshot_headers,
+};
 use crate::burst_buffers::BurstBuffers;
 use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 
@@ -15,7 +17,7 @@ pub(crate) struct RxBuffer {
     /// Lent by the lane, like `headers` and `offloads`.
     snapshots: Vec<HeaderSnapshot>,
     has_snapshots: bool,
-    offloads: Box<[Offload; BURST]>,
+    offloads: Box<[NetHeader; BURST]>,
     has_offloads: bool,
     /// Set if a frame of the burst must be validated by itself.
     is_odd: bool,
@@ -31,7 +33,7 @@ impl RxBuffer {
             headers: Box::new([[0; 16]; BURST]),
             snapshots: Vec::new(),
             has_snapshots: false,
-            offloads: Box::new([Offload::PLAIN; BURST]),
+            offloads: Box::new([NetHeader::PLAIN; BURST]),
             has_offloads: false,
             is_odd: false,
             malformed: 0,
@@ -60,7 +62,7 @@ impl RxBuffer {
 
     /// Takes the frame of `len` bytes at `at`, with its offload.
     #[inline]
-    pub(crate) fn take(&mut self, at: u64, len: u32, offload: Offload) {
+    pub(crate) fn take(&mut self, at: u64, len: u32, offload: NetHeader) {
         let i = self.len();
         if i == BURST || !self.pool.lend(at, len) {
             return;
@@ -95,7 +97,7 @@ impl RxBuffer {
                 if self.has_snapshots { self.snapshots[i].bytes() } else { &self.headers[i][..] };
             let valid = self.rules.validate((header, frame.len), self.offloads[i], &mut polled);
             self.malformed |= u64::from(valid.is_none()) << i;
-            self.offloads[i] = valid.unwrap_or(Offload::PLAIN);
+            self.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
         }
         polled
     }

@@ -7,7 +7,7 @@ use guestmem::io::Piece;
 use rustix::io::Errno;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{Burst, HeaderEdit, HeaderSnapshot, Offload, VlanEdit};
+use crate::burst::{Burst, HeaderEdit, HeaderSnapshot, NetHeader, VlanEdit};
 
 /// Maximum bytes of a prefix: a virtio-net header.
 pub(crate) const PREFIX_MAX: usize = 12;
@@ -27,7 +27,7 @@ pub(crate) trait TxSink: Send {
     fn takes(&self) -> OffloadSet;
 
     /// Prefix of a frame of `len` bytes; only its last [`PREFIX`](Self::PREFIX) bytes are used.
-    fn prefix(&self, offload: Offload, len: u32) -> [u8; PREFIX_MAX];
+    fn prefix(&self, offload: NetHeader, len: u32) -> [u8; PREFIX_MAX];
 
     /// Sends frames in order; returns the number taken, and the reason for refusing the next.
     fn send(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<TxRefusal>);

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use vhost_user::{Closer, CloserLoad, ForeignFd};
 
-use crate::burst::{BURST, Offload};
+use crate::burst::{BURST, NetHeader};
 use crate::kernel::{RxBuffer, RxSource, is_readable};
 
 /// Maximum bytes that wait for a peer that does not read, frames with their lengths.
@@ -276,7 +276,7 @@ impl FromStream {
             if rx_buffer.len() == BURST {
                 return Ok(true);
             }
-            rx_buffer.take(self.at + u64::from(PREFIX), len, Offload::PLAIN);
+            rx_buffer.take(self.at + u64::from(PREFIX), len, NetHeader::PLAIN);
             self.at += u64::from(PREFIX + len);
         }
         Ok(false)

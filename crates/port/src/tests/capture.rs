@@ -157,7 +157,7 @@ fn a_file_has_every_byte_of_every_frame() {
                 let bytes = arrive.iter().map(|frame| frame.len() as u64).sum();
                 let frames = frames.len() as u32;
                 assert_eq!(delivered, Delivered { frames, bytes, ..Delivered::default() });
-                assert!(!bench.half.publish(), "nobody is notified");
+                assert!(!bench.half.publish(), "no notification");
                 expected.extend(arrive.into_iter().map(whole));
                 bench.wait(expected.len() as u64); // the ring is smaller than all of this
             }
@@ -279,7 +279,7 @@ fn only_a_regular_file_is_written_to() {
     drop(create(&at("old")).unwrap());
     drop(create(&at("new")).unwrap());
     let mode = fs::metadata(at("new")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o077, 0, "what guests say is nobody else's business");
+    assert_eq!(mode & 0o077, 0, "only the owner reads guests' frames");
 }
 
 #[test]

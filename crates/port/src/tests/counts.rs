@@ -90,8 +90,8 @@ fn the_rest_of_a_short_head_is_zeros() {
         let short = frame(3, 14);
         from.send(&short, &one_piece());
         from.ring.poll();
-        let head = from.ring.burst().headers[0];
-        assert_eq!((&head[..14], &head[14..]), (&short[..], &[0, 0][..]));
+        let header = from.ring.burst().headers[0];
+        assert_eq!((&header[..14], &header[14..]), (&short[..], &[0, 0][..]));
     });
 }
 

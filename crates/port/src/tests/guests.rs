@@ -8,7 +8,7 @@ use guestmem::{GuestMemory, Pages, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
 use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
-use crate::{Delivered, Offload, OffloadSet, Receive, Transmit, VlanEdit};
+use crate::{Delivered, NetHeader, OffloadSet, Receive, Transmit, VlanEdit};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 4 << 20;
@@ -142,7 +142,7 @@ impl Sender {
     }
 
     /// The same, behind a header that says what is left to do.
-    pub(super) fn send_with(&mut self, left: Offload, frame: &[u8], layout: &Layout) -> u64 {
+    pub(super) fn send_with(&mut self, left: NetHeader, frame: &[u8], layout: &Layout) -> u64 {
         self.send_bytes(left.to_bytes().to_vec(), frame, layout)
     }
 

@@ -4,7 +4,7 @@ use etherparse::{IpNumber, PacketBuilder, PacketHeaders, SlicedPacket, Transport
 
 use super::guests::{Layout, Receiver, Sender, carry};
 use crate::virtio_net::HEADER_LEN;
-use crate::{Offload, OffloadSet, Receive, Transmit, VlanEdit};
+use crate::{NetHeader, OffloadSet, Receive, Transmit, VlanEdit};
 
 pub(super) const MSS: usize = 1000;
 pub(super) const HEADERS: usize = 14 + 20 + 20;
@@ -26,9 +26,9 @@ pub(super) fn tcp(payload: usize) -> (Vec<u8>, Vec<u8>) {
     (frame, payload)
 }
 
-pub(super) fn left(gso_type: u8, gso_size: u16) -> Offload {
+pub(super) fn left(gso_type: u8, gso_size: u16) -> NetHeader {
     let needs_csum = wire::virtio_net::FLAG_NEEDS_CSUM;
-    Offload {
+    NetHeader {
         flags: needs_csum,
         gso_type,
         gso_size: gso_size.into(),
@@ -74,7 +74,7 @@ fn it_is_handed_on_to_who_takes_it() {
             let delivered = carry(&mut from, &mut to, &[0], edit);
             assert_eq!((delivered.frames, delivered.bytes), (1, frame.len() as u64 + by));
             let [received] = &to.frames()[..] else { panic!("one frame") };
-            let header = Offload::from_bytes(received.header[..].try_into().unwrap());
+            let header = NetHeader::from_bytes(received.header[..].try_into().unwrap());
             assert_eq!((header.gso_type, header.gso_size.get()), (GSO, MSS as u16));
             assert_eq!(u64::from(header.csum_start.get()), 34 + by);
             assert_eq!(u64::from(header.hdr_len.get()), HEADERS as u64 + by);
@@ -166,8 +166,8 @@ fn what_makes_no_sense_is_dropped_and_counted() {
         ("not agreed on", left(GSO, 1000), OffloadSet::CSUM),
         ("no size", left(GSO, 0), OffloadSet::all()),
         ("another protocol", left(wire::virtio_net::GSO_TCPV6, 1000), OffloadSet::all()),
-        ("outside", Offload { csum_start: 4000.into(), ..left(GSO, 1000) }, OffloadSet::all()),
-        ("addresses", Offload { csum_start: 0.into(), ..left(GSO, 1000) }, OffloadSet::all()),
+        ("outside", NetHeader { csum_start: 4000.into(), ..left(GSO, 1000) }, OffloadSet::all()),
+        ("addresses", NetHeader { csum_start: 0.into(), ..left(GSO, 1000) }, OffloadSet::all()),
         ("crumbs", left(GSO, 1), OffloadSet::all()),
     ] {
         let mut from = Sender::leaving(leaves, 9000);

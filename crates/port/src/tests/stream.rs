@@ -195,7 +195,7 @@ fn an_impossible_length_ends_the_connection_and_the_next_peer_is_served() {
     assert!(!port.housekeeping().is_connected());
     assert!(next(&mut peer).is_none());
     assert!(!port.transmit().enable_notification(), "nothing more is expected from it");
-    assert_eq!(port.send(&[frame(3, 60)]).no_buffer, 1, "nobody is there");
+    assert_eq!(port.send(&[frame(3, 60)]).no_buffer, 1, "no peer");
 
     waiting.write_all(&framed(&frame(4, 60))).unwrap();
     port.housekeeping().tick(Instant::now());

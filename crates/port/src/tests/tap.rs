@@ -12,7 +12,7 @@ use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
 use crate::validate::FrameRules;
 use crate::{
-    BURST, BurstBuffers, Delivered, LinkHealth, Offload, OffloadSet, QueuePair, VlanEdit, tap,
+    BURST, BurstBuffers, Delivered, LinkHealth, NetHeader, OffloadSet, QueuePair, VlanEdit, tap,
 };
 
 const HEADER: usize = 12;
@@ -36,20 +36,20 @@ impl Tap {
     }
 
     /// The kernel sends a frame.
-    fn send(&self, offload: Offload, frame: &[u8]) {
+    fn send(&self, offload: NetHeader, frame: &[u8]) {
         let bytes = [&offload.to_bytes()[..], frame].concat();
         assert_eq!(rustix::io::write(&self.kernel, &bytes), Ok(bytes.len()));
     }
 
     /// Frames that the kernel received.
-    fn received(&self) -> Vec<(Offload, Vec<u8>)> {
+    fn received(&self) -> Vec<(NetHeader, Vec<u8>)> {
         let mut all = Vec::new();
         let mut room = vec![0; 70_000];
         loop {
             match rustix::io::read(&self.kernel, &mut room) {
                 Ok(n) => {
                     let header = room[..HEADER].try_into().unwrap();
-                    all.push((Offload::from_bytes(header), room[HEADER..n].to_vec()));
+                    all.push((NetHeader::from_bytes(header), room[HEADER..n].to_vec()));
                 }
                 Err(errno) => {
                     assert_eq!(errno, Errno::AGAIN);
@@ -70,7 +70,7 @@ impl Tap {
     }
 }
 
-fn frames(received: Vec<(Offload, Vec<u8>)>) -> Vec<Vec<u8>> {
+fn frames(received: Vec<(NetHeader, Vec<u8>)>) -> Vec<Vec<u8>> {
     received.into_iter().map(|(_, frame)| frame).collect()
 }
 
@@ -172,10 +172,10 @@ fn what_the_kernel_sends_arrives_with_what_is_left_to_do() {
     (0..40).for_each(|_| to.post(2048, &Layout::chain(&[])));
     let (large, _) = tcp(30_000);
     let sent = [frame(1, 14), large.clone(), frame(2, 1514), frame(3, 15)];
-    tap.send(Offload::PLAIN, &sent[0]);
+    tap.send(NetHeader::PLAIN, &sent[0]);
     tap.send(left(GSO, MSS as u16), &sent[1]);
-    tap.send(Offload::PLAIN, &sent[2]);
-    tap.send(Offload::PLAIN, &sent[3]);
+    tap.send(NetHeader::PLAIN, &sent[2]);
+    tap.send(NetHeader::PLAIN, &sent[3]);
     let polled = tap.pair.transmit.poll();
     assert_eq!((polled.frames, polled.malformed(), polled.backlog), (4, 0, false));
     assert_eq!(polled.bytes, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
@@ -198,13 +198,13 @@ fn what_the_kernel_sends_arrives_with_what_is_left_to_do() {
 #[test]
 fn frames_that_are_none_are_told() {
     let mut tap = Tap::new(OffloadSet::all());
-    tap.send(Offload::PLAIN, &frame(1, 13));
-    tap.send(Offload::PLAIN, &tagged_frame(2, 17));
-    tap.send(Offload::PLAIN, &frame(3, 1523));
+    tap.send(NetHeader::PLAIN, &frame(1, 13));
+    tap.send(NetHeader::PLAIN, &tagged_frame(2, 17));
+    tap.send(NetHeader::PLAIN, &frame(3, 1523));
     tap.send(left(GSO, 1500), &tcp(30_000).0);
     tap.send(left(0xfe, 1000), &tcp(30_000).0);
-    tap.send(Offload::PLAIN, &frame(4, 66_000));
-    tap.send(Offload::PLAIN, &frame(5, 60));
+    tap.send(NetHeader::PLAIN, &frame(4, 66_000));
+    tap.send(NetHeader::PLAIN, &frame(5, 60));
     let polled = tap.pair.transmit.poll();
     assert_eq!((polled.frames, polled.runts, polled.oversize, polled.bad_offload), (7, 2, 3, 1));
     assert_eq!(tap.pair.transmit.burst().malformed, 0b011_1111);
@@ -215,7 +215,7 @@ fn a_burst_has_a_limit_and_says_whether_there_is_more() {
     let mut tap = Tap::new(OffloadSet::all());
     let mut buffers = BurstBuffers::default();
     let sent: Vec<_> = (0..BURST + 3).map(|i| frame(i, 60)).collect();
-    sent.iter().for_each(|frame| tap.send(Offload::PLAIN, frame));
+    sent.iter().for_each(|frame| tap.send(NetHeader::PLAIN, frame));
     assert!(tap.pair.transmit.enable_notification(), "frames are there already");
     let mut seen = Vec::new();
     for wanted in [BURST, 3] {
@@ -226,7 +226,7 @@ fn a_burst_has_a_limit_and_says_whether_there_is_more() {
         tap.pair.transmit.complete();
         tap.pair.transmit.swap(&mut buffers);
     }
-    assert!(seen.iter().zip(&sent).all(|(head, frame)| head[..] == frame[..16]));
+    assert!(seen.iter().zip(&sent).all(|(header, frame)| header[..] == frame[..16]));
     assert!(!tap.pair.transmit.enable_notification());
     assert!(tap.pair.transmit.kick().is_some());
 }
@@ -253,7 +253,7 @@ fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
     assert_eq!(tap.received().len(), taken);
     assert_eq!(tap.health.failure(), None, "it is full, not lost");
     tap.health.lose(Errno::BADFD);
-    tap.send(Offload::PLAIN, &frame(1, 60));
+    tap.send(NetHeader::PLAIN, &frame(1, 60));
     assert_eq!(tap.pair.transmit.poll().frames, 0);
     assert!(!tap.pair.transmit.enable_notification());
     from.reap();

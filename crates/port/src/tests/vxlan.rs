@@ -166,7 +166,7 @@ fn networks_on_one_address_and_port_are_kept_apart() {
         red[0].send(std::slice::from_ref(&for_red));
         blue[0].send(std::slice::from_ref(&for_blue));
     }
-    // Whoever looks first finds both, and keeps the other's for it.
+    // The port that polls first receives both frames, and parks the other's.
     assert_eq!(blue[1].poll(), [for_blue.clone(), for_blue.clone(), for_blue]);
     assert!(red[1].transmit().enable_notification(), "it is told");
     assert_eq!(red[1].poll(), [for_red.clone(), for_red.clone(), for_red]);

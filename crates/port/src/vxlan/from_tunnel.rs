@@ -13,7 +13,7 @@ use wire::Mac;
 use super::fdb::{SharedFdb, lock};
 use super::socket::TunnelMember;
 use super::{DATAGRAM_MAX, FLAG_VNI, HEADER_LEN};
-use crate::burst::{BURST, Offload};
+use crate::burst::{BURST, NetHeader};
 use crate::kernel::{RxBuffer, RxSource, is_readable};
 
 /// Offset of the header in its cache line, so that the frame begins a line.
@@ -53,7 +53,7 @@ impl FromTunnel {
     fn accept(&mut self, rx_buffer: &mut RxBuffer, from: IpAddr, at: u64, len: u32) {
         if let Some(peer) = self.peers.iter().position(|known| *known == from) {
             self.senders[rx_buffer.len()] = peer as u16;
-            rx_buffer.take(at, len, Offload::PLAIN);
+            rx_buffer.take(at, len, NetHeader::PLAIN);
         }
     }
 

@@ -13,7 +13,7 @@ use wire::virtio_net::OffloadSet;
 use super::fdb::{SharedFdb, VxlanFdb, lock};
 use super::socket::TunnelMember;
 use super::{FLAG_VNI, HEADER_LEN};
-use crate::burst::{BURST, Offload};
+use crate::burst::{BURST, NetHeader};
 use crate::kernel::{PREFIX_MAX, TxFrame, TxRefusal, TxSink};
 
 /// Encodes an address as the kernel's `struct sockaddr_in` or `sockaddr_in6`.
@@ -136,7 +136,7 @@ impl TxSink for ToTunnel {
         OffloadSet::empty()
     }
 
-    fn prefix(&self, _: Offload, _: u32) -> [u8; PREFIX_MAX] {
+    fn prefix(&self, _: NetHeader, _: u32) -> [u8; PREFIX_MAX] {
         self.prefix
     }
 

@@ -27,13 +27,13 @@ use xdp::{BufferError, Placer, SocketHandle};
 
 use super::DirectQueue;
 use super::XdpShared;
-use crate::burst::{Burst, Offload, Placed, Polled};
+use crate::burst::{Burst, NetHeader, Placed, Polled};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::Transmit;
 use crate::virtio_net::{HEADER_LEN, RingEvents};
 
 /// A header without an offload, for one buffer.
-const ONE_BUFFER: [u8; HEADER_LEN as usize] = Offload::PLAIN.to_bytes();
+const ONE_BUFFER: [u8; HEADER_LEN as usize] = NetHeader::PLAIN.to_bytes();
 
 /// Number of final polls for frames in flight when a queue is released, and the time between.
 const FINAL_POLLS: u32 = 2;

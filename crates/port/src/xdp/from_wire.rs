@@ -10,7 +10,9 @@ use wire::virtio_net::OffloadSet;
 use xdp::{Groups, Inbound, WakeResult};
 
 use super::XdpShared;
-use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, Offload, Polled, snapshot_headers};
+use crate::burst::{
+    BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, Polled, snapshot_headers,
+};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::Transmit;
 use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
@@ -125,7 +127,7 @@ impl FromWire {
         let rules = FrameRules { frame_bytes_max, leaves: OffloadSet::empty() };
         let (frames, _) = self.inbound.buffers();
         for (i, (frame, header)) in frames.iter().zip(self.headers.iter()).enumerate() {
-            let valid = rules.validate((header, frame.len), Offload::PLAIN, polled);
+            let valid = rules.validate((header, frame.len), NetHeader::PLAIN, polled);
             self.malformed |= u64::from(valid.is_none()) << i;
         }
     }

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn frames_are_told_apart() {
-        let [a, b, near, far, nobody] = MACS;
+        let [a, b, near, far, unknown] = MACS;
         let classifier = FrameClassifier { honest: [a, b], near: vec![near], far: vec![far] };
         let seen = |frame: &[u8]| classifier.classify(frame, a, b);
         for sequence in 0..20 {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(seen(&frame(b, b, 0)), FrameClass::Spoofed, "its own address");
         assert_eq!(seen(&frame(near, b, 0)), FrameClass::Foreign);
         assert_eq!(seen(&frame(far, b, 0)), FrameClass::Misplaced);
-        assert_eq!(seen(&frame(nobody, b, 0)), FrameClass::Spoofed);
+        assert_eq!(seen(&frame(unknown, b, 0)), FrameClass::Spoofed);
         assert_eq!(seen(&[0; 11]), FrameClass::Corrupted);
     }
 }

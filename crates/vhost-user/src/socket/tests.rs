@@ -163,10 +163,10 @@ fn another_receiver_goes_on_with_half_a_message() {
         let (received, fds) = receiver.partial();
         assert_eq!((received, fds.len()), (&bytes[..cut], 1));
         let fds = fds.iter().map(|fd| fd.as_fd().try_clone_to_owned().unwrap()).collect();
-        let mut heir = Receiver::within(received, fds, &Closer::default()).unwrap();
-        assert!(heir.is_partial() && heir.poll(&us).unwrap().is_none());
+        let mut successor = Receiver::within(received, fds, &Closer::default()).unwrap();
+        assert!(successor.is_partial() && successor.poll(&us).unwrap().is_none());
         send_raw(&peer, &bytes[cut..], 0);
-        let message = heir.poll(&us).unwrap().expect("the rest is there");
+        let message = successor.poll(&us).unwrap().expect("the rest is there");
         assert_eq!((message.payload, message.fds.len()), (1u64.to_le_bytes().to_vec(), 1));
     }
     assert!(

@@ -10,7 +10,7 @@ use super::ring::{PackedRing, Word};
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
 use crate::crash;
 use crate::fault::Fault;
-use crate::inflight::{Inflight, Record};
+use crate::inflight::{InflightRecord, Publication};
 use crate::log::WriteLog;
 use crate::ring::Descriptor;
 use crate::staging::Staging;
@@ -203,7 +203,7 @@ impl PackedDevice {
     /// Writes the used descriptors: all but the first, then the first, on which the guest waits.
     /// Returns `true` if the guest wants a notification.
     #[inline(always)]
-    pub(crate) fn publish(&mut self, inflight: Option<&Inflight>) -> bool {
+    pub(crate) fn publish(&mut self, inflight: Option<&InflightRecord>) -> bool {
         let (old, new) = (self.published, self.next_used);
         if self.pending.is_empty() {
             return false;
@@ -281,13 +281,13 @@ fn show(ring: &PackedRing, pending: &[Pending]) {
 
 /// Position of a ring from the record of its last owner; completes a publication that was cut
 /// short. `None` without a record of this ring: a driver may have set it up again since.
-pub(crate) fn recover(ring: &PackedRing, inflight: &Inflight) -> Option<PackedPosition> {
+pub(crate) fn recover(ring: &PackedRing, inflight: &InflightRecord) -> Option<PackedPosition> {
     let size = ring.size();
     // A device writes the event area first; a driver that sets up a ring zeroes it.
     if ring.device_events().load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let Record { old, new, count } = inflight.last()?;
+    let Publication { old, new, count } = inflight.last()?;
     let (old, new) = (PackedPosition(old), PackedPosition(new));
     if old.index() >= size || new.index() >= size {
         return None;

@@ -9,7 +9,9 @@ use guestmem::{Mapping, Pages, SharedFile};
 use proptest::prelude::*;
 
 use super::kit::{BASE, READABLE, memory};
-use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Inflight, Segment, Start, Used};
+use crate::{
+    BURST, Content, DeviceQueue, DriverQueue, Features, InflightRecord, Segment, Start, Used,
+};
 
 thread_local! {
     /// Stores that this thread's owner has yet to live for.
@@ -48,7 +50,7 @@ struct World {
     driver: DriverQueue,
     features: Features,
     content: Content,
-    inflight: Inflight,
+    inflight: InflightRecord,
     posted: VecDeque<u16>,
     crashes: u32,
 }
@@ -58,7 +60,7 @@ impl World {
         let memory = memory(1 << 20);
         let size = if features.contains(Features::PACKED) { SIZE } else { 8 };
         let driver = DriverQueue::new(memory, BASE, size, features).unwrap();
-        let inflight = Inflight::new(mapping(), 64, size).unwrap();
+        let inflight = InflightRecord::new(mapping(), 64, size).unwrap();
         World { driver, features, content, inflight, posted: VecDeque::new(), crashes: 0 }
     }
 
@@ -211,11 +213,11 @@ fn a_ring_set_up_again_ignores_the_old_record() {
 
 #[test]
 fn records_stand_beside_each_other_inside_their_memory() {
-    assert_eq!([1, 8, 9, 256].map(Inflight::bytes), [128, 128, 192, 64 + 2048]);
-    assert!(Inflight::new(mapping(), 4096 - 128, 8).is_some());
-    assert!(Inflight::new(mapping(), 4096 - 120, 8).is_none());
-    assert!(Inflight::new(mapping(), 4, 8).is_none());
-    assert!(Inflight::new(mapping(), u64::MAX - 7, 8).is_none());
+    assert_eq!([1, 8, 9, 256].map(InflightRecord::bytes), [128, 128, 192, 64 + 2048]);
+    assert!(InflightRecord::new(mapping(), 4096 - 128, 8).is_some());
+    assert!(InflightRecord::new(mapping(), 4096 - 120, 8).is_none());
+    assert!(InflightRecord::new(mapping(), 4, 8).is_none());
+    assert!(InflightRecord::new(mapping(), u64::MAX - 7, 8).is_none());
 }
 
 proptest! {
@@ -246,7 +248,7 @@ proptest! {
             let word = u64::from(*len) | u64::from(*id) << 32 | u64::from(*place) << 48;
             all.write(64 + 8 * i as u32, word.to_le_bytes());
         }
-        let inflight = Inflight::new(mapping, 0, SIZE).unwrap();
+        let inflight = InflightRecord::new(mapping, 0, SIZE).unwrap();
         let start = Start { inflight: Some(inflight), ..Start::at(0x8000_8000) };
         // A device was here before.
         memory.user_slice(world.driver.addresses().used, 1).unwrap().write(0, [1]);

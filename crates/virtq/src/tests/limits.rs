@@ -157,6 +157,6 @@ fn a_header_is_cut_off_wherever_the_pieces_end() {
         let mut header = [0; 12];
         let there = &bytes[..12.min(total as usize)];
         header[..there.len()].copy_from_slice(there);
-        assert_eq!(device.headers(), [header], "{cuts:?}");
+        assert_eq!(device.virtio_headers(), [header], "{cuts:?}");
     }
 }

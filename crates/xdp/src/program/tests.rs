@@ -326,7 +326,7 @@ fn a_steered_queue_takes_only_what_its_buffers_are_for() {
     assert_eq!(world.run_all(&taken, 3), Action::Redirect(3));
     assert_eq!(world.run_all(&[&taken[..], &[0]].concat(), 3), Action::Pass, "too long");
     assert_eq!(world.run_all(&taken[..14], 3), Action::Redirect(3));
-    assert_eq!(world.run_all(&taken[..13], 3), Action::Pass, "too short to be judged");
+    assert_eq!(world.run_all(&taken[..13], 3), Action::Pass, "too short to be classified");
     for tag in [(0x8100, 0), (0x8100, 7), (0x88a8, 7)] {
         assert_eq!(world.run_all(&frame(MAC, Some(tag)), 3), Action::Pass, "{tag:x?}");
     }

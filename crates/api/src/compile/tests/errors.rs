@@ -136,7 +136,7 @@ fn limits_are_told_with_the_place() {
     };
     let huge = with(document(), "/adapter", (0..100).map(many).collect());
     let huge = with(huge, "/switch/0/port", json!([]));
-    refused(&huge, "switch[0]", &["8193 entries", "8192"]);
+    refused(&huge, "switch[0]", &["8193 static entries", "8192"]);
     let rules = vec![json!({"action": "count"}); 256];
     let ports: Vec<Value> =
         (0..9).map(|n| json!({"adapter": format!("a{n}"), "acl": rules})).collect();

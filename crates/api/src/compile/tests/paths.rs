@@ -120,7 +120,7 @@ fn vfs_without_an_adapter_have_addresses_of_their_own() {
     let derived = mac_of(&usual, 3);
     assert!(!derived.is_multicast() && derived.0[0] & 2 == 2);
     let taken = of(&but(4, "mac", json!(derived.to_string())));
-    assert_ne!(mac_of(&taken, 3), derived, "somebody has it");
+    assert_ne!(mac_of(&taken, 3), derived, "another function has it");
     let fewer = of(&with(document(), "/nic/0/num_vfs", json!(3)));
     assert!(fewer[2].is_some() && fewer[3].is_none());
 }

@@ -24,7 +24,7 @@ pub(super) struct EndFailure {
     again: Instant,
 }
 
-/// Fate of an abandoned migration's adapter.
+/// Outcome of an abandoned migration's adapter.
 #[derive(Clone, Copy)]
 enum AbandonedMove {
     /// It becomes an ordinary adapter.

@@ -20,7 +20,7 @@ fn an_old_token_is_refused_and_says_who_has_it_now() {
 
     // The same adapter again is another tenancy: the release of the first is late all the same.
     assert!(owners.assign(&[].into()));
-    assert!(matches!(owners.check("nic0/vf1", old), Err(NotOwner::Nobody { .. })));
+    assert!(matches!(owners.check("nic0/vf1", old), Err(NotOwner::NoOwner { .. })));
     assert!(owners.assign(&holders(1)));
     assert!(owners.check("nic0/vf1", old).is_err());
 }

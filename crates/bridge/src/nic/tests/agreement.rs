@@ -5,7 +5,7 @@ use wire::{HeaderSnapshot, Vid};
 
 use super::model::Model;
 use super::random::{any_burst, any_config, any_source, honest};
-use super::{head, mac};
+use super::{header, mac};
 use crate::nic::*;
 use crate::*;
 
@@ -14,8 +14,8 @@ proptest! {
 
     #[test]
     fn agrees_with_the_model(
-        config in any_config(), from in any_source(), mut heads in any_burst(), honestly: bool,
-        seconds: u64, is_deep: bool,
+        config in any_config(), from in any_source(), mut headers in any_burst(), honestly: bool,
+        seconds: u64, has_snapshots: bool,
     ) {
         let (table, model) = match (Table::build(&config), Model::new(&config)) {
             (Ok(table), Some(model)) => (table, model),
@@ -23,33 +23,33 @@ proptest! {
             (table, _) => panic!("table and model differ about {config:?}: {table:?}"),
         };
         if honestly {
-            honest(&config, from, &mut heads);
+            honest(&config, from, &mut headers);
         }
         let mut out = Verdicts::new();
         let mut flows = Flows::new();
         // Once for a cache that knows nothing, once for one that does, with a pause between.
         let second = |n: usize| seconds >> (n % 64) & 1 == 1;
-        let deep: Vec<_> = heads.iter().enumerate().map(|(n, head)| with_second(head, second(n))).collect();
-        let deep = if is_deep { &deep[..] } else { &[] };
-        let mut summary = table.classify_deep(from, &heads, deep, &mut flows, &mut out);
+        let snapshots: Vec<_> = headers.iter().enumerate().map(|(n, header)| with_second(header, second(n))).collect();
+        let snapshots = if has_snapshots { &snapshots[..] } else { &[] };
+        let mut summary = table.classify_with_snapshots(from, &headers, snapshots, &mut flows, &mut out);
         let first = out.clone();
         for _ in 0..16 {
-            summary = table.classify_deep(from, &heads, deep, &mut flows, &mut out);
+            summary = table.classify_with_snapshots(from, &headers, snapshots, &mut flows, &mut out);
         }
         prop_assert_eq!(&*first, &*out);
         // An unknown second tag is rejected, and a longer snapshot requested.
-        let judged = |second: fn(bool) -> bool| -> Vec<_> {
-            let heads = heads.iter().enumerate().take(BURST);
-            heads.map(|(n, head)| model.judge(from, head, second(seconds >> (n % 64) & 1 == 1))).collect()
+        let model_actions = |second: fn(bool) -> bool| -> Vec<_> {
+            let headers = headers.iter().enumerate().take(BURST);
+            headers.map(|(n, header)| model.action(from, header, second(seconds >> (n % 64) & 1 == 1))).collect()
         };
-        let expected = if is_deep { judged(|second| second) } else { judged(|_| true) };
-        let differs = judged(|_| true) != judged(|_| false);
-        prop_assert_eq!(out.wants_deep(), !is_deep && differs);
-        let judged: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
-        prop_assert_eq!(&judged, &expected);
-        let same = judged.iter().all(|action| *action == judged[0]);
+        let expected = if has_snapshots { model_actions(|second| second) } else { model_actions(|_| true) };
+        let differs = model_actions(|_| true) != model_actions(|_| false);
+        prop_assert_eq!(out.wants_snapshots(), !has_snapshots && differs);
+        let actions: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
+        prop_assert_eq!(&actions, &expected);
+        let same = actions.iter().all(|action| *action == actions[0]);
         match summary {
-            Summary::Empty => prop_assert!(heads.is_empty()),
+            Summary::Empty => prop_assert!(headers.is_empty()),
             Summary::Uniform(verdict) => prop_assert!(same && verdict == out[0]),
             Summary::Mixed => prop_assert!(!same),
         }
@@ -57,31 +57,31 @@ proptest! {
 
     #[test]
     fn receivers_and_edits_agree_with_the_model(
-        config in any_config(), from in any_source(), mut heads in any_burst(),
+        config in any_config(), from in any_source(), mut headers in any_burst(),
     ) {
         let (Ok(table), Some(model)) = (Table::build(&config), Model::new(&config)) else {
             return Ok(());
         };
-        honest(&config, from, &mut heads);
+        honest(&config, from, &mut headers);
         let mut out = Verdicts::new();
-        let deep: Vec<_> = heads.iter().map(|head| with_second(head, false)).collect();
-        table.classify_deep(from, &heads, &deep, &mut Flows::new(), &mut out);
-        for (head, verdict) in heads.iter().zip(out.iter()) {
-            let vid = table.vid(from, head);
+        let snapshots: Vec<_> = headers.iter().map(|header| with_second(header, false)).collect();
+        table.classify_with_snapshots(from, &headers, &snapshots, &mut Flows::new(), &mut out);
+        for (header, verdict) in headers.iter().zip(out.iter()) {
+            let vid = table.vid(from, header);
             let receivers: Vec<PortId> = match verdict.action() {
                 Action::Port(port) => vec![port],
-                Action::Flood(_) => table.receivers(from, head).collect(),
+                Action::Flood(_) => table.receivers(from, header).collect(),
                 Action::Drop(_) => continue,
             };
             if verdict.is_flood() {
-                prop_assert_eq!(&receivers, &model.receivers(from, head, vid));
+                prop_assert_eq!(&receivers, &model.receivers(from, header, vid));
             }
             prop_assert!(!receivers.is_empty() && !receivers.contains(&from));
             for to in receivers {
                 // No function gets what is not of its VLANs, or while its link is down.
                 prop_assert!(model.is_in(to, vid) && model.is_up(to) && table.is_up(to), "to {} from {}", to, from);
-                let edit = table.edit_of(from, to, head);
-                prop_assert_eq!(apply(edit, head), model.edited(from, to, head));
+                let edit = table.edit_of(from, to, header);
+                prop_assert_eq!(apply(edit, header), model.edited(from, to, header));
                 prop_assert!(table.edit(from, to).is_none_or(|all| all == edit), "{} {}", from, to);
             }
         }
@@ -89,16 +89,16 @@ proptest! {
 }
 
 /// The longer snapshot of a frame that goes on with another tag, or without.
-fn with_second(head: &[u8; 16], second: bool) -> HeaderSnapshot {
+fn with_second(header: &[u8; 16], second: bool) -> HeaderSnapshot {
     let behind: [u8; 4] = if second { [0x81, 0, 0, 2] } else { [0x08, 0, 0x45, 0] };
-    HeaderSnapshot::of_frame(&[&head[..], &behind].concat())
+    HeaderSnapshot::of_frame(&[&header[..], &behind].concat())
 }
 
-/// A head after an edit.
-fn apply(edit: VlanEdit, head: &[u8; 16]) -> Vec<u8> {
-    let (addresses, rest) = head.split_at(12);
+/// A header after an edit.
+fn apply(edit: VlanEdit, header: &[u8; 16]) -> Vec<u8> {
+    let (addresses, rest) = header.split_at(12);
     match edit {
-        VlanEdit::None => head.to_vec(),
+        VlanEdit::None => header.to_vec(),
         VlanEdit::Pop => [addresses, &rest[4..]].concat(),
         VlanEdit::Push(tag) => [addresses, &tag, rest].concat(),
         VlanEdit::Retag(tag) => [addresses, &tag].concat(),
@@ -116,14 +116,14 @@ fn full_nic() -> NicConfig {
 }
 
 #[track_caller]
-fn compare(table: &Table, model: &Model<'_>, from: PortId, heads: &[[u8; 16]; BURST]) {
+fn compare(table: &Table, model: &Model<'_>, from: PortId, headers: &[[u8; 16]; BURST]) {
     let mut out = Verdicts::new();
     let mut flows = Flows::new();
-    let expected = heads.map(|head| model.judge(from, &head, false));
+    let expected = headers.map(|header| model.action(from, &header, false));
     for _ in 0..17 {
-        table.classify(from, heads, &mut flows, &mut out);
-        for ((head, verdict), expected) in heads.iter().zip(out.iter()).zip(expected) {
-            assert_eq!(verdict.action(), expected, "{from}: {head:02x?}");
+        table.classify(from, headers, &mut flows, &mut out);
+        for ((header, verdict), expected) in headers.iter().zip(out.iter()).zip(expected) {
+            assert_eq!(verdict.action(), expected, "{from}: {header:02x?}");
         }
     }
 }
@@ -144,7 +144,7 @@ fn a_full_nic_agrees_with_the_model() {
                     let src =
                         mac((dst / 64 * 64 + from.0.saturating_sub(2)) ^ u16::from(n % 8 == 0));
                     let tag = (from == PortId::UPLINK).then_some((0x8100, dst % 2 * (dst % 64)));
-                    head(mac(dst), src, tag)
+                    header(mac(dst), src, tag)
                 }),
             );
         }
@@ -157,9 +157,9 @@ fn strangers_are_not_mistaken_for_members() {
     let config = full_nic();
     let (table, model) = (Table::build(&config).unwrap(), Model::new(&config).unwrap());
     for start in (MAX_MACS as u16..60_000).step_by(BURST) {
-        let sources = std::array::from_fn(|n| head(mac(1), mac(start + n as u16), None));
+        let sources = std::array::from_fn(|n| header(mac(1), mac(start + n as u16), None));
         compare(&table, &model, PortId::vf(0), &sources);
-        let destinations = std::array::from_fn(|n| head(mac(start + n as u16), mac(0), None));
+        let destinations = std::array::from_fn(|n| header(mac(start + n as u16), mac(0), None));
         compare(&table, &model, PortId::vf(0), &destinations);
         compare(&table, &model, PortId::UPLINK, &destinations);
     }

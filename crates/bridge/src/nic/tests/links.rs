@@ -2,7 +2,7 @@
 
 use wire::Mac;
 
-use super::{classify, function, head, mac, receivers, vf};
+use super::{classify, function, header, mac, receivers, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -97,7 +97,7 @@ fn promiscuous_functions_keep_to_their_vlan() {
     assert_eq!(classify(&config, vf(0), 0, mac(501), 0), Action::Port(UPLINK));
     let table = Table::build(&config).unwrap();
     let mut out = Verdicts::new();
-    let vlans = [7, 8, 7].map(|vid| head(mac(501), mac(500), Some((0x8100, vid))));
+    let vlans = [7, 8, 7].map(|vid| header(mac(501), mac(500), Some((0x8100, vid))));
     table.classify(UPLINK, &vlans, &mut Flows::new(), &mut out);
     let actions: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
     assert_eq!(actions, [Action::Port(PF), NO_MATCH, Action::Port(PF)]);

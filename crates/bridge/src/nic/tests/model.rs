@@ -86,8 +86,8 @@ impl<'a> Model<'a> {
     }
 
     /// The VLAN of a frame, or `None` if its tag is not allowed; a second tag is payload.
-    fn vlan(&self, from: PortId, head: &[u8; 16]) -> Option<u16> {
-        let tag = Tag::parse(head).unwrap();
+    fn vlan(&self, from: PortId, header: &[u8; 16]) -> Option<u16> {
+        let tag = Tag::parse(header).unwrap();
         let Some(function) = of(self.config, from) else {
             return Some(tag.map_or(0, |tag| tag.vid));
         };
@@ -103,8 +103,8 @@ impl<'a> Model<'a> {
     }
 
     /// Receivers of a multicast frame, or of unknown unicast.
-    pub(crate) fn receivers(&self, from: PortId, head: &[u8; 16], vid: u16) -> Vec<PortId> {
-        let frame = Frame::new(head).unwrap();
+    pub(crate) fn receivers(&self, from: PortId, header: &[u8; 16], vid: u16) -> Vec<PortId> {
+        let frame = Frame::new(header).unwrap();
         let dst = frame.dst();
         let apart = from != PortId::UPLINK && self.config.mode != Mode::Veb;
         let reflected = from == PortId::UPLINK && self.config.mode == Mode::Vepa;
@@ -134,8 +134,8 @@ impl<'a> Model<'a> {
     }
 
     /// `second` says whether a second tag follows the first, where there is one.
-    pub(crate) fn judge(&self, from: PortId, head: &[u8; 16], second: bool) -> Action {
-        let frame = Frame::new(head).unwrap();
+    pub(crate) fn action(&self, from: PortId, header: &[u8; 16], second: bool) -> Action {
+        let frame = Frame::new(header).unwrap();
         let function = of(self.config, from);
         let is_source = match from {
             PortId::UPLINK => true,
@@ -155,18 +155,18 @@ impl<'a> Model<'a> {
         if frame.src().is_multicast() {
             return Action::Drop(DropReason::SourceMulticast);
         }
-        let is_priority = Tag::parse(head).unwrap().is_some_and(|tag| tag.vid == 0);
+        let is_priority = Tag::parse(header).unwrap().is_some_and(|tag| tag.vid == 0);
         let hops = is_priority && second && function.is_some();
-        let Some(vid) = self.vlan(from, head).filter(|_| !hops) else {
+        let Some(vid) = self.vlan(from, header).filter(|_| !hops) else {
             return Action::Drop(DropReason::VlanForbidden);
         };
-        let receivers = self.receivers(from, head, vid);
-        let nobody = match from {
+        let receivers = self.receivers(from, header, vid);
+        let no_receiver = match from {
             PortId::UPLINK => Action::Drop(DropReason::NoMatch),
             _ => Action::Drop(DropReason::LinkDown),
         };
         if frame.dst().is_multicast() {
-            return if receivers.is_empty() { nobody } else { Action::Flood(Flood::Group) };
+            return if receivers.is_empty() { no_receiver } else { Action::Flood(Flood::Group) };
         }
         let known = self.macs.get(&(frame.dst(), vid)).copied();
         // The owner of a queue is on the switch, from which the frame comes.
@@ -192,24 +192,24 @@ impl<'a> Model<'a> {
             (None, _) => (),
         }
         match receivers[..] {
-            [] => nobody,
+            [] => no_receiver,
             [to] => Action::Port(to),
             _ => Action::Flood(Flood::Group),
         }
     }
 
     /// The frame as a receiver gets it: tags are taken off and put on as on a bridge.
-    pub(crate) fn edited(&self, from: PortId, to: PortId, head: &[u8; 16]) -> Vec<u8> {
-        let vid = self.vlan(from, head).unwrap();
-        let tag = Tag::parse(head).unwrap();
+    pub(crate) fn edited(&self, from: PortId, to: PortId, header: &[u8; 16]) -> Vec<u8> {
+        let vid = self.vlan(from, header).unwrap();
+        let tag = Tag::parse(header).unwrap();
         let payload = |function: &Function| function.trunk.is_empty();
         let is_payload = of(self.config, from).is_some_and(payload);
         if vid == 0 {
-            return head.to_vec();
+            return header.to_vec();
         }
         let bare = match tag {
-            Some(_) if !is_payload => [&head[..12], &head[16..]].concat(),
-            _ => head.to_vec(),
+            Some(_) if !is_payload => [&header[..12], &header[16..]].concat(),
+            _ => header.to_vec(),
         };
         let tagged = match of(self.config, to) {
             None => true,

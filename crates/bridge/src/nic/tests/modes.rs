@@ -2,7 +2,7 @@
 
 use wire::Mac;
 
-use super::{classify, function, head, mac, receivers, vf};
+use super::{classify, function, header, mac, receivers, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -79,13 +79,13 @@ fn isolated_functions_talk_to_the_uplink_only() {
 /// Copies of a frame, from a NIC on which VF 0 and VF 2 are mirrored.
 fn copies(
     way: MirroredFrames,
-    to: Monitor,
+    to: MirrorTarget,
     from: PortId,
     frame: [u8; 16],
-) -> Vec<(PortId, Monitor, VlanEdit)> {
+) -> Vec<(PortId, MirrorTarget, VlanEdit)> {
     let mut config = config(Mode::Veb);
     for n in [0, 2] {
-        config.vfs[n].as_mut().unwrap().mirror = Some(Mirror { way, to });
+        config.vfs[n].as_mut().unwrap().mirror = Some(FunctionMirror { way, to });
     }
     let table = Table::build(&config).unwrap();
     assert!(table.is_mirrored());
@@ -98,9 +98,9 @@ fn copies(
 
 #[test]
 fn mirrors_of_what_is_sent_and_of_what_is_received() {
-    let to = Monitor::Port(PF);
-    let sent = head(mac(500), mac(0), None);
-    let received = head(mac(0), mac(500), None);
+    let to = MirrorTarget::Port(PF);
+    let sent = header(mac(500), mac(0), None);
+    let received = header(mac(0), mac(500), None);
     let copy = vec![(vf(0), to, VlanEdit::None)];
     assert_eq!(copies(MirroredFrames::Egress, to, vf(0), sent), copy);
     assert_eq!(copies(MirroredFrames::Ingress, to, vf(0), sent), []);
@@ -108,31 +108,31 @@ fn mirrors_of_what_is_sent_and_of_what_is_received() {
     assert_eq!(copies(MirroredFrames::Ingress, to, UPLINK, received), copy);
     assert_eq!(copies(MirroredFrames::Egress, to, UPLINK, received), []);
     assert_eq!(copies(MirroredFrames::Both, to, UPLINK, received), copy);
-    let group = head(Mac::BROADCAST, mac(1), None);
+    let group = header(Mac::BROADCAST, mac(1), None);
     assert_eq!(copies(MirroredFrames::Ingress, to, vf(1), group), copy);
-    assert_eq!(copies(MirroredFrames::Both, to, vf(1), head(mac(100), mac(1), None)), []);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(1), header(mac(100), mac(1), None)), []);
 }
 
 #[test]
 fn a_mirror_shows_frames_as_the_function_sees_them() {
-    let to = Monitor::Capture(3);
-    let tagged = head(mac(2), mac(500), Some((0x8100, 7)));
+    let to = MirrorTarget::Capture(3);
+    let tagged = header(mac(2), mac(500), Some((0x8100, 7)));
     assert_eq!(copies(MirroredFrames::Both, to, UPLINK, tagged), [(vf(2), to, VlanEdit::Pop)]);
-    let untagged = head(mac(500), mac(2), None);
+    let untagged = header(mac(500), mac(2), None);
     assert_eq!(copies(MirroredFrames::Both, to, vf(2), untagged), [(vf(2), to, VlanEdit::None)]);
 }
 
 #[test]
 fn mirrors_show_nothing_that_was_dropped_and_nothing_to_its_sender() {
-    let to = Monitor::Port(PF);
-    assert_eq!(copies(MirroredFrames::Both, to, vf(0), head(mac(1), mac(1), None)), []);
-    assert_eq!(copies(MirroredFrames::Both, to, vf(0), head(mac(10), mac(0), None)), []);
-    assert_eq!(copies(MirroredFrames::Both, to, PF, head(mac(0), mac(100), None)), []);
+    let to = MirrorTarget::Port(PF);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(0), header(mac(1), mac(1), None)), []);
+    assert_eq!(copies(MirroredFrames::Both, to, vf(0), header(mac(10), mac(0), None)), []);
+    assert_eq!(copies(MirroredFrames::Both, to, PF, header(mac(0), mac(100), None)), []);
     let mut config = config(Mode::Veb);
-    config.vfs[0].as_mut().unwrap().mirror = Some(Mirror { way: MirroredFrames::Both, to });
+    config.vfs[0].as_mut().unwrap().mirror = Some(FunctionMirror { way: MirroredFrames::Both, to });
     config.pf.as_mut().unwrap().link = LinkState::Disable;
     let table = Table::build(&config).unwrap();
-    let frame = head(mac(500), mac(0), None);
+    let frame = header(mac(500), mac(0), None);
     table.mirror(vf(0), &frame, Verdict::port(UPLINK), |copy| panic!("{copy:?}"));
 }
 
@@ -140,7 +140,7 @@ fn mirrors_show_nothing_that_was_dropped_and_nothing_to_its_sender() {
 fn without_a_mirror_there_is_nothing_to_ask() {
     let table = Table::build(&config(Mode::Veb)).unwrap();
     assert!(!table.is_mirrored());
-    let frame = head(mac(1), mac(0), None);
+    let frame = header(mac(1), mac(0), None);
     table.mirror(vf(0), &frame, Verdict::port(vf(1)), |copy| panic!("{copy:?}"));
 }
 
@@ -148,7 +148,7 @@ fn without_a_mirror_there_is_nothing_to_ask() {
 fn a_mirror_needs_another_port() {
     for (to, name) in [(vf(0), "VF 0"), (vf(9), "VF 9"), (PortId::vf(254), "VF 254")] {
         let mut config = config(Mode::Veb);
-        let mirror = Mirror { way: MirroredFrames::Both, to: Monitor::Port(to) };
+        let mirror = FunctionMirror { way: MirroredFrames::Both, to: MirrorTarget::Port(to) };
         config.vfs[0].as_mut().unwrap().mirror = Some(mirror);
         assert_eq!(
             Table::build(&config).unwrap_err().to_string(),

@@ -2,7 +2,7 @@
 
 use wire::{Mac, Vid};
 
-use super::{function, head, mac, vf};
+use super::{function, header, mac, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -32,10 +32,10 @@ fn config() -> NicConfig {
     }
 }
 
-fn judge(config: &NicConfig, from: PortId, frame: [u8; 16]) -> Action {
+fn action_of(config: &NicConfig, from: PortId, frame: [u8; 16]) -> Action {
     let table = Table::build(config).unwrap();
     let mut out = Verdicts::new();
-    let other = head(mac(700), mac(701), None);
+    let other = header(mac(700), mac(701), None);
     table.classify(from, &[other, frame, other], &mut Flows::new(), &mut out);
     let mixed = out[1];
     table.classify(from, &[frame], &mut Flows::new(), &mut out);
@@ -45,8 +45,8 @@ fn judge(config: &NicConfig, from: PortId, frame: [u8; 16]) -> Action {
 
 #[track_caller]
 fn goes(from: PortId, src: u16, dst: u16, tag: Option<u16>, to: PortId, edit: VlanEdit) {
-    let frame = head(mac(dst), mac(src), tag.map(|vid| (CTAG, vid)));
-    assert_eq!(judge(&config(), from, frame), Action::Port(to));
+    let frame = header(mac(dst), mac(src), tag.map(|vid| (CTAG, vid)));
+    assert_eq!(action_of(&config(), from, frame), Action::Port(to));
     let table = Table::build(&config()).unwrap();
     assert_eq!(table.edit_of(from, to, &frame), edit);
     assert_eq!(table.edit(from, to), Some(edit));
@@ -79,8 +79,8 @@ fn frames_for_a_queue_come_from_uplink_and_functions() {
     goes(vf(1), 1, 30, None, queue(3), VlanEdit::Push([0x81, 0, 0, 7]));
     // VLANs are apart for queues too.
     goes(vf(0), 0, 20, None, UPLINK, VlanEdit::None);
-    let outside = head(mac(20), mac(500), Some((CTAG, 8)));
-    assert_eq!(judge(&config(), UPLINK, outside), Action::Drop(DropReason::NoMatch));
+    let outside = header(mac(20), mac(500), Some((CTAG, 8)));
+    assert_eq!(action_of(&config(), UPLINK, outside), Action::Drop(DropReason::NoMatch));
     let table = Table::build(&config()).unwrap();
     assert!(table.has(queue(0)) && table.has(queue(3)) && table.is_up(queue(1)));
     assert!(!table.has(queue(2)) && !table.has(queue(4)) && !table.is_up(queue(2)));
@@ -94,15 +94,15 @@ fn a_queue_sends_nothing_and_hears_no_flood() {
         queue.share.min_mbit = 100;
         queue.storm_limit = 5;
     }
-    let sent = head(mac(0), mac(10), None);
-    assert_eq!(judge(&config, queue(0), sent), Action::Drop(DropReason::NoFunction));
-    let unknown = head(mac(501), mac(500), None);
-    assert_eq!(judge(&config, UPLINK, unknown), Action::Drop(DropReason::NoMatch));
-    assert_eq!(judge(&config, vf(0), head(mac(501), mac(0), None)), Action::Port(UPLINK));
+    let sent = header(mac(0), mac(10), None);
+    assert_eq!(action_of(&config, queue(0), sent), Action::Drop(DropReason::NoFunction));
+    let unknown = header(mac(501), mac(500), None);
+    assert_eq!(action_of(&config, UPLINK, unknown), Action::Drop(DropReason::NoMatch));
+    assert_eq!(action_of(&config, vf(0), header(mac(501), mac(0), None)), Action::Port(UPLINK));
     let table = Table::build(&config).unwrap();
     let members = |tag| {
-        let head = head(Mac::BROADCAST, mac(500), tag);
-        table.receivers(UPLINK, &head).collect::<Vec<_>>()
+        let header = header(Mac::BROADCAST, mac(500), tag);
+        table.receivers(UPLINK, &header).collect::<Vec<_>>()
     };
     assert_eq!((members(None), members(Some((CTAG, 7)))), (vec![vf(0)], vec![vf(1)]));
     assert_eq!((table.share(queue(0)), table.storm_limit(queue(0))), (Share::default(), 0));
@@ -111,27 +111,27 @@ fn a_queue_sends_nothing_and_hears_no_flood() {
 #[test]
 fn the_link_of_a_queue() {
     let mut config = NicConfig { uplink_up: false, ..config() };
-    let frame = head(mac(20), mac(1), None);
-    assert_eq!(judge(&config, vf(1), frame), DOWN);
+    let frame = header(mac(20), mac(1), None);
+    assert_eq!(action_of(&config, vf(1), frame), DOWN);
     config.vfs[1].as_mut().unwrap().link = LinkState::Enable;
-    assert_eq!(judge(&config, vf(1), frame), DOWN);
+    assert_eq!(action_of(&config, vf(1), frame), DOWN);
     config.queues[1].as_mut().unwrap().link = LinkState::Enable;
-    assert_eq!(judge(&config, vf(1), frame), Action::Port(queue(1)));
+    assert_eq!(action_of(&config, vf(1), frame), Action::Port(queue(1)));
     config.uplink_up = true;
     config.queues[1].as_mut().unwrap().link = LinkState::Disable;
-    assert_eq!(judge(&config, vf(1), frame), DOWN);
+    assert_eq!(action_of(&config, vf(1), frame), DOWN);
     assert!(!Table::build(&config).unwrap().is_up(queue(1)));
 }
 
 #[test]
 fn modes() {
-    let to_queue = head(mac(10), mac(0), None);
+    let to_queue = header(mac(10), mac(0), None);
     let vepa = NicConfig { mode: Mode::Vepa, ..config() };
-    assert_eq!(judge(&vepa, vf(0), to_queue), Action::Port(UPLINK));
-    assert_eq!(judge(&vepa, UPLINK, to_queue), Action::Port(queue(0)));
+    assert_eq!(action_of(&vepa, vf(0), to_queue), Action::Port(UPLINK));
+    assert_eq!(action_of(&vepa, UPLINK, to_queue), Action::Port(queue(0)));
     let isolated = NicConfig { mode: Mode::Isolated, ..config() };
-    assert_eq!(judge(&isolated, vf(0), to_queue), Action::Drop(DropReason::Isolated));
-    assert_eq!(judge(&isolated, UPLINK, to_queue), Action::Port(queue(0)));
+    assert_eq!(action_of(&isolated, vf(0), to_queue), Action::Drop(DropReason::Isolated));
+    assert_eq!(action_of(&isolated, UPLINK, to_queue), Action::Port(queue(0)));
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn a_queue_is_mirrored_in_what_it_receives() {
         (MirroredFrames::Egress, false),
     ] {
         let mut config = config();
-        let to = Monitor::Port(vf(0));
-        config.queues[1].as_mut().unwrap().mirror = Some(Mirror { way, to });
+        let to = MirrorTarget::Port(vf(0));
+        config.queues[1].as_mut().unwrap().mirror = Some(FunctionMirror { way, to });
         let table = Table::build(&config).unwrap();
         let mut copies = Vec::new();
-        let frame = head(mac(20), mac(500), Some((CTAG, 7)));
+        let frame = header(mac(20), mac(500), Some((CTAG, 7)));
         table.mirror(UPLINK, &frame, Verdict::port(queue(1)), |copy| copies.push(copy));
         let copy = MirrorCopy { of: queue(1), to, edit: VlanEdit::Pop };
         assert_eq!(copies, if copied { vec![copy] } else { vec![] });
@@ -180,7 +180,8 @@ fn refusals_name_queue_and_field() {
         |config| config.queues.resize(256, None),
         "queues: 256 queues are too many; allowed are up to 255",
     );
-    let mirror = |to| Some(Mirror { way: MirroredFrames::Both, to: Monitor::Port(to) });
+    let mirror =
+        |to| Some(FunctionMirror { way: MirroredFrames::Both, to: MirrorTarget::Port(to) });
     refused(
         |config| config.vfs[0].as_mut().unwrap().mirror = mirror(queue(1)),
         "VF 0: mirror: frames cannot go to queue 1; \
@@ -197,8 +198,8 @@ fn refusals_name_queue_and_field() {
 fn there_can_be_255_queues() {
     let queues = (0..255).map(|n| Some(function(1000 + n, None))).collect();
     let config = NicConfig { queues, ..config() };
-    let frame = head(mac(1254), mac(0), None);
-    assert_eq!(judge(&config, vf(0), frame), Action::Port(queue(254)));
+    let frame = header(mac(1254), mac(0), None);
+    assert_eq!(action_of(&config, vf(0), frame), Action::Port(queue(254)));
     assert_eq!(config.function(queue(254)).unwrap().mac, mac(1254));
     assert_eq!(config.used_queues().count(), 255);
 }

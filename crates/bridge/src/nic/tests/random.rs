@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use wire::{Mac, Vid};
 
 use super::model::{macs, of, vlans};
-use super::{head, mac};
+use super::{header, mac};
 use crate::nic::*;
 use crate::*;
 
@@ -129,35 +129,35 @@ pub(super) fn any_mac() -> impl Strategy<Value = Mac> {
     ]
 }
 
-pub(super) fn any_head() -> impl Strategy<Value = [u8; 16]> {
+pub(super) fn any_header() -> impl Strategy<Value = [u8; 16]> {
     let vid = prop_oneof![Just(0_u16), Just(1), Just(2), Just(4094), Just(4095)];
     let tag = (prop_oneof![Just(0x8100_u16), Just(0x88a8), Just(0x9100)], vid, 0_u16..16)
         .prop_map(|(tpid, vid, priority)| (tpid, priority << 12 | vid));
     (any_mac(), any_mac(), prop::option::weighted(0.4, tag))
-        .prop_map(|(dst, src, tag)| head(dst, src, tag))
+        .prop_map(|(dst, src, tag)| header(dst, src, tag))
 }
 
 /// Frames of a few flows, so that bursts alike, nearly alike and mixed all occur.
 pub(super) fn any_burst() -> impl Strategy<Value = Vec<[u8; 16]>> {
-    let flows = prop::collection::vec((any_head(), 1_usize..20), 0..20);
+    let flows = prop::collection::vec((any_header(), 1_usize..20), 0..20);
     // As likely as not, flows differ in their TCIs only.
     (flows, any::<bool>()).prop_map(|(mut flows, same)| {
         if let (true, Some(&(first, _))) = (same, flows.first()) {
-            flows.iter_mut().for_each(|(head, _)| head[..14].copy_from_slice(&first[..14]));
+            flows.iter_mut().for_each(|(header, _)| header[..14].copy_from_slice(&first[..14]));
         }
-        let repeated = flows.into_iter().flat_map(|(head, n)| vec![head; n]);
+        let repeated = flows.into_iter().flat_map(|(header, n)| vec![header; n]);
         repeated.take(BURST + 3).collect()
     })
 }
 
 /// Makes most sources valid, or nearly every frame would be dropped as spoofed.
-pub(super) fn honest(config: &NicConfig, from: PortId, heads: &mut [[u8; 16]]) {
+pub(super) fn honest(config: &NicConfig, from: PortId, headers: &mut [[u8; 16]]) {
     let Some(function) = of(config, from) else {
         return;
     };
-    for head in heads.iter_mut().filter(|head| head[15] % 4 != 3) {
+    for header in headers.iter_mut().filter(|header| header[15] % 4 != 3) {
         let own = macs(function);
-        let any = usize::from(head[5]) % own.len();
-        head[6..12].copy_from_slice(&own[any].0);
+        let any = usize::from(header[5]) % own.len();
+        header[6..12].copy_from_slice(&own[any].0);
     }
 }

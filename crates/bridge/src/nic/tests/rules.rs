@@ -2,7 +2,7 @@
 
 use wire::{HeaderSnapshot, Mac};
 
-use super::{function, head, mac, vf};
+use super::{function, header, mac, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -44,14 +44,21 @@ fn to(port: PortId) -> Action {
 fn check(from: PortId, dst: Mac, src: Mac, tag: Option<(u16, u16)>, expected: Action) {
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
-    let frame = head(dst, src, tag);
-    let deep = [HeaderSnapshot::of_frame(&frame)];
-    let summary = table.classify_deep(from, &[frame], &deep, &mut Flows::new(), &mut out);
+    let frame = header(dst, src, tag);
+    let snapshots = [HeaderSnapshot::of_frame(&frame)];
+    let summary =
+        table.classify_with_snapshots(from, &[frame], &snapshots, &mut Flows::new(), &mut out);
     assert_eq!(out.as_slice().iter().map(|v| v.action()).collect::<Vec<_>>(), [expected]);
     assert_eq!(summary, Summary::Uniform(out[0]));
-    let other = head(mac(999), mac(998), None);
-    let deep = [other, frame, other].map(|head| HeaderSnapshot::of_frame(&head));
-    table.classify_deep(from, &[other, frame, other], &deep, &mut Flows::new(), &mut out);
+    let other = header(mac(999), mac(998), None);
+    let snapshots = [other, frame, other].map(|header| HeaderSnapshot::of_frame(&header));
+    table.classify_with_snapshots(
+        from,
+        &[other, frame, other],
+        &snapshots,
+        &mut Flows::new(),
+        &mut out,
+    );
     assert_eq!(out[1].action(), expected, "in a mixed burst");
 }
 
@@ -136,7 +143,7 @@ fn ports_without_a_function() {
     }
     let empty = Table::build(&NicConfig::default()).unwrap();
     let mut out = Verdicts::new();
-    empty.classify(UPLINK, &[head(Mac::BROADCAST, mac(1), None)], &mut Flows::new(), &mut out);
+    empty.classify(UPLINK, &[header(Mac::BROADCAST, mac(1), None)], &mut Flows::new(), &mut out);
     assert_eq!(out[0].action(), Action::Drop(DropReason::NoMatch));
 }
 
@@ -146,7 +153,7 @@ fn summaries() {
     let mut out = Verdicts::new();
     assert_eq!(table.classify(vf(0), &[], &mut Flows::new(), &mut out), Summary::Empty);
     assert!(out.is_empty());
-    let one = head(mac(1), mac(0), None);
+    let one = header(mac(1), mac(0), None);
     let mut also_one = one;
     also_one[14] ^= 0xff;
     // 70 frames: six are beyond a burst.
@@ -157,12 +164,12 @@ fn summaries() {
         Some(vf(1))
     );
     // Two addresses of one function.
-    let several = [head(mac(2), mac(0), None), head(mac(20), mac(0), None)];
+    let several = [header(mac(2), mac(0), None), header(mac(20), mac(0), None)];
     assert_eq!(table.classify(vf(0), &several, &mut Flows::new(), &mut out).port(), Some(vf(2)));
-    let two = [one, head(mac(100), mac(0), None)];
+    let two = [one, header(mac(100), mac(0), None)];
     assert_eq!(table.classify(vf(0), &two, &mut Flows::new(), &mut out), Summary::Mixed);
     assert_eq!(out.len(), 2);
-    let flood = head(GROUP, mac(0), None);
+    let flood = header(GROUP, mac(0), None);
     assert_eq!(
         table.classify(vf(0), &[flood; 3], &mut Flows::new(), &mut out),
         Summary::Uniform(Verdict::FLOOD)
@@ -173,7 +180,7 @@ fn summaries() {
 fn frames_that_differ_in_their_tags_only() {
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
-    let from_uplink = |tag| head(mac(3), mac(500), tag);
+    let from_uplink = |tag| header(mac(3), mac(500), tag);
     let burst = [Some((CTAG, 7)), Some((CTAG, 8)), Some((STAG, 7)), None].map(from_uplink);
     assert_eq!(table.classify(UPLINK, &burst, &mut Flows::new(), &mut out), Summary::Mixed);
     let actions: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
@@ -190,8 +197,8 @@ fn frames_that_differ_in_their_tags_only() {
 fn receivers_and_edits() {
     let table = Table::build(&config()).unwrap();
     let members = |from, tag| {
-        let head = head(Mac::BROADCAST, mac(500), tag);
-        table.receivers(from, &head).collect::<Vec<_>>()
+        let header = header(Mac::BROADCAST, mac(500), tag);
+        table.receivers(from, &header).collect::<Vec<_>>()
     };
     assert_eq!(members(UPLINK, None), [PF, vf(0), vf(1), vf(2)]);
     assert_eq!(members(vf(0), None), [UPLINK, PF, vf(1), vf(2)]);
@@ -206,7 +213,7 @@ fn receivers_and_edits() {
     assert_eq!(table.edit(vf(3), vf(4)), Some(VlanEdit::None));
     assert_eq!(table.edit(vf(0), UPLINK), Some(VlanEdit::None));
     assert_eq!(table.edit(UPLINK, PF), Some(VlanEdit::None));
-    let tagged = head(mac(3), mac(500), Some((CTAG, 0xe007)));
+    let tagged = header(mac(3), mac(500), Some((CTAG, 0xe007)));
     assert_eq!(table.vid(UPLINK, &tagged), 7);
     assert_eq!(table.vid(vf(0), &tagged), 0);
     assert_eq!(table.vid(vf(5), &tagged), 8);

@@ -2,7 +2,7 @@
 
 use wire::{Mac, Vid};
 
-use super::{classify, function, head, mac, receivers, tag, vf};
+use super::{classify, function, header, mac, receivers, tag, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -29,7 +29,7 @@ fn config() -> NicConfig {
 fn goes(from: PortId, (src, dst, vid): (u16, u16, u16), to: PortId, edit: VlanEdit) {
     assert_eq!(classify(&config(), from, src, mac(dst), vid), Action::Port(to));
     let table = Table::build(&config()).unwrap();
-    assert_eq!(table.edit_of(from, to, &head(mac(dst), mac(src), tag(vid))), edit);
+    assert_eq!(table.edit_of(from, to, &header(mac(dst), mac(src), tag(vid))), edit);
     assert_eq!(table.edit(from, to), Some(edit));
 }
 
@@ -47,9 +47,9 @@ fn what_the_switch_sends() {
     let group = Action::Drop(DropReason::SourceMulticast);
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
-    table.classify(PF, &[head(mac(0), GROUP, None)], &mut Flows::new(), &mut out);
+    table.classify(PF, &[header(mac(0), GROUP, None)], &mut Flows::new(), &mut out);
     assert_eq!(out[0].action(), group);
-    assert_eq!(table.vid(PF, &head(mac(0), mac(30), tag(9))), 9);
+    assert_eq!(table.vid(PF, &header(mac(0), mac(30), tag(9))), 9);
 }
 
 #[test]
@@ -224,10 +224,11 @@ fn refusals() {
     );
     let filters = NicConfig { switch: Some(many[1..].to_vec()), ..config() };
     assert!(Table::build(&filters).is_ok());
-    let to = Monitor::Port(PF);
+    let to = MirrorTarget::Port(PF);
     refused(
         |config| {
-            config.vfs[0].as_mut().unwrap().mirror = Some(Mirror { way: MirroredFrames::Both, to })
+            config.vfs[0].as_mut().unwrap().mirror =
+                Some(FunctionMirror { way: MirroredFrames::Both, to })
         },
         "VF 0: mirror: frames cannot go to PF; \
          allowed is the uplink or another function that exists",

@@ -141,10 +141,10 @@ fn any_match() -> impl Strategy<Value = Match> {
 
 fn any_rule() -> impl Strategy<Value = Rule> {
     let to = prop_oneof![
-        Just(Target::Port(PortId::UPLINK)),
-        Just(Target::Port(PortId::vf(1))),
-        Just(Target::Representor),
-        Just(Target::Drop),
+        Just(RuleTarget::Port(PortId::UPLINK)),
+        Just(RuleTarget::Port(PortId::vf(1))),
+        Just(RuleTarget::Representor),
+        Just(RuleTarget::Drop),
     ];
     let from = prop_oneof![3 => Just(PortId::vf(0)), 1 => Just(PortId::PF)];
     (from, any_match(), to).prop_map(|(from, matches, to)| Rule {
@@ -170,23 +170,24 @@ fn nic(rules: Vec<Rule>) -> NicConfig {
 fn sort(config: &NicConfig, from: PortId, frames: &[Frame]) -> Vec<SwitchdevAction> {
     let table = Table::build(config).unwrap();
     let bytes: Vec<Vec<u8>> = frames.iter().map(Frame::bytes).collect();
-    let heads: Vec<[u8; 16]> =
+    let headers: Vec<[u8; 16]> =
         bytes.iter().map(|it| FrameHeader::of_frame(it).unwrap().0).collect();
-    let deep: Vec<HeaderSnapshot> = bytes.iter().map(|it| HeaderSnapshot::of_frame(it)).collect();
-    let mut fates = SwitchdevActions::new();
-    let shallow = if table.needs_deep(from) { &deep[..] } else { &[] };
-    table.sort(from, &heads, shallow, &mut fates);
-    if fates.wants_deep() {
-        table.sort(from, &heads, &deep, &mut fates);
+    let snapshots: Vec<HeaderSnapshot> =
+        bytes.iter().map(|it| HeaderSnapshot::of_frame(it)).collect();
+    let mut actions = SwitchdevActions::new();
+    let shallow = if table.needs_snapshots(from) { &snapshots[..] } else { &[] };
+    table.sort(from, &headers, shallow, &mut actions);
+    if actions.wants_snapshots() {
+        table.sort(from, &headers, &snapshots, &mut actions);
     }
-    fates.as_slice().to_vec()
+    actions.as_slice().to_vec()
 }
 
 fn frame(dst: u16, src: u16) -> Frame {
     Frame { dst: mac(dst), src: mac(src), tag: None, payload: Payload::Arp }
 }
 
-fn rule(from: PortId, to: Target) -> Rule {
+fn rule(from: PortId, to: RuleTarget) -> Rule {
     Rule { from, matches: Match::default(), to, pop: false, push: None }
 }
 
@@ -200,11 +201,11 @@ proptest! {
     ) {
         let frames: Vec<Frame> =
             frames.into_iter().flat_map(|(frame, n)| vec![frame; n]).take(BURST).collect();
-        let fates = sort(&nic(rules.clone()), PortId::vf(0), &frames);
-        for (frame, fate) in frames.iter().zip(fates) {
+        let actions = sort(&nic(rules.clone()), PortId::vf(0), &frames);
+        for (frame, action) in frames.iter().zip(actions) {
             let first = rules.iter().position(|rule| rule.from == PortId::vf(0) && frame.fits(&rule.matches));
             let expected = first.map_or(SwitchdevAction::Slow, |number| SwitchdevAction::Rule(number as u16));
-            prop_assert_eq!(fate, expected, "{:?}", frame);
+            prop_assert_eq!(action, expected, "{:?}", frame);
         }
     }
 }
@@ -216,13 +217,13 @@ fn without_rules_all_frames_are_for_the_representor_and_none_for_a_neighbour() {
     for from in [PortId::UPLINK, PortId::PF, PortId::vf(0)] {
         assert_eq!(sort(&config, from, &frames), vec![SwitchdevAction::Slow; 3], "{from}");
     }
-    let nobody = SwitchdevAction::Drop(DropReason::NoFunction);
-    assert_eq!(sort(&config, PortId::vf(7), &frames), vec![nobody; 3]);
+    let no_function = SwitchdevAction::Drop(DropReason::NoFunction);
+    assert_eq!(sort(&config, PortId::vf(7), &frames), vec![no_function; 3]);
 }
 
 #[test]
 fn a_link_that_is_down_and_a_forged_source_come_before_rules() {
-    let to = Target::Port(PortId::vf(1));
+    let to = RuleTarget::Port(PortId::vf(1));
     let mut config = nic(vec![rule(PortId::vf(0), to)]);
     config.vfs[0] = Some(function(101, None)); // checked
     let frames = [frame(7, 101), frame(7, 55)];
@@ -241,23 +242,23 @@ fn a_link_that_is_down_and_a_forged_source_come_before_rules() {
 #[test]
 fn a_priority_tag_hides_no_other_tag() {
     let untagged = Match { vid: Some(0..=0), ..Match::default() };
-    let to = Target::Port(PortId::UPLINK);
+    let to = RuleTarget::Port(PortId::UPLINK);
     let of = |from| Rule { matches: untagged.clone(), ..rule(from, to) };
     let table = Table::build(&nic(vec![of(PortId::vf(0))])).unwrap();
     let forbidden = SwitchdevAction::Drop(DropReason::VlanForbidden);
     for tpid in [TPID_8021Q, TPID_8021AD] {
         let one = Frame { tag: Some((tpid, 7, 0)), ..frame(1, 2) }.bytes();
         let two = [&one[..16], &[0x81, 0, 0, 10], &one[16..]].concat();
-        let heads = [&one, &two].map(|bytes| FrameHeader::of_frame(bytes).unwrap().0);
-        let deep = [&one, &two].map(|bytes| HeaderSnapshot::of_frame(bytes));
-        let mut fates = SwitchdevActions::new();
-        table.sort(PortId::vf(0), &heads, &[], &mut fates);
-        assert_eq!((fates.as_slice(), fates.wants_deep()), (&[forbidden; 2][..], true));
-        table.sort(PortId::vf(0), &heads, &deep, &mut fates);
-        assert_eq!(fates.as_slice(), [SwitchdevAction::Rule(0), forbidden]);
-        table.sort(PortId::UPLINK, &heads, &[], &mut fates);
+        let headers = [&one, &two].map(|bytes| FrameHeader::of_frame(bytes).unwrap().0);
+        let snapshots = [&one, &two].map(|bytes| HeaderSnapshot::of_frame(bytes));
+        let mut actions = SwitchdevActions::new();
+        table.sort(PortId::vf(0), &headers, &[], &mut actions);
+        assert_eq!((actions.as_slice(), actions.wants_snapshots()), (&[forbidden; 2][..], true));
+        table.sort(PortId::vf(0), &headers, &snapshots, &mut actions);
+        assert_eq!(actions.as_slice(), [SwitchdevAction::Rule(0), forbidden]);
+        table.sort(PortId::UPLINK, &headers, &[], &mut actions);
         assert_eq!(
-            (fates.as_slice(), fates.wants_deep()),
+            (actions.as_slice(), actions.wants_snapshots()),
             (&[SwitchdevAction::Slow; 2][..], false)
         );
     }
@@ -266,7 +267,7 @@ fn a_priority_tag_hides_no_other_tag() {
 #[test]
 fn tags_are_changed_as_the_rule_says() {
     let vlan = PortVlan { vid: Vid::new(7).unwrap(), qos: 5, protocol: VlanProtocol::Ieee8021Ad };
-    let plain = rule(PortId::vf(0), Target::Port(PortId::UPLINK));
+    let plain = rule(PortId::vf(0), RuleTarget::Port(PortId::UPLINK));
     let pops = Rule { pop: true, ..plain.clone() };
     let pushes = Rule { push: Some(vlan), ..plain.clone() };
     let both = Rule { pop: true, ..pushes.clone() };
@@ -289,11 +290,12 @@ fn tags_are_changed_as_the_rule_says() {
 #[test]
 fn only_what_rules_name_is_looked_at() {
     let shallow = Match { dst_mac: Some(exact(mac(1))), vid: Some(0..=0), ..Match::default() };
-    let deep = Match { protocol: Some(6), ..Match::default() };
-    let of = |from, matches| Rule { matches, ..rule(from, Target::Drop) };
-    let table = Table::build(&nic(vec![of(PortId::vf(0), shallow), of(PortId::PF, deep)])).unwrap();
-    assert!(table.is_switchdev() && table.needs_deep(PortId::PF));
-    assert!(!table.needs_deep(PortId::vf(0)) && !table.needs_deep(PortId::UPLINK));
+    let transport = Match { protocol: Some(6), ..Match::default() };
+    let of = |from, matches| Rule { matches, ..rule(from, RuleTarget::Drop) };
+    let table =
+        Table::build(&nic(vec![of(PortId::vf(0), shallow), of(PortId::PF, transport)])).unwrap();
+    assert!(table.is_switchdev() && table.needs_snapshots(PortId::PF));
+    assert!(!table.needs_snapshots(PortId::vf(0)) && !table.needs_snapshots(PortId::UPLINK));
     assert!(!Table::build(&NicConfig::default()).unwrap().is_switchdev());
 }
 
@@ -305,11 +307,11 @@ fn refused(config: &NicConfig) -> String {
 #[test]
 fn what_means_nothing_is_refused_and_says_what_is_allowed() {
     let with = |rule| refused(&nic(vec![rule]));
-    let to_vf1 = Target::Port(PortId::vf(1));
+    let to_vf1 = RuleTarget::Port(PortId::vf(1));
     assert!(with(rule(PortId::vf(9), to_vf1)).starts_with("switchdev[0].from: VF 9;"));
     assert!(with(rule(PortId::vf(1), to_vf1)).contains("not where they come from"));
-    assert!(with(rule(PortId::vf(0), Target::Port(PortId::queue(0)))).contains("to: queue 0"));
-    let pops = Rule { pop: true, ..rule(PortId::vf(0), Target::Drop) };
+    assert!(with(rule(PortId::vf(0), RuleTarget::Port(PortId::queue(0)))).contains("to: queue 0"));
+    let pops = Rule { pop: true, ..rule(PortId::vf(0), RuleTarget::Drop) };
     assert!(with(pops).contains("no tag changed"));
     let ports = Match { src_port: Some(1..=2), protocol: Some(1), ..Match::default() };
     assert!(with(Rule { matches: ports, ..rule(PortId::vf(0), to_vf1) }).contains("protocol"));

@@ -2,7 +2,7 @@
 
 use wire::{HeaderSnapshot, Mac, Vid};
 
-use super::{function, head, mac, vf};
+use super::{function, header, mac, vf};
 use crate::nic::*;
 use crate::*;
 
@@ -32,30 +32,39 @@ fn config() -> NicConfig {
     NicConfig { vfs: vfs.into_iter().map(Some).collect(), ..NicConfig::default() }
 }
 
-fn judge(from: PortId, head: [u8; 16]) -> Action {
+fn action_of(from: PortId, header: [u8; 16]) -> Action {
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
-    let deep =
-        [HeaderSnapshot::of_frame(&head), HeaderSnapshot::EMPTY, HeaderSnapshot::of_frame(&head)];
-    table.classify_deep(from, &[head, [0; 16], head], &deep, &mut Flows::new(), &mut out);
+    let snapshots = [
+        HeaderSnapshot::of_frame(&header),
+        HeaderSnapshot::EMPTY,
+        HeaderSnapshot::of_frame(&header),
+    ];
+    table.classify_with_snapshots(
+        from,
+        &[header, [0; 16], header],
+        &snapshots,
+        &mut Flows::new(),
+        &mut out,
+    );
     assert_eq!(out[0], out[2]);
-    table.classify_deep(from, &[head], &deep[..1], &mut Flows::new(), &mut out);
+    table.classify_with_snapshots(from, &[header], &snapshots[..1], &mut Flows::new(), &mut out);
     out[0].action()
 }
 
 #[track_caller]
 fn goes(from: PortId, src: u16, dst: u16, tag: Option<(u16, u16)>, to: PortId, edit: VlanEdit) {
-    let head = head(mac(dst), mac(src), tag);
-    assert_eq!(judge(from, head), Action::Port(to));
+    let header = header(mac(dst), mac(src), tag);
+    assert_eq!(action_of(from, header), Action::Port(to));
     let table = Table::build(&config()).unwrap();
-    assert_eq!(table.edit_of(from, to, &head), edit);
+    assert_eq!(table.edit_of(from, to, &header), edit);
     assert!(table.edit(from, to).is_none_or(|all| all == edit));
 }
 
 #[track_caller]
 fn forbidden(from: PortId, src: u16, tag: (u16, u16)) {
-    let frame = head(mac(99), mac(src), Some(tag));
-    assert_eq!(judge(from, frame), Action::Drop(DropReason::VlanForbidden));
+    let frame = header(mac(99), mac(src), Some(tag));
+    assert_eq!(action_of(from, frame), Action::Drop(DropReason::VlanForbidden));
 }
 
 #[test]
@@ -100,12 +109,12 @@ fn a_trunk_receives_the_tags_of_its_list() {
     goes(vf(0), 0, 2, None, vf(2), VlanEdit::Push([0x81, 0, 0xa0, 7]));
     goes(UPLINK, 99, 2, Some((STAG, 8)), vf(2), VlanEdit::None);
     goes(UPLINK, 99, 2, None, vf(2), VlanEdit::None);
-    let outside = head(mac(2), mac(99), Some((CTAG, 9)));
-    assert_eq!(judge(UPLINK, outside), Action::Drop(DropReason::NoMatch));
+    let outside = header(mac(2), mac(99), Some((CTAG, 9)));
+    assert_eq!(action_of(UPLINK, outside), Action::Drop(DropReason::NoMatch));
     let table = Table::build(&config()).unwrap();
     let group = |tag| {
-        let head = head(Mac::BROADCAST, mac(99), tag);
-        table.receivers(UPLINK, &head).collect::<Vec<_>>()
+        let header = header(Mac::BROADCAST, mac(99), tag);
+        table.receivers(UPLINK, &header).collect::<Vec<_>>()
     };
     assert_eq!(group(Some((CTAG, 7))), [vf(0), vf(1), vf(2), vf(3)]);
     assert_eq!(group(Some((CTAG, 8))), [vf(2), vf(3)]);
@@ -126,8 +135,8 @@ fn a_native_vlan_is_untagged_on_its_trunk() {
     goes(UPLINK, 99, 3, Some((CTAG, 9)), vf(3), VlanEdit::None);
     // It is in the list neither as a tag nor untagged.
     forbidden(vf(3), 3, (CTAG, 7));
-    let untagged = head(mac(3), mac(99), None);
-    assert_eq!(judge(UPLINK, untagged), Action::Drop(DropReason::NoMatch));
+    let untagged = header(mac(3), mac(99), None);
+    assert_eq!(action_of(UPLINK, untagged), Action::Drop(DropReason::NoMatch));
     let table = Table::build(&config()).unwrap();
     assert_eq!(table.edit(vf(3), UPLINK), None);
     assert_eq!(table.edit(vf(0), vf(3)), None);
@@ -144,15 +153,16 @@ fn a_priority_tag_hides_no_other_tag() {
             frame.extend([tpid.to_be_bytes(), tci.to_be_bytes()].concat());
         }
         frame.extend([0x08, 0]);
-        let (head, deep) = (*frame.first_chunk().unwrap(), [HeaderSnapshot::of_frame(&frame)]);
+        let (header, snapshots) =
+            (*frame.first_chunk().unwrap(), [HeaderSnapshot::of_frame(&frame)]);
         let mut out = Verdicts::new();
-        table.classify(port, &[head], &mut Flows::new(), &mut out);
+        table.classify(port, &[header], &mut Flows::new(), &mut out);
         // Without the snapshot it is refused, and the snapshot asked for.
         let is_function = port != UPLINK;
         let forbidden = Action::Drop(DropReason::VlanForbidden);
-        assert!(!is_function || out.wants_deep() && out[0].action() == forbidden);
-        table.classify_deep(port, &[head], &deep, &mut Flows::new(), &mut out);
-        assert!(!out.wants_deep());
+        assert!(!is_function || out.wants_snapshots() && out[0].action() == forbidden);
+        table.classify_with_snapshots(port, &[header], &snapshots, &mut Flows::new(), &mut out);
+        assert!(!out.wants_snapshots());
         out[0].action() != forbidden
     };
     // Untagged, with a service tag, a trunk without a native VLAN, one with, and the wire.
@@ -172,8 +182,8 @@ fn a_priority_tag_hides_no_other_tag() {
 #[test]
 fn spoof_check_holds_in_every_vlan() {
     for tag in [None, Some((CTAG, 7)), Some((CTAG, 8)), Some((CTAG, 1))] {
-        let spoofed = head(mac(0), mac(1), tag);
-        assert_eq!(judge(vf(2), spoofed), Action::Drop(DropReason::SpoofedMac));
+        let spoofed = header(mac(0), mac(1), tag);
+        assert_eq!(action_of(vf(2), spoofed), Action::Drop(DropReason::SpoofedMac));
     }
 }
 
@@ -185,7 +195,7 @@ fn a_vlan_is_a_wall_without_spoof_check_too() {
     let mut out = Verdicts::new();
     for (n, tag) in [(0, (CTAG, 7)), (1, (STAG, 7)), (2, (CTAG, 9)), (3, (CTAG, 7)), (4, (CTAG, 7))]
     {
-        let frame = head(mac(99), mac(77), Some(tag));
+        let frame = header(mac(99), mac(77), Some(tag));
         table.classify(vf(n), &[frame], &mut Flows::new(), &mut out);
         assert_eq!(out[0].action(), Action::Drop(DropReason::VlanForbidden), "VF {n}");
     }

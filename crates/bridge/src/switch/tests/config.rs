@@ -71,18 +71,18 @@ fn statics() {
     );
     with(
         vec![entry(1, 7, 1); MAX_STATICS + 1],
-        "switch: statics: 8193 entries; allowed is up to 8192",
+        "switch: statics: 8193 static entries; allowed is up to 8192",
     );
 }
 
 #[test]
 fn mirrors() {
-    let mirror = |to, ingress: &[u16], egress: &[u16]| Mirror {
+    let mirror = |to, ingress: &[u16], egress: &[u16]| SwitchMirror {
         to: PortId(to),
         ingress: ingress.iter().copied().map(PortId).collect(),
         egress: egress.iter().copied().map(PortId).collect(),
     };
-    let with = |mirrors: Vec<Mirror>, text| refused(|config| config.mirrors = mirrors, text);
+    let with = |mirrors: Vec<SwitchMirror>, text| refused(|config| config.mirrors = mirrors, text);
     with(vec![mirror(9, &[1], &[])], "mirrors[0]: to: port 9; allowed is a port of the switch");
     with(
         vec![mirror(2, &[1, 9], &[])],

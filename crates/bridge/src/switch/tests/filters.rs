@@ -353,12 +353,12 @@ fn router_guard() {
 #[test]
 fn without_a_snapshot_nothing_passes_that_would_need_one() {
     let mut bench = bench(PortConfig { dhcp_guard: true, ..access(0) }, vec![]);
-    assert!(bench.table.needs_deep(PortId(1)) && !bench.table.needs_deep(PortId(2)));
+    assert!(bench.table.needs_snapshots(PortId(1)) && !bench.table.needs_snapshots(PortId(2)));
     let frames = [v4(ports(17, 1, 2)), Packet::new(mac(2), mac(1), Payload::Other(0x0806))];
-    let heads = frames.map(|frame| FrameHeader::of_frame(&frame.bytes()).unwrap().0);
+    let headers = frames.map(|frame| FrameHeader::of_frame(&frame.bytes()).unwrap().0);
     let short = [HeaderSnapshot::of_frame(&[])];
-    for deep in [None, Some(&short[..0])] {
-        let burst = Burst { from: PortId(1), heads: &heads, deep, now_ns: 0 };
+    for snapshots in [None, Some(&short[..0])] {
+        let burst = Burst { from: PortId(1), headers: &headers, snapshots, now_ns: 0 };
         let mut flows = Flows::new();
         bench.table.classify(&bench.state, &burst, &mut flows, &mut [], &mut bench.out);
         let actions: Vec<_> = bench.out.iter().map(|verdict| verdict.action()).collect();

@@ -8,10 +8,11 @@ use super::*;
 use crate::matching::{Key, has};
 
 fn key(bytes: &[u8]) -> Option<Key> {
-    let (head, deep) = (FrameHeader::of_frame(bytes).unwrap(), HeaderSnapshot::of_frame(bytes));
-    let key = Key::of(head, &deep, 9);
-    // In haste, the same comes out.
-    let words = Key::words_of(head, &deep, 9);
+    let (header, snapshot) =
+        (FrameHeader::of_frame(bytes).unwrap(), HeaderSnapshot::of_frame(bytes));
+    let key = Key::of(header, &snapshot, 9);
+    // The fast parser returns the same key.
+    let words = Key::words_of(header, &snapshot, 9);
     assert_eq!(words, key.map(|key| key.words()));
     assert_eq!(words.map(|words| Key::from_words(&words)), key);
     key
@@ -83,14 +84,14 @@ proptest! {
 
 #[test]
 fn snapshots() {
-    let deep = HeaderSnapshot::of_frame(&[7; 200]);
-    assert_eq!((deep.len, deep.bytes), (128, [7; 128]));
-    let deep = HeaderSnapshot::of_frame(&[7; 3]);
-    assert_eq!((deep.len, &deep.bytes[..4]), (3, &[7, 7, 7, 0][..]));
+    let snapshot = HeaderSnapshot::of_frame(&[7; 200]);
+    assert_eq!((snapshot.len, snapshot.bytes), (128, [7; 128]));
+    let snapshot = HeaderSnapshot::of_frame(&[7; 3]);
+    assert_eq!((snapshot.len, &snapshot.bytes[..4]), (3, &[7, 7, 7, 0][..]));
     // A length that cannot be is no reason to panic.
     let bytes = udp(None, 0, false).bytes();
-    let deep = HeaderSnapshot { len: 255, ..HeaderSnapshot::of_frame(&bytes) };
-    assert!(Key::of(FrameHeader::of_frame(&bytes).unwrap(), &deep, 0).is_some());
+    let snapshot = HeaderSnapshot { len: 255, ..HeaderSnapshot::of_frame(&bytes) };
+    assert!(Key::of(FrameHeader::of_frame(&bytes).unwrap(), &snapshot, 0).is_some());
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Model {
             Action::Flood(flood) => self.receivers(from, vid, flood),
             Action::Drop(_) => vec![],
         };
-        let wants = |mirror: &Mirror| {
+        let wants = |mirror: &SwitchMirror| {
             let takes = mirror.ingress.contains(&from)
                 || mirror.egress.iter().any(|port| receivers.contains(port));
             takes && mirror.to != from && !receivers.contains(&mirror.to)
@@ -208,7 +208,7 @@ impl Model {
                 *vid = self.learn(from, (packet.src, number), &mut budget).map(|()| number);
             }
         }
-        let judged = packets.iter().zip(vids).map(|(packet, vid)| {
+        let expected = packets.iter().zip(vids).map(|(packet, vid)| {
             let action = match vid {
                 Ok(vid) => self.forward(from, packet, vid, now_ns),
                 Err(DropReason::NoPort) => return (dropped(DropReason::NoPort), 0),
@@ -216,7 +216,7 @@ impl Model {
             };
             (action, self.mirrors(from, vid.unwrap_or(0), action))
         });
-        judged.collect()
+        expected.collect()
     }
 
     fn tick(&mut self) {
@@ -453,7 +453,7 @@ pub(super) fn any_config() -> impl Strategy<Value = SwitchConfig> {
             }
             for (to, ingress, egress) in &mirrors {
                 let (ingress, egress) = (ingress.clone(), egress.clone());
-                let mirror = Mirror { to: PortId(*to), ingress, egress };
+                let mirror = SwitchMirror { to: PortId(*to), ingress, egress };
                 keep(&mut config, |config| config.mirrors.push(mirror));
             }
             config

@@ -1,4 +1,4 @@
-//! Whatever bytes come, nothing panics, and what is judged keeps to the rules that matter most.
+//! Random frames: no panic, and verdicts obey the most important rules.
 
 use proptest::prelude::*;
 
@@ -24,19 +24,19 @@ proptest! {
     ) {
         let table = Table::build(&config).unwrap();
         let state = State::new(Fdb::new(1, now_ns).unwrap());
-        let heads: Vec<_> = frames.iter().map(|frame| FrameHeader::of_frame(frame).unwrap().0).collect();
+        let headers: Vec<_> = frames.iter().map(|frame| FrameHeader::of_frame(frame).unwrap().0).collect();
         let snapshot = |(frame, len): (&Vec<u8>, &u8)| HeaderSnapshot { len: *len, ..HeaderSnapshot::of_frame(frame) };
-        let deep: Vec<_> = frames.iter().zip(&lens).map(snapshot).collect();
+        let snapshots: Vec<_> = frames.iter().zip(&lens).map(snapshot).collect();
         let (mut flows, mut out) = (Flows::new(), SwitchVerdicts::new());
         let mut counters = vec![0; table.counters_len()];
         let from = PortId(from);
         for now_ns in [now_ns, 0, u64::MAX] {
-            let burst = Burst { from, heads: &heads, deep: Some(&deep), now_ns };
+            let burst = Burst { from, headers: &headers, snapshots: Some(&snapshots), now_ns };
             table.classify(&state, &burst, &mut flows, &mut counters, &mut out);
-            prop_assert_eq!(out.len(), heads.len().min(BURST));
+            prop_assert_eq!(out.len(), headers.len().min(BURST));
         }
-        for (head, verdict) in heads.iter().zip(out.iter()) {
-            let vid = table.vid(from, head);
+        for (header, verdict) in headers.iter().zip(out.iter()) {
+            let vid = table.vid(from, header);
             let receivers: Vec<_> = match verdict.action() {
                 Action::Port(port) => vec![port],
                 Action::Flood(flood) => {
@@ -52,12 +52,12 @@ proptest! {
                 prop_assert!(port(to).vlans.contains(vid));
                 prop_assert!(!(port(from).isolated && port(to).isolated));
                 // A received frame is tagged or not, as the port's VLANs say.
-                let tagged = match (FrameHeader(*head).is_tagged(), table.edit(from, to, head)) {
+                let tagged = match (FrameHeader(*header).is_tagged(), table.edit(from, to, header)) {
                     (tagged, VlanEdit::None) => tagged,
                     (true, VlanEdit::Pop) => false,
                     (false, VlanEdit::Push(tag)) => { prop_assert_eq!(vid_of(tag), vid); true }
                     (true, VlanEdit::Retag(tag)) => { prop_assert_eq!(vid_of(tag), vid); true }
-                    edit => panic!("{edit:?} of {head:02x?}"),
+                    edit => panic!("{edit:?} of {header:02x?}"),
                 };
                 let native = match &port(to).vlans {
                     Vlans::Access(vlan) => vlan.map_or(0, Vid::get),

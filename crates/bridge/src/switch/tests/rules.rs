@@ -284,11 +284,11 @@ fn trunks() {
     assert_eq!(bench.send(3, mac(1), mac(3)), to(1));
     assert_eq!(bench.send_tagged(0, mac(1), mac(4), 9), to(1));
     assert_eq!(bench.send(0, mac(1), mac(4)), dropped(DropReason::NoMatch));
-    let head = |tag| *frame(mac(1), mac(2), tag).first_chunk().unwrap();
-    assert_eq!(bench.table.vid(PortId(1), &head(Some((0x8100, 0xe007)))), 7);
-    assert_eq!(bench.table.vid(PortId(1), &head(Some((0x8100, 0xe000)))), 9);
-    assert_eq!(bench.table.vid(PortId(1), &head(None)), 9);
-    assert_eq!(bench.table.vid(PortId(0), &head(None)), 0);
+    let header = |tag| *frame(mac(1), mac(2), tag).first_chunk().unwrap();
+    assert_eq!(bench.table.vid(PortId(1), &header(Some((0x8100, 0xe007)))), 7);
+    assert_eq!(bench.table.vid(PortId(1), &header(Some((0x8100, 0xe000)))), 9);
+    assert_eq!(bench.table.vid(PortId(1), &header(None)), 9);
+    assert_eq!(bench.table.vid(PortId(0), &header(None)), 0);
 }
 
 /// Receivers remove a priority tag and classify by the next one, as Linux does.
@@ -348,8 +348,8 @@ fn edits() {
         access(0),
     ]);
     let edit = |from, to, tci: Option<u16>| {
-        let head = frame(mac(1), mac(2), tci.map(|tci| (0x88a8, tci)));
-        bench.table.edit(PortId(from), PortId(to), head.first_chunk().unwrap())
+        let header = frame(mac(1), mac(2), tci.map(|tci| (0x88a8, tci)));
+        bench.table.edit(PortId(from), PortId(to), header.first_chunk().unwrap())
     };
     // From access ports, alike for all.
     assert_eq!(edit(2, 0, None), VlanEdit::Push([0x81, 0, 0, 7]));
@@ -376,8 +376,8 @@ fn service_tags_and_priorities() {
     let tagging = |qos, service| PortConfig { tagging: Tagging { qos, service }, ..access(7) };
     let ports = [PortConfig::uplink(), tagging(5, false), tagging(3, true), access(7)];
     let mut bench = Bench::of(ports);
-    let head = |tag| *frame(mac(1), mac(2), tag).first_chunk::<16>().unwrap();
-    let edit = |from, to, tag| bench.table.edit(PortId(from), PortId(to), &head(tag));
+    let header = |tag| *frame(mac(1), mac(2), tag).first_chunk::<16>().unwrap();
+    let edit = |from, to, tag| bench.table.edit(PortId(from), PortId(to), &header(tag));
     let customer = Some((0x8100, 9));
     assert_eq!(edit(1, 0, None), VlanEdit::Push([0x81, 0, 0xa0, 7]));
     assert_eq!(edit(2, 0, None), VlanEdit::Push([0x88, 0xa8, 0x60, 7]));
@@ -415,12 +415,12 @@ fn floods() {
     for vid in [4095, 4096, u16::MAX] {
         assert!(lists(0, vid).iter().all(|list| list.is_empty()));
     }
-    let nobody = dropped(DropReason::NoMatch);
-    assert_eq!(bench.send(0, Mac::BROADCAST, mac(9)), nobody);
+    let no_match = dropped(DropReason::NoMatch);
+    assert_eq!(bench.send(0, Mac::BROADCAST, mac(9)), no_match);
     assert_eq!(bench.send_tagged(0, Mac::BROADCAST, mac(9), 7), FLOOD);
     assert_eq!(bench.send_tagged(0, GROUP, mac(9), 8), FLOOD);
     assert_eq!(bench.send_tagged(0, mac(10), mac(9), 8), UNKNOWN);
-    assert_eq!(bench.send_tagged(0, mac(10), mac(9), 9), nobody);
+    assert_eq!(bench.send_tagged(0, mac(10), mac(9), 9), no_match);
     assert_eq!(bench.send(1, GROUP, GROUP), dropped(DropReason::SourceMulticast));
 }
 
@@ -493,7 +493,7 @@ fn ports_that_are_not_there() {
     let mut bench = Bench::new(&config);
     for port in [1, 2, 511, u16::MAX] {
         assert_eq!(bench.send(port, mac(1), mac(2)), dropped(DropReason::NoPort));
-        assert!(!bench.table.has(PortId(port)) && !bench.table.needs_deep(PortId(port)));
+        assert!(!bench.table.has(PortId(port)) && !bench.table.needs_snapshots(PortId(port)));
     }
     let mut bench = Bench::new(&SwitchConfig::default());
     assert_eq!(bench.send(0, Mac::BROADCAST, mac(2)), dropped(DropReason::NoPort));
@@ -501,7 +501,7 @@ fn ports_that_are_not_there() {
 
 #[test]
 fn mirrors() {
-    let mirror = |to, ingress: &[u16], egress: &[u16]| Mirror {
+    let mirror = |to, ingress: &[u16], egress: &[u16]| SwitchMirror {
         to: PortId(to),
         ingress: ports(ingress),
         egress: ports(egress),
@@ -542,7 +542,7 @@ fn mirrors() {
 #[test]
 fn a_copy_has_the_tag_that_its_port_sees() {
     let both =
-        |to, port| Mirror { to: PortId(to), ingress: ports(&[port]), egress: ports(&[port]) };
+        |to, port| SwitchMirror { to: PortId(to), ingress: ports(&[port]), egress: ports(&[port]) };
     let config = SwitchConfig {
         mirrors: vec![both(3, 0), both(4, 1)],
         ..switch([PortConfig::uplink(), access(7), access(7), access(0), access(0)])

@@ -22,14 +22,15 @@ fn nobody_sees_an_entry_that_never_was() {
         for round in 0..3_000_u32 {
             for port in 1..=6 {
                 let mine = (0..ADDRESSES).filter(|n| homes(*n)[turn] == port);
-                let heads: Vec<_> = mine
+                let headers: Vec<_> = mine
                     .skip(round as usize % 20)
                     .map(|n| *frame(mac((n + 1) % ADDRESSES), mac(n), None).first_chunk().unwrap())
                     .collect();
-                let burst = Burst { from: PortId(port), heads: &heads, deep: None, now_ns: 0 };
+                let burst =
+                    Burst { from: PortId(port), headers: &headers, snapshots: None, now_ns: 0 };
                 table.classify(&state, &burst, &mut flows, &mut [], &mut out);
-                for (head, verdict) in heads.iter().zip(out.iter()) {
-                    let dst = u16::from(head[5]);
+                for (header, verdict) in headers.iter().zip(out.iter()) {
+                    let dst = u16::from(header[5]);
                     if let Action::Port(to) = verdict.action() {
                         assert!(homes(dst).contains(&to.0), "{dst} at {to}");
                     }
@@ -87,10 +88,11 @@ fn limits_hold_for_all_lanes_together() {
         let start = std::sync::Barrier::new(2);
         let lane = |first: u16| {
             let (mut flows, mut out) = (Flows::new(), SwitchVerdicts::new());
-            let heads = |n| [*frame(Mac::BROADCAST, mac(first + n), None).first_chunk().unwrap()];
+            let headers = |n| [*frame(Mac::BROADCAST, mac(first + n), None).first_chunk().unwrap()];
             start.wait();
             for n in 0..12 {
-                let burst = Burst { from: PortId(0), heads: &heads(n), deep: None, now_ns: 0 };
+                let burst =
+                    Burst { from: PortId(0), headers: &headers(n), snapshots: None, now_ns: 0 };
                 table.classify(&state, &burst, &mut flows, &mut [], &mut out);
             }
         };
@@ -109,12 +111,12 @@ fn storm_control_holds_for_all_lanes_together() {
     let storm = Storm { broadcast: Some(1000), ..Storm::default() };
     let table = Table::build(&switch([PortConfig { storm, ..access(0) }, access(0)])).unwrap();
     let state = State::new(Fdb::new(1024, 1).unwrap());
-    let heads = [*frame(Mac::BROADCAST, mac(1), None).first_chunk().unwrap(); 8];
+    let headers = [*frame(Mac::BROADCAST, mac(1), None).first_chunk().unwrap(); 8];
     let lane = || {
         let (mut flows, mut out) = (Flows::new(), SwitchVerdicts::new());
         let bursts = (0..2_000_u64).map(|n| {
             let now_ns = 1_000_000_000 + n * 1_000_000;
-            let burst = Burst { from: PortId(0), heads: &heads, deep: None, now_ns };
+            let burst = Burst { from: PortId(0), headers: &headers, snapshots: None, now_ns };
             table.classify(&state, &burst, &mut flows, &mut [], &mut out);
             out.iter().filter(|verdict| verdict.is_flood()).count()
         });

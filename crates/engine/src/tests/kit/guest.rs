@@ -7,7 +7,7 @@ use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{HEADER_LEN, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
 use port::{Burst, BurstBuffers, ForeignFd, OffloadSet, Polled, Transmit};
 use testguest::{QueuePair, RING};
-use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Start};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, InflightRecord, Start};
 
 use super::until;
 use crate::Port;
@@ -40,7 +40,7 @@ pub(crate) struct Guest {
     pub(crate) pair: QueuePair,
     shape: Shape,
     /// Records of its rings, transmit and receive: tests detach and attach them at will.
-    records: [Inflight; 2],
+    records: [InflightRecord; 2],
 }
 
 /// The same eventfd, for a device.
@@ -49,11 +49,11 @@ fn shared(event: &OwnedFd) -> Option<Arc<ForeignFd>> {
 }
 
 /// Empty records of two rings.
-fn records() -> [Inflight; 2] {
-    let bytes = Inflight::bytes(RING);
+fn records() -> [InflightRecord; 2] {
+    let bytes = InflightRecord::bytes(RING);
     let file = SharedFile::create("records", 2 * bytes, Pages::Ordinary).unwrap();
     let mapping = Arc::new(Mapping::new(file.fd(), 2 * bytes, 0).unwrap());
-    [0, bytes].map(|at| Inflight::new(mapping.clone(), at, RING).unwrap())
+    [0, bytes].map(|at| InflightRecord::new(mapping.clone(), at, RING).unwrap())
 }
 
 impl Guest {

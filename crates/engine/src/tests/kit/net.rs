@@ -80,7 +80,7 @@ pub(crate) struct Net {
     pub(crate) state: Arc<State>,
     pub(crate) hits: Arc<AclHits>,
     pub(crate) budget: Option<Arc<std::sync::Mutex<Budget>>>,
-    /// Behind the numbers of [`bridge::nic::Monitor::Capture`].
+    /// Behind the numbers of [`bridge::nic::MirrorTarget::Capture`].
     pub(crate) captures: Vec<Arc<Port>>,
     /// At ports of the switch.
     pub(crate) taps: Vec<(bridge::PortId, Arc<Port>)>,

@@ -34,9 +34,9 @@ fn places(given: &[Allocation]) -> Vec<String> {
 #[test]
 fn weight_decides_then_who_holds_then_the_name() {
     let state = crowd(2, 1, &[(10, 0), (50, 0), (10, 100), (0, 50)]);
-    let nobody = allocate(&state, &Facts::default());
+    let allocation = allocate(&state, &Facts::default());
     assert_eq!(
-        places(&nobody),
+        places(&allocation),
         ["vf 1 Supported", "vf 0 Supported", "vmq 0 NoFreeVf", "synthetic WeightZero"]
     );
     let held = Facts { vfs: [("a2".into(), 1)].into(), ..Facts::default() };

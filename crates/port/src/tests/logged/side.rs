@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use guestmem::{DirtyLog, GuestMemory, LOG_PAGE, Mapping, Pages, Region, SharedFile};
-use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Log, Position, Segment, Start};
+use virtq::{
+    Content, DeviceQueue, DriverQueue, Features, InflightRecord, Log, Position, Segment, Start,
+};
 
 use crate::tests::guests::Layout;
 
@@ -44,7 +46,7 @@ pub(super) struct Side {
     bits: SharedFile,
     log: Arc<DirtyLog>,
     /// Records of buffers in flight, for the next owner.
-    inflight: Inflight,
+    inflight: InflightRecord,
     pub(super) logs: Logs,
     free: Vec<u64>,
     /// The buffers that the device has: room and length.
@@ -68,10 +70,10 @@ impl Side {
         let log = Arc::new(DirtyLog::new(bits.fd(), size, 0).unwrap());
         let free = (0..ROOMS).map(|room| BUFFERS_AT + room * ROOM).collect();
         let logs = Logs::Nothing;
-        let bytes = Inflight::bytes(RING);
+        let bytes = InflightRecord::bytes(RING);
         let records = SharedFile::create("records", bytes, Pages::Ordinary).unwrap();
         let records = Arc::new(Mapping::new(records.fd(), bytes, 0).unwrap());
-        let inflight = Inflight::new(records, 0, RING).unwrap();
+        let inflight = InflightRecord::new(records, 0, RING).unwrap();
         Side { memory, driver, features, bits, log, inflight, logs, free, posted: HashMap::new() }
     }
 
@@ -152,7 +154,7 @@ impl Side {
         assert!(!said || unsaid.is_empty(), "not logged where the front-end says: {unsaid:x?}");
         let writable = self.writable(may_write);
         let too_many: Vec<_> = logged.difference(&writable).collect();
-        assert_eq!(too_many, [&0u64; 0], "pages are logged that nobody may have written");
+        assert_eq!(too_many, [&0u64; 0], "pages are logged that were not written");
     }
 
     /// Bytes of the used ring, or of the event area.

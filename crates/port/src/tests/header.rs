@@ -33,12 +33,12 @@ proptest! {
         let edit = tag.map_or(VlanEdit::None, VlanEdit::Push);
         let (honest, seen) = forged(len, &from_cuts, &to_cuts, edit);
         let tag = tag.map_or(0, |_| 4);
-        let head = len.min(16);
+        let header_len = len.min(16);
         prop_assert_eq!(seen.len(), len + tag);
         prop_assert_eq!(&seen[..12], &honest[..12], "both addresses");
-        prop_assert_eq!(&seen[12 + tag..head + tag], &honest[12..head]);
+        prop_assert_eq!(&seen[12 + tag..header_len + tag], &honest[12..header_len]);
         // The rest was read later, and holds only bytes of the guest.
-        prop_assert!(seen[head + tag..].iter().all(|byte| *byte == 0x66));
+        prop_assert!(seen[header_len + tag..].iter().all(|byte| *byte == 0x66));
     }
 }
 

@@ -8,14 +8,14 @@ use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
 use crate::{BURST, BurstBuffers, HeaderSnapshot, Receive, Transmit, VlanEdit};
 
 const FRAME_MAX: u32 = 9018;
-const DEEP: usize = HeaderSnapshot::LEN;
+const SNAPSHOT_LEN: usize = HeaderSnapshot::LEN;
 /// Bytes that a hostile guest writes over a classified frame.
 const FORGED: u8 = 0x66;
 
 /// Expected frame after its sender overwrote it behind the snapshot.
 fn expected_frame(honest: &[u8], edit: VlanEdit) -> Vec<u8> {
     let mut bytes = honest.to_vec();
-    bytes.iter_mut().skip(DEEP).for_each(|byte| *byte = FORGED);
+    bytes.iter_mut().skip(SNAPSHOT_LEN).for_each(|byte| *byte = FORGED);
     edited(&bytes, edit)
 }
 
@@ -98,8 +98,8 @@ fn the_head_that_was_taken_first_is_not_read_again() {
             from.ring.snapshot_headers();
             let burst = from.ring.burst();
             let mut expected = HeaderSnapshot::of_frame(&vec![FORGED; len]);
-            let head = len.min(16);
-            expected.bytes[..head].copy_from_slice(&honest[..head]);
+            let header_len = len.min(16);
+            expected.bytes[..header_len].copy_from_slice(&honest[..header_len]);
             assert_eq!(burst.snapshots, [expected], "{len} bytes");
             assert_eq!(burst.headers[0], burst.snapshots[0].bytes[..16]);
         }
