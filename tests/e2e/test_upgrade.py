@@ -343,7 +343,7 @@ class Refused(UpgradeCase):
 
     @root
     def test_who_may_say_what(self):
-        """Nobody over TCP; not a program that others can change; the daemon's own user may."""
+        """Rejects upgrades over TCP and of a program that others can change; accepts the daemon's own user."""
         self.daemon = daemon = Managed(cpu=cpus()[0], tcp=True)
         self.addCleanup(daemon.close)
         daemon.give_to(NOBODY)

@@ -77,7 +77,7 @@ def send_paced(args, put):
 
 
 class Tally:
-    """What has arrived of one sender's packets."""
+    """Packets of one sender that have arrived."""
 
     def __init__(self):
         self.seen, self.highest, self.got = set(), -1, 0
@@ -231,7 +231,7 @@ def do_echo(args):
 
 
 def answered(ping, wanted, timeout=2.0):
-    """Whether this answer comes."""
+    """True if this answer arrives."""
     deadline = time.monotonic() + timeout
     while (left := deadline - time.monotonic()) > 0 and select.select([ping], [], [], left)[0]:
         packet = ping.recv(70000)[20:]
