@@ -139,3 +139,21 @@ pub trait Receive: Send {
         0
     }
 }
+
+/// Receive half that drops all frames; they count as delivered.
+#[derive(Debug)]
+pub struct DiscardReceive;
+
+impl Receive for DiscardReceive {
+    fn swap(&mut self, _: &mut BurstBuffers) {}
+
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], _: VlanEdit) -> Delivered {
+        let bytes =
+            indices.iter().map(|index| u64::from(burst.frames[usize::from(*index)].len)).sum();
+        Delivered { frames: indices.len() as u32, bytes, ..Delivered::default() }
+    }
+
+    fn publish(&mut self) -> bool {
+        false
+    }
+}

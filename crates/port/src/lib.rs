@@ -49,7 +49,7 @@ pub use burst::{
     BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Placed, Polled, VlanEdit,
 };
 pub use burst_buffers::BurstBuffers;
-pub use half::{Receive, Transmit};
+pub use half::{DiscardReceive, Receive, Transmit};
 pub use handover::{IncompleteHandover, PortHandover};
 pub use opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
 pub use vhost_user::ForeignFd;

@@ -26,10 +26,9 @@ use guestmem::MapError;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::burst::{BURST, Burst, Delivered, NetHeader, VlanEdit};
-use crate::burst_buffers::BurstBuffers;
+use crate::burst::{BURST, NetHeader};
 use crate::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
-use crate::half::Receive;
+use crate::half::{DiscardReceive, Receive};
 use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
 use crate::kernel::{KernelRx, RxBuffer, RxSource};
 use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
@@ -273,23 +272,5 @@ impl Housekeeping for PcapHousekeeping {
         }
         state.bytes(handover_state.first()?);
         Some(PortHandover { fds, state: state.0 })
-    }
-}
-
-/// Receive half that drops all frames.
-#[derive(Debug)]
-struct DiscardReceive;
-
-impl Receive for DiscardReceive {
-    fn swap(&mut self, _: &mut BurstBuffers) {}
-
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], _: VlanEdit) -> Delivered {
-        let bytes =
-            indices.iter().map(|index| u64::from(burst.frames[usize::from(*index)].len)).sum();
-        Delivered { frames: indices.len() as u32, bytes, ..Delivered::default() }
-    }
-
-    fn publish(&mut self) -> bool {
-        false
     }
 }
