@@ -142,7 +142,6 @@ impl InflightMemory {
     ///
     /// # Errors
     /// No memory is available.
-    /// There is no memory.
     pub(super) fn create(
         &mut self,
         rings: u16,

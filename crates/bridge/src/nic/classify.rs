@@ -36,7 +36,7 @@ impl Table {
     /// Classifies up to [`BURST`] frames from one port and ignores further ones.
     ///
     /// `headers` are the first 16 bytes of each frame, read once: the receiver must get exactly the
-    /// bytes that were classified. The module's documentation lists the rules. All frames from a
+    /// bytes that were classified. [`nic`](crate::nic) lists the rules. All frames from a
     /// port without a function, or an unknown port, are dropped. Priority-tagged frames of
     /// functions are rejected, as 16 bytes do not show a second tag: see
     /// [`Verdicts::wants_snapshots`].
