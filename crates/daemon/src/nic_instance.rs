@@ -189,7 +189,7 @@ impl NicInstance {
             let Some(served) = self.served.get(&plug.of) else { continue };
             let port = served.port.clone();
             queues.extend(plug.queue.map(|queue| (queue, port.clone())));
-            plugs.push(Plug { port, place: plug.place, share: plug.share });
+            plugs.push(Plug { port, location: plug.location, share: plug.share });
         }
         let monitors = compiled.monitors.iter().map(|monitor| self.target(&monitor.target));
         let monitors = monitors.collect();

@@ -55,7 +55,13 @@ impl PortSpec {
             PortSpec::Attachment(Attachment::Xdp(xdp)) => {
                 xdp.queue_pairs.unwrap_or(port::xdp::QUEUE_PAIRS_DEFAULT_MAX as u16)
             }
-            PortSpec::Attachment(_) | PortSpec::Tunnel(_) => 1,
+            PortSpec::Attachment(
+                Attachment::Packet(_)
+                | Attachment::Stream(_)
+                | Attachment::Pcap(_)
+                | Attachment::Vduse(_),
+            )
+            | PortSpec::Tunnel(_) => 1,
         }
     }
 

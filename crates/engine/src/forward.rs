@@ -16,7 +16,7 @@ use crate::lane::stage_clock::StageClock;
 use crate::lane::stages::Stage;
 use crate::port::{Port, counter};
 use crate::slow::scratch::Scratch;
-use crate::slow::view::ALL;
+use crate::slow::view::ALL_INDICES;
 use crate::slow::{self, BurstSource};
 use crate::snapshot::PortLocation;
 
@@ -55,7 +55,7 @@ pub(crate) fn forward(
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
-    standing: &BurstMarker,
+    marker: &BurstMarker,
     stages: &StageClock,
 ) -> Polled {
     // Poll: read and check each descriptor once, and copy the first 16 bytes of each frame.
@@ -74,7 +74,7 @@ pub(crate) fn forward(
     // Classify. The snapshot is loaded after the ring was read: a frame posted after a change is
     // forwarded by it.
     let snapshot = nic.snapshot();
-    let location = snapshot.place(port);
+    let location = snapshot.location(port);
     let burst = transmit.burst();
     let mut summary = Summary::Empty;
     let mut route = None;
@@ -91,10 +91,10 @@ pub(crate) fn forward(
         stages.end(Stage::Classify);
         let (mut half, rx_block) = receiver.receive(*pair);
         if let Some(attached) = half.as_mut()
-            && !attached.makes_copies
+            && !attached.replicates
         {
-            standing.touch(receiver.id);
-            let indices = &ALL[..burst.frames.len()];
+            marker.touch(receiver.id);
+            let indices = &ALL_INDICES[..burst.frames.len()];
             let burst = (&burst, indices, VlanEdit::None);
             let delivered = attached.deliver(burst, rx_block, &mut scratch.receive, stages);
             let (frames, bytes) = (u64::from(delivered.frames), delivered.bytes);
@@ -112,13 +112,13 @@ pub(crate) fn forward(
         stages.end(Stage::Publish);
     }
     if !is_delivered {
-        let source = BurstSource { snapshot: &snapshot, port, pair: *pair, standing, stages };
+        let source = BurstSource { snapshot: &snapshot, port, pair: *pair, marker, stages };
         let burst = (&polled, &mut *transmit);
         polled.surplus_bytes += slow::enter(source, location, summary, burst, sender, scratch);
     }
 
     // Complete: the sender gets its buffers back only after the copy.
-    standing.touch(0); // from here on only the sender's ring
+    marker.touch(0); // from here on only the sender's ring
     let notified = stages.complete(transmit);
     transmit.swap(&mut scratch.transmit);
 

@@ -22,7 +22,7 @@ impl SoftNic {
 
 /// Delivers a frame to all members of the VLAN of port `from`; returns the number of receivers.
 pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -> usize {
-    let Some(place) = snapshot.place(from) else { return 0 };
+    let Some(location) = snapshot.location(from) else { return 0 };
     let Ok(file) = SharedFile::create("shunt-inject", frame.len() as u64, Pages::Ordinary) else {
         return 0;
     };
@@ -37,16 +37,16 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     let (frames, offloads) = (&frames[..], &[][..]);
     let burst =
         Burst { headers: &headers, snapshots: &[], frames, arena: &[], offloads, malformed: 0 };
-    let standing = BurstMarker::default(); // this thread has no watchdog
-    let (standing, stages) = (&standing, &StageClock::off());
-    let source = BurstSource { snapshot, port: from, pair: 0, standing, stages };
+    let marker = BurstMarker::default(); // this thread has no watchdog
+    let (marker, stages) = (&marker, &StageClock::off());
+    let source = BurstSource { snapshot, port: from, pair: 0, marker, stages };
     // Counters of the sender have one writer at a time: the holder of this lock.
     let _guard = from.lock_transmit(0);
     let charges = Charges::new(Storm::None);
     let pipeline = Pipeline::new(source, &burst, &charges, crate::lane::clock::now_ns(), false);
     let view = BurstView::of(&burst);
     let mut scratch = Scratch::new();
-    match (place, &snapshot.switch) {
+    match (location, &snapshot.switch) {
         (PortLocation::Function(id), _) => {
             let mut egress = NicEgress {
                 switch: Some((&mut scratch.switch, &mut scratch.view_buffer)),

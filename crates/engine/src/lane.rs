@@ -1,7 +1,7 @@
-//! The work of a lane's thread: round after round, a burst of each ring that may send.
+//! A lane: one thread that polls transmit rings, and sleeps when they are silent.
 //!
-//! A ring that was [silent](silence) for long is polled in some of its visits only, so that silent
-//! guests cost the busy ones little.
+//! [`Lane`] is the owner's handle of the thread, [`Worker`] the thread's state. The sequence from
+//! the last frame to sleep is told in [`sleep`].
 
 pub(crate) mod bounce_buffers;
 pub(crate) mod clock;
@@ -15,254 +15,84 @@ mod sleep;
 pub(crate) mod spec;
 pub(crate) mod stage_clock;
 pub(crate) mod stages;
-pub(crate) mod thread;
 pub(crate) mod tx_pause;
 pub(crate) mod wake;
+pub(crate) mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
 
-use bridge::nic::Schedule;
-use host::stall::BurstMarker;
-use host::tsc;
-use port::Polled;
-use port::bounce::BouncedTransmit;
-
-use self::bounce_buffers::BounceBuffers;
-use self::lane_ports::{LaneNic, LanePort, LaneRing};
-use crate::counters::CounterBlock;
-use crate::forward::forward;
-use crate::lane::clock::Clock;
-use crate::lane::queue_list::{QueueList, TxRing};
-use crate::lane::spec::IdlePolicy;
-use crate::lane::stage_clock::StageClock;
-use crate::lane::stages::Stage;
-use crate::lane::tx_pause::TxPause;
+use crate::lane::queue_list::QueueList;
 use crate::lane::wake::Wake;
-use crate::port::counter as port_counter;
-use crate::quarantine::{LaneReport, Quarantine};
-use crate::slow::scratch::Scratch;
+use crate::lane::worker::Worker;
+use crate::start_error::StartError;
 
-/// State of a lane's thread.
-pub(crate) struct Worker {
-    idle: IdlePolicy,
-    pub(crate) queue_list: Arc<QueueList>,
-    /// Version of the queue list that `rings` is from.
-    queue_list_version: u64,
-    rings: Vec<LaneRing>,
-    block: CounterBlock,
+/// A running lane. It stops when dropped.
+#[derive(Debug)]
+pub struct Lane {
+    /// CPU that it is pinned to, if any.
+    pub cpu: Option<usize>,
     pub(crate) wake: Arc<Wake>,
-    pub(crate) stop: Arc<AtomicBool>,
-    pause: Arc<TxPause>,
-    /// Record of the memory that the lane touches.
-    standing: Arc<BurstMarker>,
-    quarantine: Arc<Quarantine>,
-    /// Bounce buffers of the quarantine lane; `None` on other lanes.
-    bounce: Option<BounceBuffers>,
-    /// Last change of `pause` that this lane has seen.
+    pub(crate) queue_list: Arc<QueueList>,
+    stop: Arc<AtomicBool>,
+    /// Last change of [`TxPause`](crate::lane::tx_pause::TxPause) that the lane has seen.
     pub(crate) acknowledged: Arc<AtomicU32>,
-    seen_pause: u32,
-    scratch: Scratch,
-    stages: StageClock,
-    /// Longest time between two rounds while awake, in cycles.
-    longest_gap: u64,
-    /// The NICs of this lane's ports.
-    nics: Vec<LaneNic>,
-    /// The ports of this lane, by their numbers in the schedule.
-    ports: Vec<LanePort>,
-    schedule: Schedule,
-    /// Earliest time at which an exhausted budget opens, ns.
-    closed_ns: u64,
+    /// Starts the work, once.
+    go: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Worker {
-    pub(crate) fn new(
-        idle: IdlePolicy,
-        queue_list: Arc<QueueList>,
-        block: CounterBlock,
-        wake: Arc<Wake>,
-        pause: Arc<TxPause>,
-        quarantine: Arc<Quarantine>,
-    ) -> Worker {
-        Worker {
-            idle,
-            queue_list,
-            queue_list_version: 0,
-            rings: Vec::new(),
-            block,
-            wake,
-            stop: Arc::new(AtomicBool::new(false)),
-            pause,
-            standing: Arc::default(),
-            quarantine,
-            bounce: None,
-            acknowledged: Arc::default(),
-            seen_pause: 0,
-            scratch: Scratch::new(),
-            stages: StageClock::off(),
-            longest_gap: 0,
-            nics: Vec::new(),
-            ports: Vec::new(),
-            schedule: Schedule::new(),
-            closed_ns: u64::MAX,
-        }
-    }
-
-    /// A worker that serves the ports in quarantine.
-    pub(crate) fn for_quarantine(self, bounce: BounceBuffers) -> Worker {
-        Worker { bounce: Some(bounce), ..self }
-    }
-
-    pub(crate) fn run(mut self, name: &str) {
-        self.block.set(counter::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
-        self.block.set(counter::TSC_HZ, tsc::hz() as u64);
-        self.stages = StageClock::start();
-        let (quarantine, in_quarantine) = (self.quarantine.clone(), self.bounce.is_some());
-        let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), in_quarantine });
-        // Without `/proc` a guest's memory may stall the lane repeatedly; it works all the same.
-        let _watching = host::stall::watch(self.standing.clone(), report);
-        match in_quarantine {
-            true => self.run_quarantine_lane(),
-            false => self.run_lane(),
-        }
-    }
-
-    /// Acknowledges a change of [`TxPause`].
-    fn acknowledge(&mut self, change: u32) {
-        if change != self.seen_pause {
-            self.seen_pause = change;
-            self.acknowledged.store(change, Ordering::Release);
-        }
-    }
-
-    fn run_lane(mut self) {
-        let poll = tsc::duration_to_cycles(self.idle.poll);
-        let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
-        let clock = Clock::get();
-        let start = tsc::now();
-        let (mut last_frame, mut begin) = (start, start);
-        while !self.stop.load(Ordering::Relaxed) {
-            let (change, is_paused) = self.pause.get();
-            self.acknowledge(change);
-            let frames = if is_paused { 0 } else { self.poll_all::<false>(clock.at(begin)) };
-            let end = tsc::now();
-            self.account(frames, end.wrapping_sub(begin));
-            begin = end;
-            if frames > 0 {
-                last_frame = end;
-                continue;
-            }
-            let silent = end.wrapping_sub(last_frame);
-            if silent > sleep_after && self.idle.sleep {
-                begin = self.sleep(is_paused, begin);
-                last_frame = begin;
-            } else if silent > poll {
-                self.scratch.switch.flush();
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    /// One round: each port in turn gets the burst that the schedule grants. Returns the number of
-    /// frames.
-    pub(crate) fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
-        self.follow_queue_list(now_ns);
-        self.follow_snapshots(now_ns);
-        let mut frames = 0;
-        for _ in 0..self.schedule.len() {
-            self.stages.begin();
-            let Some(ring) = self.schedule.next(now_ns) else {
-                continue;
-            };
-            let polled = self.poll::<QUARANTINE>(ring as usize, now_ns);
-            self.stages.end(Stage::Publish); // the sender's lock is released
-            let (taken, bytes) = polled.work();
-            self.schedule.took(bytes, polled.backlog);
-            if taken > 0 {
-                frames += u64::from(taken);
-                self.stages.finish(taken, bytes, &self.block);
-            }
-        }
-        // The rest, such as yielding the CPU, touches no guest's memory.
-        self.standing.rest();
-        frames
-    }
-
-    /// Takes a burst of one ring and forwards it.
-    fn poll<const QUARANTINE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
-        let poll = &mut self.rings[ring];
-        if !poll.silence.visit() {
-            return Polled::default();
-        }
-        let TxRing { port, pair, .. } = &poll.ring;
-        let half = if QUARANTINE { port.transmit_detoured(*pair) } else { port.transmit(*pair) };
-        let Some(mut half) = half else {
-            return Polled::default();
+impl Lane {
+    /// Starts lane `number`, called `name`, on `cpu`. Returns when it is pinned; it then waits for
+    /// [`go`](Self::go).
+    pub(crate) fn start(
+        cpu: Option<usize>,
+        number: usize,
+        name: String,
+        worker: Worker,
+    ) -> Result<Lane, StartError> {
+        let (stop, wake) = (worker.stop.clone(), worker.wake.clone());
+        let acknowledged = worker.acknowledged.clone();
+        let queue_list = worker.queue_list.clone();
+        let (said, heard) = std::sync::mpsc::channel();
+        let (go, begin) = std::sync::mpsc::sync_channel(1);
+        let thread = match name.parse::<usize>() {
+            Ok(number) => format!("lane{number}"),
+            Err(_) => name.clone(),
         };
-        let Some(attached) = half.as_mut() else {
-            return Polled::default();
-        };
-        if let Err(open_ns) = self.nics[poll.nic].may_send(poll.enters, now_ns) {
-            self.closed_ns = self.closed_ns.min(open_ns);
-            return Polled::default();
-        }
-        poll.sender.now_ns = now_ns;
-        let transmit = attached.ring.as_mut();
-        let (sender, scratch) = (&mut poll.sender, &mut self.scratch);
-        let (standing, stages) = (&*self.standing, &self.stages);
-        standing.begin(port.id);
-        let polled = match &mut self.bounce {
-            Some(BounceBuffers { room, .. }) if QUARANTINE => {
-                let mut bounced = BouncedTransmit::new(transmit, room);
-                forward(&poll.ring, &mut bounced, sender, scratch, standing, stages)
+        let body = move || {
+            let pinned = cpu.map_or(Ok(()), host::cpu::pin_this_thread);
+            let good = pinned.is_ok();
+            let _ = said.send(pinned); // received below
+            if good && begin.recv().is_ok() {
+                worker.run(&name);
             }
-            _ => forward(&poll.ring, transmit, sender, scratch, standing, stages),
         };
-        if let Some(fault) = polled.fault
-            && !attached.fault_seen
-        {
-            attached.fault_seen = true;
-            attached.ring.raise_error();
-            let faults = if polled.placed.is_some() {
-                port_counter::RX_FAULTS
-            } else {
-                port_counter::TX_FAULTS
-            };
-            port.block(*pair).add(faults + fault as usize, 1);
+        let thread = std::thread::Builder::new().name(thread).spawn(body);
+        let thread = thread.map_err(|source| StartError::Lane { lane: number, source })?;
+        if let Ok(Err(source)) = heard.recv() {
+            return Err(StartError::Pin { lane: number, source });
         }
-        let (frames, _) = polled.work();
-        if frames == 0 {
-            poll.silence.lasts(ring);
-            return polled;
-        }
-        poll.silence.ends();
-        self.block.add(counter::BURSTS, 1);
-        self.block.add(counter::BACKLOG_BURSTS, u64::from(polled.backlog));
-        self.block.count_log2(counter::BURST_LOG2, counter::BURST_BUCKETS, u64::from(frames));
-        polled
+        Ok(Lane { cpu, wake, queue_list, stop, acknowledged, go: Some(go), thread: Some(thread) })
     }
 
-    fn account(&mut self, frames: u64, cycles: u64) {
-        self.note_gap(cycles);
-        self.block.add(counter::ROUNDS, 1);
-        if frames > 0 {
-            self.block.add(counter::BUSY_ROUNDS, 1);
-            self.block.add(counter::BUSY_CYCLES, cycles);
-            self.block.add(counter::FRAMES, frames);
-            self.block.count_log2(counter::ROUND_LOG2, counter::ROUND_BUCKETS, cycles);
-        } else {
-            self.block.add(counter::IDLE_CYCLES, cycles);
+    /// Starts the work.
+    pub(crate) fn go(&mut self) {
+        if let Some(go) = self.go.take() {
+            let _ = go.send(()); // the channel has room for one
         }
     }
+}
 
-    /// Records the longest time without a poll.
-    #[inline]
-    fn note_gap(&mut self, cycles: u64) {
-        if cycles > self.longest_gap {
-            self.longest_gap = cycles;
-            self.block.set(counter::POLL_GAP_NS_MAX, tsc::cycles_to_ns(cycles) as u64);
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.go.take(); // ends a lane that never started
+        self.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic was printed to standard error
         }
     }
 }

@@ -38,9 +38,9 @@ mod traffic;
 
 pub use counters::CounterSnapshot;
 pub use fabric::Fabric;
+pub use lane::Lane;
 pub use lane::spec::{IdlePolicy, LaneSpec};
 pub use lane::stages::{SAMPLED_ONE_IN, Stage};
-pub use lane::thread::Lane;
 pub use port::Port;
 pub use quarantine::QuarantineNews;
 pub use snapshot::{

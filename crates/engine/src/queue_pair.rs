@@ -31,14 +31,14 @@ pub(crate) struct RingSlot<T: ?Sized> {
 
 pub(crate) struct AttachedRing<T: ?Sized> {
     pub(crate) fault_seen: bool,
-    /// [`Receive::makes_copies`], in the cache line that a delivery reads anyway.
-    pub(crate) makes_copies: bool,
+    /// [`Receive::replicates`], in the cache line that a delivery reads anyway.
+    pub(crate) replicates: bool,
     pub(crate) ring: Box<T>,
 }
 
 impl AttachedRing<dyn Transmit> {
     pub(crate) fn sending(ring: Box<dyn Transmit>) -> Self {
-        AttachedRing { fault_seen: false, makes_copies: false, ring }
+        AttachedRing { fault_seen: false, replicates: false, ring }
     }
 }
 
@@ -56,7 +56,7 @@ impl<T: ?Sized> RingSlot<T> {
 
 impl AttachedRing<dyn Receive> {
     pub(crate) fn receiving(ring: Box<dyn Receive>) -> Self {
-        AttachedRing { fault_seen: false, makes_copies: ring.makes_copies(), ring }
+        AttachedRing { fault_seen: false, replicates: ring.replicates(), ring }
     }
 
     /// Copies the frames `indices` of a burst into the ring with an edit of their tags, publishes
@@ -138,44 +138,44 @@ impl Port {
     /// # Panics
     /// If there is no such pair.
     pub fn attach_transmit(&self, pair: usize, ring: Box<dyn Transmit>) {
-        let place = &self.pairs[pair];
+        let queue_pair = &self.pairs[pair];
         drop(self.detach_transmit(pair));
-        if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
+        if let (Some(wake), Some(kick)) = (queue_pair.wake.get(), ring.kick()) {
             wake.watch(kick);
         }
         if ring.touches_guest() {
             self.foreign.store(true, Ordering::Relaxed);
         }
         {
-            let mut half = place.transmit.lock();
+            let mut half = queue_pair.transmit.lock();
             *half = Some(AttachedRing::sending(ring));
             let shown = match self.tx_paused.load(Ordering::Acquire) {
-                true => &place.transmit.waiting,
-                false => self.shown(&place.transmit),
+                true => &queue_pair.transmit.waiting,
+                false => self.shown(&queue_pair.transmit),
             };
             shown.store(true, Ordering::Release);
         }
         self.pairs[pair].block.add_shared(counter::ATTACHED, 1);
-        if let Some(wake) = place.wake.get() {
+        if let Some(wake) = queue_pair.wake.get() {
             wake.wake();
         }
     }
 
     /// Detaches a transmit ring: no lane touches it when this returns.
     pub fn detach_transmit(&self, pair: usize) -> Option<Box<dyn Transmit>> {
-        let place = &self.pairs[pair];
+        let queue_pair = &self.pairs[pair];
         let hide = || {
-            let RingSlot { attached, waiting, detoured, .. } = &place.transmit;
+            let RingSlot { attached, waiting, detoured, .. } = &queue_pair.transmit;
             for shown in [attached, waiting, detoured] {
                 shown.store(false, Ordering::Release);
             }
         };
         hide();
-        let mut half = place.transmit.lock();
+        let mut half = queue_pair.transmit.lock();
         hide(); // quarantine may have begun or ended since
         let ring = half.take()?.ring;
         drop(half);
-        if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
+        if let (Some(wake), Some(kick)) = (queue_pair.wake.get(), ring.kick()) {
             wake.forget(kick);
         }
         self.pairs[pair].block.add_shared(counter::ATTACHED, 1u64.wrapping_neg());
@@ -201,9 +201,9 @@ impl Port {
         }
         let ring = behind(self.parked_of(pair), ring);
         self.lead_to_detour();
-        let place = &self.pairs[pair].receive;
-        *place.lock() = Some(AttachedRing::receiving(ring));
-        place.attached.store(true, Ordering::Release);
+        let slot = &self.pairs[pair].receive;
+        *slot.lock() = Some(AttachedRing::receiving(ring));
+        slot.attached.store(true, Ordering::Release);
         self.pairs[pair].block.add_shared(counter::ATTACHED, 1);
         self.recount_receiving();
     }
@@ -211,9 +211,9 @@ impl Port {
     /// Detaches a receive ring: no lane touches it when this returns.
     pub fn detach_receive(&self, pair: usize) -> Option<Box<dyn Receive>> {
         let keeper = self.parked_of(pair).map(|parked| parked.parking_half());
-        let place = &self.pairs[pair].receive;
-        let mut half = place.lock();
-        if !place.attached.swap(false, Ordering::AcqRel) {
+        let slot = &self.pairs[pair].receive;
+        let mut half = slot.lock();
+        if !slot.attached.swap(false, Ordering::AcqRel) {
             return None; // no ring, or only parked frames
         }
         let keeper = keeper.map(AttachedRing::receiving);
@@ -234,8 +234,8 @@ impl Port {
         pair: usize,
         renew: impl FnOnce(&mut dyn Transmit) -> Result<Box<dyn Transmit>, E>,
     ) -> Result<bool, E> {
-        let place = &self.pairs[pair];
-        let mut half = place.transmit.lock();
+        let queue_pair = &self.pairs[pair];
+        let mut half = queue_pair.transmit.lock();
         let Some(attached) = half.as_mut() else { return Ok(false) };
         // The kick is the same, and is watched already.
         let ring = renew(&mut *attached.ring)?;
@@ -243,7 +243,7 @@ impl Port {
         drop(half);
         drop(former); // outside the lock: this may unmap a memory
         // The lane may sleep, and the new ring has notifications disabled.
-        if let Some(wake) = place.wake.get() {
+        if let Some(wake) = queue_pair.wake.get() {
             wake.wake();
         }
         Ok(true)
@@ -259,10 +259,10 @@ impl Port {
         renew: impl FnOnce(&mut dyn Receive) -> Result<Box<dyn Receive>, E>,
     ) -> Result<bool, E> {
         let parked = self.parked_of(pair);
-        let place = &self.pairs[pair].receive;
-        let mut half = place.lock();
+        let slot = &self.pairs[pair].receive;
+        let mut half = slot.lock();
         // Parked frames are no ring.
-        let is_ring = place.attached.load(Ordering::Acquire);
+        let is_ring = slot.attached.load(Ordering::Acquire);
         let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
         let ring = renew(&mut *attached.ring)?;
         let ring = behind(parked, ring);

@@ -39,7 +39,7 @@ pub(crate) struct BurstSource<'a> {
     pub(crate) port: &'a Port,
     pub(crate) pair: usize,
     /// Record of the memory that the lane touches.
-    pub(crate) standing: &'a BurstMarker,
+    pub(crate) marker: &'a BurstMarker,
     /// Clock of the stages.
     pub(crate) stages: &'a StageClock,
 }
@@ -130,8 +130,8 @@ impl<'a> Pipeline<'a> {
             }
             return Delivered::default();
         };
-        self.source.standing.touch(port.id);
-        if attached.makes_copies {
+        self.source.marker.touch(port.id);
+        if attached.replicates {
             attached.ring.allow_copies(self.copies_allowed(view));
         }
         let delivered = attached.deliver((self.burst, frames, edit), block, buffers, stages);

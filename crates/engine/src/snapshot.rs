@@ -41,7 +41,7 @@ pub struct Plug {
     /// The port.
     pub port: Arc<Port>,
     /// Its location; no other port has it.
-    pub place: PortLocation,
+    pub location: PortLocation,
     /// Its share of the lane's capacity, for a location in the switch; a function's is in the
     /// table.
     pub share: Share,
@@ -170,7 +170,7 @@ pub(crate) struct SwitchSnapshot {
 
 impl SwitchSnapshot {
     fn new(spec: SwitchSpec, plugs: &[Plug]) -> SwitchSnapshot {
-        let plugged = plugs.iter().filter_map(|plug| match plug.place {
+        let plugged = plugs.iter().filter_map(|plug| match plug.location {
             PortLocation::Switch(id) => Some((id, plug.port.clone())),
             PortLocation::Function(_) | PortLocation::Piped(_) | PortLocation::Representor(_) => {
                 None
@@ -216,36 +216,36 @@ pub struct ForwardingSnapshot {
 
 /// Puts values into a list by their index.
 fn by_index<T>(all: impl Iterator<Item = (usize, T)>) -> Vec<Option<T>> {
-    let mut places = Vec::new();
+    let mut slots = Vec::new();
     for (index, thing) in all {
-        if places.len() <= index {
-            places.resize_with(index + 1, || None);
+        if slots.len() <= index {
+            slots.resize_with(index + 1, || None);
         }
-        places[index] = Some(thing);
+        slots[index] = Some(thing);
     }
-    places
+    slots
 }
 
 impl ForwardingSnapshot {
     /// Makes the snapshot.
     pub fn new(spec: SnapshotSpec) -> ForwardingSnapshot {
         let plugs = spec.plugs.iter().map(|plug| {
-            let share = match plug.place {
+            let share = match plug.location {
                 PortLocation::Function(id) | PortLocation::Piped(id) => spec.table.share(id),
                 PortLocation::Switch(_) | PortLocation::Representor(_) => plug.share,
             };
             (plug.port.number, Plug { share, ..plug.clone() })
         });
         let senders = spec.senders.iter().map(|(id, port)| {
-            let (port, place) = (port.clone(), PortLocation::Function(*id));
-            (port.number, Plug { port, place, share: spec.table.share(*id) })
+            let (port, location) = (port.clone(), PortLocation::Function(*id));
+            (port.number, Plug { port, location, share: spec.table.share(*id) })
         });
         let plugs = by_index(plugs.chain(senders));
-        let functions = spec.plugs.iter().filter_map(|plug| match plug.place {
+        let functions = spec.plugs.iter().filter_map(|plug| match plug.location {
             PortLocation::Function(id) | PortLocation::Piped(id) => Some((id, plug.port.clone())),
             PortLocation::Switch(_) | PortLocation::Representor(_) => None,
         });
-        let representors = spec.plugs.iter().filter_map(|plug| match plug.place {
+        let representors = spec.plugs.iter().filter_map(|plug| match plug.location {
             PortLocation::Representor(of) => Some((of.index(), plug.port.clone())),
             _ => None,
         });
@@ -287,8 +287,8 @@ impl ForwardingSnapshot {
 
     /// Location of a port, if it is plugged in.
     #[inline]
-    pub fn place(&self, port: &Port) -> Option<PortLocation> {
-        self.plug(port).map(|plug| plug.place)
+    pub fn location(&self, port: &Port) -> Option<PortLocation> {
+        self.plug(port).map(|plug| plug.location)
     }
 
     /// A port's share of the capacity.
@@ -299,7 +299,7 @@ impl ForwardingSnapshot {
     /// Broadcasts and multicasts a second that a function may send; 0 for no limit. The switch has
     /// meters of its own.
     pub(crate) fn storm_limit(&self, port: &Port) -> u32 {
-        match self.place(port) {
+        match self.location(port) {
             Some(PortLocation::Function(id) | PortLocation::Piped(id)) => {
                 self.table.storm_limit(id)
             }
@@ -310,7 +310,7 @@ impl ForwardingSnapshot {
     /// Port of the NIC at which the port's frames enter it: the PF for ports of the switch and for
     /// representors.
     pub(crate) fn enters(&self, port: &Port) -> PortId {
-        match self.place(port) {
+        match self.location(port) {
             Some(PortLocation::Function(id) | PortLocation::Piped(id)) => id,
             Some(PortLocation::Switch(_) | PortLocation::Representor(_)) | None => PortId::PF,
         }
@@ -318,7 +318,7 @@ impl ForwardingSnapshot {
 
     /// Link state of the port, as its guest is told.
     pub fn is_up(&self, port: &Port) -> bool {
-        match (self.place(port), &self.switch) {
+        match (self.location(port), &self.switch) {
             (Some(PortLocation::Function(id) | PortLocation::Piped(id)), _) => self.table.is_up(id),
             (Some(PortLocation::Representor(of)), _) => self.table.has(of),
             (Some(PortLocation::Switch(id)), Some(switch)) => switch.table.has(id),

@@ -95,9 +95,8 @@ pub trait Receive: Send {
     /// guest does not see them before [`publish`](Self::publish).
     fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered;
 
-    /// Returns `true` if this half may send a frame several times, as a tunnel with several peers
-    /// does.
-    fn makes_copies(&self) -> bool {
+    /// Returns `true` if this half may send a frame to several peers, as a tunnel does.
+    fn replicates(&self) -> bool {
         false
     }
 

@@ -223,8 +223,8 @@ impl<S: TxSink> Receive for KernelTx<S> {
         delivered
     }
 
-    fn makes_copies(&self) -> bool {
-        self.sink.makes_copies()
+    fn replicates(&self) -> bool {
+        self.sink.replicates()
     }
 
     fn allow_copies(&mut self, copies: u32) {

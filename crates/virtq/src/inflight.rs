@@ -6,8 +6,9 @@
 //! complete.
 //!
 //! In a split ring a publication is one store, and the guest's used index tells: there is no
-//! record. In a packed ring it is one store a buffer. Before the first store the whole publication
-//! is recorded here. The next owner repeats a publication that was begun and not completed.
+//! record. In a packed ring it is up to one store a buffer, the first descriptor last. Before the
+//! first store the whole publication is recorded here. The next owner repeats a publication that
+//! was begun and not completed.
 //!
 //! The front-end shares the memory of the record and may write to it: it is checked like any input.
 

@@ -8,7 +8,8 @@
 //!   to [`BURST`] chains off the available ring, reads every descriptor once, checks and translates
 //!   it, and keeps the result. The owner works on the staged [`Buffer`]s. Buffers are used strictly
 //!   in the order in which they were made available, so `VIRTIO_F_IN_ORDER` may always be offered.
-//!   [`publish`] shows all used entries to the guest at once.
+//!   [`publish`] shows all used entries to the guest: in a split ring by one store, in a packed
+//!   ring by up to one a buffer, the first descriptor last.
 //! - [`DriverQueue`] is the guest's end, for the lab's guests and for tests.
 //! - A guest that breaks the rules of the ring stops the ring; the [`Fault`] names the rule.
 //!

@@ -81,14 +81,14 @@ struct Build<'s, 'a> {
 impl<'a> Build<'_, 'a> {
     fn uplink_and_pf(&mut self) {
         if self.scope.nic.uplink.is_some() {
-            let place = self.place(PortId::UPLINK);
-            self.ports.push(plain_port(PortOwner::Uplink, place, self.scope.uplink_up));
+            let location = self.location(PortId::UPLINK);
+            self.ports.push(plain_port(PortOwner::Uplink, location, self.scope.uplink_up));
         }
         if let Some(entry) = self.scope.pf() {
             let entry = self.linked(entry, FunctionName::Pf);
             self.config.pf = Some(self.function(&entry));
-            let place = self.place(PortId::PF);
-            self.ports.push(function_port(PortOwner::Pf, place, &entry, self.scope.uplink_up));
+            let location = self.location(PortId::PF);
+            self.ports.push(function_port(PortOwner::Pf, location, &entry, self.scope.uplink_up));
             self.origins.entries.push((PortId::PF, entry));
         }
     }
@@ -112,15 +112,15 @@ impl<'a> Build<'_, 'a> {
             self.config.vfs.push(Some(function));
             if let Some(Member { adapter, .. }) = holder {
                 let of = PortOwner::Adapter(adapter.name.clone());
-                let place = self.place(port);
-                self.ports.push(function_port(of, place, &entry, self.scope.uplink_up));
+                let location = self.location(port);
+                self.ports.push(function_port(of, location, &entry, self.scope.uplink_up));
             }
             self.origins.entries.push((port, entry));
         }
     }
 
     /// Location of a function.
-    fn place(&self, port: PortId) -> PortLocation {
+    fn location(&self, port: PortId) -> PortLocation {
         if self.scope.nic.is_switchdev() {
             PortLocation::Piped(port)
         } else {

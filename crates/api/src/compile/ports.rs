@@ -26,7 +26,7 @@ pub struct CompiledPort {
     /// Function of the attachment.
     pub of: PortOwner,
     /// Location; no other attachment has it.
-    pub place: PortLocation,
+    pub location: PortLocation,
     /// Path `vmq`: queue of the NIC that also fills the receive ring.
     pub queue: Option<bridge::PortId>,
     /// Share of the transmit capacity.
@@ -54,19 +54,19 @@ pub enum MonitorTarget {
 }
 
 /// An attachment without transmit settings: an uplink, tunnel or representor.
-pub(super) fn plain_port(of: PortOwner, place: PortLocation, link_up: bool) -> CompiledPort {
-    CompiledPort { of, place, queue: None, share: bridge::nic::Share::default(), link_up }
+pub(super) fn plain_port(of: PortOwner, location: PortLocation, link_up: bool) -> CompiledPort {
+    CompiledPort { of, location, queue: None, share: bridge::nic::Share::default(), link_up }
 }
 
 pub(super) fn function_port(
     of: PortOwner,
-    place: PortLocation,
+    location: PortLocation,
     entry: &FunctionEntry<'_>,
     uplink_up: bool,
 ) -> CompiledPort {
     CompiledPort {
         of,
-        place,
+        location,
         queue: None,
         share: entry.share(),
         link_up: entry.link.is_up(uplink_up),

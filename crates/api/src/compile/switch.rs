@@ -187,10 +187,12 @@ impl<'a> Build<'_, 'a> {
         let id = self.numbers.get(name).expect("each adapter in the switch has a number");
         self.fields.ports.push((id, entry.at.clone()));
         let queue = member.given.queue.map(|queue| bridge::PortId::queue(queue as u8));
-        let place = PortLocation::Switch(id);
+        let location = PortLocation::Switch(id);
         let of = PortOwner::Adapter(name.clone());
-        self.ports
-            .push(CompiledPort { queue, ..function_port(of, place, &entry, self.scope.uplink_up) });
+        self.ports.push(CompiledPort {
+            queue,
+            ..function_port(of, location, &entry, self.scope.uplink_up)
+        });
         if up {
             let port = self.port(&entry, self.wanted.port(name));
             self.put(id, port);

@@ -135,9 +135,9 @@ impl<'a> World<'a> {
     }
 
     fn send_frame(&mut self, from: &str, frame: &[u8]) -> Got {
-        let (mut got, place) = (Got::new(), self.place(from));
+        let (mut got, location) = (Got::new(), self.location(from));
         (self.drops, self.copies) = (BTreeSet::new(), Vec::new());
-        match place {
+        match location {
             Some(PortLocation::Function(port)) => self.in_nic(port, frame, &mut got),
             Some(PortLocation::Switch(port)) => self.in_switch(port, frame, &mut got),
             Some(PortLocation::Piped(port)) => self.in_pipe(port, frame, &mut got),
@@ -149,14 +149,14 @@ impl<'a> World<'a> {
         got
     }
 
-    fn place(&self, name: &str) -> Option<PortLocation> {
+    fn location(&self, name: &str) -> Option<PortLocation> {
         let is_it = |plug: &&CompiledPort| match &plug.of {
             PortOwner::Uplink => name == "wire",
             PortOwner::Pf => name == "pf",
             PortOwner::Adapter(is) | PortOwner::Tunnel(is) => is == name,
             PortOwner::Representor(of) => of.port_name() == name,
         };
-        self.nic.ports.iter().find(is_it).map(|plug| plug.place)
+        self.nic.ports.iter().find(is_it).map(|plug| plug.location)
     }
 
     /// Why the last frame was dropped somewhere.
@@ -166,14 +166,14 @@ impl<'a> World<'a> {
 
     fn arrives(
         &self,
-        place: PortLocation,
+        location: PortLocation,
         queue: Option<bridge::PortId>,
         frame: &[u8],
         got: &mut Got,
     ) {
         let here = |plug: &&CompiledPort| match queue {
             Some(_) => plug.queue == queue,
-            None => plug.place == place,
+            None => plug.location == location,
         };
         let Some(plug) = self.nic.ports.iter().find(here) else { return };
         let name = match &plug.of {

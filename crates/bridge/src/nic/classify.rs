@@ -246,8 +246,8 @@ impl Table {
         }
     }
 
-    /// Classifies a frame by all rules of the module's documentation, in their order. `second`
-    /// tests for a second tag.
+    /// Classifies a frame by all rules listed in [`crate::nic`], in their order. `second` tests for
+    /// a second tag.
     fn classify_slow(
         &self,
         source: &Source,

@@ -50,7 +50,7 @@ impl DataPlane {
             for plug in nic.ports.iter().filter(|plug| plug.of != PortOwner::Uplink) {
                 let Some(served) = instance.served.get(&plug.of) else { continue };
                 let mut representor = None;
-                if let PortLocation::Piped(port) = plug.place {
+                if let PortLocation::Piped(port) = plug.location {
                     let of = port.vf_index().map_or(FunctionName::Pf, FunctionName::Vf);
                     representor =
                         instance.served.get(&PortOwner::Representor(of)).map(|it| it.backend);

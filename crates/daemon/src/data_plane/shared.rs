@@ -32,7 +32,14 @@ fn sockets(state: &State) -> BTreeSet<String> {
         | PortSpec::Attachment(Attachment::Stream(Stream { socket, mode, .. })) => {
             (mode == SocketMode::Server).then_some(socket)
         }
-        PortSpec::Attachment(_) | PortSpec::Tunnel(_) => None,
+        PortSpec::Attachment(
+            Attachment::Tap(_)
+            | Attachment::Packet(_)
+            | Attachment::Xdp(_)
+            | Attachment::Pcap(_)
+            | Attachment::Vduse(_),
+        )
+        | PortSpec::Tunnel(_) => None,
     };
     let channels = state.vpfs.iter().filter_map(|vpf| Some(vpf.control.as_ref()?.socket.clone()));
     wanted_ports(state).into_iter().filter_map(listens).chain(channels).collect()

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bridge::nic::{Schedule, Share};
 
-use super::Worker;
 use super::lane_ports::{LaneNic, LanePort, LaneRing};
+use super::worker::Worker;
 use crate::lane::queue_list::TxRing;
 
 impl Worker {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use host::tsc;
 
-use super::Worker;
+use super::worker::Worker;
 use crate::lane::clock::Clock;
 use crate::lane::counter;
 
@@ -28,11 +28,11 @@ impl Worker {
                 && (!is_paused || change != self.seen_pause)
             {
                 for port in &served {
-                    self.standing.begin(port.id);
+                    self.marker.begin(port.id);
                     port.deliver_detoured(&bounce.arena, &mut self.scratch.receive);
                 }
             }
-            self.standing.rest();
+            self.marker.rest();
             self.acknowledge(change);
             self.account(frames, tsc::now().wrapping_sub(begin));
             self.scratch.switch.flush();

@@ -1,18 +1,22 @@
 //! Sleep of a lane: no kick is missed, and no rate limit keeps it awake.
 //!
-//! After its last frame a lane polls for `poll_us`, then polls and yields for `yield_us`. Then it
-//! enables notifications on every ring, polls **once more**, and sleeps if it found no frame. The
-//! full fence between the two is in the ring's `enable_notification()`; without it guest and lane
-//! could both sleep. Kicks are watched edge-triggered, so a wake-up costs no read. `lanes.sleep =
-//! false` leaves the last step out.
+//! After its last frame a lane polls for [`poll`](crate::IdlePolicy::poll), then polls and yields
+//! its CPU for [`yielding`](crate::IdlePolicy::yielding). Then it enables notifications on every
+//! ring, polls **once more**, and sleeps on the eventfds if it found no frame. The full fence
+//! between the two is in the ring's `enable_notification()`; without it guest and lane could both
+//! sleep. Kicks are watched edge-triggered, so a wake-up costs no read. With [`IdlePolicy::sleep`]
+//! `false` the last step is left out. While the lane is awake notifications are disabled. Frames of
+//! a sender that is over its limit do not keep it awake: a timer ends that sleep.
+//!
+//! [`IdlePolicy::sleep`]: crate::IdlePolicy::sleep
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use host::tsc;
 
-use super::Worker;
 use super::lane_ports::LaneRing;
+use super::worker::Worker;
 use crate::lane::clock::Clock;
 use crate::lane::counter;
 
@@ -46,12 +50,12 @@ impl Worker {
         {
             self.block.add(counter::SLEEPS, 1);
             self.note_gap(tsc::now().wrapping_sub(last_round));
-            self.standing.rest();
+            self.marker.rest();
             self.wake.sleep(longest);
             awake_since = tsc::now();
         }
         for LaneRing { ring, .. } in &self.rings {
-            self.standing.begin(ring.port.id);
+            self.marker.begin(ring.port.id);
             ring.with(|attached| attached.ring.disable_notification());
         }
         awake_since
@@ -63,7 +67,7 @@ impl Worker {
         for poll in &mut self.rings {
             poll.silence.ends();
             poll.waits = false;
-            self.standing.begin(poll.ring.port.id);
+            self.marker.begin(poll.ring.port.id);
             poll.ring.with(|attached| {
                 poll.waits = attached.ring.enable_notification();
                 // A ring without a kick must be polled; a broken ring is ignored.

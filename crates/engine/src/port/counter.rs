@@ -14,9 +14,10 @@ pub(crate) const TX_OVERSIZE: usize = 4;
 pub(crate) const TX_OFFLOAD: usize = 5;
 /// The ring is disabled.
 pub(crate) const TX_DISABLED: usize = 6;
-/// One counter for each drop reason of the NIC's classifier.
+/// One counter for each drop reason, [`DropReason::ALL`]. Only those of [`DropReason::NIC`] are
+/// counted here; the others stay 0.
 pub(crate) const TX_DROPS: usize = 7;
-/// One counter for each drop reason of the switch.
+/// One counter for each drop reason of the switch, [`DropReason::SWITCH`].
 pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
 /// Copies that went to the uplink, and their bytes.
 pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + DropReason::SWITCH.len();

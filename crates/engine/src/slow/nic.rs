@@ -7,7 +7,7 @@ use super::charges::FloodPoint;
 use super::{NicEgress, Pipeline, SwitchEgress};
 use crate::port::counter;
 use crate::slow::scratch::NicScratch;
-use crate::slow::view::{ALL, BurstView};
+use crate::slow::view::{ALL_INDICES, BurstView};
 
 impl Pipeline<'_> {
     /// Forwards frames from the switch's uplink into the NIC.
@@ -61,7 +61,7 @@ impl Pipeline<'_> {
     ) -> usize {
         let (delivered, stopped) = match summary.port() {
             Some(to) if view.skip == 0 => {
-                let indices = &ALL[..view.headers.len()];
+                let indices = &ALL_INDICES[..view.headers.len()];
                 (self.send_to_function((from, to), view, indices, egress), 0)
             }
             _ => self.scatter_nic(from, view, scratch, egress),
@@ -133,7 +133,7 @@ impl Pipeline<'_> {
         // A NIC may have no uplink, and a VF no guest: a missing receiver of a flood is no drop.
         let is_there = |to: &PortId| snapshot.port(*to).is_some() || snapshot.switches(*to);
         let receivers = receivers.filter(is_there);
-        let indices = &ALL[frame..=frame];
+        let indices = &ALL_INDICES[frame..=frame];
         let view = BurstView { flooded: true, ..*view };
         receivers.map(|to| self.send_to_function((from, to), &view, indices, egress)).sum()
     }
@@ -239,7 +239,7 @@ impl Pipeline<'_> {
                     bridge::nic::MirrorTarget::Capture(number) => self.snapshot().monitor(number),
                 };
                 if let Some(port) = port {
-                    self.deliver(port, view, &ALL[i..=i], copy.edit, egress.receive);
+                    self.deliver(port, view, &ALL_INDICES[i..=i], copy.edit, egress.receive);
                 }
             });
         }

@@ -7,7 +7,7 @@ use super::charges::FloodPoint;
 use super::{NicEgress, Pipeline, SwitchEgress};
 use crate::port::counter;
 use crate::slow::scratch::SwitchScratch;
-use crate::slow::view::{ALL, BurstView};
+use crate::slow::view::{ALL_INDICES, BurstView};
 use crate::snapshot::SwitchSnapshot;
 
 impl Pipeline<'_> {
@@ -45,7 +45,7 @@ impl Pipeline<'_> {
     ) -> usize {
         let delivered = match summary.port() {
             Some(to) if view.skip == 0 => {
-                let indices = &ALL[..view.headers.len()];
+                let indices = &ALL_INDICES[..view.headers.len()];
                 self.send_to_port(switch, (from, to), view, indices, egress)
             }
             _ => self.scatter_switch(switch, from, view, scratch, egress),
@@ -103,7 +103,7 @@ impl Pipeline<'_> {
         self.begin_flood(FloodPoint::Switch, view, frame);
         let vid = switch.table.vid(from, &view.headers[frame]);
         let receivers = switch.table.flood_ports(from, vid, flood).iter();
-        let indices = &ALL[frame..=frame];
+        let indices = &ALL_INDICES[frame..=frame];
         let view = BurstView { flooded: true, ..*view };
         // A port may have no guest: a missing receiver of a flood is no drop.
         let is_there = |to: PortId| to == PortId::UPLINK || switch.port(to).is_some();
@@ -164,7 +164,7 @@ impl Pipeline<'_> {
                 let port = switch.table.mirror_port(mirror).and_then(|to| switch.port(to));
                 if let Some(port) = port {
                     let edit = switch.table.mirror_edit(mirror, from, &view.headers[i]);
-                    self.deliver(port, view, &ALL[i..=i], edit, egress.receive);
+                    self.deliver(port, view, &ALL_INDICES[i..=i], edit, egress.receive);
                 }
             }
         }

@@ -6,7 +6,7 @@ use bridge::{DropReason, PortId};
 use port::{BURST, BurstBuffers};
 
 use super::Pipeline;
-use crate::slow::view::{ALL, BurstView};
+use crate::slow::view::{ALL_INDICES, BurstView};
 
 impl Pipeline<'_> {
     /// Forwards the frames that the NIC has classified; returns the number delivered. Frames with
@@ -111,7 +111,7 @@ impl Pipeline<'_> {
             return self.pipe_to_function(
                 (PortId::PF, of),
                 view,
-                &ALL[..view.headers.len()],
+                &ALL_INDICES[..view.headers.len()],
                 buffers,
             );
         }

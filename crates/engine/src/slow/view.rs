@@ -6,7 +6,7 @@ use wire::HeaderSnapshot;
 use crate::slow::edit;
 
 /// Indices of all frames of a burst.
-pub(crate) const ALL: [u8; BURST] = {
+pub(crate) const ALL_INDICES: [u8; BURST] = {
     let mut all = [0; BURST];
     let mut i = 0;
     while i < BURST {

@@ -79,10 +79,10 @@ impl Direct {
     fn forward(&mut self, now_ns: u64) -> u64 {
         self.guest.flush();
         self.sender.now_ns = now_ns;
-        let standing = BurstMarker::default(); // a test has no watchdog
+        let marker = BurstMarker::default(); // a test has no watchdog
         let (sender, scratch) = (&mut self.sender, &mut self.scratch);
         let polled =
-            forward(&self.ring, &mut self.transmit, sender, scratch, &standing, &StageClock::off());
+            forward(&self.ring, &mut self.transmit, sender, scratch, &marker, &StageClock::off());
         assert_eq!(polled.malformed(), 0);
         polled.work().1
     }

@@ -11,9 +11,10 @@ use virtq::Features;
 use super::kit::{Bench, Guest, Shape, frame, mac, plain};
 use crate::IdlePolicy;
 use crate::counters::Counters;
+use crate::lane::counter;
 use crate::lane::queue_list::{QueueList, TxRing};
 use crate::lane::wake::Wake;
-use crate::lane::{Worker, counter};
+use crate::lane::worker::Worker;
 
 /// Rounds of 64 frames each.
 const ROUNDS: u32 = 200;

@@ -115,7 +115,7 @@ fn a_port_that_went_leaves_nothing_to_the_next() {
     guest.send(&frame(mac(0), mac(1), 1, 60));
     guest.settle();
     net.bench.expect("n/next", "tx_drop_unplugged", 1);
-    assert_eq!((nic.snapshot().place(&port), nic.snapshot().is_up(&port)), (None, false));
+    assert_eq!((nic.snapshot().location(&port), nic.snapshot().is_up(&port)), (None, false));
     // A lane that still works by an older snapshot has frames for the one before.
     let all = frame(Mac::BROADCAST, mac(0), 2, 60);
     crate::inject::inject(&old, net.port(0), &all);

@@ -207,7 +207,7 @@ fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
     };
     let plug = |n: u8| crate::Plug {
         port: ports[usize::from(n)].clone(),
-        place: crate::PortLocation::Function(PortId::vf(n)),
+        location: crate::PortLocation::Function(PortId::vf(n)),
         share: bridge::nic::Share::default(),
     };
     let table = bridge::nic::Table::build(&config).unwrap();

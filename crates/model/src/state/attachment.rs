@@ -45,7 +45,10 @@ impl Attachment {
             Attachment::Tap(tap) => &tap.netns,
             Attachment::Packet(packet) => &packet.netns,
             Attachment::Xdp(xdp) => &xdp.netns,
-            _ => return None,
+            Attachment::VhostUser(_)
+            | Attachment::Stream(_)
+            | Attachment::Pcap(_)
+            | Attachment::Vduse(_) => return None,
         };
         Some((self.place(), netns.as_deref().map(netns_path)))
     }

@@ -32,8 +32,8 @@ pub(crate) trait TxSink: Send {
     /// Sends frames in order; returns the number taken, and the reason for refusing the next.
     fn send(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<TxRefusal>);
 
-    /// As [`Receive::makes_copies`](crate::Receive::makes_copies).
-    fn makes_copies(&self) -> bool {
+    /// As [`Receive::replicates`](crate::Receive::replicates).
+    fn replicates(&self) -> bool {
         false
     }
 

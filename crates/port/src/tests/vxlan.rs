@@ -116,7 +116,7 @@ fn copies_are_counted_and_those_of_unknown_addresses_limited() {
     let mut far = [72, 73, 74].map(|host| End::new(&spec(7, host, port, &[71])));
     far[0].send(&[between(0xff, 2, 0, 60)]);
     assert_eq!(end.poll().len(), 1, "now it knows that address 2 is at host 72");
-    assert!(end.0.pairs[0].receive.makes_copies() && !far[0].0.pairs[0].receive.makes_copies());
+    assert!(end.0.pairs[0].receive.replicates() && !far[0].0.pairs[0].receive.replicates());
     let frames = [
         between(2, 1, 0, 60),
         between(9, 1, 1, 100),

@@ -188,7 +188,7 @@ impl TxSink for ToTunnel {
         }
     }
 
-    fn makes_copies(&self) -> bool {
+    fn replicates(&self) -> bool {
         self.peers.len() > 1
     }
 

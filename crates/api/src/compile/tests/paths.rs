@@ -8,9 +8,9 @@ fn adapters_of_all_paths_reach_each_other_and_the_wire_and_nobody_twice() {
     let nic = &compiled.nics[0];
     let vf = |n| Some(PortLocation::Function(bridge::PortId::vf(n)));
     let mut world = World::new(nic);
-    assert_eq!([world.place("v"), world.place("w")], [vf(0), vf(1)]);
+    assert_eq!([world.location("v"), world.location("w")], [vf(0), vf(1)]);
     assert_eq!(nic.adapter("q").unwrap().queue, Some(bridge::PortId::queue(0)));
-    assert!(matches!(world.place("s"), Some(PortLocation::Switch(_))));
+    assert!(matches!(world.location("s"), Some(PortLocation::Switch(_))));
     let all = [("v", 1), ("w", 2), ("q", 3), ("s", 4), ("t", 5), ("wire", 99)];
     for (from, src) in all {
         for (to, dst) in all.iter().filter(|(to, _)| *to != from) {
@@ -57,7 +57,7 @@ fn a_change_of_path_changes_the_place_and_nothing_else() {
     assert_eq!((number(&during, "s"), number(&during, "t")), (s, t), "kept for the way back");
     assert!(!switch.left.contains(&t.unwrap()) && !switch.left.contains(&s.unwrap()));
     let mut world = World::new(&during.nics[0]);
-    assert!(matches!(world.place("s"), Some(PortLocation::Function(_))));
+    assert!(matches!(world.location("s"), Some(PortLocation::Function(_))));
     for (from, src) in [("v", 1), ("w", 2), ("q", 3), ("s", 4), ("t", 5)] {
         for (to, dst) in [("v", 1), ("w", 2), ("q", 3), ("s", 4), ("t", 5)] {
             let expected = if from == to { got(&[]) } else { got(&[to]) };
@@ -101,7 +101,7 @@ fn what_has_no_path_is_connected_to_nothing() {
     assert_eq!(nic.adapter("v"), None);
     assert!(nic.config.vfs.iter().all(Option::is_none) && nic.config.vfs.len() == 4);
     assert_eq!(
-        World::new(nic).place("w").map(|place| matches!(place, PortLocation::Switch(_))),
+        World::new(nic).location("w").map(|location| matches!(location, PortLocation::Switch(_))),
         Some(true)
     );
 }

@@ -139,7 +139,7 @@ fn shares_and_storm_limits_go_along() {
     on_each_path(settings, |path, world| {
         let plug = world.nic.adapter("a").unwrap();
         assert_eq!(plug.share, bridge::nic::Share { weight: 40, min_mbit: 5, max_mbit: 50 });
-        match plug.place {
+        match plug.location {
             PortLocation::Function(port) => {
                 assert_eq!(world.nic.table.share(port), plug.share, "{path}");
                 assert_eq!(world.nic.table.storm_limit(port), 100, "{path}");
@@ -186,7 +186,7 @@ fn a_named_vf_has_its_own_settings_but_the_adapters_address() {
     let named = with(named, "/adapter/0/max_tx_mbps", json!(10));
     let compiled = compiled(&named);
     let nic = &compiled.nics[0];
-    assert_eq!(nic.adapter("v").unwrap().place, PortLocation::Function(bridge::PortId::vf(2)));
+    assert_eq!(nic.adapter("v").unwrap().location, PortLocation::Function(bridge::PortId::vf(2)));
     assert_eq!(nic.adapter("v").unwrap().share.max_mbit, 70);
     let mut world = World::new(nic);
     assert_eq!(world.send("v", mac(99), mac(1)), got(&["wire@7/3"]));
@@ -255,7 +255,7 @@ fn the_uplinks_port_may_carry_less_and_call_one_vlan_native() {
     let compiled = compiled(&document);
     let nic = &compiled.nics[0];
     let mut world = World::new(nic);
-    assert!(matches!(world.place("v"), Some(PortLocation::Switch(_))), "PortPolicy");
+    assert!(matches!(world.location("v"), Some(PortLocation::Switch(_))), "PortPolicy");
     assert_eq!(world.send("s", mac(99), mac(4)), got(&["wire"]));
     assert_eq!(world.send("t", mac(99), mac(5)), got(&["wire@6"]));
     assert_eq!(world.send("v", mac(99), mac(1)), got(&["w", "q"]), "not on the uplink");

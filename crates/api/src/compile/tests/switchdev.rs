@@ -133,7 +133,7 @@ fn what_a_bridge_means_is_refused_with_its_field_and_what_does_it_instead() {
     let compiled = compiled(&document);
     let nic = &compiled.nics[0];
     let plug = nic.adapter("a").unwrap();
-    let PortLocation::Piped(port) = plug.place else { panic!("no pipe: {plug:?}") };
+    let PortLocation::Piped(port) = plug.location else { panic!("no pipe: {plug:?}") };
     let storm_limit = nic.table.storm_limit(port);
     assert_eq!((plug.share.min_mbit, plug.share.max_mbit, storm_limit), (5, 50, 7));
 }

@@ -61,7 +61,7 @@ fn rules_of_its_port_hold_and_its_number_stays() {
     let number = |compiled: &Compiled, name: &str| {
         let ports = compiled.nics[0].ports.iter();
         let mut ports = ports.filter(|plug| plug.of == PortOwner::Tunnel(name.to_owned()));
-        ports.next().map(|plug| plug.place)
+        ports.next().map(|plug| plug.location)
     };
     let deep = tunneled()["switch"][0]["vxlan"][1].clone();
     let fewer = with(guarded, "/switch/0/vxlan", json!([deep]));

@@ -73,9 +73,9 @@ impl Bench {
         let lanes: Vec<_> = lanes.iter().map(|idle| LaneSpec { cpu: None, idle: *idle }).collect();
         let mut fabric = Fabric::start(&lanes, Some(&path)).unwrap();
         let nic = fabric.add_nic("n");
-        let mut plug = |place: PortLocation, name: &str| {
+        let mut plug = |location: PortLocation, name: &str| {
             let port = fabric.add_port(&nic, &format!("n/{name}"), pairs).unwrap();
-            Plug { port, place, share: Share::default() }
+            Plug { port, location, share: Share::default() }
         };
         let mut plugs = Vec::new();
         for (id, name) in ports {
@@ -111,14 +111,14 @@ impl Bench {
 
     pub(crate) fn port(&self, id: PortId) -> &Arc<Port> {
         let is = |plug: &&Plug| {
-            [PortLocation::Function(id), PortLocation::Piped(id)].contains(&plug.place)
+            [PortLocation::Function(id), PortLocation::Piped(id)].contains(&plug.location)
         };
         &self.plugs.iter().find(is).unwrap().port
     }
 
     /// The port of the host for a function of a NIC in switchdev mode.
     pub(crate) fn representor(&self, of: PortId) -> &Arc<Port> {
-        let plug = self.plugs.iter().find(|plug| plug.place == PortLocation::Representor(of));
+        let plug = self.plugs.iter().find(|plug| plug.location == PortLocation::Representor(of));
         &plug.unwrap().port
     }
 

@@ -200,8 +200,11 @@ impl Net {
 
     pub(crate) fn snapshot(&self, adapters: &[Adapter], settings: Settings) -> ForwardingSnapshot {
         let table = bridge::switch::Table::build(&settings.switch).unwrap();
-        let plug =
-            |port: &Arc<Port>, place| Plug { port: port.clone(), place, share: Share::default() };
+        let plug = |port: &Arc<Port>, location| Plug {
+            port: port.clone(),
+            location,
+            share: Share::default(),
+        };
         let mut plugs = vec![plug(&self.uplink, PortLocation::Function(PortId::UPLINK))];
         let mut queues = Vec::new();
         for (n, adapter) in adapters.iter().enumerate() {

@@ -1,0 +1,253 @@
+//! The work of a lane's thread: round after round, a burst of each ring that may send.
+//!
+//! A ring that was [silent](silence) for long is polled in some of its visits only, so that silent
+//! guests cost the busy ones little.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use bridge::nic::Schedule;
+use host::stall::BurstMarker;
+use host::tsc;
+use port::Polled;
+use port::bounce::BouncedTransmit;
+
+use super::bounce_buffers::BounceBuffers;
+use super::lane_ports::{LaneNic, LanePort, LaneRing};
+use crate::counters::CounterBlock;
+use crate::forward::forward;
+use crate::lane::clock::Clock;
+use crate::lane::counter;
+use crate::lane::queue_list::{QueueList, TxRing};
+use crate::lane::spec::IdlePolicy;
+use crate::lane::stage_clock::StageClock;
+use crate::lane::stages::Stage;
+use crate::lane::tx_pause::TxPause;
+use crate::lane::wake::Wake;
+use crate::port::counter as port_counter;
+use crate::quarantine::{LaneReport, Quarantine};
+use crate::slow::scratch::Scratch;
+
+/// State of a lane's thread.
+pub(crate) struct Worker {
+    pub(super) idle: IdlePolicy,
+    pub(crate) queue_list: Arc<QueueList>,
+    /// Version of the queue list that `rings` is from.
+    pub(super) queue_list_version: u64,
+    pub(super) rings: Vec<LaneRing>,
+    pub(super) block: CounterBlock,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(super) pause: Arc<TxPause>,
+    /// Record of the memory that the lane touches.
+    pub(super) marker: Arc<BurstMarker>,
+    pub(super) quarantine: Arc<Quarantine>,
+    /// Bounce buffers of the quarantine lane; `None` on other lanes.
+    pub(super) bounce: Option<BounceBuffers>,
+    /// Last change of `pause` that this lane has seen.
+    pub(crate) acknowledged: Arc<AtomicU32>,
+    pub(super) seen_pause: u32,
+    pub(super) scratch: Scratch,
+    pub(super) stages: StageClock,
+    /// Longest time between two rounds while awake, in cycles.
+    pub(super) longest_gap: u64,
+    /// The NICs of this lane's ports.
+    pub(super) nics: Vec<LaneNic>,
+    /// The ports of this lane, by their numbers in the schedule.
+    pub(super) ports: Vec<LanePort>,
+    pub(super) schedule: Schedule,
+    /// Earliest time at which an exhausted budget opens, ns.
+    pub(super) closed_ns: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        idle: IdlePolicy,
+        queue_list: Arc<QueueList>,
+        block: CounterBlock,
+        wake: Arc<Wake>,
+        pause: Arc<TxPause>,
+        quarantine: Arc<Quarantine>,
+    ) -> Worker {
+        Worker {
+            idle,
+            queue_list,
+            queue_list_version: 0,
+            rings: Vec::new(),
+            block,
+            wake,
+            stop: Arc::new(AtomicBool::new(false)),
+            pause,
+            marker: Arc::default(),
+            quarantine,
+            bounce: None,
+            acknowledged: Arc::default(),
+            seen_pause: 0,
+            scratch: Scratch::new(),
+            stages: StageClock::off(),
+            longest_gap: 0,
+            nics: Vec::new(),
+            ports: Vec::new(),
+            schedule: Schedule::new(),
+            closed_ns: u64::MAX,
+        }
+    }
+
+    /// A worker that serves the ports in quarantine.
+    pub(crate) fn for_quarantine(self, bounce: BounceBuffers) -> Worker {
+        Worker { bounce: Some(bounce), ..self }
+    }
+
+    pub(crate) fn run(mut self, name: &str) {
+        self.block.set(counter::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
+        self.block.set(counter::TSC_HZ, tsc::hz() as u64);
+        self.stages = StageClock::start();
+        let (quarantine, in_quarantine) = (self.quarantine.clone(), self.bounce.is_some());
+        let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), in_quarantine });
+        // Without `/proc` a guest's memory may stall the lane repeatedly; it works all the same.
+        let _watching = host::stall::watch(self.marker.clone(), report);
+        match in_quarantine {
+            true => self.run_quarantine_lane(),
+            false => self.run_lane(),
+        }
+    }
+
+    /// Acknowledges a change of [`TxPause`].
+    pub(super) fn acknowledge(&mut self, change: u32) {
+        if change != self.seen_pause {
+            self.seen_pause = change;
+            self.acknowledged.store(change, Ordering::Release);
+        }
+    }
+
+    fn run_lane(mut self) {
+        let poll = tsc::duration_to_cycles(self.idle.poll);
+        let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
+        let clock = Clock::get();
+        let start = tsc::now();
+        let (mut last_frame, mut begin) = (start, start);
+        while !self.stop.load(Ordering::Relaxed) {
+            let (change, is_paused) = self.pause.get();
+            self.acknowledge(change);
+            let frames = if is_paused { 0 } else { self.poll_all::<false>(clock.at(begin)) };
+            let end = tsc::now();
+            self.account(frames, end.wrapping_sub(begin));
+            begin = end;
+            if frames > 0 {
+                last_frame = end;
+                continue;
+            }
+            let silent = end.wrapping_sub(last_frame);
+            if silent > sleep_after && self.idle.sleep {
+                begin = self.sleep(is_paused, begin);
+                last_frame = begin;
+            } else if silent > poll {
+                self.scratch.switch.flush();
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// One round: each port in turn gets the burst that the schedule grants. Returns the number of
+    /// frames.
+    pub(crate) fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
+        self.follow_queue_list(now_ns);
+        self.follow_snapshots(now_ns);
+        let mut frames = 0;
+        for _ in 0..self.schedule.len() {
+            self.stages.begin();
+            let Some(ring) = self.schedule.next(now_ns) else {
+                continue;
+            };
+            let polled = self.poll::<QUARANTINE>(ring as usize, now_ns);
+            self.stages.end(Stage::Publish); // the sender's lock is released
+            let (taken, bytes) = polled.work();
+            self.schedule.took(bytes, polled.backlog);
+            if taken > 0 {
+                frames += u64::from(taken);
+                self.stages.finish(taken, bytes, &self.block);
+            }
+        }
+        // The rest, such as yielding the CPU, touches no guest's memory.
+        self.marker.rest();
+        frames
+    }
+
+    /// Takes a burst of one ring and forwards it.
+    pub(super) fn poll<const QUARANTINE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
+        let poll = &mut self.rings[ring];
+        if !poll.silence.visit() {
+            return Polled::default();
+        }
+        let TxRing { port, pair, .. } = &poll.ring;
+        let half = if QUARANTINE { port.transmit_detoured(*pair) } else { port.transmit(*pair) };
+        let Some(mut half) = half else {
+            return Polled::default();
+        };
+        let Some(attached) = half.as_mut() else {
+            return Polled::default();
+        };
+        if let Err(open_ns) = self.nics[poll.nic].may_send(poll.enters, now_ns) {
+            self.closed_ns = self.closed_ns.min(open_ns);
+            return Polled::default();
+        }
+        poll.sender.now_ns = now_ns;
+        let transmit = attached.ring.as_mut();
+        let (sender, scratch) = (&mut poll.sender, &mut self.scratch);
+        let (marker, stages) = (&*self.marker, &self.stages);
+        marker.begin(port.id);
+        let polled = match &mut self.bounce {
+            Some(BounceBuffers { room, .. }) if QUARANTINE => {
+                let mut bounced = BouncedTransmit::new(transmit, room);
+                forward(&poll.ring, &mut bounced, sender, scratch, marker, stages)
+            }
+            _ => forward(&poll.ring, transmit, sender, scratch, marker, stages),
+        };
+        if let Some(fault) = polled.fault
+            && !attached.fault_seen
+        {
+            attached.fault_seen = true;
+            attached.ring.raise_error();
+            let faults = if polled.placed.is_some() {
+                port_counter::RX_FAULTS
+            } else {
+                port_counter::TX_FAULTS
+            };
+            port.block(*pair).add(faults + fault as usize, 1);
+        }
+        let (frames, _) = polled.work();
+        if frames == 0 {
+            poll.silence.lasts(ring);
+            return polled;
+        }
+        poll.silence.ends();
+        self.block.add(counter::BURSTS, 1);
+        self.block.add(counter::BACKLOG_BURSTS, u64::from(polled.backlog));
+        self.block.count_log2(counter::BURST_LOG2, counter::BURST_BUCKETS, u64::from(frames));
+        polled
+    }
+
+    pub(super) fn account(&mut self, frames: u64, cycles: u64) {
+        self.note_gap(cycles);
+        self.block.add(counter::ROUNDS, 1);
+        if frames > 0 {
+            self.block.add(counter::BUSY_ROUNDS, 1);
+            self.block.add(counter::BUSY_CYCLES, cycles);
+            self.block.add(counter::FRAMES, frames);
+            self.block.count_log2(counter::ROUND_LOG2, counter::ROUND_BUCKETS, cycles);
+        } else {
+            self.block.add(counter::IDLE_CYCLES, cycles);
+        }
+    }
+
+    /// Records the longest time without a poll.
+    #[inline]
+    pub(super) fn note_gap(&mut self, cycles: u64) {
+        if cycles > self.longest_gap {
+            self.longest_gap = cycles;
+            self.block.set(counter::POLL_GAP_NS_MAX, tsc::cycles_to_ns(cycles) as u64);
+        }
+    }
+}
