@@ -217,6 +217,16 @@ impl Function {
         }
     }
 
+    /// Setting that prevents a device from placing frames in the guest's memory, if any.
+    pub fn placing_obstacle(&self) -> Option<&'static str> {
+        let because = [
+            (self.vlan.is_some(), "the adapter has a VLAN, whose tag must be removed"),
+            (!self.trunk.is_empty(), "the adapter receives tagged frames"),
+            (self.mirror.is_some(), "frames to the adapter are mirrored"),
+        ];
+        because.into_iter().find_map(|(is, why)| is.then_some(why))
+    }
+
     /// All MACs, each with the field it comes from.
     pub(crate) fn macs(&self) -> impl Iterator<Item = (Field, Mac)> + '_ {
         let extra = self.extra_macs.iter().enumerate();

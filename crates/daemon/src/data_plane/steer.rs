@@ -127,13 +127,9 @@ fn refusal(
     served: &ServedPort,
     plug: &CompiledPort,
 ) -> Option<&'static str> {
-    let pairs = served.spec.queue_pairs();
-    let because = [
-        (pairs < 2, "the adapter has one queue pair; at least two are needed"),
-        (function.vlan.is_some(), "the adapter has a VLAN, whose tag must be removed"),
-        (!function.trunk.is_empty(), "the adapter receives tagged frames"),
-        (function.mirror.is_some(), "frames to the adapter are mirrored"),
-        (!plug.link_up, "the adapter's link is down"),
-    ];
-    because.into_iter().find_map(|(is, why)| is.then_some(why))
+    if served.spec.queue_pairs() < 2 {
+        return Some("the adapter has one queue pair; at least two are needed");
+    }
+    let down = (!plug.link_up).then_some("the adapter's link is down");
+    function.placing_obstacle().or(down)
 }
