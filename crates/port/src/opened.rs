@@ -50,7 +50,7 @@ pub trait Housekeeping: Send {
     /// `states` are those of the transmit halves ([`Transmit::handover_state`]). `None`: the device
     /// does not support hand-over; the other process must reopen it after this one closed it. To
     /// continue here, resume from the same state.
-    fn handover(&mut self, _remains: &[Vec<u8>]) -> Option<PortHandover> {
+    fn handover(&mut self, _states: &[Vec<u8>]) -> Option<PortHandover> {
         None
     }
 }

@@ -22,8 +22,9 @@ pub enum Content {
     Readable {
         /// Bytes.
         header: u32,
-        /// The header is kept for [`DeviceQueue::headers`](crate::DeviceQueue::headers); else it is
-        /// not read.
+        /// The header is kept for
+        /// [`DeviceQueue::virtio_headers`](crate::DeviceQueue::virtio_headers); else it is not
+        /// read.
         keep: bool,
     },
     /// The device writes to them.

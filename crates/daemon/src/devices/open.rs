@@ -10,7 +10,7 @@ pub(in super::super) trait DeviceOpener: Send + std::fmt::Debug {
     fn open(&self) -> Result<OpenedDevice, OpenError>;
 
     /// Adopts the device from the previous process.
-    fn resume(&self, _legacy: PortHandover) -> Result<OpenedDevice, OpenError> {
+    fn resume(&self, _handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         self.open()
     }
 
