@@ -468,3 +468,33 @@ fn the_architecture_names_every_crate_and_only_functions_that_exist() {
     }
     none("ARCHITECTURE.md", found);
 }
+
+/// Crates without examples in their documentation leave rustdoc out of `cargo test`: a run for each
+/// takes more time than all unit tests.
+#[test]
+fn examples_in_documentation_are_tested() {
+    let sources = sources();
+    let untested: Vec<&str> = sources
+        .iter()
+        .filter(|source| source.text.contains("\ndoctest = false\n"))
+        .filter_map(|source| source.path.strip_suffix("Cargo.toml"))
+        .collect();
+    assert!(untested.len() > 10, "only {} crates without examples were found", untested.len());
+    let mut found = Vec::new();
+    for source in sources.iter().filter(|source| source.is_rust()) {
+        let mut is_open = false;
+        for (i, line) in source.text.lines().enumerate() {
+            let Some(text) = line.trim().strip_prefix("///").or(line.trim().strip_prefix("//!"))
+            else {
+                continue;
+            };
+            let Some(language) = text.trim().strip_prefix("```") else { continue };
+            is_open = !is_open;
+            let is_example = is_open && !["text", "console", "toml"].contains(&language);
+            if is_example && untested.iter().any(|krate| source.path.starts_with(krate)) {
+                found.push(format!("{}:{}", source.path, i + 1));
+            }
+        }
+    }
+    none("examples in a crate with `doctest = false`; remove that line of its Cargo.toml", found);
+}
