@@ -14,7 +14,7 @@ from labguest import LabGuests
 from managed import Managed
 from testpmd import Guest, VirtioUser
 
-APPLIES, APPLIES_OFTEN = 20, 50
+APPLIES, APPLIES_OFTEN = 12, 50
 KILLS = 4  # of each apply
 SEED = int(os.environ.get("SHUNT_E2E_SEED", "20260811"))
 # Kills come within a span that follows the apply's duration: some come when the command has said that it is done.
@@ -42,7 +42,7 @@ def within(part, whole):
 
 @unittest.skipIf("SHUNT_E2E_STANDIN" in os.environ, "the stand-in keeps no state")
 class Kill(BenchCase):
-    """One daemon's state, through 80 deaths; with `run --all` through 200 more."""
+    """One daemon's state, through 48 deaths; with `run --all` through 200 more."""
 
     limit_s = 420
     long_tests = {"test_apply_killed_often"}
@@ -57,7 +57,7 @@ class Kill(BenchCase):
         self.span_s = 0.05
 
     def test_apply_killed(self):
-        """80 kills of 20 applies, half of them at random moments; guests are there all the time, and their frames pass again."""
+        """48 kills of 12 applies, half of them at random moments; guests are there all the time, and their frames pass again."""
         self.kill_applies(APPLIES)
 
     def test_apply_killed_often(self):

@@ -185,8 +185,8 @@ class VirtualPfs(VpfBase):
         self.assertEqual((within, out, into), (FRAMES, 0, 0))
 
     def test_vfs_come_and_go(self):
-        """numvfs 7, 0, 3, ten times; then all is as it was."""
-        self.vfs_come_and_go(10)
+        """numvfs 7, 0, 3, five times; then all is as it was."""
+        self.vfs_come_and_go(5)
 
     def test_vfs_come_and_go_often(self):
         """The same fifty times."""
