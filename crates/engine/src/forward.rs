@@ -6,12 +6,12 @@
 //! All else is in [`slow`](crate::slow): several receivers, floods and drops, tag edits, mirrors,
 //! the switch, switchdev mode, tunnels, and the budget of an emulated card.
 
-use bridge::rate::StormLimit;
 use bridge::{PortId, Summary};
 use host::stall::BurstMarker;
 use port::{Placed, Polled, Transmit, VlanEdit};
 
 use crate::lane::queue_list::TxRing;
+use crate::lane::sender::Sender;
 use crate::lane::stage_clock::StageClock;
 use crate::lane::stages::Stage;
 use crate::port::{Port, counter};
@@ -19,34 +19,6 @@ use crate::slow::scratch::Scratch;
 use crate::slow::view::ALL_INDICES;
 use crate::slow::{self, BurstSource};
 use crate::snapshot::PortLocation;
-
-/// State of a transmit ring that a lane keeps from burst to burst.
-#[derive(Debug)]
-pub(crate) struct Sender {
-    /// Flow caches of the classifiers.
-    pub(crate) nic_flows: bridge::nic::Flows,
-    pub(crate) switch_flows: bridge::switch::Flows,
-    pub(crate) storm: StormLimit,
-    storm_per_second: u32,
-    /// The time, ns.
-    pub(crate) now_ns: u64,
-}
-
-impl Sender {
-    pub(crate) fn new() -> Sender {
-        let (nic_flows, switch_flows) = (bridge::nic::Flows::new(), bridge::switch::Flows::new());
-        let storm = StormLimit::new(0, 0);
-        Sender { nic_flows, switch_flows, storm, storm_per_second: 0, now_ns: 0 }
-    }
-
-    /// Limits broadcasts and multicasts a second; 0 for no limit.
-    pub(crate) fn limit_storms(&mut self, per_second: u32, now_ns: u64) {
-        if per_second != self.storm_per_second {
-            self.storm_per_second = per_second;
-            self.storm = StormLimit::new(per_second, now_ns);
-        }
-    }
-}
 
 /// Takes one burst from `transmit`, a ring of this port, and forwards it; returns the result of the
 /// poll. The caller holds the lock of the transmit half.
@@ -74,6 +46,7 @@ pub(crate) fn forward(
     // Classify. The snapshot is loaded after the ring was read: a frame posted after a change is
     // forwarded by it.
     let snapshot = nic.snapshot();
+    let source = BurstSource { snapshot: &snapshot, port, pair: *pair, marker, stages };
     let location = snapshot.location(port);
     let burst = transmit.burst();
     let mut summary = Summary::Empty;
@@ -103,8 +76,8 @@ pub(crate) fn forward(
                 rx_block.add(counter::RX_UPLINK_BYTES, bytes);
             }
             if to == PortId::UPLINK {
-                port.block(*pair).add(counter::TX_UPLINK_FRAMES, frames);
-                port.block(*pair).add(counter::TX_UPLINK_BYTES, bytes);
+                source.block().add(counter::TX_UPLINK_FRAMES, frames);
+                source.block().add(counter::TX_UPLINK_BYTES, bytes);
             }
             is_delivered = true;
         }
@@ -112,9 +85,8 @@ pub(crate) fn forward(
         stages.end(Stage::Publish);
     }
     if !is_delivered {
-        let source = BurstSource { snapshot: &snapshot, port, pair: *pair, marker, stages };
-        let burst = (&polled, &mut *transmit);
-        polled.surplus_bytes += slow::enter(source, location, summary, burst, sender, scratch);
+        polled.surplus_bytes +=
+            slow::enter(source, location, summary, &polled, transmit, sender, scratch);
     }
 
     // Complete: the sender gets its buffers back only after the copy.
@@ -123,7 +95,7 @@ pub(crate) fn forward(
     transmit.swap(&mut scratch.transmit);
 
     // Count.
-    let block = port.block(*pair);
+    let block = source.block();
     block.add(counter::TX_FRAMES, u64::from(polled.frames));
     block.add(counter::TX_BYTES, polled.bytes);
     block.add(counter::TX_NOTIFIES, u64::from(notified));

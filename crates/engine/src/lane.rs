@@ -10,6 +10,7 @@ mod follow;
 mod lane_ports;
 mod quarantine_lane;
 pub(crate) mod queue_list;
+pub(crate) mod sender;
 mod silence;
 mod sleep;
 pub(crate) mod spec;

@@ -99,6 +99,27 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// Frames as the next stage sees them, and the memory of that stage; `None` if they came from
+    /// there, or if their headers are not known after the edit. Such frames are dropped and
+    /// counted.
+    fn pass_on<'v, S>(
+        &self,
+        next: Option<&'v mut (&mut S, &mut ViewBuffer)>,
+        view: &BurstView<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+    ) -> Option<(&'v mut S, BurstView<'v>)> {
+        let Some((scratch, view_buffer)) = next else {
+            self.drop_at_nic(DropReason::Hairpin, indices.len());
+            return None;
+        };
+        let Some(view) = view_buffer.view(self.burst, view, indices, edit) else {
+            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
+            return None;
+        };
+        Some((scratch, view))
+    }
+
     /// Copies frames of a view to a port, with one more edit of their tags; returns the counts.
     fn deliver(
         &self,

@@ -210,8 +210,6 @@ pub struct ForwardingSnapshot {
     /// By the port's number; with the effective shares.
     plugs: Vec<Option<Plug>>,
     pub(crate) budget: Option<Arc<Mutex<Budget>>>,
-    /// No function is mirrored, and there is no budget to charge.
-    is_plain: bool,
 }
 
 /// Puts values into a list by their index.
@@ -253,7 +251,6 @@ impl ForwardingSnapshot {
         ForwardingSnapshot {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             switch: spec.switch.map(|switch| SwitchSnapshot::new(switch, &spec.plugs)),
-            is_plain: !spec.table.is_mirrored() && spec.budget.is_none(),
             table: spec.table,
             ports,
             representors: by_index(representors),
@@ -342,7 +339,8 @@ impl ForwardingSnapshot {
     /// nothing to mirror or to charge; `None` if they need more than a copy.
     #[inline]
     pub(crate) fn direct(&self, from: PortId, to: PortId) -> Option<&Arc<Port>> {
-        let is_direct = self.is_plain
+        let is_direct = !self.table.is_mirrored()
+            && self.budget.is_none()
             && !self.switches(to)
             && self.table.edit(from, to) == Some(VlanEdit::None);
         self.port(to).filter(|_| is_direct)

@@ -41,10 +41,11 @@ impl SoftNic {
     }
 
     /// Replaces the snapshot: a burst uses the old or the new one, never a mixture. Frames posted
-    /// after this returns are forwarded by the new one. Only one thread may set snapshots.
+    /// after this returns are forwarded by the new one.
     pub fn set_snapshot(&self, snapshot: impl Into<Arc<ForwardingSnapshot>>) {
         let snapshot = snapshot.into();
         let number = snapshot.number();
+        let _in_turn = self.lock(); // the number is that of the snapshot, also with two callers
         self.snapshot.store(snapshot);
         self.number.store(number, Ordering::Release);
     }

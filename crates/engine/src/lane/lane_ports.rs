@@ -6,8 +6,8 @@ use bridge::PortId;
 use bridge::nic::{Budget, Share};
 
 use super::silence::Silence;
-use crate::forward::Sender;
 use crate::lane::queue_list::TxRing;
+use crate::lane::sender::Sender;
 use crate::port::Port;
 use crate::soft_nic::SoftNic;
 

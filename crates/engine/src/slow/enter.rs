@@ -3,11 +3,11 @@
 use port::{Burst, Polled, Transmit};
 
 use super::charges::{Charges, Storm};
+use super::scratch::Scratch;
 use super::view::BurstView;
 use super::{BurstSource, NicEgress, Pipeline, SwitchEgress};
-use crate::forward::Sender;
+use crate::lane::sender::Sender;
 use crate::port::counter;
-use crate::slow::scratch::Scratch;
 use crate::snapshot::PortLocation;
 
 /// Forwards a burst that is not the usual case; returns the bytes to charge beyond those polled.
@@ -16,16 +16,17 @@ pub(crate) fn enter(
     source: BurstSource<'_>,
     location: Option<PortLocation>,
     summary: bridge::Summary,
-    (polled, transmit): (&Polled, &mut (dyn Transmit + '_)),
+    polled: &Polled,
+    transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
     match location {
         Some(PortLocation::Function(id)) => {
-            from_function(source, (id, summary), transmit, sender, scratch)
+            from_function(source, id, summary, transmit, sender, scratch)
         }
         Some(PortLocation::Switch(id)) => {
-            from_switch(source, (id, polled), transmit, sender, scratch)
+            from_switch(source, id, polled, transmit, sender, scratch)
         }
         Some(PortLocation::Piped(id)) => from_piped(source, id, transmit, sender, scratch),
         Some(PortLocation::Representor(of)) => {
@@ -48,7 +49,8 @@ fn unplugged(source: BurstSource<'_>, polled: &Polled) -> u64 {
 /// charge beyond those of the burst.
 fn from_function(
     source: BurstSource<'_>,
-    (id, mut summary): (bridge::PortId, bridge::Summary),
+    id: bridge::PortId,
+    mut summary: bridge::Summary,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -77,7 +79,8 @@ fn from_function(
 /// Forwards a burst that enters the switch; returns the same.
 fn from_switch(
     source: BurstSource<'_>,
-    (id, polled): (bridge::PortId, &Polled),
+    id: bridge::PortId,
+    polled: &Polled,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,

@@ -18,19 +18,13 @@ impl Pipeline<'_> {
         edit: VlanEdit,
         egress: &mut SwitchEgress<'_>,
     ) -> usize {
-        let Some((scratch, view_buffer)) = &mut egress.nic else {
-            self.drop_at_nic(DropReason::Hairpin, indices.len());
-            return 0;
-        };
-        let Some(view) = view_buffer.view(self.burst, view, indices, edit) else {
-            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
-            return 0;
-        };
+        let next = egress.nic.as_mut();
+        let Some((scratch, view)) = self.pass_on(next, view, indices, edit) else { return 0 };
         let view = match edit {
             VlanEdit::Pop => self.without_second_tags(view),
             _ => view,
         };
-        let NicScratch { verdicts, flows, .. } = &mut **scratch;
+        let NicScratch { verdicts, flows, .. } = &mut *scratch;
         let summary = self.snapshot().table.classify(PortId::PF, view.headers, flows, verdicts);
         let mut egress = NicEgress { switch: None, receive: egress.receive };
         self.leave_nic(PortId::PF, &view, summary, scratch, &mut egress)

@@ -20,14 +20,8 @@ impl Pipeline<'_> {
         edit: VlanEdit,
         egress: &mut NicEgress<'_>,
     ) -> usize {
-        let Some((scratch, view_buffer)) = &mut egress.switch else {
-            self.drop_at_nic(DropReason::Hairpin, indices.len());
-            return 0;
-        };
-        let Some(view) = view_buffer.view(self.burst, view, indices, edit) else {
-            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
-            return 0;
-        };
+        let next = egress.switch.as_mut();
+        let Some((scratch, view)) = self.pass_on(next, view, indices, edit) else { return 0 };
         let summary = scratch.classify(switch, PortId::UPLINK, &view, self.now_ns, None);
         let mut egress = SwitchEgress { nic: None, receive: egress.receive };
         self.leave_switch(switch, PortId::UPLINK, &view, summary, scratch, &mut egress)

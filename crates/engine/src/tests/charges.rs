@@ -9,8 +9,9 @@ use wire::Mac;
 use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, NetHeader};
 
 use super::kit::*;
-use crate::forward::{Sender, forward};
+use crate::forward::forward;
 use crate::lane::queue_list::TxRing;
+use crate::lane::sender::Sender;
 use crate::lane::stage_clock::StageClock;
 use crate::slow::scratch::Scratch;
 

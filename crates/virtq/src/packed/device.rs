@@ -179,14 +179,11 @@ impl PackedDevice {
     pub(crate) fn add_used_batch(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
         let (mut at, size) = (self.next_used, self.ring.size());
         if self.in_one {
-            // One used descriptor at the place of the first buffer, with the id of the last.
-            if let ([first, rest @ ..], [len, ..]) = (staged, lens) {
-                self.add_used(first.ticket, *len);
-                if let (Some(last), Some(pending)) = (rest.last(), self.pending.first_mut()) {
-                    *pending = Pending::new(0, last.ticket.id, pending.place());
-                    let descriptors = rest.iter().map(|buffer| buffer.ticket.descriptors).sum();
-                    self.next_used = self.next_used.advance(descriptors, size);
-                }
+            // As one buffer of all their descriptors, with the id of the last.
+            if let (Some(last), [len, more @ ..]) = (staged.last(), lens) {
+                let descriptors = staged.iter().map(|buffer| buffer.ticket.descriptors).sum();
+                let len = if more.is_empty() { *len } else { 0 };
+                self.add_used(Ticket { id: last.ticket.id, descriptors }, len);
             }
             return;
         }
