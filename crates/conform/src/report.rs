@@ -1,10 +1,6 @@
 //! Results of a suite run.
 
-use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 use serde::{Deserialize, Serialize};
-
-/// Maximum width of the table, in columns.
-const WIDTH: u16 = 80;
 
 /// Result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,32 +52,6 @@ impl SuiteReport {
     pub fn count(&self, result: TestResult) -> usize {
         self.tests.iter().filter(|test| test.result == result).count()
     }
-
-    /// Table of at most 80 columns, and a summary line.
-    pub fn table(&self) -> String {
-        let mut table = Table::new();
-        let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-        table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(WIDTH).set_header(["test", "result", "thread and observation"]);
-        for test in &self.tests {
-            let seen = format!("{}\n{}", test.thread, test.detail);
-            table.add_row([&*test.name, test.result.word(), &*printable(&seen)]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((1, 0));
-        }
-        let of = |result| self.count(result);
-        let (pass, fail, none) =
-            (of(TestResult::Pass), of(TestResult::Fail), of(TestResult::NotApplicable));
-        let table = table.trim_fmt();
-        format!("{table}\n{pass} pass, {fail} fail, {none} n/a\n")
-    }
-}
-
-/// Removes control characters: details quote the manager's answers.
-fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
-    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -114,18 +84,6 @@ mod tests {
         let fields: Vec<_> = json["tests"][0].as_object().unwrap().keys().collect();
         assert_eq!(fields, ["detail", "name", "result", "thread"]);
         assert_eq!(serde_json::from_value::<SuiteReport>(json).unwrap(), report());
-    }
-
-    #[test]
-    fn the_table_fits_a_terminal_and_counts() {
-        let text = report().table();
-        let widest = text.lines().map(|line| line.chars().count()).max();
-        assert!(widest <= Some(usize::from(WIDTH)), "{text}");
-        assert!(text.ends_with("1 pass, 1 fail, 1 n/a\n"), "{text}");
-        for word in ["one-thing", "#12345", "expected at z"] {
-            assert!(text.contains(word), "no {word} in {text}");
-        }
-        assert!(!text.contains('\u{1b}'), "a control character reached the terminal");
     }
 
     #[test]

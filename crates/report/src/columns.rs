@@ -1,35 +1,35 @@
 //! Tables declared by their columns, for terminals and for the page.
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
-
 use super::svg::escape;
+use super::text_table::{Align, TextFormat};
 
 /// Heading, left-aligned text or not, and the cell text of a row.
 pub(super) type Column<T> = (&'static str, bool, fn(&T) -> String);
 
 /// Table for the terminal below its title; empty without rows. A first cell equal to the one above
 /// is left blank.
-pub(super) fn terminal<T>(title: &str, columns: &[Column<T>], rows: &[&T]) -> String {
+pub(super) fn terminal<T>(
+    format: TextFormat,
+    title: &str,
+    columns: &[Column<T>],
+    rows: &[&T],
+) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut table = Table::new();
-    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-    table.load_style(style).set_header(columns.iter().map(|(name, ..)| *name));
+    let align = |words: bool| if words { Align::Left } else { Align::Right };
+    let header: Vec<_> = columns.iter().map(|(name, words, _)| (*name, align(*words))).collect();
     let mut above = String::new();
-    for row in rows {
+    let row = |row: &&T| {
         let mut cells: Vec<String> = columns.iter().map(|(_, _, text)| text(row)).collect();
         let first = std::mem::replace(&mut above, cells[0].clone());
         if first == above {
             cells[0].clear();
         }
-        table.add_row(cells);
-    }
-    for (column, (_, words, _)) in table.column_iter_mut().zip(columns) {
-        column.set_cell_alignment(if *words { CellAlignment::Left } else { CellAlignment::Right });
-        column.set_padding((1, 0));
-    }
-    format!("{title}\n{}\n\n", table.trim_fmt())
+        cells
+    };
+    let table = format.table(&header, rows.iter().map(row).collect());
+    format!("{title}\n{table}\n")
 }
 
 /// Table for the page; empty without rows. Rows with equal first cells form a group.

@@ -4,6 +4,7 @@
 use super::columns::{Column, terminal};
 use super::copy::{CopyGuest, FileCopy, by_size};
 use super::format::{percent, three};
+use super::text_table::TextFormat;
 use super::transfer::Spread;
 
 const LEGEND: &str = "\
@@ -57,13 +58,13 @@ pub(super) const HOST_COLUMNS: [Column<FileCopy>; 8] = [
 
 /// Tables with their legend; empty without copies. For text see
 /// [`sentences`](super::copy_verdict::sentences).
-pub fn all(copies: &[FileCopy]) -> String {
+pub fn all(copies: &[FileCopy], format: TextFormat) -> String {
     let of_size = |copies: &[FileCopy]| {
         let title = format!("copies of a file of {} MiB, the guests", copies[0].file_mib);
         let guests = guest_rows(copies);
-        let guests = terminal(&title, &guest_columns(), &guests.iter().collect::<Vec<_>>());
+        let guests = terminal(format, &title, &guest_columns(), &guests.iter().collect::<Vec<_>>());
         let copies: Vec<&FileCopy> = copies.iter().collect();
-        guests + &terminal("what they share", &HOST_COLUMNS, &copies)
+        guests + &terminal(format, "what they share", &HOST_COLUMNS, &copies)
     };
     let tables: String = by_size(copies).map(of_size).collect();
     if tables.is_empty() { tables } else { tables + LEGEND }

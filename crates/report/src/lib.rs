@@ -32,6 +32,7 @@ pub mod stages;
 pub mod statistics;
 mod svg;
 pub mod table;
+pub mod text_table;
 pub mod time;
 pub mod transfer;
 pub mod transfer_table;
@@ -51,5 +52,6 @@ pub use results::{
     Transfer,
 };
 pub use stages::Stages;
+pub use text_table::{Align, TextFormat};
 pub use transfer::{LayerCpu, RoundTrip, Spread, TransferError};
 pub use view::TrafficKind;

@@ -2,11 +2,11 @@
 //!
 //! Contents of each stage: `crates/engine/src/stages.rs`. The lanes measure a sample of bursts.
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::three;
+use super::text_table::{Align, TextFormat};
 
 /// Time-stamp cycles for each delivered frame; the sum is the busy cycles of the lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,24 +62,20 @@ impl Stages {
 }
 
 /// Table of stages with cycles per frame and share, and a legend.
-pub fn table(stages: &Stages) -> String {
+pub fn table(stages: &Stages, format: TextFormat) -> String {
     let cycles = stages.cycles();
     let total: f64 = cycles.iter().sum();
     let share = |cycles: f64| format!("{:.1}%", 100.0 * cycles / total.max(f64::MIN_POSITIVE));
-    let mut table = Table::new();
-    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-    table.load_style(style).set_header(["stage", "cycles", "share"]);
-    for (name, cycles) in Stages::PARTS.iter().zip(cycles) {
-        table.add_row([(*name).to_owned(), three(cycles), share(cycles)]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    let header = [("stage", Align::Left), ("cycles", Align::Right), ("share", Align::Right)];
+    let rows = Stages::PARTS
+        .iter()
+        .zip(cycles)
+        .map(|(name, cycles)| vec![(*name).to_owned(), three(cycles), share(cycles)]);
+    let table = format.table(&header, rows.collect());
     let sampled = stages.sampled_bursts;
     format!(
-        "Cycles per delivered frame by stage\n{}\n\
+        "Cycles per delivered frame by stage\n{table}\
          measured on a sample of {sampled} bursts; sampling: cost of the readings;\n\
-         other: busy cycles outside of bursts (rounds, polls that found nothing)\n",
-        table.trim_fmt()
+         other: busy cycles outside of bursts (rounds, polls that found nothing)\n"
     )
 }

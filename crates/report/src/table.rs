@@ -3,10 +3,9 @@
 //! Rows are frame sizes and guests, each path once: of several slots the median one by Mpps (the
 //! lower of two). Paths of a configuration stand in consecutive rows, where three of them fit.
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
-
 use super::format::{NONE, bounded, percent, three, whole};
 use super::results::{GeneratorLoad, PathKind, Point};
+use super::text_table::{Align, TextFormat};
 use super::view::TrafficView;
 
 const HEADER: [&str; 9] =
@@ -24,9 +23,9 @@ const LEGEND_BOUND: &str = "
 > lower bound: the generator was the bottleneck, not the switch";
 
 /// Every pattern's table under its heading; empty without points.
-pub fn all(points: &[Point]) -> String {
+pub fn all(points: &[Point], format: TextFormat) -> String {
     let views = TrafficView::each(points);
-    let tables: Vec<String> = views.iter().map(one).collect();
+    let tables: Vec<String> = views.iter().map(|view| one(view, format)).collect();
     if tables.is_empty() {
         return String::new();
     }
@@ -64,23 +63,12 @@ fn overload(point: &Point) -> Option<String> {
 }
 
 /// One pattern's heading and table.
-fn one(view: &TrafficView<'_>) -> String {
-    let mut table = Table::new();
-    // Lines above, under the header and below; lines between rows would only double the length.
-    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-    table.load_style(style).set_header(HEADER);
+fn one(view: &TrafficView<'_>, format: TextFormat) -> String {
     let mut above = None;
-    for point in view.grid() {
-        table.add_row(row(point, above));
-        above = Some(point);
-    }
-    for (column, name) in table.column_iter_mut().zip(HEADER) {
-        let words = WORDS.contains(&name);
-        column.set_cell_alignment(if words { CellAlignment::Left } else { CellAlignment::Right });
-        // One space between columns on the left only: two would not fit 80 columns.
-        column.set_padding((1, 0));
-    }
-    format!("{}\n{}\n", view.kind.title(), table.trim_fmt())
+    let rows = view.grid().into_iter().map(|point| row(point, above.replace(point)).into());
+    let header =
+        HEADER.map(|name| (name, if WORDS.contains(&name) { Align::Left } else { Align::Right }));
+    format!("{}\n{}", view.kind.title(), format.table(&header, rows.collect()))
 }
 
 /// Cells of one point; frame size and guests only if they differ from the row above.

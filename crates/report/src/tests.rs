@@ -9,7 +9,7 @@ use super::results::{
 use super::samples::{limited, one_path, point, results, stages, three_paths, transfers};
 use super::stages::table as stages_table;
 use super::svg::escape;
-use super::{csv, folder_name, html, json, table, transfer_table, verdict, write};
+use super::{TextFormat, csv, folder_name, html, json, table, transfer_table, verdict, write};
 
 mod copies;
 mod experiments;
@@ -72,7 +72,7 @@ fn check_text(text: &str) -> Result<(), String> {
 
 #[test]
 fn table_of_one_path() {
-    insta::assert_snapshot!(table::all(&one_path()), @"
+    insta::assert_snapshot!(table::all(&one_path(), TextFormat::LINES), @"
     North/south
     ─────────────────────────────────────────────────────────────────────────────
       frame  VMs  path    Gbps    Mpps  cycles  switch CPU  guests CPU  limit
@@ -111,20 +111,20 @@ fn table_of_one_path() {
 
 #[test]
 fn table_of_stages() {
-    insta::assert_snapshot!(stages_table(&stages()), @"
+    insta::assert_snapshot!(stages_table(&stages(), TextFormat::LINES), @"
     Cycles per delivered frame by stage
-    ──────────────────────────────
-     stage         cycles   share
-    ══════════════════════════════
-     poll            2.50    3.8%
-     descriptors     12.0   18.2%
-     classify        8.00   12.1%
-     copy            25.5   38.6%
-     publish         6.00    9.1%
-     notify             0    0.0%
-     other           11.9   18.0%
-     sampling        0.10    0.2%
-    ──────────────────────────────
+    ───────────────────────────
+     stage        cycles  share
+    ═══════════════════════════
+     poll           2.50   3.8%
+     descriptors    12.0  18.2%
+     classify       8.00  12.1%
+     copy           25.5  38.6%
+     publish        6.00   9.1%
+     notify            0   0.0%
+     other          11.9  18.0%
+     sampling       0.10   0.2%
+    ───────────────────────────
     measured on a sample of 3125 bursts; sampling: cost of the readings;
     other: busy cycles outside of bursts (rounds, polls that found nothing)
     ");
@@ -133,7 +133,7 @@ fn table_of_stages() {
 #[test]
 fn table_of_three_paths() {
     let points: Vec<Point> = three_paths().into_iter().filter(|p| p.frame_bytes == 64).collect();
-    insta::assert_snapshot!(table::all(&points), @"
+    insta::assert_snapshot!(table::all(&points, TextFormat::LINES), @"
     North/south
     ───────────────────────────────────────────────────────────────────────
      frame  VMs  path    Gbps  Mpps  cycles  switch CPU  guests CPU  limit
@@ -169,11 +169,14 @@ fn tables_fit_80_columns() {
     large.cpu.switch_busy_share = 1.0;
     large.load = GeneratorLoad::Overload;
     points.push(large);
-    assert!(table::all(&points).contains("offered 325 Mpps, delivered 216, lost 108 (33 %)"));
-    for line in table::all(&points).lines() {
+    assert!(
+        table::all(&points, TextFormat::LINES)
+            .contains("offered 325 Mpps, delivered 216, lost 108 (33 %)")
+    );
+    for line in table::all(&points, TextFormat::LINES).lines() {
         assert!(line.chars().count() <= 80, "{line:?}");
     }
-    assert_eq!(table::all(&[]), "");
+    assert_eq!(table::all(&[], TextFormat::LINES), "");
 }
 
 #[test]
@@ -393,14 +396,14 @@ fn transfers_are_in_every_form_of_the_report() {
 
 #[test]
 fn tables_of_transfers_fit_a_terminal_and_say_what_is_a_bound() {
-    let text = transfer_table::all(&transfers());
+    let text = transfer_table::all(&transfers(), TextFormat::LINES);
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
     assert!(text.contains("> 12.0") && text.contains("> lower bound"), "{text}");
     // Each of two experiments prints the traffic once for all its paths.
     assert_eq!(text.matches("1 x 64 KiB, 1 MiB").count(), 2, "{text}");
-    assert_eq!(transfer_table::all(&[]), "");
+    assert_eq!(transfer_table::all(&[], TextFormat::LINES), "");
 }
 
 #[test]
@@ -418,7 +421,7 @@ fn transfers_of_two_patterns_are_told_apart() {
     for transfer in all.clone() {
         all.push(Transfer { pattern: Pattern::EastWest, ..transfer });
     }
-    let text = transfer_table::all(&all);
+    let text = transfer_table::all(&all, TextFormat::LINES);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     for title in ["ntttcp\n", "ntttcp, east-west\n", "vpf, east-west: round trips"] {
         assert_eq!(text.matches(title).count(), 1, "{title}: {text}");

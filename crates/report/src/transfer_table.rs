@@ -3,6 +3,7 @@
 use super::columns::{self, terminal};
 use super::format::{NONE, percent, three, whole};
 use super::names::{Pattern, SocketWorkload};
+use super::text_table::TextFormat;
 use super::transfer::Transfer;
 
 const LEGEND: &str = "\
@@ -69,7 +70,7 @@ pub(super) fn rate(transfer: &Transfer) -> String {
 }
 
 /// Every experiment's tables under their headings; empty without transfers.
-pub fn all(transfers: &[Transfer]) -> String {
+pub fn all(transfers: &[Transfer], format: TextFormat) -> String {
     let mut text = String::new();
     for group in groups(transfers) {
         let title = group.title();
@@ -79,10 +80,10 @@ pub fn all(transfers: &[Transfer]) -> String {
             found.copied().collect()
         };
         let datagrams = of(&[SocketWorkload::UdpTransmit, SocketWorkload::UdpReceive]);
-        text += &terminal(&title, &STREAMS, &of(&[SocketWorkload::TcpStream]));
-        text += &terminal(&title, &DATAGRAMS, &datagrams);
+        text += &terminal(format, &title, &STREAMS, &of(&[SocketWorkload::TcpStream]));
+        text += &terminal(format, &title, &DATAGRAMS, &datagrams);
         let title = format!("{title}: round trips in us; of the paper, p99");
-        text += &terminal(&title, &REQUESTS, &of(&[SocketWorkload::UdpRequest]));
+        text += &terminal(format, &title, &REQUESTS, &of(&[SocketWorkload::UdpRequest]));
     }
     if text.is_empty() {
         return text;

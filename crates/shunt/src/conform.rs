@@ -4,10 +4,10 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
 use conform::soft::SoftNic;
-use conform::{TestReport, TestResult};
+use conform::{SuiteReport, TestReport, TestResult};
 
 use crate::error::UsageError;
-use crate::text::print;
+use crate::text::{print, table};
 
 /// Test a NIC against known SR-IOV issues.
 ///
@@ -59,7 +59,7 @@ impl Conform {
         });
         let text = match self.json {
             true => serde_json::to_string_pretty(&report)? + "\n",
-            false => report.table(),
+            false => shown(&report),
         };
         print(&text)?;
         match report.count(TestResult::Fail) {
@@ -83,6 +83,19 @@ impl Conform {
         };
         Ok(print(&tests.iter().map(one).collect::<String>())?)
     }
+}
+
+/// Results as a table, and their counts.
+fn shown(report: &SuiteReport) -> String {
+    let row = |test: &TestReport| {
+        let result = test.result.word().to_owned();
+        [test.name.clone(), result, test.thread.clone(), test.detail.clone()]
+    };
+    let rows = report.tests.iter().map(row).collect();
+    let [pass, fail, none] = [TestResult::Pass, TestResult::Fail, TestResult::NotApplicable]
+        .map(|result| report.count(result));
+    table(["test", "result", "thread", "observation"], rows)
+        + &format!("{pass} pass, {fail} fail, {none} n/a\n")
 }
 
 /// Prints one line that the next one overwrites.

@@ -1,43 +1,55 @@
-//! Text for the terminal, at most 80 columns wide.
+//! Text for standard output: a terminal's width and lines, or plain text.
 
-use std::io::{self, Write};
+use std::env;
+use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{ContentArrangement, LineStyle, Table, presets};
+use report::{Align, TextFormat};
 
-/// Maximum width of text, in columns.
-const WIDTH: u16 = 80;
+/// Maximum width of sentences on a terminal, in columns.
+const SENTENCE_COLUMNS: u16 = 100;
 
-/// A table with this header. Long cells are wrapped.
+/// A table with this header.
 pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
     if rows.is_empty() {
         return "none\n".to_owned();
     }
-    let mut table = Table::new();
-    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-    table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((1, 0));
-    }
-    table.trim_fmt() + "\n"
+    let columns = header.map(|name| (name, Align::Left));
+    of_stdout().table(&columns, rows.into_iter().map(Vec::from).collect())
 }
 
-/// Wraps a sentence at 80 characters.
+/// Form of tables for standard output: plain in a pipe, in a locale without UTF-8 and with
+/// `NO_COLOR` (<https://no-color.org>).
+pub(crate) fn of_stdout() -> TextFormat {
+    let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    let is_utf8 = locale.contains("utf-8") || locale.contains("utf8");
+    if !io::stdout().is_terminal() || !is_utf8 || set("NO_COLOR").is_some() {
+        return TextFormat::PLAIN;
+    }
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    let width = size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+    TextFormat { width, ..TextFormat::LINES }
+}
+
+/// A sentence as one line; on a terminal wrapped between words.
 pub(crate) fn wrapped(sentence: &str) -> String {
+    wrapped_at(sentence, of_stdout().width.map(|width| width.min(SENTENCE_COLUMNS)))
+}
+
+fn wrapped_at(sentence: &str, width: Option<u16>) -> String {
+    let width = width.map_or(usize::MAX, usize::from);
     let mut text = String::new();
-    let mut room = 0;
+    let mut column = 0;
     for word in sentence.split_whitespace() {
-        if room < word.len() + 1 {
-            text += if text.is_empty() { "" } else { "\n" };
-            room = usize::from(WIDTH);
-        } else {
-            text += " ";
+        let len = word.chars().count();
+        if column > 0 {
+            let is_full = column + 1 + len > width;
+            text += if is_full { "\n" } else { " " };
+            column = if is_full { 0 } else { column + 1 };
         }
         text += word;
-        room = room.saturating_sub(word.len() + 1);
+        column += len;
     }
     text + "\n"
 }
@@ -57,18 +69,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_fit_the_terminal_whatever_is_in_them() {
-        let long = "x".repeat(300);
-        let text = table(["name", "what", "more"], vec![["a".into(), long.clone(), long]]);
-        assert!(text.lines().count() > 5);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    }
-
-    #[test]
-    fn sentences_fit_the_terminal() {
-        let text = wrapped(&"several words ".repeat(30));
-        assert!(text.lines().count() > 4);
-        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    fn sentences_fit_the_terminal_and_are_one_line_elsewhere() {
+        let sentence = "several words ".repeat(30);
+        let text = wrapped_at(&sentence, Some(60));
+        assert!(text.lines().count() > 6);
+        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
         assert_eq!(text.split_whitespace().count(), 60);
+        assert_eq!(wrapped_at(&sentence, None).lines().count(), 1);
     }
 }

@@ -4,7 +4,7 @@
 //! frames.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -259,8 +259,69 @@ fn every_command_has_json() {
     assert!(site.json("events")["last"].as_u64() > Some(4));
 }
 
+/// Output of a command on a terminal of this width, in columns.
+fn on_terminal(site: &Site, width: u16, line: &str, env: &[(&str, &str)]) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).expect("it is ours");
+    unlockpt(&terminal).expect("it is ours");
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&terminal, size).expect("it is a terminal");
+    let name = ptsname(&terminal, Vec::new()).expect("it has a name").into_string();
+    let end = fs::File::options().read(true).write(true).open(name.expect("UTF-8"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(words(line))
+        .arg("--run-dir")
+        .arg(site.dir.path())
+        .env_clear()
+        .envs(env.iter().copied())
+        .stdout(end.expect("the other end"))
+        .spawn()
+        .expect("shunt was built for this test");
+    // The read fails once the last writer is gone.
+    let (mut text, mut from) = (Vec::new(), fs::File::from(terminal));
+    let _ = from.read_to_end(&mut text);
+    assert!(child.wait().expect("it ends").success(), "shunt {line}");
+    String::from_utf8(text).expect("UTF-8").replace("\r\n", "\n")
+}
+
 #[test]
-fn tables_fit_80_columns() {
+fn tables_follow_the_terminal_and_keep_each_address_on_one_line() {
+    let site = Site::furnished();
+    let utf8 = [("LANG", "C.UTF-8")];
+    for width in [60, 200] {
+        let list = on_terminal(&site, width, "adapter list", &utf8);
+        let of_web: Vec<&str> = list.lines().filter(|line| line.contains(" web ")).collect();
+        assert_eq!(of_web.len(), 1, "{list}");
+        assert!(of_web[0].contains("02:00:00:00:00:01") && of_web[0].contains("vf 0"), "{list}");
+        assert!(list.contains('─'), "no lines on a terminal: {list}");
+    }
+    for plain in [&[("LANG", "C")][..], &[("LANG", "C.UTF-8"), ("NO_COLOR", "1")], &[]] {
+        assert_eq!(
+            on_terminal(&site, 60, "adapter list", plain),
+            site.says("adapter list"),
+            "{plain:?}"
+        );
+    }
+}
+
+#[test]
+fn columns_of_sentences_are_wrapped_on_a_narrow_terminal_only() {
+    let site = Site::furnished();
+    let networks = "from_ip=10.0.0.0/16 to_ip=10.1.0.0/16 protocol=17 from_port=68 to_port=67";
+    site.says(&format!("switch acl sw0 web --add 'deny {networks}'"));
+    let (utf8, acl) = ([("LANG", "C.UTF-8")], "switch acl sw0 web");
+    let narrow = on_terminal(&site, 60, acl, &utf8);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+    assert!(narrow.contains("to_ip=10.1.0.0/16"), "a word was split: {narrow}");
+    for text in [on_terminal(&site, 200, acl, &utf8), site.says(acl)] {
+        let with_all = |line: &&str| networks.split(' ').all(|word| line.contains(word));
+        assert_eq!(text.lines().filter(with_all).count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn tables_in_a_pipe_are_plain_and_have_one_line_a_row() {
     let site = Site::furnished();
     let long = format!("/run/{}", "x".repeat(90));
     site.says(&format!(
@@ -272,12 +333,24 @@ fn tables_fit_80_columns() {
     site.says(
         "switch port sw0 uplink --trunks 5,100-199,300-399,1000-2000,3000 --native-vlan 1500",
     );
-    for line in ["nic list", "vf list nic0", "switch list", "switch ports sw0", "adapter list"] {
+    let rows = [
+        ("nic list", 1),
+        ("vf list nic0", 4),
+        ("switch list", 1),
+        ("switch ports sw0", 2),
+        ("adapter list", 3),
+    ];
+    for (line, rows) in rows {
         let text = site.says(line);
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{line}");
-        }
+        assert!(text.is_ascii(), "{text}");
+        assert_eq!(text.lines().count(), 1 + rows, "{text}");
     }
+    let list = site.says("adapter list");
+    assert!(list.lines().any(|line| line.contains("02:00:00:00:00:03") && line.contains("4094")));
+}
+
+#[test]
+fn help_has_examples() {
     for command in
         ["nic", "vf", "switch", "adapter", "apply", "export", "events", "completions", "man"]
     {

@@ -76,10 +76,7 @@ fn one_point_names_its_limit_and_its_terms() {
     assert_eq!(point["terms"][0]["mpps"], point["mpps"]);
     let (code, said, _) = plan(&args);
     assert_eq!(code, Some(0));
-    assert!(
-        said.contains("bottleneck guest-port")
-            && said.lines().all(|line| line.chars().count() <= 80)
-    );
+    assert!(said.contains("bottleneck guest-port") && said.is_ascii(), "{said}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::results::Results;
 use super::super::samples::{copies, results};
-use super::super::{copy_table, csv, html, json};
+use super::super::{TextFormat, copy_table, csv, html, json};
 use super::{check_html, parse_csv};
 
 #[test]
@@ -47,7 +47,7 @@ fn copies_of_two_sizes_are_told_apart() {
     for words in ["Copies of 64 MiB", "Copies of 512 MiB", "A file of 512 MiB. Guests"] {
         assert!(page.contains(words), "{words}");
     }
-    let text = copy_table::all(&run.copies);
+    let text = copy_table::all(&run.copies, TextFormat::LINES);
     assert!(text.contains("64 MiB, the guests") && text.contains("512 MiB, the guests"), "{text}");
     assert_eq!(text.matches("guests: number of simultaneous copies").count(), 1, "one legend");
 }
@@ -79,7 +79,7 @@ fn csv_has_every_field_of_a_file_copy() {
 
 #[test]
 fn tables_of_file_copies_fit_a_terminal() {
-    let text = copy_table::all(&copies());
+    let text = copy_table::all(&copies(), TextFormat::LINES);
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
@@ -88,7 +88,7 @@ fn tables_of_file_copies_fit_a_terminal() {
     assert!(text.contains("0.36-0.44"), "{text}");
     assert!(text.contains("810-990") && text.contains("80%"), "{text}");
     assert!(text.contains("1 on synthetic") && text.contains("0.40+0.60"), "{text}");
-    assert_eq!(copy_table::all(&[]), "");
+    assert_eq!(copy_table::all(&[], TextFormat::LINES), "");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::super::results::{Bottleneck, GeneratorLoad, PathKind, Pattern, Point, RingKind};
 use super::super::samples::{limited, one_path, point, three_paths};
-use super::super::table;
+use super::super::{TextFormat, table};
 use super::{all, answers};
 
 fn said(points: &[Point]) -> String {
@@ -117,7 +117,7 @@ fn of_repeated_points_the_median_counts() {
     let vf = |mpps| point(Pattern::NorthSouth, PathKind::Vf, 64, 1, mpps);
     let sentence = said(&[vf(9.0), vf(1.0), vf(5.0)]);
     assert!(sentence.contains("5.00 Mpps") && !sentence.contains("points"), "{sentence}");
-    let rows = table::all(&[vf(9.0), vf(1.0), vf(5.0)]);
+    let rows = table::all(&[vf(9.0), vf(1.0), vf(5.0)], TextFormat::LINES);
     assert!(rows.contains("5.00") && !rows.contains("9.00") && !rows.contains("1.00"), "{rows}");
 }
 

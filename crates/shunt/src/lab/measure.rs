@@ -13,7 +13,7 @@ use report::{self, PathKind, Pattern, Results};
 
 use super::common::{IncompleteRun, program};
 use crate::error::UsageError;
-use crate::text::{print, wrapped};
+use crate::text::{of_stdout, print, wrapped};
 
 /// Default directory of reports.
 const OUT: &str = "lab-results";
@@ -272,14 +272,14 @@ fn row(dir: &Path) -> String {
 
 /// Results as text.
 fn shown(results: &Results, dir: &Path) -> String {
-    let mut text = String::new();
+    let (mut text, format) = (String::new(), of_stdout());
     if !results.points.is_empty() {
-        text += &(report::table::all(&results.points) + "\n");
+        text += &(report::table::all(&results.points, format) + "\n");
     }
     text += &report::by_band::text(&results.points);
-    text += &report::transfer_table::all(&results.transfers);
+    text += &report::transfer_table::all(&results.transfers, format);
     text += &report::receive::text(&results.receives);
-    text += &report::copy_table::all(&results.copies);
+    text += &report::copy_table::all(&results.copies, format);
     let answers = report::verdict::answers(&results.points);
     if !answers.is_empty() {
         text += "Which interface for my traffic?\n";

@@ -7,6 +7,7 @@ use report::{self, GeneratorLoad, PathKind, Pattern, RingKind};
 
 use super::common::program;
 use crate::error::UsageError;
+use crate::text::of_stdout;
 
 /// Measure one point.
 ///
@@ -64,9 +65,9 @@ impl Run {
         if self.json {
             println!("{}", report::json::point(&point)?);
         } else {
-            println!("{}", report::table::all(std::slice::from_ref(&point)));
+            println!("{}", report::table::all(std::slice::from_ref(&point), of_stdout()));
             if let Some(stages) = &point.stages {
-                println!("{}", report::stages::table(stages));
+                println!("{}", report::stages::table(stages, of_stdout()));
             }
         }
         Ok(())

@@ -2,16 +2,15 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, Command, FromArgMatches};
-use comfy_table::{CellAlignment, Table, presets};
 use lab::experiment::switches::{
     self, BandResult, GuestType, PAIRS_MIN, Rings, RingsResult, SideResult, SwitchType,
     Switches as Comparison, SwitchesSettings,
 };
-use report::Stages;
+use report::{Align, Stages};
 
 use super::common::{check_rounds, program};
 use crate::error::UsageError;
-use crate::text::print;
+use crate::text::{of_stdout, print};
 
 /// Compare switches between two ports of the same guest: cycles per frame, frames per second.
 ///
@@ -252,7 +251,7 @@ fn text(result: &Comparison) -> String {
     let first = switches[0];
     let kind = result.guest_cpu_kind.map_or_else(String::new, |kind| format!(" ({kind})"));
     format!(
-        "guest {guest}{kind} on CPU {guest_cpu}, switch on CPU {switch_cpu}\n\n{}\n\n{}\
+        "guest {guest}{kind} on CPU {guest_cpu}, switch on CPU {switch_cpu}\n\n{}\n{}\
          ratio: cycles per frame over those of {first}, with its 99 % interval; a band needs \
          {PAIRS_MIN} pairs\n\
          busy: share of the switch's CPU; below 100 % the guest limits Mpps, and cycles a frame \
@@ -324,42 +323,40 @@ fn rows(result: &Comparison) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-fn table_of(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    for (column, name) in table.column_iter_mut().zip(header) {
-        let is_word = WORDS.contains(name);
-        column.set_cell_alignment(if is_word { CellAlignment::Left } else { CellAlignment::Right });
-    }
-    table
+fn table_of(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let align = |name| if WORDS.contains(name) { Align::Left } else { Align::Right };
+    let columns: Vec<_> = header.iter().map(|name| (*name, align(name))).collect();
+    of_stdout().table(&columns, rows)
 }
 
 /// Shunt's cycles by stage, a row for each band; empty without any.
 fn stages(result: &Comparison) -> String {
-    let mut table = table_of(&[&PLACE[..], &["switch"], &Stages::PARTS[..]].concat());
+    let mut lines = Vec::new();
     for row in rows(result) {
         let Some(stages) = row.side.figures.and_then(|figures| figures.stages) else { continue };
         let cycles = stages.cycles().map(|cycles| format!("{cycles:.1}"));
         let place = row.place().into_iter().chain([row.side.switch.to_string()]);
-        table.add_row(place.chain(cycles));
+        lines.push(place.chain(cycles).collect());
     }
-    if table.is_empty() {
+    if lines.is_empty() {
         return String::new();
     }
+    let table = table_of(&[&PLACE[..], &["switch"], &Stages::PARTS[..]].concat(), lines);
     format!(
-        "\nShunt's cycles per frame by stage, medians\n{table}\n\
+        "\nShunt's cycles per frame by stage, medians\n{table}\
          measured on a sample of the bursts; sampling: cost of the readings; other: busy \
          cycles outside of bursts (rounds, polls that found nothing)\n"
     )
 }
 
 /// Table with a row for each switch in each band that has pairs.
-fn table(result: &Comparison) -> Table {
+fn table(result: &Comparison) -> String {
     const FIGURES: [&str; 7] =
         ["switch", "pairs", "cycles/frame", "kernel", "busy", "Mpps", "ratio"];
     let has_kernel = result.settings.switches.iter().any(|switch| !switch.is_vhost_user());
     let figures = FIGURES.into_iter().filter(|name| has_kernel || *name != "kernel");
-    let mut table = table_of(&PLACE.into_iter().chain(figures).collect::<Vec<_>>());
+    let header: Vec<&str> = PLACE.into_iter().chain(figures).collect();
+    let mut lines = Vec::new();
     for row in rows(result).filter(|row| row.band.sides.iter().any(|side| side.pairs > 0)) {
         let side = row.side;
         let mut cells: Vec<String> = row.place().into();
@@ -378,9 +375,9 @@ fn table(result: &Comparison) -> Table {
                 ]);
             }
         }
-        table.add_row(cells);
+        lines.push(cells);
     }
-    table
+    table_of(&header, lines)
 }
 
 /// Three significant digits: the kernel's switches forward a fraction of a Mframe/s.
