@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bridge::rate::StormLimit;
-use engine::{Port, SoftNic};
+use engine::{Half, Port, SoftNic};
 use guestmem::{DirtyLog, GuestMemory, Quota, Region};
 use port::notifier::WriteBudget;
 use port::virtio_net::RingEvents;
@@ -235,6 +235,11 @@ impl GuestDevice {
     }
 }
 
+/// Half of a queue pair that a ring belongs to: even rings receive (virtio 1.2, section 5.1.2).
+fn half(index: usize) -> Half {
+    if index.is_multiple_of(2) { Half::Receive } else { Half::Transmit }
+}
+
 impl BackendDevice for GuestDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
         self.check_size(&regions, &[], self.log_file.as_ref())?;
@@ -261,7 +266,7 @@ impl BackendDevice for GuestDevice {
     }
 
     fn discards(&self, index: usize) -> bool {
-        !index.is_multiple_of(2)
+        half(index) == Half::Transmit
     }
 
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
@@ -269,10 +274,10 @@ impl BackendDevice for GuestDevice {
         // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).
         let created = self.ring(index, ring);
         let events = created.events();
-        match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.start(created)?,
-            true => self.port.attach_receive(pair, Box::new(created.receive()?)),
-            false => {
+        match half(index) {
+            Half::Receive if self.vmq.is(pair) => self.vmq.start(created)?,
+            Half::Receive => self.port.attach_receive(pair, Box::new(created.receive()?)),
+            Half::Transmit => {
                 let half = created.transmit_at(ring.base, self.frame_bytes_max())?;
                 self.port.attach_transmit(pair, Box::new(half));
             }
@@ -286,12 +291,12 @@ impl BackendDevice for GuestDevice {
     fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let pair = index / 2;
         let created = self.ring(index, ring);
-        let there = match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => return self.vmq.renew(created),
-            true => self.port.renew_receive(pair, |old| -> Result<_, Refused> {
+        let there = match half(index) {
+            Half::Receive if self.vmq.is(pair) => return self.vmq.renew(created),
+            Half::Receive => self.port.renew_receive(pair, |old| -> Result<_, Refused> {
                 Ok(Box::new(created.receive_at(old.stop())?))
             })?,
-            false => {
+            Half::Transmit => {
                 let longest = self.frame_bytes_max();
                 self.port.renew_transmit(pair, |old| -> Result<_, Refused> {
                     Ok(Box::new(created.transmit_at(old.stop(), longest)?))
@@ -306,10 +311,10 @@ impl BackendDevice for GuestDevice {
 
     fn stop_ring(&mut self, index: usize) -> u32 {
         let pair = index / 2;
-        let next = match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.stop(),
-            true => self.port.detach_receive(pair).map_or(0, |mut ring| ring.stop()),
-            false => self.port.detach_transmit(pair).map_or(0, |mut ring| ring.stop()),
+        let next = match half(index) {
+            Half::Receive if self.vmq.is(pair) => self.vmq.stop(),
+            Half::Receive => self.port.detach_receive(pair).map_or(0, |mut ring| ring.stop()),
+            Half::Transmit => self.port.detach_transmit(pair).map_or(0, |mut ring| ring.stop()),
         };
         tracing::debug!("{}: ring {index} stopped", self.label());
         next
@@ -317,10 +322,11 @@ impl BackendDevice for GuestDevice {
 
     fn set_call(&mut self, index: usize, call: Option<Arc<ForeignFd>>) {
         let pair = index / 2;
-        match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call.clone()),
-            true => self.port.set_receive_call(pair, call.clone()),
-            false => self.port.set_transmit_call(pair, call.clone()),
+        match half(index) {
+            Half::Receive if self.vmq.is(pair) => {
+                self.vmq.change(|ring| ring.call = call.clone());
+            }
+            half => self.port.change_events(half, pair, |events| events.set_call(call.clone())),
         }
         // QEMU starts a ring before it sets the call eventfd: notify now of buffers used until
         // here.
@@ -332,10 +338,9 @@ impl BackendDevice for GuestDevice {
 
     fn set_err(&mut self, index: usize, error: Option<Arc<ForeignFd>>) {
         let pair = index / 2;
-        match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.err = error),
-            true => self.port.set_receive_error(pair, error),
-            false => self.port.set_transmit_error(pair, error),
+        match half(index) {
+            Half::Receive if self.vmq.is(pair) => self.vmq.change(|ring| ring.err = error),
+            half => self.port.change_events(half, pair, |events| events.set_error(error)),
         }
     }
 

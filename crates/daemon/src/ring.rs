@@ -12,7 +12,7 @@ use wire::virtio_net::{self as net, OffloadSet, feature};
 
 /// Parameters of a ring.
 #[derive(Debug)]
-pub(super) struct GuestRing {
+pub(super) struct RingParameters {
     pub(super) setup: RingSetup,
     pub(super) memory: Arc<GuestMemory>,
     /// Dirty log, if the setup enables logging.
@@ -27,7 +27,7 @@ pub(super) struct GuestRing {
     pub(super) interrupt: Option<Arc<dyn Interrupt>>,
 }
 
-impl GuestRing {
+impl RingParameters {
     pub(super) fn has(&self, bit: u32) -> bool {
         feature::has(self.setup.features, bit)
     }

@@ -14,14 +14,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::Port;
+use engine::{Half, Port};
 use port::virtio_net::RingEvents;
 use port::xdp::{DirectSpec, DirectStatus, FlowRule, GuestQueues};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Content, Position};
 use wire::{Mac, ethernet};
 
-use super::ring::GuestRing;
+use super::ring::RingParameters;
 
 /// Minimum time until a guest's memory is shared again, and the same as a multiple of the time it
 /// took. A guest may restart its ring at any rate, and all sockets wait meanwhile.
@@ -90,7 +90,7 @@ pub(super) struct Vmq {
     /// Flow rule that steers the adapter's frames to its queue, or the error of setting it.
     rule: Result<FlowRule, String>,
     /// The ring, while it runs.
-    ring: Option<GuestRing>,
+    ring: Option<RingParameters>,
     /// Longest frame of the guest, in bytes without the Ethernet header.
     mtu: u16,
     /// Set while frames are placed.
@@ -129,7 +129,7 @@ impl Vmq {
     }
 
     /// Starts the ring.
-    pub(super) fn start(&mut self, ring: GuestRing) -> Result<(), Refused> {
+    pub(super) fn start(&mut self, ring: RingParameters) -> Result<(), Refused> {
         self.leave();
         (self.ring, self.obstacle) = (Some(ring), None);
         self.enter()
@@ -137,10 +137,10 @@ impl Vmq {
 
     /// Replaces parts of a running ring. If frames are placed it is detached briefly, and frames
     /// wait in the queue.
-    pub(super) fn renew(&mut self, ring: GuestRing) -> Result<(), Refused> {
+    pub(super) fn renew(&mut self, ring: RingParameters) -> Result<(), Refused> {
         if self.direct.is_some() {
             let base = self.leave();
-            self.ring = Some(GuestRing { setup: RingSetup { base, ..ring.setup }, ..ring });
+            self.ring = Some(RingParameters { setup: RingSetup { base, ..ring.setup }, ..ring });
             return self.enter();
         }
         let renewed = self.port.renew_receive(self.pair, |old| -> Result<_, Refused> {
@@ -169,15 +169,15 @@ impl Vmq {
         let Some(ring) = &mut self.ring else { return };
         change(&mut ring.setup);
         let RingEvents { call, error, .. } = ring.events();
+        let change = |events: &mut RingEvents| {
+            events.set_call(call);
+            events.set_error(error);
+        };
         match (&self.direct, &self.assignment) {
             (Some(_), VmqAssignment::Assigned(assigned)) => {
-                assigned.ports.placed.set_transmit_call(0, call);
-                assigned.ports.placed.set_transmit_error(0, error);
+                assigned.ports.placed.change_events(Half::Transmit, 0, change);
             }
-            _ => {
-                self.port.set_receive_call(self.pair, call);
-                self.port.set_receive_error(self.pair, error);
-            }
+            _ => self.port.change_events(Half::Receive, self.pair, change),
         }
     }
 

@@ -31,12 +31,10 @@ pub(crate) fn forward(
     stages: &StageClock,
 ) -> Polled {
     // Poll: read and check each descriptor once, and copy the first 16 bytes of each frame.
-    transmit.swap(&mut scratch.transmit);
     stages.end(Stage::Poll);
-    let mut polled = transmit.poll();
+    let mut polled = transmit.poll(&mut scratch.transmit);
     stages.end(Stage::Descriptors);
     if polled.frames == 0 {
-        transmit.swap(&mut scratch.transmit);
         if let Some(placed) = polled.placed {
             count_placed(port, *pair, placed);
         }
@@ -48,7 +46,7 @@ pub(crate) fn forward(
     let snapshot = nic.snapshot();
     let source = BurstSource { snapshot: &snapshot, port, pair: *pair, marker, stages };
     let location = snapshot.location(port);
-    let burst = transmit.burst();
+    let burst = transmit.burst(&scratch.transmit);
     let mut summary = Summary::Empty;
     let mut route = None;
     if let Some(PortLocation::Function(from)) = location {
@@ -91,8 +89,7 @@ pub(crate) fn forward(
 
     // Complete: the sender gets its buffers back only after the copy.
     marker.touch(0); // from here on only the sender's ring
-    let notified = stages.complete(transmit);
-    transmit.swap(&mut scratch.transmit);
+    let notified = stages.complete(transmit, &mut scratch.transmit);
 
     // Count.
     let block = source.block();

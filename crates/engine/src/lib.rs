@@ -43,6 +43,7 @@ pub use lane::spec::{IdlePolicy, LaneSpec};
 pub use lane::stages::{SAMPLED_ONE_IN, Stage};
 pub use port::Port;
 pub use quarantine::QuarantineNews;
+pub use queue_pair::Half;
 pub use snapshot::{
     AclHits, ForwardingSnapshot, Plug, PortLocation, RuleHits, SnapshotSpec, SwitchSpec,
 };

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use port::parked::ParkedFrames;
-use port::{Burst, BurstBuffers, Delivered, ForeignFd, Receive, Transmit, VlanEdit};
+use port::{Burst, BurstBuffers, Delivered, Receive, RingEvents, Transmit, VlanEdit};
 
 use crate::counters::CounterBlock;
 use crate::lane::stage_clock::StageClock;
@@ -69,12 +69,14 @@ impl AttachedRing<dyn Receive> {
         buffers: &mut BurstBuffers,
         stages: &StageClock,
     ) -> Delivered {
-        self.fill(block, buffers, stages, |ring| {
-            if stages.is_sampling() {
-                ring.stage(indices.len());
+        self.fill(block, buffers, stages, |ring, buffers| {
+            if stages.is_sampling()
+                && let Some(ring) = ring.guest_ring()
+            {
+                ring.stage(indices.len(), buffers);
                 stages.end(Stage::Descriptors);
             }
-            ring.deliver(burst, indices, edit)
+            ring.deliver(burst, indices, edit, buffers)
         })
     }
 
@@ -86,12 +88,10 @@ impl AttachedRing<dyn Receive> {
         block: &CounterBlock,
         buffers: &mut BurstBuffers,
         stages: &StageClock,
-        deliver: impl FnOnce(&mut dyn Receive) -> Delivered,
+        deliver: impl FnOnce(&mut dyn Receive, &mut BurstBuffers) -> Delivered,
     ) -> Delivered {
-        self.ring.swap(buffers);
-        let delivered = deliver(&mut *self.ring);
-        let notified = stages.publish(&mut *self.ring);
-        self.ring.swap(buffers);
+        let delivered = deliver(&mut *self.ring, buffers);
+        let notified = stages.publish(&mut *self.ring, buffers);
         block.add(counter::RX_FRAMES, u64::from(delivered.frames));
         block.add(counter::RX_BYTES, delivered.bytes);
         block.add(counter::RX_NOTIFIES, u64::from(notified));
@@ -104,7 +104,9 @@ impl AttachedRing<dyn Receive> {
             && !self.fault_seen
         {
             self.fault_seen = true;
-            self.ring.raise_error();
+            if let Some(ring) = self.ring.guest_ring() {
+                ring.events().raise_error();
+            }
             block.add(counter::RX_FAULTS + fault as usize, 1);
         }
         delivered
@@ -117,6 +119,15 @@ fn behind(parked: Option<ParkedFrames>, ring: Box<dyn Receive>) -> Box<dyn Recei
         Some(parked) => parked.draining_half(ring),
         None => ring,
     }
+}
+
+/// A half of a queue pair, seen from the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// Frames from the guest.
+    Transmit,
+    /// Frames to the guest.
+    Receive,
 }
 
 /// In place of the number of receiving pairs: frames take the [detour](Port::take_off_lanes).
@@ -137,13 +148,13 @@ impl Port {
     ///
     /// # Panics
     /// If there is no such pair.
-    pub fn attach_transmit(&self, pair: usize, ring: Box<dyn Transmit>) {
+    pub fn attach_transmit(&self, pair: usize, mut ring: Box<dyn Transmit>) {
         let queue_pair = &self.pairs[pair];
         drop(self.detach_transmit(pair));
         if let (Some(wake), Some(kick)) = (queue_pair.wake.get(), ring.kick()) {
             wake.watch(kick);
         }
-        if ring.touches_guest() {
+        if ring.guest_ring().is_some() {
             self.foreign.store(true, Ordering::Relaxed);
         }
         {
@@ -194,9 +205,9 @@ impl Port {
     ///
     /// # Panics
     /// If there is no such pair.
-    pub fn attach_receive(&self, pair: usize, ring: Box<dyn Receive>) {
+    pub fn attach_receive(&self, pair: usize, mut ring: Box<dyn Receive>) {
         drop(self.detach_receive(pair));
-        if ring.touches_guest() {
+        if ring.guest_ring().is_some() {
             self.foreign.store(true, Ordering::Relaxed);
         }
         let ring = behind(self.parked_of(pair), ring);
@@ -272,31 +283,17 @@ impl Port {
         Ok(true)
     }
 
-    /// Replaces the call eventfd of the transmit ring.
-    pub fn set_transmit_call(&self, pair: usize, call: Option<Arc<ForeignFd>>) {
-        if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
-            attached.ring.set_call(call);
-        }
-    }
-
-    /// Replaces the call eventfd of the receive ring.
-    pub fn set_receive_call(&self, pair: usize, call: Option<Arc<ForeignFd>>) {
-        if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
-            attached.ring.set_call(call);
-        }
-    }
-
-    /// Replaces the error eventfd of the transmit ring.
-    pub fn set_transmit_error(&self, pair: usize, error: Option<Arc<ForeignFd>>) {
-        if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
-            attached.ring.set_error(error);
-        }
-    }
-
-    /// Replaces the error eventfd of the receive ring.
-    pub fn set_receive_error(&self, pair: usize, error: Option<Arc<ForeignFd>>) {
-        if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
-            attached.ring.set_error(error);
+    /// Changes the event descriptors of a guest's ring, if there is one, under its lock.
+    pub fn change_events(&self, half: Half, pair: usize, change: impl FnOnce(&mut RingEvents)) {
+        let QueuePair { transmit, receive, .. } = &self.pairs[pair];
+        let (mut transmit, mut receive) = match half {
+            Half::Transmit => (Some(transmit.lock()), None),
+            Half::Receive => (None, Some(receive.lock())),
+        };
+        let transmit = transmit.as_mut().and_then(|slot| slot.as_mut()?.ring.guest_ring());
+        let receive = receive.as_mut().and_then(|slot| slot.as_mut()?.ring.guest_ring());
+        if let Some(ring) = transmit.or(receive) {
+            change(ring.events());
         }
     }
 

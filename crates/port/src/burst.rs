@@ -14,7 +14,8 @@ pub type HeaderBytes = [u8; 16];
 pub struct Burst<'a> {
     /// Snapshots of the first 16 bytes; a shorter frame is padded with zeros.
     pub headers: &'a [HeaderBytes],
-    /// Longer snapshots, or empty before [`snapshot_headers`](crate::Transmit::snapshot_headers).
+    /// Longer snapshots, or empty before
+    /// [`snapshot_headers`](crate::BurstBuffers::snapshot_headers).
     /// They begin with the 16 bytes of `headers`; the receiver gets their bytes.
     pub snapshots: &'a [HeaderSnapshot],
     /// Buffers of the frames, including the first 16 bytes.
@@ -39,13 +40,11 @@ impl Burst<'_> {
 /// Snapshots the headers of a burst. Each snapshot begins with the bytes of `headers`, which are
 /// not read again.
 pub(crate) fn snapshot_headers(
-    snapshots: &mut Vec<HeaderSnapshot>,
+    snapshots: &mut [HeaderSnapshot],
     headers: &[HeaderBytes],
     frames: &[Buffer<'_>],
     arena: &[GuestSlice<'_>],
 ) {
-    // A resize only for a half that works without a lane's buffers.
-    snapshots.resize(BURST, HeaderSnapshot::EMPTY);
     for ((snapshot, header), frame) in snapshots.iter_mut().zip(headers).zip(frames) {
         snapshot_header(snapshot, header, frame, arena);
     }

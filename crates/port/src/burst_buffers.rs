@@ -1,6 +1,9 @@
 //! Working buffers of a lane.
 
-use crate::burst::{BURST, HeaderBytes, HeaderSnapshot, NetHeader};
+use guestmem::{Buffer, GuestSlice};
+
+use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, snapshot_headers};
+use crate::half::Transmit;
 use crate::software_offload::OffloadScratch;
 
 /// Working buffers for one burst. A lane has a pair, one for each direction, and lends them to the
@@ -8,22 +11,76 @@ use crate::software_offload::OffloadScratch;
 #[derive(Debug)]
 pub struct BurstBuffers {
     pub(crate) stage: virtq::StagingBuffers,
+    /// The first 16 bytes of each frame of the burst.
     pub(crate) headers: Box<[HeaderBytes; BURST]>,
-    /// As long as a burst, or empty before the first use.
+    /// Longer snapshots of the frames; valid if `has_snapshots`.
     pub(crate) snapshots: Vec<HeaderSnapshot>,
+    pub(crate) has_snapshots: bool,
+    /// Offload of each frame; valid if `has_offloads`.
     pub(crate) offloads: Box<[NetHeader; BURST]>,
+    pub(crate) has_offloads: bool,
+    /// As [`Burst::malformed`].
+    pub(crate) malformed: u64,
     pub(crate) scratch: OffloadScratch,
 }
 
 impl Default for BurstBuffers {
     fn default() -> BurstBuffers {
-        let headers = Box::new([[0; 16]; BURST]);
         BurstBuffers {
             stage: virtq::StagingBuffers::default(),
-            headers,
+            headers: Box::new([[0; 16]; BURST]),
             snapshots: vec![HeaderSnapshot::EMPTY; BURST],
+            has_snapshots: false,
             offloads: Box::new([NetHeader::PLAIN; BURST]),
+            has_offloads: false,
+            malformed: 0,
             scratch: OffloadScratch::default(),
+        }
+    }
+}
+
+impl BurstBuffers {
+    /// Snapshots up to 128 bytes of each frame that `transmit` polled into these buffers, once: the
+    /// first snapshot counts. [`Transmit::burst`] lends them as [`Burst::snapshots`].
+    pub fn snapshot_headers<T: Transmit + ?Sized>(&mut self, transmit: &T) {
+        if self.has_snapshots {
+            return;
+        }
+        let mut snapshots = std::mem::take(&mut self.snapshots);
+        let Burst { headers, frames, arena, .. } = transmit.burst(self);
+        snapshot_headers(&mut snapshots, headers, frames, arena);
+        (self.snapshots, self.has_snapshots) = (snapshots, true);
+    }
+
+    /// As [`snapshot_headers`](Self::snapshot_headers), of frames that a half is about to lend.
+    pub(crate) fn snapshot_frames(&mut self, frames: &[Buffer<'_>], arena: &[GuestSlice<'_>]) {
+        if !self.has_snapshots {
+            snapshot_headers(&mut self.snapshots, &self.headers[..], frames, arena);
+            self.has_snapshots = true;
+        }
+    }
+
+    /// Begins a burst without snapshots, offloads and malformed frames.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        (self.has_snapshots, self.has_offloads, self.malformed) = (false, false, 0);
+    }
+
+    /// The burst of `frames`, whose headers are here.
+    #[inline(always)]
+    pub(crate) fn burst<'a>(
+        &'a self,
+        frames: &'a [Buffer<'a>],
+        arena: &'a [GuestSlice<'a>],
+    ) -> Burst<'a> {
+        let n = frames.len();
+        Burst {
+            headers: &self.headers[..n],
+            snapshots: if self.has_snapshots { &self.snapshots[..n] } else { &[] },
+            frames,
+            arena,
+            offloads: if self.has_offloads { &self.offloads[..n] } else { &[] },
+            malformed: self.malformed,
         }
     }
 }

@@ -61,7 +61,7 @@ impl RingEvents {
     }
 
     /// Reports that the guest broke the ring, if the front-end asked for that.
-    pub(crate) fn raise_error(&self) {
+    pub fn raise_error(&self) {
         self.signal(self.error.as_ref(), &self.error_state);
     }
 

@@ -1,71 +1,71 @@
-//! Halves of a port: the two traits that every kind implements.
+//! Halves of a port: the traits that kinds of ports implement.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
-use vhost_user::ForeignFd;
 use virtq::Position;
 
 use crate::burst::{Burst, Delivered, Polled, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
+use crate::events::RingEvents;
+
+/// Notification of a guest after buffers were returned to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Notification {
+    /// The guest wants none.
+    Unneeded,
+    /// [`RingEvents::notify`] must follow.
+    Needed,
+    /// The call that returned this has notified the guest or the kernel.
+    Sent,
+}
+
+impl Notification {
+    /// [`Needed`](Self::Needed) or [`Unneeded`](Self::Unneeded).
+    pub(crate) fn needed(is_needed: bool) -> Notification {
+        if is_needed { Notification::Needed } else { Notification::Unneeded }
+    }
+}
+
+/// State of a transmit half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Readiness {
+    /// No frame waits: a kick follows the next one.
+    Empty,
+    /// Frames wait: the caller must not sleep.
+    Ready,
+}
+
+impl Readiness {
+    /// [`Ready`](Self::Ready) or [`Empty`](Self::Empty).
+    pub(crate) fn ready(is_ready: bool) -> Readiness {
+        if is_ready { Readiness::Ready } else { Readiness::Empty }
+    }
+}
 
 /// Frames that come from the guest.
 pub trait Transmit: Send {
-    /// Swaps the working buffers, before a poll and after its completion.
-    fn swap(&mut self, buffers: &mut BurstBuffers);
+    /// Takes up to [`BURST`](crate::BURST) frames into `buffers`. The previous burst must be
+    /// complete.
+    fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled;
 
-    /// Returns `true` if this half accesses guest memory, where an access may block.
-    fn touches_guest(&self) -> bool {
-        false
-    }
+    /// Lends the frames of the last [`poll`](Self::poll), which had the same buffers.
+    fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a>;
 
-    /// Takes up to [`BURST`](crate::BURST) frames. The previous burst must be complete.
-    fn poll(&mut self) -> Polled;
+    /// Returns the buffers of the last poll to the guest. Must follow a poll that took frames.
+    fn complete(&mut self, buffers: &mut BurstBuffers) -> Notification;
 
-    /// Snapshots up to 128 bytes of each frame of the last [`poll`](Self::poll).
-    /// [`burst`](Self::burst) lends them as [`Burst::snapshots`] until the next poll. At most one
-    /// snapshot is taken a poll.
-    fn snapshot_headers(&mut self);
-
-    /// Lends the frames of the last [`poll`](Self::poll).
-    fn burst(&self) -> Burst<'_>;
-
-    /// Returns the buffers of the last poll to the guest; returns `true` if the guest was notified.
-    fn complete(&mut self) -> bool;
-
-    /// First half of [`complete`](Self::complete), for measurements: returns the buffers. Returns
-    /// `true` if [`notify`](Self::notify) must follow.
-    fn give_back(&mut self) -> bool {
-        self.complete()
-    }
-
-    /// Second half: notifies the guest; returns `true` if it was notified.
-    fn notify(&self) -> bool {
-        true // by `complete`
-    }
-
-    /// Enables kicks: the guest kicks at its next frame. Returns `true` if a frame is already
-    /// there.
-    fn enable_notification(&mut self) -> bool;
-
-    /// Disables kicks, where the guest supports that.
-    fn disable_notification(&mut self) {}
+    /// Enables kicks: the guest kicks at its next frame.
+    fn enable_notification(&mut self) -> Readiness;
 
     /// Descriptor that is readable after a kick; `None` if this port can only be polled.
     fn kick(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Replaces the call descriptor, which interrupts the guest; only guests' rings have one.
-    fn set_call(&mut self, _call: Option<Arc<ForeignFd>>) {}
-
-    /// Replaces the error descriptor, which reports a broken ring; only guests' rings have one.
-    fn set_error(&mut self, _error: Option<Arc<ForeignFd>>) {}
-
-    /// Signals a broken ring to the front-end, if there is one.
-    fn raise_error(&self) {}
-
-    /// Stops this half; returns the ring position at which the next owner continues.
-    fn stop(&mut self) -> Position {
-        0
+    /// The guest's ring behind this half, if there is one: then frames are in guest memory, where
+    /// an access may block.
+    fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
+        None
     }
 
     /// State for a process that takes over: bytes received and not yet forwarded, or a position.
@@ -74,26 +74,38 @@ pub trait Transmit: Send {
     }
 }
 
+impl dyn Transmit + '_ {
+    /// Stops the guest's ring; returns the position at which the next owner continues, 0 without a
+    /// ring.
+    pub fn stop(&mut self) -> Position {
+        self.guest_ring().map_or(0, |ring| ring.stop())
+    }
+}
+
 /// Frames that go to the guest.
 pub trait Receive: Send {
-    /// Swaps the working buffers, before a delivery and after its publication.
-    fn swap(&mut self, buffers: &mut BurstBuffers);
-
-    /// Returns `true` if this half accesses guest memory, where an access may block.
-    fn touches_guest(&self) -> bool {
-        false
-    }
-
     /// Prefetches what a delivery of `frames` reads first. Takes nothing.
     fn prefetch(&self, _frames: usize) {}
 
-    /// First step of a [`deliver`](Self::deliver) of `frames`, for measurements: takes the guest's
-    /// buffers.
-    fn stage(&mut self, _frames: usize) {}
-
     /// Copies the frames of `burst` at `indices`, in that order, and applies `edit` to each. The
-    /// guest does not see them before [`publish`](Self::publish).
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered;
+    /// guest does not see them before [`publish`](Self::publish), which must follow with the same
+    /// `buffers`. These are not those of `burst`.
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered;
+
+    /// Publishes the delivered frames to the guest.
+    fn publish(&mut self, buffers: &mut BurstBuffers) -> Notification;
+
+    /// Delivers some of the frames parked before this ring (see [`parked`](crate::parked)), as
+    /// [`deliver`](Self::deliver) does. Frames without a buffer stay parked. Not on the hot path.
+    fn drain_parked(&mut self, _buffers: &mut BurstBuffers) -> Delivered {
+        Delivered::default()
+    }
 
     /// Returns `true` if this half may send a frame to several peers, as a tunnel does.
     fn replicates(&self) -> bool {
@@ -104,39 +116,35 @@ pub trait Receive: Send {
     /// makes of unknown unicast. The last frame may exceed the limit; further frames are dropped.
     fn allow_copies(&mut self, _copies: u32) {}
 
-    /// Delivers some of the frames parked before this ring (see [`parked`](crate::parked)), as
-    /// [`deliver`](Self::deliver) does. Frames without a buffer stay parked. Not on the hot path.
-    fn drain_parked(&mut self) -> Delivered {
-        Delivered::default()
+    /// The guest's ring behind this half, if there is one: then buffers are in guest memory, where
+    /// an access may block.
+    fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
+        None
     }
+}
 
-    /// Publishes the delivered frames to the guest; returns `true` if the guest was notified.
-    fn publish(&mut self) -> bool;
-
-    /// First half of [`publish`](Self::publish), for measurements: publishes the delivered frames.
-    /// Returns `true` if [`notify`](Self::notify) must follow.
-    fn show(&mut self) -> bool {
-        self.publish()
+impl dyn Receive + '_ {
+    /// Stops the guest's ring; returns the position at which the next owner continues, 0 without a
+    /// ring.
+    pub fn stop(&mut self) -> Position {
+        self.guest_ring().map_or(0, |ring| ring.stop())
     }
+}
 
-    /// Second half: notifies the guest; returns `true` if it was notified.
-    fn notify(&self) -> bool {
-        true // by `publish`
-    }
+/// A guest's ring behind a half of a port.
+pub trait GuestRing {
+    /// Its event descriptors: kick, call and error.
+    fn events(&mut self) -> &mut RingEvents;
 
-    /// Replaces the call descriptor, which interrupts the guest; only guests' rings have one.
-    fn set_call(&mut self, _call: Option<Arc<ForeignFd>>) {}
+    /// Disables kicks, where the guest supports that.
+    fn disable_notification(&mut self);
 
-    /// Replaces the error descriptor, which reports a broken ring; only guests' rings have one.
-    fn set_error(&mut self, _error: Option<Arc<ForeignFd>>) {}
+    /// First step of a [`deliver`](Receive::deliver) of `frames`, for measurements: takes the
+    /// guest's buffers.
+    fn stage(&mut self, _frames: usize, _buffers: &mut BurstBuffers) {}
 
-    /// Signals a broken ring to the front-end, if there is one.
-    fn raise_error(&self) {}
-
-    /// Stops this half; returns the ring position at which the next owner continues.
-    fn stop(&mut self) -> Position {
-        0
-    }
+    /// Stops the ring; returns the position at which the next owner continues.
+    fn stop(&mut self) -> Position;
 }
 
 /// Receive half that drops all frames; they count as delivered.
@@ -144,15 +152,19 @@ pub trait Receive: Send {
 pub struct DiscardReceive;
 
 impl Receive for DiscardReceive {
-    fn swap(&mut self, _: &mut BurstBuffers) {}
-
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], _: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        _: VlanEdit,
+        _: &mut BurstBuffers,
+    ) -> Delivered {
         let bytes =
             indices.iter().map(|index| u64::from(burst.frames[usize::from(*index)].len)).sum();
         Delivered { frames: indices.len() as u32, bytes, ..Delivered::default() }
     }
 
-    fn publish(&mut self) -> bool {
-        false
+    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+        Notification::Unneeded
     }
 }

@@ -20,7 +20,7 @@ use wire::segment::Segment;
 
 use crate::burst::{BURST, Burst, Delivered, NetHeader, Polled, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
-use crate::half::{Receive, Transmit};
+use crate::half::{Notification, Readiness, Receive, Transmit};
 use crate::opened::LinkHealth;
 use crate::software_offload::OffloadScratch;
 
@@ -63,11 +63,7 @@ impl<S: RxSource> KernelRx<S> {
 }
 
 impl<S: RxSource> Transmit for KernelRx<S> {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        self.rx_buffer.swap(buffers);
-    }
-
-    fn poll(&mut self) -> Polled {
+    fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
         self.rx_buffer.clear();
         if self.health.is_lost() {
             return Polled::default();
@@ -79,24 +75,20 @@ impl<S: RxSource> Transmit for KernelRx<S> {
                 false
             }
         };
-        Polled { backlog, ..self.rx_buffer.validate() }
+        Polled { backlog, ..self.rx_buffer.validate(buffers) }
     }
 
-    fn snapshot_headers(&mut self) {
-        self.rx_buffer.snapshot_headers();
+    fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a> {
+        self.rx_buffer.burst(buffers)
     }
 
-    fn burst(&self) -> Burst<'_> {
-        self.rx_buffer.burst()
-    }
-
-    fn complete(&mut self) -> bool {
+    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
         self.rx_buffer.clear();
-        false
+        Notification::Unneeded
     }
 
-    fn enable_notification(&mut self) -> bool {
-        !self.health.is_lost() && self.source.enable_notification()
+    fn enable_notification(&mut self) -> Readiness {
+        Readiness::ready(!self.health.is_lost() && self.source.enable_notification())
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
@@ -112,7 +104,6 @@ impl<S: RxSource> Transmit for KernelRx<S> {
 #[derive(Debug)]
 pub(crate) struct KernelTx<S> {
     sink: S,
-    scratch: OffloadScratch,
     health: Arc<LinkHealth>,
     /// Set if no more frames of this burst can be sent.
     is_full: bool,
@@ -120,7 +111,7 @@ pub(crate) struct KernelTx<S> {
 
 impl<S: TxSink> KernelTx<S> {
     pub(crate) fn new(sink: S, health: Arc<LinkHealth>) -> Self {
-        KernelTx { sink, scratch: OffloadScratch::default(), health, is_full: false }
+        KernelTx { sink, health, is_full: false }
     }
 
     /// Returns `true` if a frame can be sent without a copy.
@@ -165,30 +156,34 @@ impl<S: TxSink> KernelTx<S> {
 
     /// Sends a frame whose offload must be completed in software.
     #[cold]
-    fn send_plain(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let delivered =
-            scratch.deliver(burst, frame, edit, |Segment { headers, payload, .. }| {
-                let len = (headers.len() + payload.len()) as u32;
-                let prefix = self.sink.prefix(NetHeader::PLAIN, len);
-                let prefix = &prefix[PREFIX_MAX - S::PREFIX..];
-                let (taken, refusal) = self.sink.send(&[TxFrame::plain(prefix, headers, payload)]);
-                let bytes = u64::from(len) * taken as u64;
-                let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
-                self.account(refusal, &mut sent);
-                sent
-            });
-        self.scratch = scratch;
-        delivered
+    fn send_plain(
+        &mut self,
+        burst: &Burst<'_>,
+        frame: usize,
+        edit: VlanEdit,
+        scratch: &mut OffloadScratch,
+    ) -> Delivered {
+        scratch.deliver(burst, frame, edit, |Segment { headers, payload, .. }| {
+            let len = (headers.len() + payload.len()) as u32;
+            let prefix = self.sink.prefix(NetHeader::PLAIN, len);
+            let prefix = &prefix[PREFIX_MAX - S::PREFIX..];
+            let (taken, refusal) = self.sink.send(&[TxFrame::plain(prefix, headers, payload)]);
+            let bytes = u64::from(len) * taken as u64;
+            let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
+            self.account(refusal, &mut sent);
+            sent
+        })
     }
 }
 
 impl<S: TxSink> Receive for KernelTx<S> {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
-    }
-
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
         let mut delivered = Delivered::default();
         if self.health.is_lost() {
             delivered.no_buffer = indices.len() as u32;
@@ -205,7 +200,7 @@ impl<S: TxSink> Receive for KernelTx<S> {
             let more = match direct {
                 0 => {
                     left = rest;
-                    self.send_plain(burst, usize::from(*index), edit)
+                    self.send_plain(burst, usize::from(*index), edit, &mut buffers.scratch)
                 }
                 _ => {
                     let (done, more) = self.send(burst, &left[..direct], edit);
@@ -231,8 +226,8 @@ impl<S: TxSink> Receive for KernelTx<S> {
         self.sink.allow_copies(copies);
     }
 
-    fn publish(&mut self) -> bool {
-        false
+    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+        Notification::Unneeded
     }
 }
 

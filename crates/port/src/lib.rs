@@ -9,7 +9,7 @@
 //!
 //! Life of a burst:
 //! 1. [`Transmit::poll`] takes up to [`BURST`] frames and snapshots the first 16 bytes of each.
-//! 2. [`Transmit::snapshot_headers`] snapshots 128 bytes, if the tables need more than 16.
+//! 2. [`BurstBuffers::snapshot_headers`] snapshots 128 bytes, if the tables need more than 16.
 //! 3. [`Transmit::burst`] lends them. The lane classifies the snapshot, and the receiver gets the
 //!    snapshot's bytes. The copy reads the rest of the frame, and nothing else reads it. So a guest
 //!    cannot show one frame to the classifier and another to the receiver.
@@ -49,7 +49,8 @@ pub use burst::{
     BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Placed, Polled, VlanEdit,
 };
 pub use burst_buffers::BurstBuffers;
-pub use half::{DiscardReceive, Receive, Transmit};
+pub use events::RingEvents;
+pub use half::{DiscardReceive, GuestRing, Notification, Readiness, Receive, Transmit};
 pub use handover::{IncompleteHandover, PortHandover};
 pub use opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
 pub use vhost_user::ForeignFd;

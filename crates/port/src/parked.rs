@@ -24,12 +24,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guestmem::{Buffer, Pages, SharedFile};
-use vhost_user::ForeignFd;
-use virtq::Position;
 
 use crate::burst::{BURST, Burst, Delivered, HeaderBytes, HeaderEdit, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
-use crate::half::Receive;
+use crate::half::{GuestRing, Notification, Receive};
 use crate::software_offload::{OffloadScratch, append};
 
 /// Maximum number of parked frames.
@@ -125,14 +123,14 @@ impl ParkedFrames {
 
     /// Receive half for the time while no ring of the guest runs.
     pub fn parking_half(&self) -> Box<dyn Receive> {
-        Box::new(ParkingReceive { parked: self.clone(), scratch: OffloadScratch::default() })
+        Box::new(ParkingReceive { parked: self.clone() })
     }
 
     /// Puts `ring` behind the parked frames, which are delivered first.
     pub fn draining_half(&self, ring: Box<dyn Receive>) -> Box<dyn Receive> {
         self.prepare();
         self.0.full.store(false, Ordering::Relaxed);
-        Box::new(DrainingReceive { parked: self.clone(), scratch: OffloadScratch::default(), ring })
+        Box::new(DrainingReceive { parked: self.clone(), ring })
     }
 
     /// Parks one frame; returns `false` if there is no room.
@@ -196,7 +194,7 @@ impl ParkedFrames {
     }
 
     /// Delivers up to a burst to a ring. After a failed attempt it tries a single frame.
-    fn drain_parked(&self, ring: &mut dyn Receive) -> Delivered {
+    fn drain_parked(&self, ring: &mut dyn Receive, buffers: &mut BurstBuffers) -> Delivered {
         let mut list = self.list();
         let List { first, frames, arena, .. } = &*list;
         let Some(arena) = arena else { return Delivered::default() };
@@ -207,7 +205,9 @@ impl ParkedFrames {
             bytes <= ARENA
         };
         let batch: Vec<&Vec<u8>> = first.iter().chain(frames).take(most).take_while(fits).collect();
-        let Some(delivered) = deliver(ring, &arena.0, &batch) else { return Delivered::default() };
+        let Some(delivered) = deliver(ring, &arena.0, &batch, buffers) else {
+            return Delivered::default();
+        };
         let done = batch.len() - delivered.no_buffer as usize;
         (0..done).for_each(|_| drop(list.pop()));
         self.0.full.store(delivered.no_buffer > 0, Ordering::Relaxed);
@@ -235,22 +235,32 @@ impl FrameArena {
     }
 
     /// Delivers the leading frames, up to a burst, to a ring; returns their number and result.
-    pub fn deliver(&self, ring: &mut dyn Receive, frames: &[Vec<u8>]) -> (usize, Delivered) {
+    pub fn deliver(
+        &self,
+        ring: &mut dyn Receive,
+        frames: &[Vec<u8>],
+        buffers: &mut BurstBuffers,
+    ) -> (usize, Delivered) {
         let mut bytes = 0;
         let fits = |frame: &&Vec<u8>| {
             bytes += frame.len();
             bytes <= ARENA
         };
         let batch: Vec<&Vec<u8>> = frames.iter().take(BURST).take_while(fits).collect();
-        let delivered = deliver(ring, &self.0, &batch).unwrap_or_default();
+        let delivered = deliver(ring, &self.0, &batch, buffers).unwrap_or_default();
         (batch.len(), delivered)
     }
 }
 
 /// Delivers frames of our own; `None` if they do not fit into the arena.
-fn deliver(ring: &mut dyn Receive, arena: &SharedFile, frames: &[&Vec<u8>]) -> Option<Delivered> {
+fn deliver(
+    ring: &mut dyn Receive,
+    arena: &SharedFile,
+    frames: &[&Vec<u8>],
+    buffers: &mut BurstBuffers,
+) -> Option<Delivered> {
     let mut headers: Vec<HeaderBytes> = Vec::new();
-    let mut buffers = Vec::new();
+    let mut pieces = Vec::new();
     let mut at = 0;
     for (id, frame) in frames.iter().enumerate() {
         let slice = arena.mapping().slice(at, frame.len())?;
@@ -259,122 +269,96 @@ fn deliver(ring: &mut dyn Receive, arena: &SharedFile, frames: &[&Vec<u8>]) -> O
         let known = frame.len().min(header.len());
         header[..known].copy_from_slice(&frame[..known]);
         headers.push(header);
-        buffers.push(Buffer::single(slice, id as u16));
+        pieces.push(Buffer::single(slice, id as u16));
         at += frame.len() as u64;
     }
     let burst = Burst {
         headers: &headers,
         snapshots: &[],
-        frames: &buffers,
+        frames: &pieces,
         arena: &[],
         offloads: &[],
         malformed: 0,
     };
     let indices: Vec<u8> = (0..frames.len() as u8).collect();
-    Some(ring.deliver(&burst, &indices, VlanEdit::None))
+    Some(ring.deliver(&burst, &indices, VlanEdit::None, buffers))
 }
 
 /// Receive half while no ring runs.
 struct ParkingReceive {
     parked: ParkedFrames,
-    scratch: OffloadScratch,
 }
 
 impl Receive for ParkingReceive {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
+        self.parked.park_all(burst, indices, edit, &mut buffers.scratch)
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
-        self.parked.park_all(burst, indices, edit, &mut self.scratch)
-    }
-
-    fn publish(&mut self) -> bool {
-        false
+    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+        Notification::Unneeded
     }
 }
 
 /// Ring behind parked frames.
 struct DrainingReceive {
     parked: ParkedFrames,
-    scratch: OffloadScratch,
     ring: Box<dyn Receive>,
 }
 
 impl Receive for DrainingReceive {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        self.ring.swap(buffers);
-    }
-
-    fn touches_guest(&self) -> bool {
-        self.ring.touches_guest()
-    }
-
     fn prefetch(&self, frames: usize) {
         self.ring.prefetch(frames);
     }
 
-    fn stage(&mut self, frames: usize) {
-        self.ring.stage(frames);
-    }
-
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
         if !self.parked.is_waiting() {
-            return self.ring.deliver(burst, indices, edit);
+            return self.ring.deliver(burst, indices, edit, buffers);
         }
         let mut delivered = Delivered::default();
         for _ in 0..DRAIN_BURSTS_MAX {
             if self.parked.is_full() || !self.parked.is_waiting() {
                 break;
             }
-            let more = self.parked.drain_parked(&mut *self.ring);
+            let more = self.parked.drain_parked(&mut *self.ring, buffers);
             delivered.add(more);
             if more.fault.is_some() {
                 return Delivered { fault: more.fault, ..delivered };
             }
         }
         let more = match self.parked.is_waiting() {
-            true => self.parked.park_all(burst, indices, edit, &mut self.scratch),
-            false => self.ring.deliver(burst, indices, edit),
+            true => self.parked.park_all(burst, indices, edit, &mut buffers.scratch),
+            false => self.ring.deliver(burst, indices, edit, buffers),
         };
         delivered.add(more);
         delivered.fault = more.fault;
         delivered
     }
 
-    fn drain_parked(&mut self) -> Delivered {
+    fn publish(&mut self, buffers: &mut BurstBuffers) -> Notification {
+        self.ring.publish(buffers)
+    }
+
+    fn drain_parked(&mut self, buffers: &mut BurstBuffers) -> Delivered {
         if !self.parked.is_waiting() {
             return Delivered::default();
         }
         self.parked.prepare();
-        self.parked.drain_parked(&mut *self.ring)
+        self.parked.drain_parked(&mut *self.ring, buffers)
     }
 
-    fn publish(&mut self) -> bool {
-        self.ring.publish()
-    }
-
-    fn show(&mut self) -> bool {
-        self.ring.show()
-    }
-
-    fn notify(&self) -> bool {
-        self.ring.notify()
-    }
-
-    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
-        self.ring.set_call(call);
-    }
-
-    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
-        self.ring.set_error(error);
-    }
-
-    fn raise_error(&self) {
-        self.ring.raise_error();
-    }
-
-    fn stop(&mut self) -> Position {
-        self.ring.stop()
+    fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
+        self.ring.guest_ring()
     }
 }

@@ -8,6 +8,7 @@ mod direct;
 mod events;
 mod guests;
 mod header;
+mod lent;
 mod logged;
 mod offload;
 mod parked;

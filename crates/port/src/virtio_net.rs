@@ -6,23 +6,17 @@
 //! without `VIRTIO_F_VERSION_1` and without mergeable buffers have the legacy header.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
-use vhost_user::ForeignFd;
 use virtq::{DeviceQueue, Position};
 use wire::segment::Segment;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{
-    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Polled, VlanEdit,
-    snapshot_headers,
-};
+use crate::burst::{BURST, Burst, Delivered, NetHeader, Polled, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
 use crate::deliver;
 pub use crate::deliver::{HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout};
 pub use crate::events::{Interrupt, RingEvents};
-use crate::half::{Receive, Transmit};
-use crate::software_offload::OffloadScratch;
+use crate::half::{GuestRing, Notification, Readiness, Receive, Transmit};
 use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 
 /// A guest's transmit ring.
@@ -33,14 +27,6 @@ pub struct TransmitRing {
     rules: FrameRules,
     /// Set if all frames are discarded.
     discards: bool,
-    malformed: u64,
-    headers: Box<[HeaderBytes; BURST]>,
-    /// Lent by the lane; one per ring would be 8 KiB that are rarely used.
-    snapshots: Vec<HeaderSnapshot>,
-    has_snapshots: bool,
-    offloads: Box<[NetHeader; BURST]>,
-    /// Set if a frame of this burst has an offload.
-    has_offloads: bool,
 }
 
 impl TransmitRing {
@@ -52,18 +38,8 @@ impl TransmitRing {
         frame_bytes_max: u32,
         leaves: OffloadSet,
     ) -> TransmitRing {
-        TransmitRing {
-            queue,
-            events,
-            rules: FrameRules { frame_bytes_max, leaves },
-            discards: false,
-            malformed: 0,
-            headers: Box::new([[0; 16]; BURST]),
-            snapshots: Vec::new(),
-            has_snapshots: false,
-            offloads: Box::new([NetHeader::PLAIN; BURST]),
-            has_offloads: false,
-        }
+        let rules = FrameRules { frame_bytes_max, leaves };
+        TransmitRing { queue, events, rules, discards: false }
     }
 
     /// Makes this a disabled ring: "in the disabled state the back-end must [...] process and
@@ -78,57 +54,49 @@ impl TransmitRing {
 
     /// Validates the frames of the burst one by one and takes their offloads. The longer snapshots
     /// are both validated and delivered, so the two always match.
-    fn validate(&mut self, polled: &mut Polled, has_offloads: bool) {
+    #[cold]
+    fn validate(&self, polled: &mut Polled, buffers: &mut BurstBuffers, has_offloads: bool) {
         if self.discards {
             polled.disabled = polled.frames;
-            self.malformed = u64::MAX >> (BURST - polled.frames as usize);
+            buffers.malformed = u64::MAX >> (BURST - polled.frames as usize);
             return;
         }
-        self.has_offloads = has_offloads;
+        let (frames, arena) = self.queue.buffers();
+        buffers.has_offloads = has_offloads;
         if has_offloads {
-            self.snapshot_headers();
+            buffers.snapshot_frames(frames, arena);
         }
-        let (frames, _) = self.queue.buffers();
         let virtio_headers = self.queue.virtio_headers();
-        for (i, (frame, header)) in frames.iter().zip(self.headers.iter()).enumerate() {
+        for (i, frame) in frames.iter().enumerate() {
             let requested = virtio_headers.get(i).filter(|_| has_offloads);
             let offload =
                 requested.map_or(NetHeader::PLAIN, |header| NetHeader::from_bytes(*header));
-            let header = if has_offloads { self.snapshots[i].bytes() } else { header };
+            let header = match has_offloads {
+                true => buffers.snapshots[i].bytes(),
+                false => &buffers.headers[i],
+            };
             let valid = self.rules.validate((header, frame.len), offload, polled);
-            self.malformed |= u64::from(valid.is_none()) << i;
-            self.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
+            buffers.malformed |= u64::from(valid.is_none()) << i;
+            buffers.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
         }
     }
 }
 
 impl Transmit for TransmitRing {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        self.queue.swap_staging(&mut buffers.stage);
-        std::mem::swap(&mut self.headers, &mut buffers.headers);
-        std::mem::swap(&mut self.snapshots, &mut buffers.snapshots);
-        std::mem::swap(&mut self.offloads, &mut buffers.offloads);
-        self.has_snapshots = false;
-    }
-
-    fn touches_guest(&self) -> bool {
-        true
-    }
-
-    fn poll(&mut self) -> Polled {
+    fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
+        self.queue.lend_staging(true, &mut buffers.stage);
         let n = self.queue.stage(BURST);
-        self.malformed = 0;
-        self.has_snapshots = false;
-        self.has_offloads = false;
-        let fault = self.queue.fault();
-        let mut polled = Polled { frames: n as u32, fault, ..Polled::default() };
+        let mut polled = Polled { frames: n as u32, ..Polled::default() };
+        polled.fault = self.queue.fault();
         if n == 0 {
+            self.queue.lend_staging(false, &mut buffers.stage);
             return polled;
         }
+        buffers.begin();
         let (frames, arena) = self.queue.buffers();
         let mut longest = 0;
-        let mut odd = 0u64;
-        for (i, (frame, header)) in frames.iter().zip(self.headers.iter_mut()).enumerate() {
+        let mut odd = false;
+        for (frame, header) in frames.iter().zip(buffers.headers.iter_mut()) {
             polled.bytes += u64::from(frame.len);
             longest = longest.max(frame.len);
             if frame.first.len() >= FRAME_MIN_TAGGED {
@@ -136,70 +104,50 @@ impl Transmit for TransmitRing {
             } else {
                 *header = [0; 16];
                 frame.read_bytes(arena, 0, header);
-                odd |= 1 << i;
+                odd = true;
             }
         }
         let virtio_headers = self.queue.virtio_headers();
         let asks = virtio_headers.iter().fold(0, |asks, header| asks | header[0] | header[1]) != 0;
-        if odd != 0 || longest > self.rules.frame_bytes_max || asks {
-            self.validate(&mut polled, asks);
+        if odd || longest > self.rules.frame_bytes_max || asks {
+            self.validate(&mut polled, buffers, asks);
         }
         polled.backlog = self.queue.has_backlog();
         polled
     }
 
-    fn snapshot_headers(&mut self) {
-        if self.has_snapshots {
-            return; // only the first snapshot counts
-        }
+    fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a> {
         let (frames, arena) = self.queue.buffers();
-        snapshot_headers(&mut self.snapshots, &self.headers[..], frames, arena);
-        self.has_snapshots = true;
+        buffers.burst(frames, arena)
     }
 
-    fn burst(&self) -> Burst<'_> {
-        let (frames, arena) = self.queue.buffers();
-        let headers = &self.headers[..frames.len()];
-        let snapshots = if self.has_snapshots { &self.snapshots[..frames.len()] } else { &[] };
-        let offloads = if self.has_offloads { &self.offloads[..frames.len()] } else { &[] };
-        Burst { headers, snapshots, frames, arena, offloads, malformed: self.malformed }
-    }
-
-    fn complete(&mut self) -> bool {
-        self.give_back() && self.notify()
-    }
-
-    fn give_back(&mut self) -> bool {
+    fn complete(&mut self, buffers: &mut BurstBuffers) -> Notification {
         self.queue.add_used_all();
-        self.queue.publish()
+        let is_needed = self.queue.publish();
+        self.queue.lend_staging(false, &mut buffers.stage);
+        Notification::needed(is_needed)
     }
 
-    fn notify(&self) -> bool {
-        self.events.notify()
-    }
-
-    fn enable_notification(&mut self) -> bool {
-        self.queue.enable_notification()
-    }
-
-    fn disable_notification(&mut self) {
-        self.queue.disable_notification();
+    fn enable_notification(&mut self) -> Readiness {
+        Readiness::ready(self.queue.enable_notification())
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         self.events.kick.as_ref().map(|kick| kick.as_fd())
     }
 
-    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
-        self.events.set_call(call);
+    fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
+        Some(self)
+    }
+}
+
+impl GuestRing for TransmitRing {
+    fn events(&mut self) -> &mut RingEvents {
+        &mut self.events
     }
 
-    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
-        self.events.set_error(error);
-    }
-
-    fn raise_error(&self) {
-        self.events.raise_error();
+    fn disable_notification(&mut self) {
+        self.queue.disable_notification();
     }
 
     fn stop(&mut self) -> Position {
@@ -215,7 +163,6 @@ pub struct ReceiveRing {
     layout: ReceiveLayout,
     /// Offloads that the guest accepts.
     takes: OffloadSet,
-    scratch: OffloadScratch,
 }
 
 impl ReceiveRing {
@@ -226,29 +173,23 @@ impl ReceiveRing {
         layout: ReceiveLayout,
         takes: OffloadSet,
     ) -> ReceiveRing {
-        ReceiveRing { queue, events, layout, takes, scratch: OffloadScratch::default() }
+        ReceiveRing { queue, events, layout, takes }
     }
 }
 
 impl Receive for ReceiveRing {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        self.queue.swap_staging(&mut buffers.stage);
-        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
-    }
-
-    fn touches_guest(&self) -> bool {
-        true
-    }
-
     fn prefetch(&self, frames: usize) {
         self.queue.prefetch(frames);
     }
 
-    fn stage(&mut self, frames: usize) {
-        self.queue.stage(frames);
-    }
-
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
+        self.queue.lend_staging(true, &mut buffers.stage);
         let mut delivered = Delivered::default();
         let simple = edit == VlanEdit::None && self.layout.header == HEADER_LEN;
         let mut left = indices;
@@ -274,7 +215,7 @@ impl Receive for ReceiveRing {
                     let (queue, layout) = (&mut self.queue, self.layout);
                     let each =
                         |segment: &Segment<'_>| deliver::copy_segment(queue, segment, layout);
-                    self.scratch.deliver(burst, frame, edit, each)
+                    buffers.scratch.deliver(burst, frame, edit, each)
                 }
             };
             delivered.add(more);
@@ -288,28 +229,30 @@ impl Receive for ReceiveRing {
         delivered
     }
 
-    fn publish(&mut self) -> bool {
-        self.show() && self.notify()
+    fn publish(&mut self, buffers: &mut BurstBuffers) -> Notification {
+        let is_needed = self.queue.publish();
+        self.queue.lend_staging(false, &mut buffers.stage);
+        Notification::needed(is_needed)
     }
 
-    fn show(&mut self) -> bool {
-        self.queue.publish()
+    fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
+        Some(self)
+    }
+}
+
+impl GuestRing for ReceiveRing {
+    fn events(&mut self) -> &mut RingEvents {
+        &mut self.events
     }
 
-    fn notify(&self) -> bool {
-        self.events.notify()
+    /// The guest kicks when it posts buffers: lanes find them without.
+    fn disable_notification(&mut self) {
+        self.queue.disable_notification();
     }
 
-    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
-        self.events.set_call(call);
-    }
-
-    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
-        self.events.set_error(error);
-    }
-
-    fn raise_error(&self) {
-        self.events.raise_error();
+    fn stage(&mut self, frames: usize, buffers: &mut BurstBuffers) {
+        self.queue.lend_staging(true, &mut buffers.stage);
+        self.queue.stage(frames);
     }
 
     fn stop(&mut self) -> Position {

@@ -25,6 +25,8 @@ use crate::start::{Position, Start};
 pub struct DeviceQueue {
     kind: Kind,
     staging: Staging,
+    /// The staging buffers are an owner's: see [`lend_staging`](Self::lend_staging).
+    is_lent: bool,
     /// Packed rings only: a split ring holds its own position.
     inflight: Option<InflightRecord>,
     /// Dirty log, while the front-end logs writes.
@@ -85,7 +87,8 @@ impl DeviceQueue {
         let kind = Kind::new(&memory, (addresses, size), features, readable, &start)?;
         let log = start.log.map(|log| Box::new(WriteLog::new(log, &memory, addresses)));
         let staging = Staging::new(memory, content, features.contains(Features::INDIRECT));
-        let mut queue = DeviceQueue { kind, staging, inflight: start.inflight, log };
+        let mut queue =
+            DeviceQueue { kind, staging, is_lent: false, inflight: start.inflight, log };
         if let Some(log) = &queue.log {
             each!(&queue.kind, device => device.log_shown(log));
         }
@@ -116,10 +119,15 @@ impl DeviceQueue {
         each!(&self.kind, device => device.prefetch(n.min(BURST)));
     }
 
-    /// Exchanges the staging buffers. Drops the staged buffers: the next [`stage`](Self::stage)
-    /// takes them again.
+    /// Uses `stage` in place of the queue's own staging buffers, or with `false` returns it. Drops
+    /// the staged buffers: the next [`stage`](Self::stage) takes them again. No effect if the queue
+    /// is in that state already.
     #[inline]
-    pub fn swap_staging(&mut self, stage: &mut StagingBuffers) {
+    pub fn lend_staging(&mut self, is_lent: bool, stage: &mut StagingBuffers) {
+        if self.is_lent == is_lent {
+            return;
+        }
+        self.is_lent = is_lent;
         let staging = &mut self.staging;
         let left = &staging.stage.0[staging.position..staging.end];
         each!(&mut self.kind, device => device.put_back(left));

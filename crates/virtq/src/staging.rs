@@ -33,7 +33,7 @@ pub enum Content {
 
 /// Memory for staged buffers. A queue has its own. A lane that serves many queues lends them its
 /// single one, which stays in its L1 cache: see
-/// [`DeviceQueue::swap_staging`](crate::DeviceQueue::swap_staging).
+/// [`DeviceQueue::lend_staging`](crate::DeviceQueue::lend_staging).
 #[derive(Debug)]
 pub struct StagingBuffers(
     pub(crate) Box<[Buffer<'static>; BURST]>,

@@ -4,15 +4,15 @@ use vhost_user::RingSetup;
 use virtq::InflightRecord;
 use wire::virtio_net as net;
 
-use super::super::ring::GuestRing;
+use super::super::ring::RingParameters;
 use super::GuestDevice;
 
 impl GuestDevice {
     /// Builds a ring from its setup and the device's current state.
-    pub(super) fn ring(&mut self, index: usize, setup: &RingSetup) -> GuestRing {
+    pub(super) fn ring(&mut self, index: usize, setup: &RingSetup) -> RingParameters {
         let packed = net::feature::has(setup.features, net::feature::VIRTIO_F_RING_PACKED);
         let inflight = if packed { self.record(index, setup) } else { None };
-        GuestRing {
+        RingParameters {
             setup: setup.clone(),
             memory: self.memory.clone(),
             log: self.log.clone(),

@@ -11,7 +11,7 @@ use virtq::InflightRecord;
 use wire::ethernet::OVERHEAD_MAX;
 
 use super::super::inflight::InflightRecords;
-use super::super::ring::GuestRing;
+use super::super::ring::RingParameters;
 
 /// Interrupts the kernel's driver for a ring.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl VdpaRings {
     }
 
     /// Builds a ring from its start parameters.
-    fn ring(&self, start: &RingStart, memory: &Arc<GuestMemory>) -> Result<GuestRing, String> {
+    fn ring(&self, start: &RingStart, memory: &Arc<GuestMemory>) -> Result<RingParameters, String> {
         let (index, setup) = (start.index as usize, setup(start)?);
         let records = self.records.as_ref();
         let inflight = records.and_then(|records| records.of(index, setup.size));
@@ -90,7 +90,7 @@ impl VdpaRings {
         inflight.iter().filter(|_| !start.resumes).for_each(InflightRecord::clear);
         let interrupt = self.calls.get(index).cloned();
         let (memory, stalled, budget) = (memory.clone(), Arc::default(), Arc::default());
-        Ok(GuestRing { setup, memory, log: None, inflight, stalled, budget, interrupt })
+        Ok(RingParameters { setup, memory, log: None, inflight, stalled, budget, interrupt })
     }
 }
 

@@ -27,6 +27,15 @@ impl TxRing {
         }
     }
 
+    /// Disables kicks.
+    pub(crate) fn disable_notification(&self) {
+        self.with(|attached| {
+            if let Some(ring) = attached.ring.guest_ring() {
+                ring.disable_notification();
+            }
+        });
+    }
+
     /// Returns `true` if both are the same ring.
     pub(crate) fn is(&self, other: &TxRing) -> bool {
         Arc::ptr_eq(&self.port, &other.port) && self.pair == other.pair

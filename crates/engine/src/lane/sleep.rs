@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use host::tsc;
+use port::Readiness;
 
 use super::lane_ports::LaneRing;
 use super::worker::Worker;
@@ -56,7 +57,7 @@ impl Worker {
         }
         for LaneRing { ring, .. } in &self.rings {
             self.marker.begin(ring.port.id);
-            ring.with(|attached| attached.ring.disable_notification());
+            ring.disable_notification();
         }
         awake_since
     }
@@ -69,7 +70,7 @@ impl Worker {
             poll.waits = false;
             self.marker.begin(poll.ring.port.id);
             poll.ring.with(|attached| {
-                poll.waits = attached.ring.enable_notification();
+                poll.waits = attached.ring.enable_notification() == Readiness::Ready;
                 // A ring without a kick must be polled; a broken ring is ignored.
                 if attached.ring.kick().is_none() && !attached.fault_seen {
                     state = RingState::WithoutKick;
@@ -106,7 +107,7 @@ impl Worker {
         }
         // Rings whose frames must wait need no notification.
         let waiting = self.rings.iter().filter(|poll| poll.waits);
-        waiting.for_each(|poll| poll.ring.with(|attached| attached.ring.disable_notification()));
+        waiting.for_each(|poll| poll.ring.disable_notification());
         Some(Duration::from_nanos(ready_ns.saturating_sub(now_ns)).min(REST_MAX))
     }
 }

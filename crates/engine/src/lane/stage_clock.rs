@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use host::tsc;
-use port::{Receive, Transmit};
+use port::{BurstBuffers, GuestRing, Notification, Receive, Transmit};
 
 use crate::counters::CounterBlock;
 use crate::lane::counter;
@@ -128,29 +128,31 @@ impl StageClock {
     /// Publishes the delivered frames; returns `true` if the guest was notified. [`Stage::Publish`]
     /// ends when the ring's lock is released: the unlock waits for the reads of a publication.
     #[inline(always)]
-    pub(crate) fn publish(&self, ring: &mut dyn Receive) -> bool {
-        if !self.is_sampling() {
-            return ring.publish();
+    pub(crate) fn publish(&self, ring: &mut dyn Receive, buffers: &mut BurstBuffers) -> bool {
+        self.end(Stage::Copy);
+        match ring.publish(buffers) {
+            Notification::Unneeded => false,
+            Notification::Sent => true,
+            Notification::Needed => self.notify(ring.guest_ring()),
         }
-        self.stamp(Stage::Copy);
-        ring.show() && self.notify(|| ring.notify())
     }
 
     /// Completes the sender's buffers; returns `true` if the guest was notified.
     #[inline(always)]
-    pub(crate) fn complete(&self, ring: &mut dyn Transmit) -> bool {
-        if !self.is_sampling() {
-            return ring.complete();
+    pub(crate) fn complete(&self, ring: &mut dyn Transmit, buffers: &mut BurstBuffers) -> bool {
+        self.end(Stage::Classify);
+        match ring.complete(buffers) {
+            Notification::Unneeded => false,
+            Notification::Sent => true,
+            Notification::Needed => self.notify(ring.guest_ring()),
         }
-        self.stamp(Stage::Classify);
-        ring.give_back() && self.notify(|| ring.notify())
     }
 
     /// Notifies a guest that wants it.
-    fn notify(&self, notify: impl FnOnce() -> bool) -> bool {
-        self.stamp(Stage::Publish);
-        let notified = notify();
-        self.stamp(Stage::Notify);
+    fn notify(&self, ring: Option<&mut dyn GuestRing>) -> bool {
+        self.end(Stage::Publish);
+        let notified = ring.is_some_and(|ring| ring.events().notify());
+        self.end(Stage::Notify);
         notified
     }
 

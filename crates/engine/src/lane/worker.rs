@@ -130,22 +130,22 @@ impl Worker {
             let (change, is_paused) = self.pause.get();
             self.acknowledge(change);
             let frames = if is_paused { 0 } else { self.poll_all::<false>(clock.at(begin)) };
+            let silent = begin.wrapping_sub(last_frame);
+            // Before the reading of the counter: pauses are idle time.
+            if frames == 0 && silent > poll {
+                self.scratch.switch.flush();
+                std::thread::yield_now();
+            } else if frames == 0 {
+                std::hint::spin_loop();
+            }
             let end = tsc::now();
             self.account(frames, end.wrapping_sub(begin));
             begin = end;
             if frames > 0 {
                 last_frame = end;
-                continue;
-            }
-            let silent = end.wrapping_sub(last_frame);
-            if silent > sleep_after && self.idle.sleep {
+            } else if silent > sleep_after && self.idle.sleep {
                 begin = self.sleep(is_paused, begin);
                 last_frame = begin;
-            } else if silent > poll {
-                self.scratch.switch.flush();
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
             }
         }
     }
@@ -209,7 +209,9 @@ impl Worker {
             && !attached.fault_seen
         {
             attached.fault_seen = true;
-            attached.ring.raise_error();
+            if let Some(ring) = attached.ring.guest_ring() {
+                ring.events().raise_error();
+            }
             let faults = if polled.placed.is_some() {
                 port_counter::RX_FAULTS
             } else {

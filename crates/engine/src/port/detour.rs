@@ -176,9 +176,9 @@ impl Port {
                 return;
             };
             let mut tried = 0;
-            attached.fill(block, buffers, &stages, |ring| {
+            attached.fill(block, buffers, &stages, |ring, buffers| {
                 let delivered;
-                (tried, delivered) = arena.deliver(ring, left);
+                (tried, delivered) = arena.deliver(ring, left, buffers);
                 delivered
             });
             left = &left[tried.max(1)..];

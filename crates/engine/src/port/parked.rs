@@ -64,8 +64,9 @@ impl Port {
         let mut half = pair.receive.lock();
         let is_ring = pair.receive.attached.load(Ordering::Acquire);
         let attached = half.as_mut().filter(|_| is_ring)?;
+        let off = StageClock::off();
         let delivered =
-            attached.fill(&pair.block, buffers, &StageClock::off(), |ring| ring.drain_parked());
+            attached.fill(&pair.block, buffers, &off, |ring, buffers| ring.drain_parked(buffers));
         delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn enter(
     location: Option<PortLocation>,
     summary: bridge::Summary,
     polled: &Polled,
-    transmit: &mut dyn Transmit,
+    transmit: &dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
@@ -51,23 +51,23 @@ fn from_function(
     source: BurstSource<'_>,
     id: bridge::PortId,
     mut summary: bridge::Summary,
-    transmit: &mut dyn Transmit,
+    transmit: &dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
-    let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
+    let Scratch { nic, switch, view_buffer, transmit: buffers, receive, .. } = scratch;
     let (table, flows) = (&source.snapshot.table, &mut sender.nic_flows);
     if nic.verdicts.wants_snapshots() {
-        transmit.snapshot_headers();
-        let Burst { headers, snapshots, .. } = transmit.burst();
+        buffers.snapshot_headers(transmit);
+        let Burst { headers, snapshots, .. } = transmit.burst(buffers);
         summary = table.classify_with_snapshots(id, headers, snapshots, flows, &mut nic.verdicts);
     }
     let needs_snapshots =
         source.snapshot.switch.as_ref().is_some_and(|switch| switch.uplink_needs_snapshots);
     if needs_snapshots && nic.reaches_pf(summary) {
-        transmit.snapshot_headers();
+        buffers.snapshot_headers(transmit);
     }
-    let burst = transmit.burst();
+    let burst = transmit.burst(buffers);
     let charges = Charges::of_function(&mut sender.storm);
     let pipeline =
         Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
@@ -81,26 +81,26 @@ fn from_switch(
     source: BurstSource<'_>,
     id: bridge::PortId,
     polled: &Polled,
-    transmit: &mut dyn Transmit,
+    transmit: &dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
-    let Scratch { nic, switch, view_buffer, receive, .. } = scratch;
+    let Scratch { nic, switch, view_buffer, transmit: buffers, receive, .. } = scratch;
     let Some(own) = &source.snapshot.switch else {
         return unplugged(source, polled); // its switch was removed
     };
     if own.needs_snapshots(id) {
-        transmit.snapshot_headers();
+        buffers.snapshot_headers(transmit);
     }
     let (now_ns, flows) = (sender.now_ns, &mut sender.switch_flows);
-    let view = BurstView::of(&transmit.burst());
+    let view = BurstView::of(&transmit.burst(buffers));
     let mut summary = switch.classify(own, id, &view, now_ns, Some(flows));
     if switch.verdicts.wants_snapshots() {
-        transmit.snapshot_headers();
-        let view = BurstView::of(&transmit.burst());
+        buffers.snapshot_headers(transmit);
+        let view = BurstView::of(&transmit.burst(buffers));
         summary = switch.classify(own, id, &view, now_ns, Some(flows));
     }
-    let burst = transmit.burst();
+    let burst = transmit.burst(buffers);
     let charges = Charges::new(Storm::Switch(own, id));
     let pipeline = Pipeline::new(source, &burst, &charges, now_ns, false);
     let view = BurstView::of(&burst);
@@ -113,31 +113,27 @@ fn from_switch(
 fn from_piped(
     source: BurstSource<'_>,
     id: bridge::PortId,
-    transmit: &mut dyn Transmit,
+    transmit: &dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
+    let Scratch { actions, transmit: buffers, receive, .. } = scratch;
     let table = &source.snapshot.table;
     if table.needs_snapshots(id) {
-        transmit.snapshot_headers();
+        buffers.snapshot_headers(transmit);
     }
-    let Burst { headers, snapshots, .. } = transmit.burst();
-    table.sort(id, headers, snapshots, &mut scratch.actions);
-    if scratch.actions.wants_snapshots() {
-        transmit.snapshot_headers();
-        let Burst { headers, snapshots, .. } = transmit.burst();
-        table.sort(id, headers, snapshots, &mut scratch.actions);
+    let Burst { headers, snapshots, .. } = transmit.burst(buffers);
+    table.sort(id, headers, snapshots, actions);
+    if actions.wants_snapshots() {
+        buffers.snapshot_headers(transmit);
+        let Burst { headers, snapshots, .. } = transmit.burst(buffers);
+        table.sort(id, headers, snapshots, actions);
     }
-    let burst = transmit.burst();
+    let burst = transmit.burst(buffers);
     let charges = Charges::of_function(&mut sender.storm);
     let pipeline =
         Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
-    pipeline.leave_function(
-        id,
-        &BurstView::of(&burst),
-        scratch.actions.as_slice(),
-        &mut scratch.receive,
-    );
+    pipeline.leave_function(id, &BurstView::of(&burst), actions.as_slice(), receive);
     charges.bytes()
 }
 
@@ -145,11 +141,11 @@ fn from_piped(
 fn from_representor(
     source: BurstSource<'_>,
     of: bridge::PortId,
-    transmit: &mut dyn Transmit,
+    transmit: &dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
-    let burst = transmit.burst();
+    let burst = transmit.burst(&scratch.transmit);
     let charges = Charges::new(Storm::None);
     let pipeline = Pipeline::new(source, &burst, &charges, sender.now_ns, false);
     pipeline.leave_representor(of, &BurstView::of(&burst), &mut scratch.receive);

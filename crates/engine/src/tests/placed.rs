@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use bridge::PortId;
 use bridge::nic::{NicConfig, Table};
-use port::{Burst, BurstBuffers, Placed, Polled, Transmit};
+use port::{Burst, BurstBuffers, Notification, Placed, Polled, Readiness, Transmit};
 use virtq::Fault;
 
 use super::kit::{Bench, Guest, OUTSIDE, frame, mac, plain};
@@ -16,9 +16,7 @@ struct Device {
 }
 
 impl Transmit for Device {
-    fn swap(&mut self, _: &mut BurstBuffers) {}
-
-    fn poll(&mut self) -> Polled {
+    fn poll(&mut self, _: &mut BurstBuffers) -> Polled {
         if self.bursts == 0 {
             let (placed, fault) = (Some(Placed::default()), Some(Fault::BadIndex));
             return Polled { placed, fault, ..Polled::default() };
@@ -28,18 +26,16 @@ impl Transmit for Device {
         Polled { placed: Some(self.burst), backlog, ..Polled::default() }
     }
 
-    fn snapshot_headers(&mut self) {}
-
-    fn burst(&self) -> Burst<'_> {
+    fn burst<'a>(&'a self, _: &'a BurstBuffers) -> Burst<'a> {
         Burst { headers: &[], snapshots: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
     }
 
-    fn complete(&mut self) -> bool {
-        false
+    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
+        Notification::Unneeded
     }
 
-    fn enable_notification(&mut self) -> bool {
-        self.bursts > 0
+    fn enable_notification(&mut self) -> Readiness {
+        if self.bursts > 0 { Readiness::Ready } else { Readiness::Empty }
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {

@@ -12,14 +12,13 @@ use super::ring::{Producer, Record, RingSlices};
 use crate::burst::{Burst, Delivered, HeaderEdit, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
 use crate::deliver::SliceWriter;
-use crate::half::Receive;
+use crate::half::{Notification, Receive};
 use crate::software_offload::OffloadScratch;
 
 /// Receive half of a capture.
 #[derive(Debug)]
 pub(super) struct CaptureReceive {
     input: RingInput,
-    scratch: OffloadScratch,
     shared: Arc<CaptureState>,
     writer: Thread,
 }
@@ -61,12 +60,19 @@ impl CaptureReceive {
         writer: Thread,
     ) -> CaptureReceive {
         let input = RingInput { producer, snap_len, missed: 0 };
-        CaptureReceive { input, scratch: OffloadScratch::default(), shared, writer }
+        CaptureReceive { input, shared, writer }
     }
 
     /// Copies a frame, or the frames that its software offload makes.
-    fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit, time_ns: u64) -> Delivered {
-        let CaptureReceive { input, scratch, .. } = self;
+    fn take(
+        &mut self,
+        burst: &Burst<'_>,
+        frame: usize,
+        edit: VlanEdit,
+        time_ns: u64,
+        scratch: &mut OffloadScratch,
+    ) -> Delivered {
+        let input = &mut self.input;
         if burst.offload(frame).is_plain() {
             let edited = HeaderEdit::new(edit, &burst.headers[frame], burst.frames[frame].len);
             let len = edited.len_of(burst.frames[frame].len);
@@ -83,11 +89,13 @@ impl CaptureReceive {
 }
 
 impl Receive for CaptureReceive {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
-    }
-
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
         let mut delivered = Delivered::default();
         if self.shared.closed.load(Ordering::Relaxed) {
             delivered.no_buffer = indices.len() as u32;
@@ -95,7 +103,8 @@ impl Receive for CaptureReceive {
         }
         let time_ns = now_ns();
         for index in indices {
-            let more = self.take(burst, usize::from(*index), edit, time_ns);
+            let (frame, scratch) = (usize::from(*index), &mut buffers.scratch);
+            let more = self.take(burst, frame, edit, time_ns, scratch);
             delivered.add(more);
             self.input.missed += u64::from(more.no_buffer);
         }
@@ -103,9 +112,9 @@ impl Receive for CaptureReceive {
     }
 
     /// No notification: the writer polls, so the lane makes no system call.
-    fn publish(&mut self) -> bool {
+    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
         self.input.producer.publish();
-        false
+        Notification::Unneeded
     }
 }
 

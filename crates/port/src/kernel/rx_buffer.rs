@@ -2,9 +2,7 @@
 
 use guestmem::{FramePool, GuestSlice, MapError};
 
-use crate::burst::{
-    BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, Polled, snapshot_headers,
-};
+use crate::burst::{BURST, Burst, HeaderBytes, NetHeader, Polled};
 use crate::burst_buffers::BurstBuffers;
 use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 
@@ -13,39 +11,25 @@ use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 pub(crate) struct RxBuffer {
     pool: FramePool,
     rules: FrameRules,
-    headers: Box<[HeaderBytes; BURST]>,
-    /// Lent by the lane, like `headers` and `offloads`.
-    snapshots: Vec<HeaderSnapshot>,
-    has_snapshots: bool,
     offloads: Box<[NetHeader; BURST]>,
     has_offloads: bool,
     /// Set if a frame of the burst must be validated by itself.
     is_odd: bool,
-    malformed: u64,
 }
 
 impl RxBuffer {
     /// Allocates `bytes` bytes.
     pub(crate) fn new(name: &str, bytes: u64, rules: FrameRules) -> Result<RxBuffer, MapError> {
-        Ok(RxBuffer {
-            pool: FramePool::create(name, bytes)?,
-            rules,
-            headers: Box::new([[0; 16]; BURST]),
-            snapshots: Vec::new(),
-            has_snapshots: false,
-            offloads: Box::new([NetHeader::PLAIN; BURST]),
-            has_offloads: false,
-            is_odd: false,
-            malformed: 0,
-        })
+        let pool = FramePool::create(name, bytes)?;
+        let offloads = Box::new([NetHeader::PLAIN; BURST]);
+        Ok(RxBuffer { pool, rules, offloads, has_offloads: false, is_odd: false })
     }
 
     /// Drops all frames.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.pool.clear();
-        (self.has_snapshots, self.has_offloads, self.is_odd) = (false, false, false);
-        self.malformed = 0;
+        (self.has_offloads, self.is_odd) = (false, false);
     }
 
     /// Number of frames.
@@ -70,64 +54,47 @@ impl RxBuffer {
         self.offloads[i] = offload;
         self.has_offloads |= !offload.is_plain();
         self.is_odd |= len < FRAME_MIN_TAGGED || len > self.rules.frame_bytes_max;
-        let frame = self.pool.buffers()[i].first;
-        self.headers[i] = match frame.len() {
-            16.. => frame.read_header(),
-            _ => {
-                let mut header = [0; 16];
-                frame.read_bytes(&mut header);
-                header
-            }
-        };
     }
 
-    /// Validates the frames taken.
-    pub(crate) fn validate(&mut self) -> Polled {
-        let frames = self.len();
-        let mut polled = Polled { frames: frames as u32, ..Polled::default() };
-        polled.bytes = self.pool.buffers().iter().map(|frame| u64::from(frame.len)).sum();
+    /// Length and first 16 bytes of each frame; a shorter one is padded with zeros.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (u32, HeaderBytes)> {
+        self.pool.buffers().iter().map(|frame| match frame.len {
+            16.. => (frame.len, frame.first.read_header()),
+            len => {
+                let mut header = [0; 16];
+                frame.first.read_bytes(&mut header);
+                (len, header)
+            }
+        })
+    }
+
+    /// Snapshots and validates the frames taken.
+    pub(crate) fn validate(&self, buffers: &mut BurstBuffers) -> Polled {
+        let frames = self.pool.buffers();
+        let mut polled = Polled { frames: frames.len() as u32, ..Polled::default() };
+        polled.bytes = frames.iter().map(|frame| u64::from(frame.len)).sum();
+        buffers.begin();
+        buffers.headers.iter_mut().zip(self.headers()).for_each(|(to, (_, header))| *to = header);
         if self.has_offloads {
-            self.snapshot_headers();
+            buffers.has_offloads = true;
+            buffers.snapshot_frames(frames, &[]);
         }
         if !self.has_offloads && !self.is_odd {
             return polled;
         }
-        for (i, frame) in self.pool.buffers().iter().enumerate() {
-            let header =
-                if self.has_snapshots { self.snapshots[i].bytes() } else { &self.headers[i][..] };
+        for (i, frame) in frames.iter().enumerate() {
+            let header = match self.has_offloads {
+                true => buffers.snapshots[i].bytes(),
+                false => &buffers.headers[i],
+            };
             let valid = self.rules.validate((header, frame.len), self.offloads[i], &mut polled);
-            self.malformed |= u64::from(valid.is_none()) << i;
-            self.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
+            buffers.malformed |= u64::from(valid.is_none()) << i;
+            buffers.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
         }
         polled
     }
 
-    pub(crate) fn swap(&mut self, buffers: &mut BurstBuffers) {
-        std::mem::swap(&mut self.headers, &mut buffers.headers);
-        std::mem::swap(&mut self.snapshots, &mut buffers.snapshots);
-        std::mem::swap(&mut self.offloads, &mut buffers.offloads);
-        self.has_snapshots = false;
-    }
-
-    pub(crate) fn snapshot_headers(&mut self) {
-        if self.has_snapshots {
-            return;
-        }
-        let frames = self.pool.buffers();
-        snapshot_headers(&mut self.snapshots, &self.headers[..], frames, &[]);
-        self.has_snapshots = true;
-    }
-
-    pub(crate) fn burst(&self) -> Burst<'_> {
-        let frames = self.pool.buffers();
-        let n = frames.len();
-        Burst {
-            headers: &self.headers[..n],
-            snapshots: if self.has_snapshots { &self.snapshots[..n] } else { &[] },
-            frames,
-            arena: &[],
-            offloads: if self.has_offloads { &self.offloads[..n] } else { &[] },
-            malformed: self.malformed,
-        }
+    pub(crate) fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a> {
+        buffers.burst(self.pool.buffers(), &[])
     }
 }

@@ -7,19 +7,18 @@ use wire::segment::Segment;
 use super::connection::{SendBuffer, StreamConnection};
 use crate::burst::{Burst, Delivered, HeaderEdit, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
-use crate::half::Receive;
-use crate::software_offload::{OffloadScratch, append};
+use crate::half::{Notification, Receive};
+use crate::software_offload::append;
 
 /// Receive half of a stream-socket port.
 #[derive(Debug)]
 pub(super) struct ToStream {
     stream: Arc<StreamConnection>,
-    scratch: OffloadScratch,
 }
 
 impl ToStream {
     pub(super) fn new(stream: Arc<StreamConnection>) -> ToStream {
-        ToStream { stream, scratch: OffloadScratch::default() }
+        ToStream { stream }
     }
 }
 
@@ -48,11 +47,13 @@ fn counted(taken: bool, len: u32) -> Delivered {
 }
 
 impl Receive for ToStream {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
-    }
-
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
         let mut delivered = Delivered::default();
         let mut out = self.stream.out();
         if !out.is_connected() {
@@ -65,7 +66,7 @@ impl Receive for ToStream {
                 true => push(&mut out, burst, frame, edit),
                 false => {
                     let each = |segment: &Segment<'_>| push_plain(&mut out, segment);
-                    self.scratch.deliver(burst, frame, edit, each)
+                    buffers.scratch.deliver(burst, frame, edit, each)
                 }
             });
         }
@@ -73,9 +74,9 @@ impl Receive for ToStream {
     }
 
     /// No notification: the kernel wakes the peer.
-    fn publish(&mut self) -> bool {
+    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
         let mut out = self.stream.out();
         self.stream.flush(&mut out);
-        false
+        Notification::Unneeded
     }
 }

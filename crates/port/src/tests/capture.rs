@@ -13,10 +13,11 @@ use tempfile::TempDir;
 
 use super::contents::{edited, takes_tagged};
 use super::guests::{Layout, Sender, frame, tagged_frame};
+use super::lent::Lent;
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::capture::{Capture, CaptureError, CaptureLimits};
 use crate::virtio_net::HEADER_LEN;
-use crate::{BURST, Delivered, OffloadSet, Receive, Transmit, VlanEdit};
+use crate::{BURST, Delivered, OffloadSet, Receive, VlanEdit};
 
 const NAME: &str = "web/eth0";
 const FRAME_MAX: u32 = 9018;
@@ -74,7 +75,7 @@ struct Bench {
     dir: TempDir,
     from: Sender,
     capture: Capture,
-    half: Box<dyn Receive>,
+    half: Lent<Box<dyn Receive>>,
     limits: CaptureLimits,
 }
 
@@ -82,7 +83,8 @@ impl Bench {
     fn new(limits: CaptureLimits) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let (capture, half) = Capture::create(&dir.path().join("m.pcapng"), NAME, limits).unwrap();
-        Bench { dir, from: Sender::new(HEADER_LEN, FRAME_MAX), capture, half, limits }
+        let (from, half) = (Sender::new(HEADER_LEN, FRAME_MAX), Lent::new(half));
+        Bench { dir, from, capture, half, limits }
     }
 
     /// Sends frames and delivers them, without publishing.
@@ -123,7 +125,7 @@ impl Bench {
         let buffer = capture.into_buffer().expect("nothing else holds it");
         let (path, file) = (dir.path().join("m.pcapng"), (file.try_clone().unwrap(), bytes));
         let (capture, half) = Capture::resume(&path, file, NAME, limits, buffer).unwrap();
-        Bench { dir, from, capture, half, limits }
+        Bench { dir, from, capture, half: Lent::new(half), limits }
     }
 
     /// Ends the capture; returns the frames in the file.

@@ -7,7 +7,7 @@ use super::guests::{
     tagged_frame,
 };
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
-use crate::{BURST, Delivered, Receive, Transmit, VlanEdit};
+use crate::{BURST, Delivered, VlanEdit};
 
 const FRAME_MAX: u32 = 9018;
 

@@ -4,7 +4,7 @@ use virtq::Fault;
 
 use super::guests::{Layout, Receiver, Sender, carry, frame, on_both_kinds_of_rings, tagged_frame};
 use crate::virtio_net::HEADER_LEN;
-use crate::{BURST, Delivered, Polled, Receive, Transmit, VlanEdit};
+use crate::{BURST, Delivered, GuestRing, Polled, VlanEdit};
 
 fn one_piece() -> Layout {
     Layout::chain(&[])
@@ -214,7 +214,7 @@ fn a_fault_is_reported_by_either_half() {
     assert_eq!(delivered, expected);
     to.ring.publish();
     assert_eq!(to.frames()[0].frame, frame(0, 60));
-    assert_eq!((to.ring.stop(), from.ring.stop()), (1, 0));
+    assert_eq!((to.ring.half.stop(), from.ring.half.stop()), (1, 0));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn arming_says_what_is_there_and_backlog_what_is_left() {
     on_both_kinds_of_rings(|| {
         let mut from = Sender::new(HEADER_LEN, 1514);
         assert!(!from.ring.enable_notification());
-        from.ring.disable_notification();
+        from.ring.half.disable_notification();
         (0..BURST + 3).for_each(|i| {
             from.send(&frame(i, 60), &one_piece());
         });

@@ -8,9 +8,10 @@ use rustix::io::Errno;
 use virtq::{Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Start, Used};
 use xdp::kit::{SimulatedKernel, placing};
 
+use super::lent::Lent;
 use crate::virtio_net::{HEADER_LEN, RingEvents};
 use crate::xdp::{DirectError, DirectRing, DirectStatus, XdpShared};
-use crate::{Placed, Transmit};
+use crate::{GuestRing, Placed};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 1 << 20;
@@ -25,7 +26,7 @@ struct Bench {
     driver: DriverQueue,
     wire: SimulatedKernel,
     device: Arc<XdpShared>,
-    half: DirectRing,
+    half: Lent<Box<DirectRing>>,
     next: u64,
     /// Address of the buffer of each id.
     at: Vec<u64>,
@@ -53,7 +54,7 @@ impl Bench {
     }
 
     fn direct(&self) -> Arc<DirectStatus> {
-        self.half.direct().clone()
+        self.half.half.direct().clone()
     }
 
     fn post(&mut self, buffers: usize) {
@@ -93,7 +94,7 @@ fn half(
     memory: &Arc<GuestMemory>,
     driver: &DriverQueue,
     device: &Arc<XdpShared>,
-) -> (SimulatedKernel, DirectRing) {
+) -> (SimulatedKernel, Lent<Box<DirectRing>>) {
     let mapping = memory.regions()[0].mapping.clone();
     let (wire, placer) = placing(mapping, RING.into(), (HEADER_LEN, LONGEST));
     let at = driver.addresses();
@@ -103,7 +104,7 @@ fn half(
             .unwrap();
     let half =
         DirectRing::new((queue, RingEvents::default()), placer, device.clone(), None).unwrap();
-    (wire, half)
+    (wire, Lent::new(Box::new(half)))
 }
 
 /// A frame that says its number.
@@ -197,7 +198,7 @@ fn what_is_on_its_way_when_it_is_stopped_arrives() {
     bench.post(5);
     bench.poll();
     assert!((0..3).all(|i| bench.wire.receive(&frame(i, 60))));
-    assert_eq!(bench.half.stop(), 3);
+    assert_eq!(bench.half.half.stop(), 3);
     assert_eq!(bench.received().len(), 3);
     assert_eq!(bench.poll(), Placed::default());
 }
@@ -220,7 +221,7 @@ fn buffers_that_do_not_allow_it_end_it() {
         assert_eq!(bench.direct().ended(), Some(why));
         assert!(!bench.half.enable_notification(), "it keeps no lane awake");
         assert!(bench.wire.receive(&frame(7, 60)), "what was posted before it may be on its way");
-        assert_eq!(bench.half.stop(), 1);
+        assert_eq!(bench.half.half.stop(), 1);
         assert_eq!(bench.received(), [seen(&frame(7, 60))]);
     }
 }
@@ -262,7 +263,7 @@ fn a_lane_sleeps_until_a_frame_comes_or_a_buffer_is_posted() {
     assert!(!bench.half.enable_notification());
     bench.post(1);
     assert!(bench.half.enable_notification(), "a buffer is there to be posted");
-    bench.half.disable_notification();
+    bench.half.half.disable_notification();
     bench.poll();
     assert!(!bench.half.enable_notification());
     assert!(bench.wire.receive(&frame(1, 60)));

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use guestmem::{GuestMemory, Pages, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
+use super::lent::Lent;
 use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
-use crate::{Delivered, NetHeader, OffloadSet, Receive, Transmit, VlanEdit};
+use crate::{Delivered, NetHeader, OffloadSet, VlanEdit};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 4 << 20;
@@ -103,7 +104,7 @@ impl Heap {
 pub(super) struct Sender {
     heap: Heap,
     pub(super) driver: DriverQueue,
-    pub(super) ring: TransmitRing,
+    pub(super) ring: Lent<Box<TransmitRing>>,
     header: u32,
 }
 
@@ -131,6 +132,7 @@ impl Sender {
         let content = Content::Readable { header, keep: !leaves.is_empty() };
         let (driver, device) = heap.ring(Features::all(), content);
         let ring = TransmitRing::new(device, events, frame_bytes_max, leaves);
+        let ring = Lent::new(Box::new(ring));
         Sender { heap, driver, ring, header }
     }
 
@@ -186,7 +188,7 @@ pub(super) struct Received {
 pub(super) struct Receiver {
     heap: Heap,
     pub(super) driver: DriverQueue,
-    pub(super) ring: ReceiveRing,
+    pub(super) ring: Lent<Box<ReceiveRing>>,
     header: u32,
     posted: HashMap<u16, (u64, u32)>,
 }
@@ -209,7 +211,7 @@ impl Receiver {
         let heap = Heap::new();
         let (driver, device) = heap.ring(Features::all(), Content::Writable);
         let layout = virtio_net::ReceiveLayout { header, mergeable };
-        let ring = ReceiveRing::new(device, events, layout, takes);
+        let ring = Lent::new(Box::new(ReceiveRing::new(device, events, layout, takes)));
         Receiver { heap, driver, ring, header, posted: HashMap::new() }
     }
 

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::guests::{Layout, Receiver, Sender, frame};
+use crate::VlanEdit;
 use crate::virtio_net::HEADER_LEN;
-use crate::{Receive, Transmit, VlanEdit};
 
 /// Delivers a frame whose sender overwrites all of it after the poll.
 fn forged(len: usize, from_cuts: &[u32], to_cuts: &[u32], edit: VlanEdit) -> (Vec<u8>, Vec<u8>) {

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use virtq::{Content, Features};
 
-use super::{guests::Layout, offload};
+use super::{guests::Layout, lent::Lent, offload};
 use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
-use crate::{OffloadSet, Receive, Transmit, VlanEdit};
+use crate::{GuestRing, OffloadSet, VlanEdit};
 use side::{Logs, RING, Side, unlogged};
 
 #[derive(Clone, Debug)]
@@ -76,8 +76,8 @@ const NOTHING_LEFT: Offloads = Offloads { left: OffloadSet::empty(), taken: Offl
 struct World {
     from: Side,
     to: Side,
-    transmit: TransmitRing,
-    receive: ReceiveRing,
+    transmit: Lent<Box<TransmitRing>>,
+    receive: Lent<Box<ReceiveRing>>,
     mergeable: bool,
     offloads: Offloads,
     /// Makes each frame another one, so that writing it changes what it is written over.
@@ -102,15 +102,15 @@ impl World {
             Step::Arm => {
                 self.transmit.enable_notification();
             }
-            Step::Disarm => self.transmit.disable_notification(),
+            Step::Disarm => self.transmit.half.disable_notification(),
             Step::Carry(mask, edit, snapshots) => self.carry(*mask, *edit, *snapshots),
             Step::Switch(true, logs) => {
                 self.from.logs = *logs;
-                self.transmit = sending(&self.from, self.transmit.stop(), self.offloads);
+                self.transmit = sending(&self.from, self.transmit.half.stop(), self.offloads);
             }
             Step::Switch(false, logs) => {
                 self.to.logs = *logs;
-                let (base, offloads) = (self.receive.stop(), self.offloads);
+                let (base, offloads) = (self.receive.half.stop(), self.offloads);
                 self.receive = receiving(&self.to, base, self.mergeable, offloads);
             }
             Step::Send(..) | Step::Leave(..) | Step::Post(..) | Step::Reap => {}
@@ -159,10 +159,11 @@ impl World {
     }
 }
 
-fn sending(side: &Side, base: virtq::Position, offloads: Offloads) -> TransmitRing {
+fn sending(side: &Side, base: virtq::Position, offloads: Offloads) -> Lent<Box<TransmitRing>> {
     let left = offloads.left;
     let content = Content::Readable { header: HEADER_LEN, keep: !left.is_empty() };
-    TransmitRing::new(side.device(content, base), RingEvents::default(), 9018, left)
+    let queue = side.device(content, base);
+    Lent::new(Box::new(TransmitRing::new(queue, RingEvents::default(), 9018, left)))
 }
 
 fn receiving(
@@ -170,10 +171,10 @@ fn receiving(
     base: virtq::Position,
     mergeable: bool,
     offloads: Offloads,
-) -> ReceiveRing {
+) -> Lent<Box<ReceiveRing>> {
     let layout = virtio_net::ReceiveLayout { header: HEADER_LEN, mergeable };
     let queue = side.device(Content::Writable, base);
-    ReceiveRing::new(queue, RingEvents::default(), layout, offloads.taken)
+    Lent::new(Box::new(ReceiveRing::new(queue, RingEvents::default(), layout, offloads.taken)))
 }
 
 proptest! {

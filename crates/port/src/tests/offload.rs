@@ -4,7 +4,7 @@ use etherparse::{IpNumber, PacketBuilder, PacketHeaders, SlicedPacket, Transport
 
 use super::guests::{Layout, Receiver, Sender, carry};
 use crate::virtio_net::HEADER_LEN;
-use crate::{NetHeader, OffloadSet, Receive, Transmit, VlanEdit};
+use crate::{NetHeader, OffloadSet, VlanEdit};
 
 pub(super) const MSS: usize = 1000;
 pub(super) const HEADERS: usize = 14 + 20 + 20;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use guestmem::{Buffer, Pages, SharedFile};
 
 use crate::parked::{FRAMES_MAX, ParkedFrames};
-use crate::{Burst, BurstBuffers, Delivered, Receive, VlanEdit};
+use crate::{Burst, BurstBuffers, Delivered, Notification, Receive, VlanEdit};
 
 /// A ring with a number of buffers, and the frames offered to it at each call.
 #[derive(Clone, Default)]
@@ -23,9 +23,13 @@ impl Ring {
 }
 
 impl Receive for Ring {
-    fn swap(&mut self, _area: &mut BurstBuffers) {}
-
-    fn deliver(&mut self, _burst: &Burst<'_>, indices: &[u8], _edit: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        _: &Burst<'_>,
+        indices: &[u8],
+        _: VlanEdit,
+        _: &mut BurstBuffers,
+    ) -> Delivered {
         let (buffers, asked) = &mut *self.0.lock().unwrap();
         asked.push(indices.len());
         let done = indices.len().min(*buffers);
@@ -34,8 +38,8 @@ impl Receive for Ring {
         Delivered { frames: done as u32, no_buffer, ..Delivered::default() }
     }
 
-    fn publish(&mut self) -> bool {
-        false
+    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+        Notification::Unneeded
     }
 }
 
@@ -51,7 +55,7 @@ fn deliver(ring: &mut dyn Receive) -> Delivered {
         offloads: &[],
         malformed: 0,
     };
-    ring.deliver(&burst, &[0], VlanEdit::None)
+    ring.deliver(&burst, &[0], VlanEdit::None, &mut BurstBuffers::default())
 }
 
 fn waiting(frames: usize, bytes: usize) -> (ParkedFrames, Ring, Box<dyn Receive>) {
@@ -70,13 +74,19 @@ fn a_guest_without_buffers_is_asked_once_and_then_left_to_who_has_the_time() {
     assert_eq!(ring.asked(), [64], "by all of them together");
     assert_eq!(parked.frames(), 150);
     // A single frame shows if it has buffers.
-    assert_eq!(draining_half.drain_parked().frames, 0);
+    assert_eq!(draining_half.drain_parked(&mut BurstBuffers::default()).frames, 0);
     assert_eq!(ring.asked(), [1]);
     ring.post(1000);
-    assert_eq!([draining_half.drain_parked().frames, draining_half.drain_parked().frames], [1, 64]);
+    assert_eq!(
+        [
+            draining_half.drain_parked(&mut BurstBuffers::default()).frames,
+            draining_half.drain_parked(&mut BurstBuffers::default()).frames
+        ],
+        [1, 64]
+    );
     assert_eq!(deliver(&mut *draining_half).frames, 85 + 1);
     assert_eq!((ring.asked(), parked.is_waiting()), (vec![1, 64, 64, 21, 1], false));
-    assert_eq!(draining_half.drain_parked(), Delivered::default());
+    assert_eq!(draining_half.drain_parked(&mut BurstBuffers::default()), Delivered::default());
     assert_eq!(deliver(&mut *draining_half).frames, 1);
 }
 
@@ -90,7 +100,7 @@ fn a_lane_hands_on_little_at_a_time_and_never_more_than_fits() {
 
     let (parked, ring, mut draining_half) = waiting(5, 60_000);
     ring.post(10);
-    assert_eq!(draining_half.drain_parked().frames, 2);
+    assert_eq!(draining_half.drain_parked(&mut BurstBuffers::default()).frames, 2);
     parked.put_first([vec![0; 200_000]]);
     assert_eq!((parked.lost(), ring.asked()), (1, vec![2]));
 }

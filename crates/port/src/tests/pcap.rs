@@ -13,8 +13,9 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 use pcap_file::pcapng::blocks::simple_packet::SimplePacketBlock;
 
 use super::guests::{Layout, Receiver, Sender, frame};
+use super::lent::Lent;
 use crate::pcap::{Pace, PcapError, PcapSpec, open, resume};
-use crate::{BURST, OpenedDevice, PortHandover, Receive, Transmit, VlanEdit};
+use crate::{BURST, OpenedDevice, PortHandover, QueuePair, Transmit, VlanEdit};
 
 /// A frame of a file: what was captured, of how many bytes, and when.
 type Recorded = (Vec<u8>, u32, Duration);
@@ -53,21 +54,21 @@ fn spec(file: PathBuf) -> PcapSpec {
     PcapSpec { file, sink: None, name: "web".into(), pace: Pace::Pps(1_000_000), repeat: 1 }
 }
 
+/// The half that plays.
+fn playing(opened: &mut OpenedDevice) -> Lent<&mut dyn Transmit> {
+    Lent::new(opened.pairs[0].transmit.as_mut())
+}
+
 /// The next frames that are played, up to as many.
 fn play(opened: &mut OpenedDevice, count: usize) -> Vec<Vec<u8>> {
-    let transmit = opened.pairs[0].transmit.as_mut();
+    let mut transmit = playing(opened);
     let begin = Instant::now();
     let mut frames = Vec::new();
     while frames.len() < count {
         assert!(begin.elapsed() < Duration::from_secs(20), "only {} frames came", frames.len());
         let polled = transmit.poll();
         assert_eq!(polled.malformed(), 0);
-        let burst = transmit.burst();
-        for frame in burst.frames {
-            let mut bytes = vec![0; frame.len as usize];
-            frame.read_bytes(burst.arena, 0, &mut bytes);
-            frames.push(bytes);
-        }
+        frames.extend(transmit.frames());
         transmit.complete();
     }
     frames
@@ -97,8 +98,8 @@ fn files_of_either_format_are_played_byte_for_byte() {
         assert!(opened.notes.is_empty());
         let wanted = frames.iter().chain(&frames).map(|(bytes, ..)| bytes);
         assert!(play(&mut opened, 400).iter().eq(wanted), "{name}");
-        assert!(!opened.pairs[0].transmit.enable_notification(), "it is over");
-        assert_eq!(opened.pairs[0].transmit.poll().frames, 0);
+        assert!(!playing(&mut opened).enable_notification(), "it is over");
+        assert_eq!(playing(&mut opened).poll().frames, 0);
     }
 }
 
@@ -111,12 +112,12 @@ fn nothing_comes_before_it_is_due_and_a_timer_wakes_for_it() {
     let begin = Instant::now();
     assert_eq!(play(&mut opened, 1), [frame(1, 60)]);
     // However long this thread was kept from its CPU: it is due already, or the timer wakes.
-    if !opened.pairs[0].transmit.enable_notification() {
+    if !playing(&mut opened).enable_notification() {
         assert!(wakes(&opened, Duration::from_secs(20)));
     }
-    assert_eq!(opened.pairs[0].transmit.poll().frames, 1);
+    assert_eq!(playing(&mut opened).poll().frames, 1);
     assert!(begin.elapsed() >= Duration::from_millis(20), "it came too early");
-    opened.pairs[0].transmit.complete();
+    playing(&mut opened).complete();
 }
 
 #[test]
@@ -137,17 +138,18 @@ fn what_comes_is_written_and_can_be_played_again() {
     write_pcap(&file, &frames, DataLink::ETHERNET);
     let mut opened = open(&PcapSpec { sink: Some(sink.clone()), ..spec(file) }).unwrap();
     let OpenedDevice { pairs, .. } = &mut opened;
-    let pair = &mut pairs[0];
+    let QueuePair { transmit, receive } = &mut pairs[0];
+    let (mut transmit, mut receive) = (Lent::new(&mut **transmit), Lent::new(&mut **receive));
     let begin = Instant::now();
     let mut delivered = 0;
     while delivered < 100 {
         assert!(begin.elapsed() < Duration::from_secs(20));
-        let indices: Vec<u8> = (0..pair.transmit.poll().frames as u8).collect();
-        let more = pair.receive.deliver(&pair.transmit.burst(), &indices, VlanEdit::None);
+        let indices: Vec<u8> = (0..transmit.poll().frames as u8).collect();
+        let more = receive.deliver(&transmit.burst(), &indices, VlanEdit::None);
         assert_eq!(more.frames as usize, indices.len());
         delivered += more.frames;
-        pair.receive.publish();
-        pair.transmit.complete();
+        receive.publish();
+        transmit.complete();
     }
     drop(opened); // waits for the disk
     let mut again = open(&spec(sink)).unwrap();
@@ -161,12 +163,13 @@ fn a_guest_gets_what_is_played_and_without_a_sink_frames_are_only_counted() {
     let file = dir.path().join("a.pcap");
     write_pcap(&file, &[recorded(1, 60, 0), recorded(2, 1514, 0)], DataLink::ETHERNET);
     let mut opened = open(&PcapSpec { pace: Pace::Recorded, ..spec(file) }).unwrap();
-    let pair = &mut opened.pairs[0];
+    let QueuePair { transmit, receive } = &mut opened.pairs[0];
+    let (mut transmit, mut receive) = (Lent::new(&mut **transmit), Lent::new(&mut **receive));
     let mut to = Receiver::new(12, false);
     (0..2).for_each(|_| to.post(2048, &Layout::chain(&[])));
-    assert_eq!(pair.transmit.poll().frames, 2);
-    let burst = pair.transmit.burst();
-    let counted = pair.receive.deliver(&burst, &[1, 0], VlanEdit::None);
+    assert_eq!(transmit.poll().frames, 2);
+    let burst = transmit.burst();
+    let counted = receive.deliver(&burst, &[1, 0], VlanEdit::None);
     assert_eq!((counted.frames, counted.bytes), (2, 1574));
     assert_eq!(to.ring.deliver(&burst, &[0, 1], VlanEdit::None).frames, 2);
     to.ring.publish();
@@ -253,7 +256,7 @@ fn deliver(opened: &mut OpenedDevice, count: usize) {
     }
     let indices: Vec<u8> = (0..count as u8).collect();
     from.ring.poll();
-    let receive = &mut opened.pairs[0].receive;
+    let mut receive = Lent::new(opened.pairs[0].receive.as_mut());
     assert_eq!(receive.deliver(&from.ring.burst(), &indices, VlanEdit::None).frames, count as u32);
     receive.publish();
     from.ring.complete();

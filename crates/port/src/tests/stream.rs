@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::guests::{Layout, Sender, frame};
+use super::lent::Lent;
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::stream::{OUT_BYTES, SocketRole, StreamError, StreamSpec, open, resume};
 use crate::{
@@ -41,24 +42,15 @@ impl Port {
         self.opened.housekeeping.as_deref_mut().unwrap()
     }
 
-    fn transmit(&mut self) -> &mut dyn Transmit {
-        self.opened.pairs[0].transmit.as_mut()
+    fn transmit(&mut self) -> Lent<&mut dyn Transmit> {
+        Lent::new(self.opened.pairs[0].transmit.as_mut())
     }
 
     /// The frames of a poll, and whether there are more.
     fn poll(&mut self) -> (Vec<Vec<u8>>, bool) {
-        let transmit = self.transmit();
+        let mut transmit = self.transmit();
         let polled = transmit.poll();
-        let burst = transmit.burst();
-        let frames: Vec<_> = burst
-            .frames
-            .iter()
-            .map(|frame| {
-                let mut bytes = vec![0; frame.len as usize];
-                frame.read_bytes(burst.arena, 0, &mut bytes);
-                bytes
-            })
-            .collect();
+        let frames = transmit.frames();
         assert_eq!(frames.len(), polled.frames as usize);
         transmit.complete();
         (frames, polled.backlog)
@@ -76,7 +68,7 @@ impl Port {
     fn carry(&mut self, from: &mut Sender, count: usize) -> Delivered {
         let indices: Vec<u8> = (0..count as u8).collect();
         from.ring.poll();
-        let receive = &mut self.opened.pairs[0].receive;
+        let mut receive = Lent::new(self.opened.pairs[0].receive.as_mut());
         let delivered = receive.deliver(&from.ring.burst(), &indices, VlanEdit::None);
         receive.publish();
         from.ring.complete();

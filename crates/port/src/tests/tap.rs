@@ -9,17 +9,20 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use wire::ethernet::OVERHEAD_MAX;
 
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
+use super::lent::Lent;
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
 use crate::validate::FrameRules;
 use crate::{
-    BURST, BurstBuffers, Delivered, LinkHealth, NetHeader, OffloadSet, QueuePair, VlanEdit, tap,
+    BURST, Delivered, LinkHealth, NetHeader, OffloadSet, QueuePair, Receive, Transmit, VlanEdit,
+    tap,
 };
 
 const HEADER: usize = 12;
 
 /// A tap, and the other end of its file.
 struct Tap {
-    pair: QueuePair,
+    transmit: Lent<Box<dyn Transmit>>,
+    receive: Lent<Box<dyn Receive>>,
     kernel: OwnedFd,
     health: Arc<LinkHealth>,
 }
@@ -31,8 +34,9 @@ impl Tap {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let health = Arc::new(LinkHealth::default());
         let rules = FrameRules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: OffloadSet::all() };
-        let pair = tap::pair(Arc::new(queue), takes, rules, &health).unwrap();
-        Tap { pair, kernel, health }
+        let QueuePair { transmit, receive } =
+            tap::pair(Arc::new(queue), takes, rules, &health).unwrap();
+        Tap { transmit: Lent::new(transmit), receive: Lent::new(receive), kernel, health }
     }
 
     /// The kernel sends a frame.
@@ -61,10 +65,9 @@ impl Tap {
 
     /// Delivers the chosen frames of a guest's burst.
     fn deliver(&mut self, from: &mut Sender, indices: &[u8], edit: VlanEdit) -> Delivered {
-        use crate::Transmit;
         from.ring.poll();
-        let delivered = self.pair.receive.deliver(&from.ring.burst(), indices, edit);
-        self.pair.receive.publish();
+        let delivered = self.receive.deliver(&from.ring.burst(), indices, edit);
+        self.receive.publish();
         from.ring.complete();
         delivered
     }
@@ -176,17 +179,16 @@ fn what_the_kernel_sends_arrives_with_what_is_left_to_do() {
     tap.send(left(GSO, MSS as u16), &sent[1]);
     tap.send(NetHeader::PLAIN, &sent[2]);
     tap.send(NetHeader::PLAIN, &sent[3]);
-    let polled = tap.pair.transmit.poll();
+    let polled = tap.transmit.poll();
     assert_eq!((polled.frames, polled.malformed(), polled.backlog), (4, 0, false));
     assert_eq!(polled.bytes, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
     let delivered = {
-        use crate::Receive;
         let indices = [0, 1, 2, 3];
-        let delivered = to.ring.deliver(&tap.pair.transmit.burst(), &indices, VlanEdit::None);
+        let delivered = to.ring.deliver(&tap.transmit.burst(), &indices, VlanEdit::None);
         to.ring.publish();
         delivered
     };
-    tap.pair.transmit.complete();
+    tap.transmit.complete();
     assert_eq!(delivered.frames, 4);
     let received = to.frames();
     let asks: Vec<_> = received.iter().map(|frame| frame.header[1]).collect();
@@ -205,30 +207,27 @@ fn frames_that_are_none_are_told() {
     tap.send(left(0xfe, 1000), &tcp(30_000).0);
     tap.send(NetHeader::PLAIN, &frame(4, 66_000));
     tap.send(NetHeader::PLAIN, &frame(5, 60));
-    let polled = tap.pair.transmit.poll();
+    let polled = tap.transmit.poll();
     assert_eq!((polled.frames, polled.runts, polled.oversize, polled.bad_offload), (7, 2, 3, 1));
-    assert_eq!(tap.pair.transmit.burst().malformed, 0b011_1111);
+    assert_eq!(tap.transmit.burst().malformed, 0b011_1111);
 }
 
 #[test]
 fn a_burst_has_a_limit_and_says_whether_there_is_more() {
     let mut tap = Tap::new(OffloadSet::all());
-    let mut buffers = BurstBuffers::default();
     let sent: Vec<_> = (0..BURST + 3).map(|i| frame(i, 60)).collect();
     sent.iter().for_each(|frame| tap.send(NetHeader::PLAIN, frame));
-    assert!(tap.pair.transmit.enable_notification(), "frames are there already");
+    assert!(tap.transmit.enable_notification(), "frames are there already");
     let mut seen = Vec::new();
     for wanted in [BURST, 3] {
-        tap.pair.transmit.swap(&mut buffers);
-        let polled = tap.pair.transmit.poll();
+        let polled = tap.transmit.poll();
         assert_eq!((polled.frames as usize, polled.backlog), (wanted, wanted == BURST));
-        seen.extend_from_slice(tap.pair.transmit.burst().headers);
-        tap.pair.transmit.complete();
-        tap.pair.transmit.swap(&mut buffers);
+        seen.extend_from_slice(tap.transmit.burst().headers);
+        tap.transmit.complete();
     }
     assert!(seen.iter().zip(&sent).all(|(header, frame)| header[..] == frame[..16]));
-    assert!(!tap.pair.transmit.enable_notification());
-    assert!(tap.pair.transmit.kick().is_some());
+    assert!(!tap.transmit.enable_notification());
+    assert!(tap.transmit.half.kick().is_some());
 }
 
 #[test]
@@ -254,8 +253,8 @@ fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
     assert_eq!(tap.health.failure(), None, "it is full, not lost");
     tap.health.lose(Errno::BADFD);
     tap.send(NetHeader::PLAIN, &frame(1, 60));
-    assert_eq!(tap.pair.transmit.poll().frames, 0);
-    assert!(!tap.pair.transmit.enable_notification());
+    assert_eq!(tap.transmit.poll().frames, 0);
+    assert!(!tap.transmit.enable_notification());
     from.reap();
     from.rewind();
     from.send(&frame(1, 60), &Layout::chain(&[]));

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use super::guests::{Layout, Sender, frame};
+use super::lent::Lent;
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
 use crate::vxlan::{VxlanError, VxlanSpec, open, overhead, resume};
 use crate::{BURST, Delivered, OffloadSet, OpenedDevice, PortHandover, Transmit, VlanEdit};
@@ -30,21 +31,15 @@ impl End {
         End(open(spec).unwrap())
     }
 
-    fn transmit(&mut self) -> &mut dyn Transmit {
-        self.0.pairs[0].transmit.as_mut()
+    fn transmit(&mut self) -> Lent<&mut dyn Transmit> {
+        Lent::new(self.0.pairs[0].transmit.as_mut())
     }
 
     /// The frames that are there.
     fn poll(&mut self) -> Vec<Vec<u8>> {
-        let transmit = self.transmit();
+        let mut transmit = self.transmit();
         transmit.poll();
-        let burst = transmit.burst();
-        let mut frames = Vec::new();
-        for frame in burst.frames {
-            let mut bytes = vec![0; frame.len as usize];
-            frame.read_bytes(burst.arena, 0, &mut bytes);
-            frames.push(bytes);
-        }
+        let frames = transmit.frames();
         transmit.complete();
         frames
     }
@@ -60,7 +55,7 @@ impl End {
     fn carry(&mut self, from: &mut Sender, count: usize) -> Delivered {
         let indices: Vec<u8> = (0..count as u8).collect();
         from.ring.poll();
-        let receive = &mut self.0.pairs[0].receive;
+        let mut receive = Lent::new(self.0.pairs[0].receive.as_mut());
         let delivered = receive.deliver(&from.ring.burst(), &indices, VlanEdit::None);
         receive.publish();
         from.ring.complete();

@@ -9,10 +9,11 @@ use xdp::kit::{SimulatedKernel, wire};
 
 use super::contents::edited;
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
+use super::lent::Lent;
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::virtio_net::HEADER_LEN;
 use crate::xdp::{FromWire, ToWire, XdpShared};
-use crate::{BURST, Delivered, OffloadSet, Receive, Transmit, VlanEdit};
+use crate::{BURST, Delivered, OffloadSet, VlanEdit};
 
 const RING: u32 = 256;
 const MTU: u32 = 9000;
@@ -21,8 +22,8 @@ const MTU: u32 = 9000;
 struct Bench {
     wire: SimulatedKernel,
     device: Arc<XdpShared>,
-    from_wire: FromWire,
-    to_wire: ToWire,
+    from_wire: Lent<Box<FromWire>>,
+    to_wire: Lent<Box<ToWire>>,
 }
 
 impl Bench {
@@ -33,6 +34,7 @@ impl Bench {
         let (device, unsent) = (Arc::new(device), Arc::new(AtomicBool::new(false)));
         let from_wire = FromWire::new(inbound, device.clone(), unsent.clone(), false);
         let to_wire = ToWire::new(outbound, device.clone(), unsent);
+        let (from_wire, to_wire) = (Lent::new(from_wire.into()), Lent::new(to_wire.into()));
         Bench { wire, device, from_wire, to_wire }
     }
 

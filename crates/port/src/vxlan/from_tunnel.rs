@@ -92,15 +92,14 @@ impl FromTunnel {
 
     /// Learns the senders' addresses of a burst.
     fn learn(&self, rx_buffer: &RxBuffer) {
-        let burst = rx_buffer.burst();
-        if burst.frames.is_empty() {
+        if rx_buffer.len() == 0 {
             return;
         }
         let now = Instant::now();
         let mut fdb = lock(&self.fdb);
-        for ((frame, header), sender) in burst.frames.iter().zip(burst.headers).zip(&self.senders) {
-            let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *header;
-            if frame.len >= FRAME_MIN {
+        for ((len, header), sender) in rx_buffer.headers().zip(&self.senders) {
+            let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = header;
+            if len >= FRAME_MIN {
                 fdb.learn(Mac([a, b, c, d, e, f]), *sender, now);
             }
         }

@@ -21,7 +21,6 @@ use std::time::Duration;
 use guestmem::Ticket;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use vhost_user::ForeignFd;
 use virtq::{BURST, DeviceQueue, Position};
 use xdp::{BufferError, Placer, SocketHandle};
 
@@ -29,7 +28,7 @@ use super::DirectQueue;
 use super::XdpShared;
 use crate::burst::{Burst, NetHeader, Placed, Polled};
 use crate::burst_buffers::BurstBuffers;
-use crate::half::Transmit;
+use crate::half::{GuestRing, Notification, Readiness, Transmit};
 use crate::virtio_net::{HEADER_LEN, RingEvents};
 
 /// A header without an offload, for one buffer.
@@ -277,13 +276,7 @@ impl Drop for DirectRing {
 }
 
 impl Transmit for DirectRing {
-    fn swap(&mut self, _: &mut BurstBuffers) {}
-
-    fn touches_guest(&self) -> bool {
-        true
-    }
-
-    fn poll(&mut self) -> Polled {
+    fn poll(&mut self, _: &mut BurstBuffers) -> Polled {
         let mut polled = Polled { placed: Some(Placed::default()), ..Polled::default() };
         if self.is_over() {
             return polled;
@@ -299,45 +292,43 @@ impl Transmit for DirectRing {
         Polled { backlog, placed: Some(placed), ..polled }
     }
 
-    fn snapshot_headers(&mut self) {}
-
-    fn burst(&self) -> Burst<'_> {
-        Burst { headers: &[], snapshots: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
+    fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a> {
+        buffers.burst(&[], &[])
     }
 
-    fn complete(&mut self) -> bool {
-        false
+    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
+        Notification::Unneeded
     }
 
     /// While buffers are posted, the first frame wakes the lane. With none posted there can be no
     /// frame, and the guest must kick when it adds a buffer.
-    fn enable_notification(&mut self) -> bool {
+    fn enable_notification(&mut self) -> Readiness {
         if self.is_over() {
-            return false;
+            return Readiness::Empty;
         }
         self.wake();
-        let Some(placer) = &mut self.placer else { return false };
-        placer.has_backlog() || placer.room() > 0 && self.queue.enable_notification()
-    }
-
-    fn disable_notification(&mut self) {
-        self.queue.disable_notification();
+        let Some(placer) = &mut self.placer else { return Readiness::Empty };
+        let is_ready =
+            placer.has_backlog() || placer.room() > 0 && self.queue.enable_notification();
+        Readiness::ready(is_ready)
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         Some(self.either.as_fd())
     }
 
-    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
-        self.events.set_call(call);
+    fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
+        Some(self)
+    }
+}
+
+impl GuestRing for DirectRing {
+    fn events(&mut self) -> &mut RingEvents {
+        &mut self.events
     }
 
-    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
-        self.events.set_error(error);
-    }
-
-    fn raise_error(&self) {
-        self.events.raise_error();
+    fn disable_notification(&mut self) {
+        self.queue.disable_notification();
     }
 
     fn stop(&mut self) -> Position {

@@ -10,11 +10,9 @@ use wire::virtio_net::OffloadSet;
 use xdp::{Groups, Inbound, WakeResult};
 
 use super::XdpShared;
-use crate::burst::{
-    BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, Polled, snapshot_headers,
-};
+use crate::burst::{Burst, NetHeader, Polled};
 use crate::burst_buffers::BurstBuffers;
-use crate::half::Transmit;
+use crate::half::{Notification, Readiness, Transmit};
 use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
 
 /// Receiving end of a socket, as a transmit half.
@@ -27,11 +25,6 @@ pub(crate) struct FromWire {
     groups: Option<GroupFrames>,
     /// Set if our calls poll the device.
     busy_poll: bool,
-    malformed: u64,
-    headers: Box<[HeaderBytes; BURST]>,
-    /// Lent by the lane.
-    snapshots: Vec<HeaderSnapshot>,
-    has_snapshots: bool,
 }
 
 /// Copies of multicast frames, which the host also gets.
@@ -49,17 +42,7 @@ impl FromWire {
         unsent: Arc<AtomicBool>,
         busy_poll: bool,
     ) -> FromWire {
-        FromWire {
-            inbound,
-            device,
-            unsent,
-            groups: None,
-            busy_poll,
-            malformed: 0,
-            headers: Box::new([[0; 16]; BURST]),
-            snapshots: Vec::new(),
-            has_snapshots: false,
-        }
+        FromWire { inbound, device, unsent, groups: None, busy_poll }
     }
 
     /// Also takes copies of multicast frames.
@@ -123,26 +106,19 @@ impl FromWire {
     /// Validates the frames one by one. A frame longer than the interface's MTU is not from a wire:
     /// a virtual interface passed it on unsegmented and without a checksum.
     #[cold]
-    fn validate(&mut self, polled: &mut Polled, frame_bytes_max: u32) {
+    fn validate(&self, polled: &mut Polled, buffers: &mut BurstBuffers, frame_bytes_max: u32) {
         let rules = FrameRules { frame_bytes_max, leaves: OffloadSet::empty() };
         let (frames, _) = self.inbound.buffers();
-        for (i, (frame, header)) in frames.iter().zip(self.headers.iter()).enumerate() {
+        for (i, (frame, header)) in frames.iter().zip(buffers.headers.iter()).enumerate() {
             let valid = rules.validate((header, frame.len), NetHeader::PLAIN, polled);
-            self.malformed |= u64::from(valid.is_none()) << i;
+            buffers.malformed |= u64::from(valid.is_none()) << i;
         }
     }
 }
 
 impl Transmit for FromWire {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        std::mem::swap(&mut self.headers, &mut buffers.headers);
-        std::mem::swap(&mut self.snapshots, &mut buffers.snapshots);
-        self.has_snapshots = false;
-    }
-
-    fn poll(&mut self) -> Polled {
-        self.malformed = 0;
-        self.has_snapshots = false;
+    fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
+        buffers.begin();
         if self.device.health.is_lost() {
             return Polled::default();
         }
@@ -156,7 +132,7 @@ impl Transmit for FromWire {
         let (frames, arena) = self.inbound.buffers();
         let mut odd = false;
         let mut longest = 0;
-        for (frame, header) in frames.iter().zip(self.headers.iter_mut()) {
+        for (frame, header) in frames.iter().zip(buffers.headers.iter_mut()) {
             polled.bytes += u64::from(frame.len);
             longest = longest.max(frame.len);
             if frame.first.len() >= FRAME_MIN_TAGGED {
@@ -169,44 +145,33 @@ impl Transmit for FromWire {
         }
         let frame_bytes_max = self.device.frame_bytes_max.load(Ordering::Relaxed);
         if odd || longest > frame_bytes_max {
-            self.validate(&mut polled, frame_bytes_max);
+            self.validate(&mut polled, buffers, frame_bytes_max);
         }
         polled.backlog = self.has_backlog();
         polled
     }
 
-    fn snapshot_headers(&mut self) {
-        if self.has_snapshots {
-            return;
-        }
+    fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a> {
         let (frames, arena) = self.inbound.buffers();
-        snapshot_headers(&mut self.snapshots, &self.headers[..], frames, arena);
-        self.has_snapshots = true;
+        buffers.burst(frames, arena)
     }
 
-    fn burst(&self) -> Burst<'_> {
-        let (frames, arena) = self.inbound.buffers();
-        let headers = &self.headers[..frames.len()];
-        let snapshots = if self.has_snapshots { &self.snapshots[..frames.len()] } else { &[] };
-        Burst { headers, snapshots, frames, arena, offloads: &[], malformed: self.malformed }
-    }
-
-    fn complete(&mut self) -> bool {
+    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
         self.inbound.give_back();
-        let wakes = self.inbound.needs_wakeup();
-        if wakes {
-            self.check_woken(self.inbound.handle().wake_rx());
+        if !self.inbound.needs_wakeup() {
+            return Notification::Unneeded;
         }
-        wakes
+        self.check_woken(self.inbound.handle().wake_rx());
+        Notification::Sent
     }
 
     /// The socket always signals new frames.
-    fn enable_notification(&mut self) -> bool {
+    fn enable_notification(&mut self) -> Readiness {
         if self.device.health.is_lost() {
-            return false;
+            return Readiness::Empty;
         }
         self.wake(true);
-        self.unsent.load(Ordering::Relaxed) || self.has_backlog()
+        Readiness::ready(self.unsent.load(Ordering::Relaxed) || self.has_backlog())
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {

@@ -10,7 +10,7 @@ use super::XdpShared;
 use crate::burst::{Burst, Delivered, HeaderEdit, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
 use crate::deliver::SliceWriter;
-use crate::half::Receive;
+use crate::half::{Notification, Receive};
 use crate::software_offload::OffloadScratch;
 
 /// Sending end of a socket, as a receive half.
@@ -20,7 +20,6 @@ pub(crate) struct ToWire {
     device: Arc<XdpShared>,
     /// Set when the kernel must be called again; the transmit half does that.
     unsent: Arc<AtomicBool>,
-    scratch: OffloadScratch,
 }
 
 impl ToWire {
@@ -29,7 +28,7 @@ impl ToWire {
         device: Arc<XdpShared>,
         unsent: Arc<AtomicBool>,
     ) -> ToWire {
-        ToWire { outbound, device, unsent, scratch: OffloadScratch::default() }
+        ToWire { outbound, device, unsent }
     }
 
     /// Copies and queues the leading frames of `indices` that are the usual case: one slice,
@@ -63,9 +62,10 @@ impl ToWire {
         frame: usize,
         edit: VlanEdit,
         longest: u32,
+        scratch: &mut OffloadScratch,
     ) -> Delivered {
         if !burst.offload(frame).is_plain() {
-            return self.plain(burst, frame, edit, longest);
+            return self.plain(burst, frame, edit, longest, scratch);
         }
         let len = burst.frames[frame].len;
         let edited = HeaderEdit::new(edit, &burst.headers[frame], len);
@@ -81,9 +81,10 @@ impl ToWire {
         frame: usize,
         edit: VlanEdit,
         longest: u32,
+        scratch: &mut OffloadScratch,
     ) -> Delivered {
         let outbound = &mut self.outbound;
-        self.scratch.deliver(burst, frame, edit, |segment| {
+        scratch.deliver(burst, frame, edit, |segment| {
             let len = segment.frame_len() as u32;
             send(outbound, len, longest, &TxContent::Segment(segment))
         })
@@ -122,15 +123,17 @@ fn send(outbound: &mut Outbound, len: u32, longest: u32, content: &TxContent<'_>
 }
 
 impl Receive for ToWire {
-    fn swap(&mut self, buffers: &mut BurstBuffers) {
-        std::mem::swap(&mut self.scratch, &mut buffers.scratch);
-    }
-
     fn prefetch(&self, frames: usize) {
         self.outbound.prefetch(frames);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(
+        &mut self,
+        burst: &Burst<'_>,
+        indices: &[u8],
+        edit: VlanEdit,
+        buffers: &mut BurstBuffers,
+    ) -> Delivered {
         let mut delivered = Delivered::default();
         if self.device.health.is_lost() {
             delivered.no_buffer = indices.len() as u32;
@@ -149,7 +152,8 @@ impl Receive for ToWire {
                 left = &left[frames..];
             }
             let [index, rest @ ..] = left else { break };
-            let more = self.copy_any(burst, usize::from(*index), edit, longest);
+            let (frame, scratch) = (usize::from(*index), &mut buffers.scratch);
+            let more = self.copy_any(burst, frame, edit, longest, scratch);
             delivered.add(more);
             if more.no_buffer > 0 {
                 delivered.no_buffer += rest.len() as u32;
@@ -160,18 +164,13 @@ impl Receive for ToWire {
         delivered
     }
 
-    fn publish(&mut self) -> bool {
+    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
         match self.outbound.flush() {
-            Ok(Flushed::Nothing) => false,
-            Ok(Flushed::Called) => true,
-            Ok(Flushed::Again) => {
-                self.unsent.store(true, Ordering::Relaxed);
-                true
-            }
-            Err(errno) => {
-                self.device.health.lose(errno);
-                true
-            }
+            Ok(Flushed::Nothing) => return Notification::Unneeded,
+            Ok(Flushed::Called) => {}
+            Ok(Flushed::Again) => self.unsent.store(true, Ordering::Relaxed),
+            Err(errno) => self.device.health.lose(errno),
         }
+        Notification::Sent
     }
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{HEADER_LEN, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
-use port::{Burst, BurstBuffers, ForeignFd, OffloadSet, Polled, Transmit};
+use port::{
+    Burst, BurstBuffers, ForeignFd, GuestRing, Notification, OffloadSet, Polled, Readiness,
+    Transmit,
+};
 use testguest::{QueuePair, RING};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, InflightRecord, Start};
 
@@ -200,7 +203,8 @@ impl Guest {
     }
 }
 
-/// A transmit ring whose guest overwrites all its buffers right after their headers were read.
+/// A transmit ring whose guest overwrites all its buffers right after their headers were read: when
+/// the lane is lent the snapshots.
 struct Treacherous {
     ring: TransmitRing,
     memory: Arc<GuestMemory>,
@@ -215,52 +219,31 @@ impl Treacherous {
 }
 
 impl Transmit for Treacherous {
-    fn swap(&mut self, area: &mut BurstBuffers) {
-        self.ring.swap(area);
+    fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
+        self.ring.poll(buffers)
     }
 
-    fn poll(&mut self) -> Polled {
-        self.ring.poll()
+    fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a> {
+        let burst = self.ring.burst(buffers);
+        if !burst.snapshots.is_empty() {
+            self.rewrite();
+        }
+        burst
     }
 
-    fn snapshot_headers(&mut self) {
-        self.ring.snapshot_headers();
-        self.rewrite();
+    fn complete(&mut self, buffers: &mut BurstBuffers) -> Notification {
+        self.ring.complete(buffers)
     }
 
-    fn burst(&self) -> Burst<'_> {
-        self.ring.burst()
-    }
-
-    fn complete(&mut self) -> bool {
-        self.ring.complete()
-    }
-
-    fn enable_notification(&mut self) -> bool {
+    fn enable_notification(&mut self) -> Readiness {
         self.ring.enable_notification()
-    }
-
-    fn disable_notification(&mut self) {
-        self.ring.disable_notification();
     }
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         self.ring.kick()
     }
 
-    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
-        self.ring.set_call(call);
-    }
-
-    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
-        self.ring.set_error(error);
-    }
-
-    fn raise_error(&self) {
-        self.ring.raise_error();
-    }
-
-    fn stop(&mut self) -> u32 {
-        self.ring.stop()
+    fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
+        self.ring.guest_ring()
     }
 }

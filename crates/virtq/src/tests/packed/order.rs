@@ -95,7 +95,7 @@ fn buffers_swapped_out_of_the_staging_are_taken_again() {
     let mut device = guest.device(Features::empty());
     assert_eq!(device.stage(BURST), 3);
     device.add_used(0);
-    device.swap_staging(&mut crate::StagingBuffers::default());
+    device.lend_staging(true, &mut crate::StagingBuffers::default());
     assert_eq!(device.buffers().0.len(), 0);
     assert_eq!(device.stage(BURST), 2);
     let tickets: Vec<_> =
