@@ -107,6 +107,8 @@ pub struct Reply {
     pub body: Value,
     /// Generation of the state in the response (ETag), if given.
     pub generation: Option<u64>,
+    /// Warning about a change that was made.
+    pub warning: Option<String>,
 }
 
 /// API client. It opens a new connection for each request.
@@ -220,6 +222,10 @@ impl Client {
         }
         let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
         let generation = tag.and_then(|tag| tag.trim_matches('"').parse().ok());
-        Ok(Reply { status, body, generation })
+        let warning = head.headers.get(header::WARNING).map(|value| {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            text.trim_start_matches("299 shunt ").trim_matches('"').to_owned()
+        });
+        Ok(Reply { status, body, generation, warning })
     }
 }

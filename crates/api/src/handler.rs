@@ -69,17 +69,19 @@ pub(super) struct ApiResponse {
     body: Bytes,
     /// Sent as the ETag.
     generation: Option<u64>,
+    /// Sent as a Warning.
+    warning: Option<String>,
 }
 
 impl ApiResponse {
     fn new(body: impl Serialize) -> ApiResponse {
         let body = serde_json::to_vec(&body).expect("an answer is JSON");
-        ApiResponse { status: StatusCode::OK, body: body.into(), generation: None }
+        ApiResponse::ready(body.into())
     }
 
     /// Response of JSON bytes.
     pub(super) fn ready(body: Bytes) -> ApiResponse {
-        ApiResponse { status: StatusCode::OK, body, generation: None }
+        ApiResponse { status: StatusCode::OK, body, generation: None, warning: None }
     }
 
     fn of(self, generation: u64) -> ApiResponse {
@@ -98,6 +100,12 @@ impl IntoResponse for ApiResponse {
         }
         if let Some(tag) = self.generation.map(|generation| format!("\"{generation}\"")) {
             headers.insert(header::ETAG, HeaderValue::try_from(tag).expect("digits in quotes"));
+        }
+        // 299: a persistent warning (RFC 7234, section 5.5.7).
+        let warning =
+            self.warning.map(|text| HeaderValue::try_from(format!("299 shunt \"{text}\"")));
+        if let Some(Ok(warning)) = warning {
+            headers.insert(header::WARNING, warning);
         }
         response
     }
@@ -168,6 +176,17 @@ pub(super) fn carry_out(
     if manager.is_replaced() {
         return Err(ApiError::Replaced);
     }
+    let changes = operation.changes() && operation.kind != OperationKind::Upgrade && !asked.dry_run;
+    let mut response = carry_out_locked(manager, operation, asked)?;
+    response.warning = manager.warning().filter(|_| changes).map(str::to_owned);
+    Ok(response)
+}
+
+fn carry_out_locked(
+    manager: &mut Manager,
+    operation: &Operation,
+    asked: ApiRequest,
+) -> Result<ApiResponse, ApiError> {
     match (operation.kind, operation.resource) {
         (OperationKind::Move, _) => {
             let status = manager.move_status(first(&asked.keys))?;

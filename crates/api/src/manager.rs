@@ -49,6 +49,8 @@ pub struct Manager {
     transits: BTreeMap<String, Transit>,
     /// Reason for read-only mode: the data plane could not be rolled back.
     broken: Option<String>,
+    /// Warning for clients that make a change.
+    warning: Option<String>,
 }
 
 impl std::fmt::Debug for Manager {
@@ -108,17 +110,22 @@ pub struct Applied {
 
 impl Manager {
     /// Opens the state directory and brings `plane`, which must be empty, to the stored state.
-    /// First undoes an apply that a crash interrupted.
+    /// First undoes an apply that a crash interrupted. With the state of a configuration file
+    /// (`file`), a stored state of an older version of the file is not brought into force.
     ///
     /// # Errors
     /// The directory is unusable, its record is damaged, or the data plane rejects the stored
     /// state.
     pub fn open(
         directory: Directory,
+        file: Option<&State>,
         mut plane: Box<dyn Plane>,
         stats: StatsSource,
     ) -> Result<Manager> {
         let (mut store, unfinished) = Store::open(directory)?;
+        if let Some(file) = file {
+            store.follow_file(file)?;
+        }
         let events = Events::default();
         plane.record_in(events.clone());
         plane.recall(held(&store.record().owners));
@@ -150,9 +157,20 @@ impl Manager {
             replaced: false,
             transits: BTreeMap::new(),
             broken: None,
+            warning: None,
         };
         manager.note_owners();
         Ok(manager)
+    }
+
+    /// Sets a warning for clients that make a change.
+    pub fn warn(&mut self, warning: String) {
+        self.warning = Some(warning);
+    }
+
+    /// Warning for clients that make a change.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
     /// Sets the function for hot restarts.
@@ -293,6 +311,20 @@ impl Manager {
         self.expect(expected)?;
         let to = self.with_moves(document)?;
         self.bring(&to, None)
+    }
+
+    /// Applies the state of a configuration file, unless there is another stored state that a
+    /// change has made.
+    ///
+    /// # Errors
+    /// As of [`apply`](Self::apply).
+    pub fn apply_file(&mut self, file: &State) -> Result<(), ApiError> {
+        let record = self.store.record();
+        if (record.generation == 0 || record.from_file) && record.state != *file {
+            self.bring(file, None)?;
+            self.store.mark_from_file()?;
+        }
+        Ok(())
     }
 
     /// Applies and stores `to`, including its migrations.

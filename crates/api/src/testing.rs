@@ -198,7 +198,7 @@ impl Site {
     pub fn manager(&self) -> anyhow::Result<Manager> {
         let directory = Directory::open(&self.dir.path().join("state"))?;
         let stats = || anyhow::Ok(stats::of(Vec::new()));
-        Manager::open(directory, Box::new(self.plane.clone()), Box::new(stats))
+        Manager::open(directory, None, Box::new(self.plane.clone()), Box::new(stats))
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -34,6 +34,7 @@ mod port_spec;
 mod ring;
 mod saved_rings;
 pub(crate) mod sockets;
+mod state_dir;
 mod stop;
 mod upgrade;
 mod vdpa;
@@ -41,24 +42,24 @@ mod vmq;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use api::run_dir::{self, counters_path};
 use api::stats::Stats;
-use api::store::Directory;
 use api::{Listen, Manager, Server, serve_guests};
 use engine::{Fabric, IdlePolicy, LaneSpec};
 use guestmem::Quota;
 use host::CpuLatency;
-use model::config::{COUNTERS, Config, SourceFile};
+use model::config::{Config, SourceFile};
+use model::state::State;
 use rustix::event::{Timespec, epoll};
 
 use data_plane::{DataPlane, SharedDataPlane};
 use faults::POLL_INTERVAL;
-use leftovers::{Leftovers, open_state};
+use leftovers::Leftovers;
+use state_dir::StateDir;
 use stop::IgnoredSignals;
 use upgrade::{LaunchContext, PendingTakeover, UpgradeRequests, UpgradeSender};
 
@@ -149,18 +150,20 @@ impl Daemon {
         let run_dir = &config.run_dir;
         let lock = run_dir::claim(run_dir)?;
         raise_file_limit();
-        let leftovers = Leftovers::new(config, COUNTERS);
+        let leftovers = Leftovers { counters: counters_path(run_dir) };
         let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
         fabric.pause_tx();
         let (mut daemon, stop) = Daemon::assemble(config, fabric, leftovers, lock)?;
-        let mut manager = daemon.open_manager(config, open_state(config)?)?;
-        if manager.generation() == 0 {
-            manager.apply(&config.state, None).map_err(|fault| anyhow::anyhow!("{fault}"))?;
-        } else if *manager.state() != config.state {
+        let state_dir = StateDir::open(config)?;
+        let place = state_dir.directory.path().to_owned();
+        let mut manager = daemon.open_manager(config, state_dir, Some(&config.state))?;
+        manager.apply_file(&config.state).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        tracing::info!("changes are stored in {}", place.display());
+        if *manager.state() != config.state {
             tracing::warn!(
-                "the stored state is in force; the configuration file's is only for the first start. To \
-                 apply the file's, remove {}/state.json and start again",
-                config.state_dir.as_deref().unwrap_or(Path::new("state_dir")).display()
+                "the stored state is in force, since commands have changed that of the configuration \
+                 file. To apply the file's, remove {}/state.json and start again",
+                place.display()
             );
         }
         let manager: Arc<Mutex<Manager>> = manager.into();
@@ -209,8 +212,14 @@ impl Daemon {
         Ok((daemon, stop))
     }
 
-    /// Opens the manager, and applies the state in `directory`.
-    fn open_manager(&mut self, config: &Config, directory: Directory) -> Result<Manager> {
+    /// Opens the manager, and applies the stored state; not that of an older version of the
+    /// configuration file, if `file` is given.
+    fn open_manager(
+        &mut self,
+        config: &Config,
+        state_dir: StateDir,
+        file: Option<&State>,
+    ) -> Result<Manager> {
         let (run_dir, counted) = (config.run_dir.clone(), self.data_plane.clone());
         let stats = Box::new(move || {
             let data_plane = counted.lock();
@@ -218,7 +227,13 @@ impl Daemon {
             drop(data_plane);
             api::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
         });
-        let mut manager = Manager::open(directory, Box::new(self.data_plane.clone()), stats)?;
+        let StateDir { directory, warning } = state_dir;
+        let plane = Box::new(self.data_plane.clone());
+        let mut manager = Manager::open(directory, file, plane, stats)?;
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+            manager.warn(warning);
+        }
         if let Some(upgrade_sender) = self.upgrade_sender.take() {
             manager.on_upgrade(Box::new(move |order| upgrade_sender.order(order)));
         }

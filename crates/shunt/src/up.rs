@@ -12,8 +12,8 @@ use crate::text::print;
 
 /// Run the daemon in the foreground.
 ///
-/// It serves the NICs, switches and adapters of a TOML file until SIGINT or SIGTERM. With a
-/// state_dir in the file, the stored state overrides them. It prints a line "ready" to standard
+/// It serves the NICs, switches and adapters of a TOML file until SIGINT or SIGTERM. Once a command
+/// has changed them, the stored state overrides the file. It prints a line "ready" to standard
 /// output once all sockets are served, and logs to standard error (SHUNT_LOG=debug for more). The
 /// file is read only at the start: SIGHUP is logged and ignored.
 #[derive(Debug, clap::Args)]

@@ -52,7 +52,8 @@ impl Site {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let state = Directory::open(&dir.path().join("state")).expect("a state directory");
         let stats = Box::new(|| anyhow::Ok(api::stats::of(Vec::new())));
-        let manager = Manager::open(state, Box::<Paper>::default(), stats).expect("a manager");
+        let manager =
+            Manager::open(state, None, Box::<Paper>::default(), stats).expect("a manager");
         let listen = Listen { socket: socket_path(dir.path()), tcp: None };
         let server = Server::start(manager, &listen).expect("an API");
         Site { dir, _server: server }

@@ -1,6 +1,6 @@
 //! File operations of the store, as a trait: tests can make each one fail.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{GUESTS, JOURNAL, JOURNAL_DAMAGED, RECORD, StoreError, beside};
+use super::StoreError;
 
 /// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -64,8 +64,6 @@ pub struct Directory {
     dir: OwnedFd,
     /// Held until the end.
     lock: OwnedFd,
-    /// `true` if writes must survive a crash of the machine.
-    durable: bool,
 }
 
 /// Lock file; it stays in the directory after the lock is gone.
@@ -83,32 +81,13 @@ impl Directory {
         Directory::lock_in(path, dir)
     }
 
-    /// Like [`open`](Self::open), for a state that ends with the daemon: begins without files, and
-    /// does not wait for the disk. Removes only files of a store.
+    /// Like [`open`](Self::open), in a directory where other users may create files.
     ///
     /// # Errors
     /// As [`open`](Self::open), or `path` is a symbolic link or another user's.
-    pub fn open_fleeting(path: &Path) -> Result<Directory, StoreError> {
+    pub fn open_own(path: &Path) -> Result<Directory, StoreError> {
         create(path)?;
-        let directory = Directory::lock_in(path, open_own_dir(path)?)?.fleeting();
-        for name in own_files() {
-            let failed =
-                |source| StoreError::Io { what: "remove", file: directory.shown(&name), source };
-            directory.remove(&name).map_err(failed)?;
-        }
-        Ok(directory)
-    }
-
-    /// Removes the files of [`open_fleeting`](Self::open_fleeting), and the directory if it is
-    /// empty then.
-    pub fn remove_fleeting(path: &Path) {
-        // An error means that the directory is not this daemon's.
-        if let Ok(dir) = open_own_dir(path) {
-            for name in own_files().chain([LOCK.to_owned()]) {
-                let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
-            }
-            let _ = fs::remove_dir(path);
-        }
+        Directory::lock_in(path, open_own_dir(path)?)
     }
 
     fn lock_in(path: &Path, dir: OwnedFd) -> Result<Directory, StoreError> {
@@ -117,9 +96,7 @@ impl Directory {
         let lock = open_file(&dir, LOCK, flags)
             .map_err(|errno| failed("write to the state directory", path, errno))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                Ok(Directory { path: path.to_owned(), dir, lock: lock.into(), durable: true })
-            }
+            Ok(()) => Ok(Directory { path: path.to_owned(), dir, lock: lock.into() }),
             Err(Errno::AGAIN) => Err(StoreError::InUse { directory: path.display().to_string() }),
             Err(errno) => Err(failed("lock the state directory", path, errno)),
         }
@@ -132,25 +109,25 @@ impl Directory {
     pub fn inherit(path: &Path, lock: OwnedFd) -> Result<Directory, StoreError> {
         let dir = open_dir(path, OFlags::empty());
         let dir = dir.map_err(|errno| failed("open the state directory", path, errno))?;
-        Ok(Directory { path: path.to_owned(), dir, lock, durable: true })
+        Ok(Directory { path: path.to_owned(), dir, lock })
     }
 
-    /// The same without waiting for the disk, for a state that ends with this process.
-    pub fn fleeting(self) -> Directory {
-        Directory { durable: false, ..self }
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `true` if `lock` is the lock of the directory at `path`.
+    pub fn is_locked_by(path: &Path, lock: &OwnedFd) -> bool {
+        let ours = rustix::fs::fstat(lock).map(|lock| (lock.st_dev, lock.st_ino));
+        let there = rustix::fs::stat(path.join(LOCK)).map(|lock| (lock.st_dev, lock.st_ino));
+        ours.is_ok() && ours == there
     }
 
     /// The lock, for a process that continues with the directory.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
-}
-
-/// All files of a store, without the lock.
-fn own_files() -> impl Iterator<Item = String> {
-    let replaced = [RECORD, JOURNAL, GUESTS].into_iter();
-    let replaced = replaced.flat_map(|name| [name.to_owned(), beside(name)]);
-    replaced.chain([JOURNAL_DAMAGED.to_owned()])
 }
 
 fn failed(what: &'static str, path: &Path, errno: Errno) -> StoreError {
@@ -169,7 +146,7 @@ fn open_dir(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC | flags, Mode::empty())
 }
 
-/// Opens a directory for removing files: it must be this user's and no symbolic link.
+/// Opens a directory that must be this user's and no symbolic link.
 fn open_own_dir(path: &Path) -> Result<OwnedFd, StoreError> {
     let not_ours = |why| StoreError::NotOurs { directory: path.display().to_string(), why };
     let dir = open_dir(path, OFlags::NOFOLLOW).map_err(|errno| match errno {
@@ -211,9 +188,6 @@ impl Files for Directory {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        if !self.durable {
-            return Ok(());
-        }
         open_file(&self.dir, name, OFlags::RDONLY)?.sync_all()
     }
 
@@ -229,7 +203,7 @@ impl Files for Directory {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        if self.durable { Ok(rustix::fs::fsync(&self.dir)?) } else { Ok(()) }
+        Ok(rustix::fs::fsync(&self.dir)?)
     }
 
     fn shown(&self, name: &str) -> String {

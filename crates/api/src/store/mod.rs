@@ -68,11 +68,8 @@ pub enum StoreError {
         /// Its path.
         directory: String,
     },
-    /// The directory of a state that ends with the daemon is not this daemon's.
-    #[error(
-        "the state directory {directory} {why}, and files in it are to be removed; \
-         remove it, or choose another run_dir"
-    )]
+    /// A directory in the run directory is not this daemon's.
+    #[error("the state directory {directory} {why}; remove it, or choose another run_dir")]
     NotOurs {
         /// Its path.
         directory: String,
@@ -217,6 +214,7 @@ impl<F: Files> Store<F> {
     ) -> Result<(), StoreError> {
         let mut record = self.record.clone();
         record.generation += 1;
+        record.from_file = false;
         record.state = to.clone();
         record.owners.assign(holders);
         self.write_record(record)?;
@@ -224,6 +222,28 @@ impl<F: Files> Store<F> {
         // record.
         let _ = self.abandon();
         Ok(())
+    }
+
+    /// Marks the stored state as a configuration file's.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn mark_from_file(&mut self) -> Result<(), StoreError> {
+        self.write_record(Record { from_file: true, ..self.record.clone() })
+    }
+
+    /// Empties the stored state if it is that of a configuration file which is now `file`.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn follow_file(&mut self, file: &State) -> Result<(), StoreError> {
+        let mut record = self.record.clone();
+        if !record.from_file || record.state == *file {
+            return Ok(());
+        }
+        record.generation += 1;
+        record.state = State::default();
+        self.write_record(record)
     }
 
     /// Stores new holders of VFs without a change of the state.

@@ -16,6 +16,8 @@ pub const VERSION: u64 = 1;
 pub struct Record {
     /// Incremented by every change of the state; 0 before the first.
     pub generation: u64,
+    /// `true` while the state is that of a configuration file, unchanged since.
+    pub from_file: bool,
     /// The state.
     pub state: State,
     /// The owners of its VFs.
@@ -27,6 +29,8 @@ pub struct Record {
 #[serde(deny_unknown_fields)]
 struct Written<O, S> {
     generation: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    from_file: bool,
     owners: O,
     state: S,
 }
@@ -49,13 +53,13 @@ struct WrittenJournal<S> {
 
 impl Record {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let Record { generation, state, owners } = self;
-        seal(&Written { generation: *generation, owners, state })
+        let Record { generation, from_file, state, owners } = self;
+        seal(&Written { generation: *generation, from_file: *from_file, owners, state })
     }
 
     pub(super) fn from_bytes(file: &str, bytes: &[u8]) -> Result<Record, StoreError> {
-        let Written::<Owners, Value> { generation, owners, state } = open(file, bytes)?;
-        Ok(Record { generation, owners, state: parse(file, &state)? })
+        let Written::<Owners, Value> { generation, from_file, owners, state } = open(file, bytes)?;
+        Ok(Record { generation, from_file, owners, state: parse(file, &state)? })
     }
 }
 

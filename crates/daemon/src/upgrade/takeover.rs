@@ -6,17 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
 use api::run_dir::counters_path;
-use api::store::Directory;
 use api::{ApiSockets, EventList, Listen, Manager, Server};
 use engine::Fabric;
 use engine::counters::{CountersError, Reader};
-use model::config::COUNTERS;
 use model::config::Config;
 
 use super::super::data_plane::PendingHandover;
 use super::super::handover::ReceivedFds;
 use super::super::handover::format::{ApiSocketsHandover, FinalState, HandoverState};
-use super::super::leftovers::{FLEETING_STATE, Leftovers};
+use super::super::leftovers::Leftovers;
+use super::super::state_dir::StateDir;
 use super::super::{Daemon, Stop, attachment, lane_specs};
 use super::new_process;
 
@@ -61,8 +60,7 @@ impl Daemon {
         let lock = received.take(run_lock).context("the lock of the run directory is missing")?;
         let state =
             received.take(state_lock).context("the lock of the state directory is missing")?;
-        let mut leftovers = Leftovers::new(config, COUNTERS_NEW);
-        leftovers.spared = true;
+        let leftovers = Leftovers { counters: run_dir.join(COUNTERS_NEW) };
         let lanes = lane_specs(config);
         let fabric = Fabric::prepare(&lanes, Some(&run_dir.join(COUNTERS_NEW)))?;
         let (mut daemon, stop) = Daemon::assemble(config, fabric, leftovers, lock)?;
@@ -71,11 +69,7 @@ impl Daemon {
         let [vfs, queues] = [vfs, queues].map(|held| held.into_iter().collect());
         let handover = PendingHandover { sockets, fds: received, vfs, queues };
         daemon.data_plane.lock().expect(handover, suited);
-        let directory = match &config.state_dir {
-            Some(directory) => Directory::inherit(directory, state)?,
-            None => Directory::inherit(&run_dir.join(FLEETING_STATE), state)?.fleeting(),
-        };
-        let manager = daemon.open_manager(config, directory)?;
+        let manager = daemon.open_manager(config, StateDir::inherit(config, state)?, None)?;
         if manager.generation() != generation {
             let stored = manager.generation();
             bail!("the state in force has generation {generation}, but the stored one {stored}");
@@ -111,7 +105,7 @@ impl Daemon {
         let ended = self.data_plane.lock().begin();
         let counters = counters_path(&config.run_dir);
         match std::fs::rename(&self.leftovers.counters, &counters) {
-            Ok(()) => self.leftovers = Leftovers::new(config, COUNTERS),
+            Ok(()) => self.leftovers = Leftovers { counters },
             Err(error) => tracing::error!("counters cannot be renamed into place: {error}"),
         }
         let Some(PendingTakeover { mut manager, api_sockets, before: events }) =

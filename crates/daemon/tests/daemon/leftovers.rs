@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use api::store::{Directory, Store};
+use api::{Client, Method, Reply};
 use daemon::Daemon;
 use model::config::Config;
 use serde_json::json;
@@ -30,27 +31,81 @@ fn refusal(host: &Host) -> String {
     format!("{:#}", Daemon::start(&host.config).unwrap_err())
 }
 
+/// Names of the adapters in force.
+fn adapters(host: &Host) -> Vec<String> {
+    let adapters = ask(host, Method::GET, "/v1/adapters", None).body;
+    let names = adapters.as_array().unwrap().iter();
+    names.map(|adapter| adapter["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn ask(host: &Host, method: Method, path: &str, body: Option<&serde_json::Value>) -> Reply {
+    Client::new(&host.socket("api.sock")).send(method, path, body, None).unwrap()
+}
+
 #[test]
-fn files_of_others_in_the_fleeting_state_stay() {
+fn changes_survive_a_restart_without_a_state_dir() {
+    let mut host = Host::start(TWO);
+    let reply = ask(&host, Method::DELETE, "/v1/adapters/n-vf0", None);
+    assert_eq!(reply.warning, None);
+    host.stop();
+    host.restart();
+    assert_eq!(adapters(&host), ["n-vf1"]);
+}
+
+#[test]
+fn an_edited_file_is_in_force_until_a_command_has_changed_the_state() {
+    let mut host = Host::start(TWO);
+    let edited = |host: &Host, name: &str| {
+        let text =
+            TWO.replace("attachment.socket = \"vf1\"", &format!("attachment.socket = \"{name}\""));
+        config(host.path(), &text)
+    };
+    for name in ["vf1-b", "vf1-c"] {
+        host.stop();
+        host.config = edited(&host, name);
+        host.restart();
+        assert!(host.socket(name).exists(), "{name}");
+    }
+    host.stop();
+    host.restart();
+    assert!(host.socket("vf1-c").exists(), "and without an edit");
+    ask(&host, Method::PATCH, "/v1/adapters/n-vf0", Some(&json!({"link_state": "disable"})));
+    host.stop();
+    host.config = edited(&host, "vf1-d");
+    host.restart();
+    assert!(host.socket("vf1-c").exists() && !host.socket("vf1-d").exists());
+    let in_force = ask(&host, Method::GET, "/v1/adapters/n-vf0", None).body;
+    assert_eq!(in_force["link_state"], "disable");
+}
+
+#[test]
+fn a_file_that_cannot_be_brought_into_force_can_be_edited() {
+    let mut host = Host::start(TWO);
+    host.stop();
+    let good = host.config.clone();
+    let nowhere = format!("{}/no/vf1", host.path().display());
+    host.config = config(host.path(), &TWO.replace("\"vf1\"", &format!("\"{nowhere}\"")));
+    assert!(refusal(&host).contains("no/vf1"));
+    host.config = good;
+    host.restart();
+    assert!(host.socket("vf1").exists());
+}
+
+#[test]
+fn files_of_others_in_the_state_directory_stay() {
     let mut host = Host::stopped(TWO);
     let theirs =
         ["state/file", "state/below/file", "state/state.json.bak", "state/below/state.json"];
     let theirs = theirs.map(|name| put(host.socket(name)));
-    let ours =
-        ["state.json", "state.json.new", "journal.json", "guests.json", "journal.json.damaged"];
-    let ours = ours.map(|name| put(host.socket("state").join(name)));
     for _ in 0..2 {
         host.restart();
-        assert!(!is_whole(&ours[0]), "the state of the daemon before");
-        assert!(ours[1..].iter().all(|path| !path.exists()), "{ours:?}");
         host.stop();
         assert!(theirs.iter().all(|path| is_whole(path)), "{theirs:?}");
-        assert!(!ours[0].exists() && !host.socket("state/lock").exists());
     }
 }
 
 #[test]
-fn a_link_in_the_place_of_the_fleeting_state_is_refused() {
+fn a_link_in_the_place_of_the_state_directory_is_refused() {
     let host = Host::stopped(TWO);
     let theirs = put(host.socket("elsewhere/state.json"));
     symlink(host.socket("elsewhere"), host.socket("state")).unwrap();
@@ -84,15 +139,6 @@ fn a_directory_of_another_user_is_refused() {
     let told = refusal(&host);
     assert!(told.contains("belongs to user 65534"), "{told}");
     assert!(is_whole(&theirs));
-}
-
-#[test]
-fn a_state_directory_of_that_name_outlives_the_daemon() {
-    let mut host =
-        Host::with(|dir| Config { state_dir: Some(dir.join("state")), ..config(dir, TWO) });
-    host.restart();
-    host.stop();
-    assert!(host.socket("state/state.json").exists());
 }
 
 /// A socket without a listener: its process was killed.

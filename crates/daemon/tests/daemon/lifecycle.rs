@@ -150,11 +150,11 @@ fn a_daemon_whose_place_is_taken_says_so_and_changes_nothing() {
 }
 
 #[test]
-fn a_daemon_that_stopped_leaves_only_its_lock_behind() {
+fn a_daemon_that_stopped_leaves_only_its_lock_and_state_behind() {
     let mut host = Host::start(TWO);
     assert!(host.socket("vf0").exists() && host.socket("counters").exists());
     host.stop();
-    assert_eq!(left_in(host.path()), ["lock"]);
+    assert_eq!(left_in(host.path()), ["lock", "state"]);
     let error = api::stats::read(host.path()).unwrap_err().to_string();
     assert!(error.contains("is a daemon with run_dir"), "{error}");
 }
@@ -181,8 +181,8 @@ fn what_keeps_a_daemon_from_starting_is_said_with_the_remedy() {
     bad.lanes.cpus = vec![1023];
     says(&bad, &["cannot pin lane 0", "1023"]);
 
-    // No file of them is left.
-    assert_eq!(left_in(host.path()), ["lock"]);
+    // No socket or counter file of them is left.
+    assert_eq!(left_in(host.path()), ["lock", "state"]);
 }
 
 #[test]

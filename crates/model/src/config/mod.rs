@@ -46,7 +46,7 @@ pub fn socket_path(run_dir: &Path) -> PathBuf {
 pub struct Config {
     /// Directory of the counters file, and of sockets with a relative path.
     pub run_dir: PathBuf,
-    /// Directory of the stored desired state; without one the state ends with the daemon.
+    /// Directory of the stored desired state, if the file names it.
     pub state_dir: Option<PathBuf>,
     /// The API.
     pub api: ApiSettings,
@@ -141,6 +141,26 @@ fn parts(configuration: Value) -> (Value, Value) {
 pub fn default_run_dir() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     run_dir_for(std::env::var_os("XDG_RUNTIME_DIR").as_deref(), uid)
+}
+
+/// Directory of the stored desired state of a daemon with this run directory, if its file names
+/// none. Each run directory has its own, so no two daemons share one.
+pub fn default_state_dir(run_dir: &Path) -> PathBuf {
+    let env = |name: &str| std::env::var_os(name);
+    state_dir_for(run_dir, |name| env(name).map(PathBuf::from).filter(|dir| dir.is_absolute()))
+}
+
+fn state_dir_for(run_dir: &Path, directory: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    let is_users = directory("XDG_RUNTIME_DIR").is_some_and(|dir| run_dir == dir.join("shunt"));
+    let users = || match directory("XDG_STATE_HOME") {
+        Some(dir) => Some(dir.join("shunt")),
+        None => Some(directory("HOME")?.join(".local/state/shunt")),
+    };
+    match is_users.then(users).flatten() {
+        Some(dir) => dir,
+        None if run_dir == Path::new("/run/shunt") => PathBuf::from("/var/lib/shunt"),
+        None => run_dir.join("state"),
+    }
 }
 
 fn run_dir_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Good files, the documents that ship with the project, and (in `mistakes`) what a wrong file is
 //! told.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -113,6 +114,27 @@ fn the_run_directory_without_a_word_about_it() {
     assert_eq!(dir(None, 1000), Path::new("/tmp/shunt-1000"));
     let config = parse("[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n");
     assert_eq!(config.run_dir, default_run_dir());
+}
+
+#[test]
+fn each_run_directory_has_its_own_default_state_directory() {
+    let users = [
+        ("XDG_RUNTIME_DIR", "/run/user/1000"),
+        ("XDG_STATE_HOME", "/u/state"),
+        ("HOME", "/u"),
+    ];
+    let dir = |run_dir: &str, set: &[(&str, &str)]| {
+        let set: BTreeMap<_, _> = set.iter().copied().collect();
+        state_dir_for(Path::new(run_dir), |name| set.get(name).map(PathBuf::from))
+    };
+    assert_eq!(dir("/run/user/1000/shunt", &users), Path::new("/u/state/shunt"));
+    let without = [users[0], users[2]];
+    assert_eq!(dir("/run/user/1000/shunt/", &without), Path::new("/u/.local/state/shunt"));
+    assert_eq!(dir("/run/user/1000/shunt", &users[..1]), Path::new("/run/user/1000/shunt/state"));
+    assert_eq!(dir("/run/shunt", &users), Path::new("/var/lib/shunt"));
+    for other in ["/tmp/shunt", "/tmp/shunt-1000", "/run/shunt/b", "/run/user/1000/shunt-b"] {
+        assert_eq!(dir(other, &users), Path::new(other).join("state"));
+    }
 }
 
 #[test]

@@ -27,8 +27,7 @@ pub struct DaemonSettings {
     /// directory of the user.
     #[schema(value_type = String, format = "file")]
     pub run_dir: Option<PathBuf>,
-    /// Directory of the stored desired state; not `run_dir`. Left out: changes last until the
-    /// daemon ends.
+    /// Directory of the stored desired state; not `run_dir`. The default depends on `run_dir`.
     #[schema(value_type = String, format = "file")]
     pub state_dir: Option<PathBuf>,
     /// Addresses of the API.

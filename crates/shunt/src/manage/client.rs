@@ -56,7 +56,11 @@ impl DaemonArgs {
         body: Option<&Value>,
         expected: Option<u64>,
     ) -> Result<Reply> {
-        self.client().send(method, path, body, expected).map_err(usage_or_failure)
+        let reply = self.client().send(method, path, body, expected).map_err(usage_or_failure)?;
+        if let Some(warning) = &reply.warning {
+            eprintln!("warning: {warning}");
+        }
+        Ok(reply)
     }
 
     /// Gets the resource at a path.
