@@ -118,11 +118,8 @@ fn the_run_directory_without_a_word_about_it() {
 
 #[test]
 fn each_run_directory_has_its_own_default_state_directory() {
-    let users = [
-        ("XDG_RUNTIME_DIR", "/run/user/1000"),
-        ("XDG_STATE_HOME", "/u/state"),
-        ("HOME", "/u"),
-    ];
+    let users =
+        [("XDG_RUNTIME_DIR", "/run/user/1000"), ("XDG_STATE_HOME", "/u/state"), ("HOME", "/u")];
     let dir = |run_dir: &str, set: &[(&str, &str)]| {
         let set: BTreeMap<_, _> = set.iter().copied().collect();
         state_dir_for(Path::new(run_dir), |name| set.get(name).map(PathBuf::from))
