@@ -4,13 +4,15 @@ use std::fmt;
 
 /// Reason of a drop; the engine has one counter for each bridge and reason.
 ///
-/// The numbers have an order: reasons of the NIC alone, of both, of the switch alone.
+/// The numbers have an order: reasons of the NIC alone, of both, of the switch alone. Explanations
+/// are in the engine's table of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DropReason {
     /// The port has no function configured, or is a receive queue, which sends nothing.
     NoFunction,
-    /// The sender's link is down, or the link of every receiver.
+    /// The sender's link is down, or the link of every receiver. A port of the switch without link
+    /// is not in its table: the switch gives this reason too, and it is counted as the NIC's.
     LinkDown,
     /// A broadcast or multicast above the sender's storm limit. The classifier has no clock: the
     /// holder of the function's [`StormLimit`](crate::rate::StormLimit) gives this reason.
@@ -30,8 +32,6 @@ pub enum DropReason {
     NoMatch,
     /// Sender and receiver are isolated from each other.
     Isolated,
-    /// The port is not configured.
-    NoPort,
     /// The destination is reserved for a single link (IEEE 802.1Q-2022, table 8-1).
     LinkLocal,
     /// A guard or an ACL needs headers that are cut off, malformed or too far back.
@@ -54,7 +54,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 19] = [
         Self::NoFunction,
         Self::LinkDown,
         Self::Storm,
@@ -65,7 +65,6 @@ impl DropReason {
         Self::Hairpin,
         Self::NoMatch,
         Self::Isolated,
-        Self::NoPort,
         Self::LinkLocal,
         Self::HiddenHeader,
         Self::DhcpGuard,
@@ -78,9 +77,10 @@ impl DropReason {
     ];
 
     /// Reasons of the NIC: the first ten.
-    pub const NIC: &'static [Self] = Self::ALL.split_at(Self::NoPort as usize).0;
+    pub const NIC: &'static [Self] = Self::ALL.split_at(Self::LinkLocal as usize).0;
 
-    /// Reasons of the switch: from [`SpoofedMac`](Self::SpoofedMac) on.
+    /// Reasons of the switch: from [`SpoofedMac`](Self::SpoofedMac) on, besides
+    /// [`LinkDown`](Self::LinkDown).
     pub const SWITCH: &'static [Self] = Self::ALL.split_at(Self::SpoofedMac as usize).1;
 
     /// Name in counters and reports.
@@ -96,7 +96,6 @@ impl DropReason {
             Self::Hairpin => "hairpin",
             Self::NoMatch => "no-match",
             Self::Isolated => "isolated",
-            Self::NoPort => "no-port",
             Self::LinkLocal => "link-local",
             Self::HiddenHeader => "hidden-header",
             Self::DhcpGuard => "dhcp-guard",
@@ -145,6 +144,6 @@ mod tests {
         for (i, reason) in DropReason::SWITCH.iter().enumerate() {
             assert_eq!(reason.switch_index(), i);
         }
-        assert_eq!((DropReason::NIC.len(), DropReason::SWITCH.len()), (10, 16));
+        assert_eq!((DropReason::NIC.len(), DropReason::SWITCH.len()), (10, 15));
     }
 }

@@ -23,6 +23,7 @@
 //! least once, in order, and every buffer comes back once.
 
 pub mod counters;
+pub mod drops;
 mod fabric;
 mod forward;
 mod inject;

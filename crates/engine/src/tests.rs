@@ -3,6 +3,7 @@
 mod bridge;
 mod charges;
 mod counters;
+mod drops;
 mod filters;
 mod forwarding;
 mod instructions;

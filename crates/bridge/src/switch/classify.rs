@@ -60,7 +60,7 @@ impl Table {
         out.mirrored = false;
         out.wants_snapshots = false;
         let Some(source) = self.source(burst.from) else {
-            return out.fill_all(Verdict::drop(DropReason::NoPort));
+            return out.fill_all(Verdict::drop(DropReason::LinkDown));
         };
         let mut refused = 0;
         if source.screen.is_needed() {

@@ -7,7 +7,8 @@
 //! [`Table::vid`], [`Table::flood_ports`] and [`Table::edit`] give the details.
 //!
 //! Rules, in the order of their application:
-//! 1. All frames from a port that the table does not have are dropped ([`DropReason::NoPort`]).
+//! 1. All frames from a port that the table does not have are dropped: its link is down
+//!    ([`DropReason::LinkDown`]).
 //! 2. A multicast source is rejected ([`DropReason::SourceMulticast`]).
 //! 3. The frame gets its VLAN. An access port of a VLAN may send no tags, not even priority tags;
 //!    under a service tag ([`Tagging`]) it may send customer tags, which are payload. An access

@@ -6,6 +6,8 @@
 use bridge::DropReason;
 use virtq::Fault;
 
+use crate::drops::DROPS;
+
 pub(crate) const TX_FRAMES: usize = 0;
 pub(crate) const TX_BYTES: usize = 1;
 pub(crate) const TX_NOTIFIES: usize = 2;
@@ -14,11 +16,10 @@ pub(crate) const TX_OVERSIZE: usize = 4;
 pub(crate) const TX_OFFLOAD: usize = 5;
 /// The ring is disabled.
 pub(crate) const TX_DISABLED: usize = 6;
-/// One counter for each drop reason, [`DropReason::ALL`]. Only those of [`DropReason::NIC`] are
-/// counted here; the others stay 0.
+/// One counter for each drop reason of the NIC, [`DropReason::NIC`].
 pub(crate) const TX_DROPS: usize = 7;
 /// One counter for each drop reason of the switch, [`DropReason::SWITCH`].
-pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
+pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::NIC.len();
 /// Copies that went to the uplink, and their bytes.
 pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + DropReason::SWITCH.len();
 pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
@@ -44,37 +45,40 @@ pub(crate) const QUARANTINES: usize = ATTACHED + 1;
 pub(crate) const NOTIFIER: usize = ATTACHED + 2;
 pub(crate) const END: usize = ATTACHED + 3;
 
+/// Counter of a drop by the NIC.
+pub(crate) const fn nic_drop(reason: DropReason) -> usize {
+    TX_DROPS + reason.nic_index()
+}
+
+/// Counter of a drop by the switch. A link that is down is one reason on every path.
+pub(crate) const fn switch_drop(reason: DropReason) -> usize {
+    match reason {
+        DropReason::LinkDown => nic_drop(reason),
+        _ => TX_SWITCH_DROPS + reason.switch_index(),
+    }
+}
+
 /// Gauges: not added up.
 pub(crate) const GAUGES: &[&str] = &["rings_attached", "-"];
 
 /// Names of a port's counters, in order.
 pub(crate) fn schema() -> Vec<String> {
     let mut names: Vec<String> = vec!["-".into(); END];
-    let mut name = |at: usize, name: &str| names[at] = name.replace([' ', '-'], "_");
+    let mut name = |at: usize, name: &str| names[at] = name.to_owned();
     name(TX_FRAMES, "tx_frames");
     name(TX_BYTES, "tx_bytes");
     name(TX_NOTIFIES, "tx_notifies");
-    name(TX_RUNT, "tx_drop_runt");
-    name(TX_OVERSIZE, "tx_drop_oversize");
-    name(TX_OFFLOAD, "tx_drop_offload");
-    name(TX_DISABLED, "tx_drop_disabled");
-    for (i, reason) in DropReason::ALL.iter().enumerate() {
-        name(TX_DROPS + i, &format!("tx_drop_{}", reason.name()));
-    }
-    for (i, reason) in DropReason::SWITCH.iter().enumerate() {
-        name(TX_SWITCH_DROPS + i, &format!("tx_drop_switch_{}", reason.name()));
+    for (counter, at) in DROPS.iter().flat_map(|drop| drop.counters) {
+        let [half, reason] = [&counter[..2], &counter[3..]];
+        name(*at, &format!("{half}_drop_{reason}"));
     }
     name(TX_UPLINK_FRAMES, "tx_uplink_frames");
     name(TX_UPLINK_BYTES, "tx_uplink_bytes");
-    name(TX_UNPLUGGED, "tx_drop_unplugged");
     name(RX_UPLINK_FRAMES, "rx_uplink_frames");
     name(RX_UPLINK_BYTES, "rx_uplink_bytes");
     name(RX_FRAMES, "rx_frames");
     name(RX_BYTES, "rx_bytes");
     name(RX_NOTIFIES, "rx_notifies");
-    name(RX_NO_BUFFER, "rx_drop_no_buffer");
-    name(RX_TOO_SMALL, "rx_drop_too_small");
-    name(RX_DOWN, "rx_drop_down");
     for (i, fault) in Fault::ALL.iter().enumerate() {
         name(TX_FAULTS + i, &format!("tx_fault_{}", fault.name()));
         name(RX_FAULTS + i, &format!("rx_fault_{}", fault.name()));

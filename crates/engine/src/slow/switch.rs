@@ -70,7 +70,7 @@ impl Pipeline<'_> {
                 }
                 Action::Drop(DropReason::NoMatch | DropReason::Hairpin) if view.flooded => {}
                 Action::Drop(reason) => {
-                    self.source.block().add(counter::TX_SWITCH_DROPS + reason.switch_index(), 1);
+                    self.source.block().add(counter::switch_drop(reason), 1);
                 }
             }
         }

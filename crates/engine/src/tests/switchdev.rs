@@ -14,12 +14,12 @@ const VF0: PortId = PortId::vf(0);
 const VF1: PortId = PortId::vf(1);
 
 /// An uplink and two VFs.
-fn config(rules: Vec<Rule>) -> NicConfig {
+pub(super) fn config(rules: Vec<Rule>) -> NicConfig {
     let vfs = vec![Some(plain(0)), Some(plain(1))];
     NicConfig { vfs, switchdev: Some(rules), ..NicConfig::default() }
 }
 
-fn rule(from: PortId, dst: Mac, to: RuleTarget) -> Rule {
+pub(super) fn rule(from: PortId, dst: Mac, to: RuleTarget) -> Rule {
     let dst_mac = Some(MacPrefix { mac: dst, len: 48 });
     Rule { from, matches: Match { dst_mac, ..Match::default() }, to, pop: false, push: None }
 }
@@ -31,7 +31,7 @@ fn representor(bench: &Bench, of: PortId) -> Guest {
 }
 
 /// Puts rules in force, with counters of their own.
-fn apply(bench: &Bench, config: &NicConfig) -> Vec<Arc<RuleHits>> {
+pub(super) fn apply(bench: &Bench, config: &NicConfig) -> Vec<Arc<RuleHits>> {
     let rules = config.switchdev.as_ref().map_or(0, Vec::len);
     let hits: Vec<Arc<RuleHits>> = (0..rules).map(|_| Arc::default()).collect();
     bench.set_rules(Table::build(config).unwrap(), hits.clone());

@@ -33,7 +33,7 @@ impl Model {
     }
 
     fn vid(&self, from: PortId, packet: &Packet) -> Result<u16, DropReason> {
-        let port = self.port(from).ok_or(DropReason::NoPort)?;
+        let port = self.port(from).ok_or(DropReason::LinkDown)?;
         if packet.src.is_multicast() {
             return Err(DropReason::SourceMulticast);
         }
@@ -211,7 +211,7 @@ impl Model {
         let expected = packets.iter().zip(vids).map(|(packet, vid)| {
             let action = match vid {
                 Ok(vid) => self.forward(from, packet, vid, now_ns),
-                Err(DropReason::NoPort) => return (dropped(DropReason::NoPort), 0),
+                Err(DropReason::LinkDown) => return (dropped(DropReason::LinkDown), 0),
                 Err(reason) => Action::Drop(reason),
             };
             (action, self.mirrors(from, vid.unwrap_or(0), action))

@@ -492,11 +492,11 @@ fn ports_that_are_not_there() {
     let config = SwitchConfig { ports: vec![Some(access(0)), None], ..SwitchConfig::default() };
     let mut bench = Bench::new(&config);
     for port in [1, 2, 511, u16::MAX] {
-        assert_eq!(bench.send(port, mac(1), mac(2)), dropped(DropReason::NoPort));
+        assert_eq!(bench.send(port, mac(1), mac(2)), dropped(DropReason::LinkDown));
         assert!(!bench.table.has(PortId(port)) && !bench.table.needs_snapshots(PortId(port)));
     }
     let mut bench = Bench::new(&SwitchConfig::default());
-    assert_eq!(bench.send(0, Mac::BROADCAST, mac(2)), dropped(DropReason::NoPort));
+    assert_eq!(bench.send(0, Mac::BROADCAST, mac(2)), dropped(DropReason::LinkDown));
 }
 
 #[test]
