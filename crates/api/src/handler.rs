@@ -205,6 +205,11 @@ fn carry_out_locked(
             };
             Ok(ApiResponse::new(status).of(manager.generation()))
         }
+        (OperationKind::Fdb, Some(switch)) => {
+            switch.get(manager.state(), &asked.keys)?; // it exists
+            let entries = manager.fdb(first(&asked.keys));
+            Ok(ApiResponse::new(entries).of(manager.generation()))
+        }
         (OperationKind::Get, Some(resource)) => {
             let part = resource.get(manager.state(), &asked.keys)?;
             Ok(ApiResponse::new(part).of(manager.generation()))

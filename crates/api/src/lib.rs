@@ -20,6 +20,7 @@ pub mod compile;
 mod deadline;
 mod error;
 mod events;
+pub mod fdb;
 mod guests;
 mod handler;
 pub mod hex;

@@ -18,6 +18,7 @@ mod moves;
 use super::error::ApiError;
 use super::events::{Cause, EventKind, EventList, Events};
 use crate::compile::{LiveLinks, compile};
+use crate::fdb::FdbEntry;
 use crate::guests::Overlay;
 use crate::plane::Plane;
 use crate::stats::Stats;
@@ -263,6 +264,13 @@ impl Manager {
     /// Events after number `since`.
     pub fn events(&self, since: u64) -> EventList {
         self.events.since(since)
+    }
+
+    /// Addresses that a switch knows, sorted.
+    pub fn fdb(&self, switch: &str) -> Vec<FdbEntry> {
+        let mut entries = self.plane.fdb(switch);
+        entries.sort_unstable();
+        entries
     }
 
     /// The counters.

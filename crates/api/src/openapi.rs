@@ -10,6 +10,7 @@ use super::manager::MoveStatus;
 use super::manager::Upgraded;
 use super::operation::{Operation, operations};
 use super::resource::RESOURCES;
+use crate::fdb::FdbEntry;
 use crate::stats::Stats;
 
 /// The document.
@@ -64,6 +65,7 @@ fn all_schemas() -> Map<String, Value> {
     add_schemas::<EventList>(&mut all);
     add_schemas::<MoveStatus>(&mut all);
     add_schemas::<Stats>(&mut all);
+    add_schemas::<FdbEntry>(&mut all);
     all
 }
 

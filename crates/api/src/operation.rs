@@ -21,6 +21,7 @@ pub(super) enum OperationKind {
     MoveStep,
     Events,
     Stats,
+    Fdb,
     Upgrade,
     OpenApi,
 }
@@ -153,7 +154,19 @@ pub(super) fn operations() -> Vec<Operation> {
         all.extend(of_resource(resource));
     }
     all.extend(of_moves());
+    all.push(fdb());
     all
+}
+
+fn fdb() -> Operation {
+    let list = json!({"type": "array", "items": reference("FdbEntry")});
+    let summary = "Addresses that the switch knows, learned and static.";
+    let path = "/v1/switches/{switch}/fdb";
+    Operation {
+        resource: RESOURCES.iter().find(|resource| resource.schema == "Switch"),
+        answer: Some(list),
+        ..plain(Method::GET, path, OperationKind::Fdb, summary, "FdbEntry")
+    }
 }
 
 fn of_moves() -> [Operation; 2] {

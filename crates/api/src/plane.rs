@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use model::state::{Actual, Problems, State};
 
 use crate::Events;
+use crate::fdb::FdbEntry;
 
 /// Data plane.
 pub trait Plane: Send {
@@ -42,6 +43,11 @@ pub trait Plane: Send {
     /// Counters of an adapter's parked frames.
     fn parked(&self, _adapter: &str) -> ParkedCounters {
         ParkedCounters::default()
+    }
+
+    /// Addresses that a switch knows, learned and static.
+    fn fdb(&self, _switch: &str) -> Vec<FdbEntry> {
+        Vec::new()
     }
 
     /// Announces an adapter's addresses to all ports; returns the number of ports.

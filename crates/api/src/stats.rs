@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use engine::counters::{CounterSnapshot, Reader};
+pub use engine::CounterSnapshot;
+use engine::counters::Reader;
+pub use engine::drops::{DROPS, DropEntry};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -31,7 +33,7 @@ pub struct Stats {
 pub struct OffloadStats {
     /// The NIC.
     pub nic: String,
-    /// Index in the NIC's `rule`, from 0.
+    /// Number in the NIC's `rule`; in `/v1/stats` from 1, as `shunt nic rules` shows it.
     pub rule: usize,
     /// Frames that matched this rule first.
     pub frames: u64,
@@ -47,7 +49,7 @@ pub struct RuleStats {
     pub switch: String,
     /// Adapter whose port has the rule, or `uplink`.
     pub port: String,
-    /// Index in the port's `acl`, from 0.
+    /// Number in the port's `acl`; in `/v1/stats` from 1, as `shunt switch acl` shows it.
     pub rule: usize,
     /// Matching frames.
     pub frames: u64,

@@ -223,8 +223,11 @@ impl Daemon {
         let (run_dir, counted) = (config.run_dir.clone(), self.data_plane.clone());
         let stats = Box::new(move || {
             let data_plane = counted.lock();
-            let (rules, offloads) = (data_plane.rules(), data_plane.offloads());
+            let (mut rules, mut offloads) = (data_plane.rules(), data_plane.offloads());
             drop(data_plane);
+            // Users count from 1.
+            rules.iter_mut().for_each(|one| one.rule += 1);
+            offloads.iter_mut().for_each(|one| one.rule += 1);
             api::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
         });
         let StateDir { directory, warning } = state_dir;

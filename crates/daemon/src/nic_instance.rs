@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::compile::{self, MonitorTarget, PortOwner};
+use api::fdb::{FdbEntry, FdbKind};
 use api::stats::{OffloadStats, RuleStats};
 use bridge::nic::{Budget, Capacity};
 use engine::{
     AclHits, Fabric, ForwardingSnapshot, Plug, Port, RuleHits, SnapshotSpec, SoftNic, SwitchSpec,
 };
-use model::state::short_name;
+use model::state::{UPLINK, short_name};
 use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 
 use super::device::Identity;
@@ -247,6 +248,35 @@ impl NicInstance {
     /// Forwarding database of the switch, if there is one.
     pub(super) fn fdb(&self) -> Option<&bridge::switch::Fdb> {
         self.memory.as_ref().map(|memory| &memory.state.fdb)
+    }
+
+    /// Addresses that the switch knows, learned and static.
+    pub(super) fn fdb_entries(&self, switch: &compile::CompiledSwitch) -> Vec<FdbEntry> {
+        let name = |port: bridge::PortId| match port {
+            bridge::PortId::UPLINK => UPLINK.to_owned(),
+            _ => {
+                let known = switch.numbers.all().find(|(_, number)| *number == port);
+                // The name of a tunnel's port is "vxlan NAME".
+                known.map_or("-", |(name, _)| name.rsplit(' ').next().unwrap_or(name)).to_owned()
+            }
+        };
+        let quarter_s = switch.ageing_s / 4;
+        let learned = self.fdb().into_iter().flat_map(bridge::switch::Fdb::entries);
+        let learned = learned.map(|entry| FdbEntry {
+            mac: entry.mac.to_string(),
+            vlan: (entry.vid > 0).then_some(entry.vid),
+            port: name(entry.port),
+            kind: FdbKind::Learned,
+            age_s: Some(u32::from(entry.ticks) * quarter_s),
+        });
+        let fixed = switch.config.statics.iter().map(|entry| FdbEntry {
+            mac: entry.mac.to_string(),
+            vlan: entry.vlan.map(|vlan| vlan.get()),
+            port: name(entry.port),
+            kind: FdbKind::Static,
+            age_s: None,
+        });
+        learned.chain(fixed).collect()
     }
 
     /// Adds the rule counters of the previous process.

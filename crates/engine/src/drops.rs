@@ -269,7 +269,8 @@ mod tests {
             nics.chain(Reason::SWITCH.iter().map(|reason| switch(*reason))).chain(port).collect();
         assert_eq!(distinct, all);
         for reason in Reason::ALL {
-            let drop = DropEntry::find(&reason.name().replace('-', "_")).expect("it is in the table");
+            let drop =
+                DropEntry::find(&reason.name().replace('-', "_")).expect("it is in the table");
             let has = |at| drop.counters.iter().any(|(_, place)| *place == at);
             assert!(!Reason::NIC.contains(&reason) || has(nic(reason)), "{reason}");
             assert!(!Reason::SWITCH.contains(&reason) || has(switch(reason)), "{reason}");

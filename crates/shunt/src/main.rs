@@ -4,6 +4,7 @@
 
 mod conform;
 mod error;
+mod explain;
 mod lab;
 mod manage;
 mod migrate;
@@ -52,6 +53,7 @@ enum Command {
     Events(manage::events::Events),
     Migrate(Box<migrate::Migrate>),
     Stats(stats::Stats),
+    Explain(explain::Explain),
     Upgrade(manage::upgrade::Upgrade),
     Lab(lab::Lab),
     Plan(plan::Plan),
@@ -124,6 +126,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Events(events) => events.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Stats(stats) => stats.run(),
+        Command::Explain(explain) => explain.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
         Command::Lab(lab) => lab.run(),
         Command::Plan(plan) => plan.run(),

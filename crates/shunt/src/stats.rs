@@ -1,49 +1,93 @@
-//! `shunt stats`: counters of a daemon.
+//! `shunt stats`: counters of a daemon, and their rates.
 
-use std::fmt::Write;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use api::stats::{self, LaneStats, PortStats};
+use api::stats::{self, DropEntry, LaneStats, PortStats};
+use serde_json::{Value, json};
 
-use crate::text::print;
+use crate::error::UsageError;
+use crate::text::{of_stdout, print};
+use report::Align::{Left, Right};
 
-/// Show the counters of a daemon since its start.
+/// Show the counters of a daemon since its start, or their rates.
 ///
 /// The counters are read from a shared file, at no cost for the daemon. If the daemon was killed,
-/// its last counters are shown, and the exit code is 1 ("daemon_runs": false with --json).
+/// its last counters are shown, and the exit code is 1 ("daemon_runs": false with --json). Each
+/// drop reason has an explanation: `shunt explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   shunt stats                             of the daemon with the default run directory
+  shunt stats web db                      of these ports only
+  shunt stats --interval 1                rates each second, until interrupted
   shunt stats --run-dir /tmp/x --json     of another daemon, as JSON")]
 pub(crate) struct Stats {
+    /// Ports to show: an adapter, vf0, uplink, a NIC, or NIC/port. All if absent.
+    #[arg(value_name = "PORT")]
+    ports: Vec<String>,
     /// Run directory of the daemon (run_dir in its configuration).
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Show rates of each S seconds, until interrupted.
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    interval: Option<Duration>,
+    /// End after N intervals.
+    #[arg(long, value_name = "N", requires = "interval")]
+    count: Option<u64>,
+    /// Print one JSON object; of rates one a line for each interval.
     #[arg(long)]
     json: bool,
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected 0.01 to 86400 seconds".to_owned())
+}
+
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
-        let run_dir = self.run_dir.unwrap_or_else(model::config::default_run_dir);
+        let run_dir = self.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
+        match self.interval {
+            Some(interval) => self.rates(&run_dir, interval),
+            None => self.totals(&run_dir),
+        }
+    }
+
+    /// Reads the counters of the ports to show.
+    fn read(&self, run_dir: &Path) -> Result<stats::Stats> {
+        let mut stats = stats::read(run_dir)?;
+        let names: Vec<&str> = stats.ports.iter().map(|port| &*port.name).collect();
+        let is =
+            |wanted: &str, name: &str| name == wanted || name.split('/').any(|part| part == wanted);
+        if let Some(wrong) =
+            self.ports.iter().find(|wanted| !names.iter().any(|name| is(wanted, name)))
+        {
+            let names = names.join(", ");
+            return Err(UsageError(format!("{wrong:?} is no port; expected one of {names}")).into());
+        }
+        stats.ports.retain(|port| {
+            self.ports.is_empty() || self.ports.iter().any(|wanted| is(wanted, &port.name))
+        });
+        Ok(stats)
+    }
+
+    fn totals(&self, run_dir: &Path) -> Result<()> {
         // Read first: a daemon that ends in between is at worst reported as running.
-        let daemon_runs = stats::is_running(&run_dir)?;
-        let stats = stats::read(&run_dir)?;
+        let daemon_runs = stats::is_running(run_dir)?;
+        let stats = self.read(run_dir)?;
         let text = if self.json {
             let mut json = serde_json::to_value(&stats)?;
             json["daemon_runs"] = daemon_runs.into();
             serde_json::to_string_pretty(&json)? + "\n"
         } else {
-            let ports = stats.ports.iter().map(port_lines);
-            let lanes = stats.lanes.iter().map(lane_line);
             let dropped = match stats.log_lines_dropped {
                 0 => String::new(),
                 lines => format!("log: {lines} lines dropped\n"),
             };
-            HEADER.to_string() + &ports.chain(lanes).chain([dropped]).collect::<String>()
+            ports(&stats.ports) + &drops(&stats.ports) + &lanes(&stats.lanes) + &dropped
         };
         print(&text)?;
         if !daemon_runs {
@@ -52,25 +96,255 @@ impl Stats {
         }
         Ok(())
     }
-}
 
-const HEADER: &str = "port                      tx frames      rx frames      drops  rings\n";
-
-fn port_lines(port: &PortStats) -> String {
-    let drops: u64 = port.drops.values().sum();
-    let (name, tx, rx) = (&port.name, port.tx_frames, port.rx_frames);
-    let rings = port.rings_attached;
-    let mut lines = format!("{name:<20} {tx:>14} {rx:>14} {drops:>10} {rings:>6}\n");
-    for (what, count) in port.drops.iter().chain(&port.faults) {
-        let _ = writeln!(lines, "  {what:<32} {count:>16}"); // writing to a String cannot fail
+    /// Shows rates until interrupted, or for `count` intervals.
+    fn rates(&self, run_dir: &Path, interval: Duration) -> Result<()> {
+        let (mut before, mut began) = (self.read(run_dir)?, Instant::now());
+        let mut left = self.count.unwrap_or(u64::MAX);
+        while left > 0 {
+            std::thread::sleep(interval);
+            if !stats::is_running(run_dir)? {
+                bail!("no daemon runs with run_dir {}", run_dir.display());
+            }
+            let (now, read) = (self.read(run_dir)?, Instant::now());
+            let rates = rates(&before, &now, (read - began).as_secs_f64());
+            let text = if self.json { format!("{rates}\n") } else { rate_tables(&rates) };
+            print(&text)?;
+            (before, began) = (now, read);
+            left -= 1;
+        }
+        Ok(())
     }
-    lines
 }
 
-fn lane_line(lane: &LaneStats) -> String {
-    let get = |name: &str| lane.values.get(name).copied().unwrap_or(0);
-    let (frames, sleeps) = (get("frames"), get("sleeps"));
-    let cycles = get("busy_cycles") as f64 / frames.max(1) as f64;
-    let name = &lane.lane;
-    format!("lane {name}: {frames} frames, {cycles:.1} cycles each, {sleeps} sleeps\n")
+fn ports(ports: &[PortStats]) -> String {
+    let header = [
+        ("port", Left),
+        ("tx frames", Right),
+        ("tx bytes", Right),
+        ("rx frames", Right),
+        ("rx bytes", Right),
+        ("drops", Right),
+        ("rings", Right),
+    ];
+    let row = |port: &PortStats| {
+        let PortStats { name, tx_frames, tx_bytes, rx_frames, rx_bytes, .. } = port;
+        let numbers = [*tx_frames, *tx_bytes, *rx_frames, *rx_bytes, port.drops.values().sum()];
+        let rings = [port.rings_attached];
+        let numbers = numbers.iter().chain(&rings).map(u64::to_string);
+        std::iter::once(name.clone()).chain(numbers).collect()
+    };
+    of_stdout().table(&header, ports.iter().map(row).collect())
+}
+
+/// Drops and faults with their meaning; empty if there are none.
+fn drops(ports: &[PortStats]) -> String {
+    let header = [("port", Left), ("drop reason", Left), ("frames", Right), ("meaning", Left)];
+    let row = |port: &PortStats, (reason, count): (&String, &u64)| {
+        let meaning = DropEntry::find(reason).map_or("-", |drop| drop.meaning);
+        vec![port.name.clone(), reason.clone(), count.to_string(), meaning.to_owned()]
+    };
+    let of_port = |port: &PortStats| port.drops.iter().map(|it| row(port, it)).collect::<Vec<_>>();
+    let rows: Vec<_> = ports.iter().flat_map(of_port).collect();
+    let fault = |port: &PortStats, (fault, count): (&String, &u64)| {
+        vec![port.name.clone(), fault.clone(), count.to_string()]
+    };
+    let of_port =
+        |port: &PortStats| port.faults.iter().map(|it| fault(port, it)).collect::<Vec<_>>();
+    let faults: Vec<_> = ports.iter().flat_map(of_port).collect();
+    let mut text = String::new();
+    if !rows.is_empty() {
+        text += &format!("\n{}", of_stdout().table(&header, rows));
+    }
+    if !faults.is_empty() {
+        let header = [("port", Left), ("ring fault", Left), ("stops", Right)];
+        text += &format!("\n{}", of_stdout().table(&header, faults));
+    }
+    text
+}
+
+fn value(lane: &LaneStats, name: &str) -> u64 {
+    lane.values.get(name).copied().unwrap_or(0)
+}
+
+fn lanes(lanes: &[LaneStats]) -> String {
+    let header = [
+        ("lane", Left),
+        ("frames", Right),
+        ("cycles/frame", Right),
+        ("busy % of polls", Right),
+        ("sleeps", Right),
+    ];
+    let row = |lane: &LaneStats| {
+        let [frames, busy, idle, sleeps] =
+            ["frames", "busy_cycles", "idle_cycles", "sleeps"].map(|name| value(lane, name));
+        let polled = busy.saturating_add(idle).max(1) as f64;
+        vec![
+            lane.lane.clone(),
+            frames.to_string(),
+            format!("{:.1}", busy as f64 / frames.max(1) as f64),
+            format!("{:.1}", 100.0 * busy as f64 / polled),
+            sleeps.to_string(),
+        ]
+    };
+    format!("\n{}", of_stdout().table(&header, lanes.iter().map(row).collect()))
+}
+
+/// Rates between two readings. A port that was added in between counts from 0.
+fn rates(before: &stats::Stats, now: &stats::Stats, seconds: f64) -> Value {
+    let per_s = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
+    let none = BTreeMap::new();
+    let port = |port: &PortStats| {
+        let old = before.ports.iter().find(|old| old.name == port.name);
+        let rate = |get: fn(&PortStats) -> u64| per_s(old.map_or(0, get), get(port));
+        let old_drops = old.map_or(&none, |old| &old.drops);
+        let drops = port.drops.iter().map(|(reason, count)| {
+            let before = old_drops.get(reason).copied().unwrap_or(0);
+            (reason.clone(), json!(per_s(before, *count)))
+        });
+        let drops = drops.filter(|(_, rate)| rate.as_f64() > Some(0.0));
+        json!({
+            "name": port.name,
+            "tx_frames_per_s": rate(|port| port.tx_frames),
+            "tx_bytes_per_s": rate(|port| port.tx_bytes),
+            "rx_frames_per_s": rate(|port| port.rx_frames),
+            "rx_bytes_per_s": rate(|port| port.rx_bytes),
+            "drops_per_s": drops.collect::<serde_json::Map<_, _>>(),
+        })
+    };
+    let lane = |lane: &LaneStats| {
+        let old = before.lanes.iter().find(|old| old.lane == lane.lane);
+        let gain = |name: &str| {
+            value(lane, name).saturating_sub(old.map_or(0, |old| value(old, name))) as f64
+        };
+        let cycles = seconds * value(lane, "tsc_hz").max(1) as f64;
+        let (frames, busy) = (gain("frames"), gain("busy_cycles"));
+        json!({
+            "lane": lane.lane,
+            "frames_per_s": frames / seconds,
+            "load": busy / cycles,
+            "polling": (busy + gain("idle_cycles")) / cycles,
+            "cycles_per_frame": if frames > 0.0 { busy / frames } else { 0.0 },
+        })
+    };
+    json!({
+        "seconds": seconds,
+        "ports": now.ports.iter().map(port).collect::<Vec<_>>(),
+        "lanes": now.lanes.iter().map(lane).collect::<Vec<_>>(),
+    })
+}
+
+fn rate_tables(rates: &Value) -> String {
+    let number = |of: &Value, name: &str| of[name].as_f64().unwrap_or(0.0);
+    let text = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
+    let rows = |list: &Value, row: &dyn Fn(&Value) -> Vec<String>| {
+        list.as_array().into_iter().flatten().map(row).collect::<Vec<_>>()
+    };
+    let ports = rows(&rates["ports"], &|port| {
+        let drops = port["drops_per_s"].as_object().into_iter().flatten();
+        let drops: Vec<(&String, f64)> =
+            drops.map(|(name, rate)| (name, rate.as_f64().unwrap_or(0.0))).collect();
+        let mbps = |name| format!("{:.1}", number(port, name) * 8.0 / 1e6);
+        let reasons: Vec<&str> = drops.iter().map(|(name, _)| name.as_str()).collect();
+        vec![
+            text(port, "name"),
+            format!("{:.0}", number(port, "tx_frames_per_s")),
+            mbps("tx_bytes_per_s"),
+            format!("{:.0}", number(port, "rx_frames_per_s")),
+            mbps("rx_bytes_per_s"),
+            format!("{:.0}", drops.iter().map(|(_, rate)| rate).sum::<f64>()),
+            if reasons.is_empty() { "-".to_owned() } else { reasons.join(",") },
+        ]
+    });
+    let lanes = rows(&rates["lanes"], &|lane| {
+        vec![
+            text(lane, "lane"),
+            format!("{:.0}", number(lane, "frames_per_s")),
+            format!("{:.1}", 100.0 * number(lane, "load")),
+            format!("{:.1}", 100.0 * number(lane, "polling")),
+            format!("{:.1}", number(lane, "cycles_per_frame")),
+        ]
+    });
+    let port_columns = [
+        ("port", Left),
+        ("tx frames/s", Right),
+        ("tx Mbit/s", Right),
+        ("rx frames/s", Right),
+        ("rx Mbit/s", Right),
+        ("drops/s", Right),
+        ("reasons", Left),
+    ];
+    let lane_columns = [
+        ("lane", Left),
+        ("frames/s", Right),
+        ("load %", Right),
+        ("polling %", Right),
+        ("cycles/frame", Right),
+    ];
+    let format = of_stdout();
+    format!("{}\n{}\n", format.table(&port_columns, ports), format.table(&lane_columns, lanes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(frames: u64, drops: u64, busy: u64) -> stats::Stats {
+        let counters =
+            |kind: &str, label: &str, values: &[(&str, u64)]| engine_snapshot(kind, label, values);
+        stats::of(vec![
+            counters(
+                "port",
+                "nic0/web",
+                &[
+                    ("tx_frames", frames),
+                    ("tx_bytes", 100 * frames),
+                    ("tx_drop_spoofed_mac", drops),
+                ],
+            ),
+            counters(
+                "lane",
+                "0",
+                &[
+                    ("frames", frames),
+                    ("busy_cycles", busy),
+                    ("idle_cycles", 500),
+                    ("tsc_hz", 1000),
+                ],
+            ),
+        ])
+    }
+
+    fn engine_snapshot(kind: &str, label: &str, values: &[(&str, u64)]) -> stats::CounterSnapshot {
+        let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        stats::CounterSnapshot { kind: kind.to_owned(), label: label.to_owned(), values }
+    }
+
+    #[test]
+    fn rates_are_differences_by_time() {
+        let rates = rates(&reading(10, 1, 100), &reading(30, 5, 600), 2.0);
+        let port = &rates["ports"][0];
+        assert_eq!(
+            (&port["tx_frames_per_s"], &port["tx_bytes_per_s"]),
+            (&json!(10.0), &json!(1000.0))
+        );
+        assert_eq!(port["drops_per_s"], json!({"tx_spoofed_mac": 2.0}));
+        let lane = &rates["lanes"][0];
+        assert_eq!((&lane["load"], &lane["polling"]), (&json!(0.25), &json!(0.25)));
+        assert_eq!(
+            (&lane["frames_per_s"], &lane["cycles_per_frame"]),
+            (&json!(10.0), &json!(25.0))
+        );
+        let text = rate_tables(&rates);
+        let web = text.lines().find(|line| line.starts_with("nic0/web")).expect("a row");
+        assert!(web.ends_with("tx_spoofed_mac"), "{text}");
+    }
+
+    #[test]
+    fn intervals_are_seconds() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "abc", "1e9", "inf", "NaN"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

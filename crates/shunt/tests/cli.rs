@@ -81,7 +81,7 @@ fn mistakes_in_the_command_line() {
         (&["up", "--config"], &["--config", "value"]),
         (&["up", "--config", ""], &["--config", "value"]),
         (&["up", "--config", "x", "--chek"], &["--chek", "--check"]),
-        (&["stats", "surplus"], &["surplus"]),
+        (&["explain", "storm", "surplus"], &["surplus"]),
         (&["stats", "--run-dir"], &["--run-dir <DIR>"]),
         (&["lab", "run"], &["--pattern <PATTERN>"]),
         (&["lab", "frobnicate"], &["frobnicate"]),
@@ -282,11 +282,25 @@ fn a_daemon_says_when_it_is_ready_is_counted_and_ends_when_told() {
     let run_dir_text = run_dir.display().to_string();
     let table = shunt(&["stats", "--run-dir", &run_dir_text]);
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
-    assert!(table.contains("nic0/vf0") && table.contains("lane 0:"), "{table}");
+    assert!(table.contains("nic0/vf0") && table.contains("cycles/frame"), "{table}");
     let json = shunt(&["stats", "--run-dir", &run_dir_text, "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("one JSON object");
     assert_eq!(json["ports"][0]["name"], "nic0/vf0");
     assert_eq!(json["daemon_runs"], true);
+
+    let only = shunt(&["stats", "vf0", "--run-dir", &run_dir_text]);
+    assert!(String::from_utf8_lossy(&only.stdout).contains("nic0/vf0"));
+    let none = shunt(&["stats", "vf9", "--run-dir", &run_dir_text]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("expected one of nic0/vf0"));
+    let args =
+        ["stats", "--interval", "0.01", "--count", "2", "--json", "--run-dir", &run_dir_text];
+    let rates = String::from_utf8(shunt(&args).stdout).expect("UTF-8");
+    let rates: Vec<serde_json::Value> =
+        rates.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    assert_eq!(rates.len(), 2);
+    assert_eq!(rates[1]["ports"][0]["name"], "nic0/vf0");
+    assert!(rates[1]["lanes"][0]["load"].is_f64() && rates[1]["seconds"].as_f64() >= Some(0.01));
 
     let pid = rustix::process::Pid::from_child(&daemon);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
@@ -359,6 +373,25 @@ fn counters_of_a_daemon_that_was_killed_are_told_apart() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(json["daemon_runs"], false);
     assert_eq!(json["ports"][0]["name"], "nic0/vf0");
+}
+
+#[test]
+fn drop_reasons_are_explained() {
+    let all = shunt(&["explain"]);
+    let all = String::from_utf8(all.stdout).expect("UTF-8");
+    for drop in &api::stats::DROPS {
+        assert!(all.lines().any(|line| line.starts_with(drop.name)), "{}", drop.name);
+        for name in drop.counters().chain([drop.name]) {
+            let one = String::from_utf8(shunt(&["explain", name]).stdout).expect("UTF-8");
+            for text in [drop.name, drop.meaning, drop.cause, drop.remedy] {
+                assert!(one.contains(text), "{name}: {one}");
+            }
+        }
+    }
+    let json = shunt(&["explain", "--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    assert_eq!(json.as_array().map(Vec::len), Some(api::stats::DROPS.len()));
+    fails(2, &["explain", "tx_moonbeam"], &["tx_moonbeam", "expected one of", "spoofed_mac"]);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use api::fdb::{FdbEntry, FdbKind};
 use api::plane::{Plane, PlaneError};
+use api::stats::RuleStats;
 use api::store::Directory;
 use api::{Listen, Manager, Server};
 use model::config::socket_path;
@@ -32,6 +34,20 @@ impl Plane for Paper {
         self.0.reconcile(from, to).map(|_| self.actual())
     }
 
+    fn fdb(&self, _switch: &str) -> Vec<FdbEntry> {
+        let entry = |mac: &str, vlan, port: &str, kind, age_s| FdbEntry {
+            mac: mac.into(),
+            vlan,
+            port: port.into(),
+            kind,
+            age_s,
+        };
+        vec![
+            entry("02:00:00:00:00:02", Some(7), "db", FdbKind::Static, None),
+            entry("02:00:00:00:00:99", None, "uplink", FdbKind::Learned, Some(75)),
+        ]
+    }
+
     fn actual(&self) -> Actual {
         let mut actual = self.0.actual();
         for one in actual.adapters.iter_mut().filter(|one| one.name.starts_with("busy")) {
@@ -51,7 +67,12 @@ impl Site {
     fn new() -> Site {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let state = Directory::open(&dir.path().join("state")).expect("a state directory");
-        let stats = Box::new(|| anyhow::Ok(api::stats::of(Vec::new())));
+        let stats = Box::new(|| {
+            let rule =
+                |rule, frames| RuleStats { switch: "sw0".into(), port: "web".into(), rule, frames };
+            let rules = vec![rule(1, 41), rule(2, 42)];
+            anyhow::Ok(api::stats::Stats { rules, ..api::stats::of(Vec::new()) })
+        });
         let manager =
             Manager::open(state, None, Box::<Paper>::default(), stats).expect("a manager");
         let listen = Listen { socket: socket_path(dir.path()), tcp: None };
@@ -348,6 +369,47 @@ fn tables_in_a_pipe_are_plain_and_have_one_line_a_row() {
     }
     let list = site.says("adapter list");
     assert!(list.lines().any(|line| line.contains("02:00:00:00:00:03") && line.contains("4094")));
+}
+
+#[test]
+fn rules_are_shown_with_counts_and_removed_by_number() {
+    let site = Site::furnished();
+    site.says(
+        "switch acl sw0 web --add 'deny protocol=udp to_port=53' --add 'count protocol=tcp' --add allow",
+    );
+    let text = site.says("switch acl sw0 web");
+    let cells: Vec<Vec<&str>> =
+        text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(cells[1], ["1", "deny", "protocol=17", "to_port=53", "41"]);
+    assert_eq!(cells[2], ["2", "count", "protocol=6", "42"]);
+    assert_eq!(cells[3], ["3", "allow", "every", "frame", "-"]);
+    let json = site.json("switch acl sw0 web");
+    let expected = json!({"rule": 2, "action": "count", "protocol": 6, "frames": 42});
+    assert_eq!(json[1], expected);
+    site.says("switch acl sw0 web --remove 1 --remove 3 --add 'deny protocol=sctp'");
+    let port = &site.json("switch ports sw0")[0];
+    assert_eq!(
+        port["acl"],
+        json!([{"action": "count", "protocol": 6}, {"action": "deny", "protocol": 132}])
+    );
+    site.fails(2, "switch acl sw0 web --remove 3", &["--remove 3: allowed are 1 to 2"]);
+    site.fails(2, "switch acl sw0 web --add 'deny protocol=quic'", &["protocol", "tcp, udp"]);
+}
+
+#[test]
+fn addresses_of_a_switch_are_listed_and_filtered() {
+    let site = Site::furnished();
+    let text = site.says("switch fdb sw0");
+    let cells: Vec<Vec<&str>> =
+        text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(cells[1], ["02:00:00:00:00:02", "7", "db", "static", "-"]);
+    assert_eq!(cells[2], ["02:00:00:00:00:99", "-", "uplink", "learned", "75"]);
+    for filter in ["--port uplink", "--vlan 0", "--mac 02:00:00:00:00:99"] {
+        let found = site.json(&format!("switch fdb sw0 {filter}"));
+        assert_eq!(found.as_array().map(Vec::len), Some(1), "{filter}");
+        assert_eq!(found[0]["age_s"], 75);
+    }
+    site.fails(2, "switch fdb none", &["none"]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) fn matches(rule: &RuleMatch) -> Match {
         ethertype: rule.ethertype,
         src_ip: rule.from_ip.map(ip_match),
         dst_ip: rule.to_ip.map(ip_match),
-        protocol: rule.protocol,
+        protocol: rule.protocol.map(|protocol| protocol.0),
         src_port: rule.from_port.map(|range| range.first..=range.last),
         dst_port: rule.to_port.map(|range| range.first..=range.last),
         ..Match::default()

@@ -1,6 +1,7 @@
 //! State in force, as reported by the API.
 
-use api::compile::PortOwner;
+use api::compile::{CompiledNic, PortOwner};
+use api::fdb::FdbEntry;
 use api::stats::{OffloadStats, RuleStats};
 use model::state::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
@@ -72,6 +73,15 @@ impl DataPlane {
         let switches =
             nics.filter_map(|nic| self.instances.get(&nic.name).zip(nic.switch.as_ref()));
         switches.flat_map(|(instance, switch)| instance.rules(switch)).collect()
+    }
+
+    /// Addresses that a switch knows, learned and static.
+    pub(super) fn fdb(&self, switch: &str) -> Vec<FdbEntry> {
+        let compiled = |nic: &CompiledNic| {
+            let compiled = nic.switch.as_ref().filter(|compiled| compiled.name == switch)?;
+            Some(self.instances.get(&nic.name)?.fdb_entries(compiled))
+        };
+        self.compiled.nics.iter().find_map(compiled).unwrap_or_default()
     }
 
     /// Counters of all switchdev rules.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Events;
+use api::fdb::FdbEntry;
 use api::plane::{ParkedCounters, Plane, PlaneError, TakenFrames};
 use model::state::{Actual, Attachment, SocketMode, State, Stream, VhostUser};
 
@@ -91,6 +92,10 @@ impl Plane for SharedDataPlane {
 
     fn parked(&self, adapter: &str) -> ParkedCounters {
         self.lock().parked(adapter)
+    }
+
+    fn fdb(&self, switch: &str) -> Vec<FdbEntry> {
+        self.lock().fdb(switch)
     }
 
     fn announce(&mut self, adapter: &str) -> usize {

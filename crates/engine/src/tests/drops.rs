@@ -102,8 +102,6 @@ fn provoke(counter: &str) {
     let tagged = tagged(&good, 0x8100, 5);
     let from_group = to_1(Mac([3, 0, 0, 0, 0, 1]), 60);
     let own = frame(mac(0), mac(0), 1, 60);
-    let storm = Storm { broadcast: Some(0), multicast: Some(0), unknown: Some(0) };
-    let same = |_: &mut Settings| ();
     match counter {
         "tx_runt" => nic_drops(counter, nic(), &[good[..13].to_vec()]),
         "tx_oversize" => nic_drops(counter, nic(), &[to_1(mac(0), FRAME_MAX as usize + 1)]),
@@ -161,9 +159,29 @@ fn provoke(counter: &str) {
             expect(&bench, "n/uplink", counter);
         }
         "tx_isolated" => nic_drops(counter, NicConfig { mode: Mode::Isolated, ..nic() }, &[good]),
-        "tx_switch_spoofed_mac" => switch_drops(counter, same, &to_1(mac(1), 60)),
-        "tx_switch_source_multicast" => switch_drops(counter, same, &from_group),
-        "tx_switch_vlan_forbidden" => switch_drops(counter, same, &tagged),
+        name if name.starts_with("tx_switch_") => provoke_in_switch(name),
+        "rx_no_buffer" => receiver_drops(counter, Some((Shape::default(), 0))),
+        "rx_too_small" => {
+            let small = Shape { mergeable: false, buffer: 12 + 50, ..Shape::default() };
+            receiver_drops(counter, Some((small, 4)));
+        }
+        "rx_down" => receiver_drops(counter, None),
+        other => panic!("no frame provokes {other}"),
+    }
+}
+
+/// Provokes a drop that the switch counts there.
+fn provoke_in_switch(counter: &str) {
+    let good = frame(mac(1), mac(0), 1, 60);
+    let own = frame(mac(0), mac(0), 1, 60);
+    let storm = Storm { broadcast: Some(0), multicast: Some(0), unknown: Some(0) };
+    let same = |_: &mut Settings| ();
+    match counter {
+        "tx_switch_spoofed_mac" => switch_drops(counter, same, &frame(mac(1), mac(1), 1, 60)),
+        "tx_switch_source_multicast" => {
+            switch_drops(counter, same, &frame(mac(1), Mac([3, 0, 0, 0, 0, 1]), 1, 60))
+        }
+        "tx_switch_vlan_forbidden" => switch_drops(counter, same, &tagged(&good, 0x8100, 5)),
         "tx_switch_hairpin" => switch_drops(counter, same, &own),
         "tx_switch_no_match" => {
             let others = |settings: &mut Settings| {
@@ -198,7 +216,7 @@ fn provoke(counter: &str) {
             let no_dns = |settings: &mut Settings| filter(settings, &[switch_port(0)]);
             switch_drops(counter, no_dns, &udp((mac(1), mac(0)), (1, 53), 1));
         }
-        "tx_switch_mac_limit" => switch_drops(counter, same, &to_1(STRANGER, 60)),
+        "tx_switch_mac_limit" => switch_drops(counter, same, &frame(mac(1), STRANGER, 1, 60)),
         "tx_switch_storm_broadcast" | "tx_switch_storm_multicast" | "tx_switch_storm_unknown" => {
             let to = match counter {
                 "tx_switch_storm_broadcast" => Mac::BROADCAST,
@@ -208,12 +226,6 @@ fn provoke(counter: &str) {
             let limit = |settings: &mut Settings| port_0(settings).storm = storm;
             switch_drops(counter, limit, &frame(to, mac(0), 1, 60));
         }
-        "rx_no_buffer" => receiver_drops(counter, Some((Shape::default(), 0))),
-        "rx_too_small" => {
-            let small = Shape { mergeable: false, buffer: 12 + 50, ..Shape::default() };
-            receiver_drops(counter, Some((small, 4)));
-        }
-        "rx_down" => receiver_drops(counter, None),
         other => panic!("no frame provokes {other}"),
     }
 }

@@ -10,7 +10,11 @@ use crate::AclHits;
 const DNS: u16 = 53;
 
 /// A UDP frame over IPv4 with its number.
-pub(super) fn udp((dst, src): (Mac, Mac), (src_port, dst_port): (u16, u16), number: u32) -> Vec<u8> {
+pub(super) fn udp(
+    (dst, src): (Mac, Mac),
+    (src_port, dst_port): (u16, u16),
+    number: u32,
+) -> Vec<u8> {
     let mut bytes = [dst.0, src.0].concat();
     bytes.extend([8, 0, 0x45, 0, 0, 64, 0, 7, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     bytes.extend([src_port.to_be_bytes(), dst_port.to_be_bytes(), [0, 44], [0, 0]].concat());

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::protocol::IpProtocol;
 use super::text::{self, IpPrefix, MacText, PortRange, VlanRange};
 use super::yes;
 
@@ -133,14 +134,13 @@ pub struct RuleMatch {
     /// IP destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_ip: Option<IpPrefix>,
-    /// IP protocol: 6 is TCP, 17 is UDP.
+    /// IP protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0, maximum = 255)]
-    pub protocol: Option<u8>,
-    /// Source port; needs `protocol` 6, 17 or 132.
+    pub protocol: Option<IpProtocol>,
+    /// Source port; needs `protocol` tcp, udp or sctp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_port: Option<PortRange>,
-    /// Destination port; needs `protocol` 6, 17 or 132.
+    /// Destination port; needs `protocol` tcp, udp or sctp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_port: Option<PortRange>,
 }

@@ -13,6 +13,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use wire::Mac;
 
+use super::protocol::IpProtocol;
+
 /// A text is not in the form of its field; the field's row in [`FORMATS`] has the explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the text does not have the form of this value")]
@@ -29,7 +31,7 @@ pub(super) struct TextFormat {
 }
 
 /// All formats.
-pub(super) static FORMATS: [TextFormat; 17] = [
+pub(super) static FORMATS: [TextFormat; 18] = [
     TextFormat {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -71,6 +73,12 @@ pub(super) static FORMATS: [TextFormat; 17] = [
         pattern: "^[0-9]{1,5}(-[0-9]{1,5})?$",
         allowed: "a port number or a range of them, 0 to 65535, such as \"53\" or \"8000-8099\"",
         takes: |text| text.parse::<PortRange>().is_ok(),
+    },
+    TextFormat {
+        name: "ip-protocol",
+        pattern: "^(icmp|igmp|tcp|udp|gre|esp|ah|icmpv6|vrrp|sctp)$",
+        allowed: "a number, 0 to 255, or tcp, udp, sctp, icmp, icmpv6, igmp, gre, esp, ah or vrrp",
+        takes: |text| IpProtocol::named(text).is_some(),
     },
     TextFormat {
         name: "ip-prefix",

@@ -4,11 +4,13 @@
 //! answer is shown unchanged. The daemon alone knows ranges and rules; this module knows only their
 //! command-line syntax.
 
+mod acl;
 pub(crate) mod adapter;
 pub(crate) mod apply;
 mod cells;
 mod client;
 pub(crate) mod events;
+mod fdb;
 pub(crate) mod nic;
 mod patch;
 mod rules;

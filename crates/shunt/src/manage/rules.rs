@@ -5,6 +5,7 @@ use api::Method;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::acl::kept;
 use super::cells::{cell, entries, find, told_of};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use crate::error::UsageError;
@@ -36,17 +37,11 @@ impl Rules {
         if self.add.is_empty() && self.remove.is_empty() && !self.clear {
             let stats = target.get("/v1/stats")?;
             let counted: Vec<Value> = (0..rules.len())
-                .map(|rule| self.with_counters(&rules[rule], rule, &stats))
+                .map(|rule| self.with_counters(&rules[rule], rule + 1, &stats))
                 .collect();
             return target.show(&json!(counted), |_| show(&counted));
         }
-        if let Some(wrong) = self.remove.iter().find(|number| !(1..=rules.len()).contains(number)) {
-            let most = rules.len();
-            return Err(UsageError(format!("--remove {wrong}: allowed are 1 to {most}")).into());
-        }
-        let stays = |number: usize| !self.clear && !self.remove.contains(&number);
-        let numbered = (1..).zip(rules).filter(|(number, _)| stays(*number));
-        let mut all: Vec<Value> = numbered.map(|(_, rule)| rule).collect();
+        let mut all = kept(rules, &self.remove, self.clear)?;
         for text in &self.add {
             all.push(rule(text)?);
         }

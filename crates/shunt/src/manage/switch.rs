@@ -3,14 +3,15 @@
 use anyhow::Result;
 use api::Method;
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::acl::Acl;
 use super::cells::{cell, entries};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
+use super::fdb::Fdb;
 use super::patch::OnOff;
 use super::patch::{Patch, list as listed, switched};
 use super::tunnel::{Tunnel, tunnels};
-use crate::error::UsageError;
 use crate::text::table;
 
 /// Show and change switches and their ports.
@@ -20,8 +21,9 @@ Examples:
   shunt switch create sw0 --nic nic0 --iov          --iov cannot be set later
   shunt switch ports sw0
   shunt switch port sw0 web --dhcp-guard on --router-guard on
-  shunt switch acl sw0 web --add 'deny protocol=17 to_port=67-68'
-  shunt switch acl sw0 web --clear")]
+  shunt switch acl sw0 web --add 'deny protocol=udp to_port=67-68'
+  shunt switch acl sw0 web --remove 1
+  shunt switch fdb sw0")]
 pub(crate) struct Switches {
     #[command(flatten)]
     target: DaemonArgs,
@@ -101,13 +103,21 @@ Examples:
   shunt switch port sw0 uplink --trunks 5,100-199 --native-vlan 5
   shunt switch port sw0 web --reset")]
     Port(Box<Port>),
-    /// Show or change the rules of a port.
+    /// Show the rules of a port with their counts, or change them.
     #[command(after_help = "\
 Examples:
   shunt switch acl sw0 web
-  shunt switch acl sw0 web --add 'deny protocol=17 to_port=67-68'
+  shunt switch acl sw0 web --add 'deny protocol=udp to_port=67-68'
+  shunt switch acl sw0 web --remove 1
   shunt switch acl sw0 web --clear --add 'allow from_ip=10.0.0.0/8' --add deny")]
     Acl(Acl),
+    /// List the addresses that a switch knows: learned and static ones.
+    #[command(after_help = "\
+Examples:
+  shunt switch fdb sw0
+  shunt switch fdb sw0 --port uplink
+  shunt switch fdb sw0 --mac 02:00:00:00:00:01 --json")]
+    Fdb(Fdb),
     /// List the tunnels of a switch: VXLAN, to switches on other hosts.
     #[command(after_help = "\
 Examples:
@@ -155,23 +165,6 @@ struct Port {
     /// Reset all its settings.
     #[arg(long)]
     reset: bool,
-    #[command(flatten)]
-    how: ChangeArgs,
-}
-
-#[derive(Debug, Args)]
-struct Acl {
-    /// Name of the switch.
-    switch: String,
-    /// Adapter or tunnel at the port, or uplink.
-    adapter: String,
-    /// Append a rule for frames from the port: allow, deny or count, and matches such as
-    /// from_ip=10.0.0.0/8 protocol=6 to_port=443.
-    #[arg(long, value_name = "RULE")]
-    add: Vec<String>,
-    /// Remove all rules first.
-    #[arg(long)]
-    clear: bool,
     #[command(flatten)]
     how: ChangeArgs,
 }
@@ -231,76 +224,15 @@ impl Switches {
                 target.change(Method::PATCH, &path, Some(&body), how, &done)
             }
             Command::Acl(acl) => acl.run(target),
+            Command::Fdb(fdb) => fdb.run(target),
             Command::Tunnels { switch } => tunnels(target, switch),
             Command::Tunnel(tunnel) => tunnel.run(target),
         }
     }
 }
 
-fn port_path(switch: &str, adapter: &str) -> String {
+pub(super) fn port_path(switch: &str, adapter: &str) -> String {
     format!("/v1/switches/{}/ports/{}", encode_segment(switch), encode_segment(adapter))
-}
-
-impl Acl {
-    fn run(&self, target: &DaemonArgs) -> Result<()> {
-        let ports = format!("/v1/switches/{}/ports", encode_segment(&self.switch));
-        let ports = target.send(Method::GET, &ports, None, None)?;
-        let port = super::cells::find(&ports.body, "adapter", &json!(self.adapter));
-        let mut rules: Vec<Value> = entries(&port["acl"]).cloned().collect();
-        if self.add.is_empty() && !self.clear {
-            return target.show(&json!(rules), |_| show_rules(&rules));
-        }
-        if self.clear {
-            rules.clear();
-        }
-        for text in &self.add {
-            rules.push(rule(text)?);
-        }
-        let body = json!({"acl": rules});
-        let done = format!("changed the rules of {} on {}", self.adapter, self.switch);
-        let path = port_path(&self.switch, &self.adapter);
-        let how = self.how.of(ports.generation);
-        target.change(Method::PATCH, &path, Some(&body), &how, &done)
-    }
-}
-
-/// Parses `deny protocol=17 to_port=67-68`. The daemon validates the words.
-fn rule(text: &str) -> Result<Value, UsageError> {
-    let mut words = text.split_whitespace();
-    let Some(action) = words.next() else {
-        let error = "--add \"\": a rule begins with allow, deny or count";
-        return Err(UsageError(error.to_owned()));
-    };
-    let mut rule = json!({"action": action});
-    for word in words {
-        let Some((name, value)) = word.split_once('=') else {
-            if ["rx", "tx"].contains(&word) {
-                return Err(UsageError(format!(
-                    "--add \"{text}\": a rule is for what its port sends; leave {word} out, and filter what \
-                     an adapter receives at the ports that send it, such as uplink"
-                )));
-            }
-            return Err(UsageError(format!(
-                "--add \"{text}\": {word} is not a match; expected one such as protocol=6"
-            )));
-        };
-        let is_number = matches!(name, "ethertype" | "vlan" | "protocol");
-        let number = value.parse::<u64>().ok().filter(|_| is_number);
-        rule[name] = number.map_or_else(|| Value::from(value), Value::from);
-    }
-    Ok(rule)
-}
-
-fn show_rules(rules: &[Value]) -> String {
-    let row = |(i, rule): (usize, &Value)| {
-        let conditions = rule.as_object().into_iter().flatten();
-        let conditions = conditions.filter(|(name, _)| *name != "action");
-        let conditions: Vec<String> =
-            conditions.map(|(name, value)| format!("{name}={}", cell(value))).collect();
-        let all = if conditions.is_empty() { "every frame".into() } else { conditions.join(" ") };
-        [(i + 1).to_string(), cell(&rule["action"]), all]
-    };
-    table(["rule", "action", "conditions"], rules.iter().enumerate().map(row).collect())
 }
 
 fn list(target: &DaemonArgs) -> Result<()> {
@@ -338,23 +270,4 @@ fn ports(target: &DaemonArgs, path: &str) -> Result<()> {
         let header = ["port", "trunks", "native", "guards", "unknown", "max MACs", "rules"];
         table(header, entries(ports).map(row).collect())
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rules_are_words() {
-        let told = |text: &str| rule(text).unwrap_err().to_string();
-        assert_eq!(
-            rule("deny protocol=17 to_port=67-68 from_ip=10.0.0.0/8").unwrap(),
-            json!({"action": "deny", "protocol": 17, "to_port": "67-68", "from_ip": "10.0.0.0/8"})
-        );
-        assert_eq!(rule("deny").unwrap(), json!({"action": "deny"}));
-        assert!(told(" ").contains("allow, deny or count"));
-        assert!(told("deny rx").contains("leave rx out"));
-        assert!(told("deny 17").contains("17 is not a match"));
-        assert_eq!(rule("deny protocol=udp").unwrap()["protocol"], "udp", "the daemon says no");
-    }
 }

@@ -8,6 +8,7 @@ mod links;
 mod mirrors;
 mod ports;
 mod release;
+mod shown;
 mod sources;
 mod vfs;
 mod vlans;

@@ -180,11 +180,11 @@ impl<'a> Check<'a> {
 
     /// Conditions that no frame can meet.
     pub(super) fn rule(&mut self, rule: &RuleMatch, at: &str) {
-        let with_ports = rule.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol));
+        let with_ports = rule.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol.0));
         if (rule.from_port.is_some() || rule.to_port.is_some()) && !with_ports {
             let error = "has no ports";
-            let protocol = rule.protocol.map_or(Value::from("any protocol"), Value::from);
-            let allowed = "write 6 (TCP), 17 (UDP) or 132 (SCTP)".to_owned();
+            let protocol = rule.protocol.map_or(Value::from("any protocol"), |it| it.0.into());
+            let allowed = "write tcp, udp or sctp".to_owned();
             self.wrong(format!("{at}.protocol"), protocol, error, allowed);
         }
         if let (Some(from), Some(to)) = (rule.from_ip, rule.to_ip)

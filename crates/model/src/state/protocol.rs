@@ -1,0 +1,96 @@
+//! IP protocols by number or name.
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::openapi::schema::{SchemaType, Type};
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::text;
+
+/// Protocols with a name, as in IANA's list of protocol numbers.
+const NAMES: [(&str, u8); 10] = [
+    ("icmp", 1),
+    ("igmp", 2),
+    ("tcp", 6),
+    ("udp", 17),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("icmpv6", 58),
+    ("vrrp", 112),
+    ("sctp", 132),
+];
+
+/// IP protocol: a number, or on input one of the names. Written as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct IpProtocol(pub u8);
+
+impl IpProtocol {
+    /// The protocol of that name.
+    pub fn named(name: &str) -> Option<IpProtocol> {
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| IpProtocol(*number))
+    }
+}
+
+impl<'de> Deserialize<'de> for IpProtocol {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrName;
+        impl Visitor<'_> for NumberOrName {
+            type Value = IpProtocol;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the number or name of an IP protocol")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<IpProtocol, E> {
+                u8::try_from(number).map(IpProtocol).map_err(E::custom)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<IpProtocol, E> {
+                u8::try_from(number).map(IpProtocol).map_err(E::custom)
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<IpProtocol, E> {
+                IpProtocol::named(name).ok_or_else(|| E::custom("unknown IP protocol"))
+            }
+        }
+        deserializer.deserialize_any(NumberOrName)
+    }
+}
+
+impl PartialSchema for IpProtocol {
+    fn schema() -> RefOr<Schema> {
+        let row = text::format("ip-protocol").expect("a row of the table");
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Array(vec![Type::Integer, Type::String]))
+            .format(Some(SchemaFormat::Custom(row.name.to_owned())))
+            .minimum(Some(0))
+            .maximum(Some(255))
+            .description(Some(row.allowed))
+            .into()
+    }
+}
+
+impl ToSchema for IpProtocol {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_read_and_numbers_are_written() {
+        let read = |json: &str| serde_json::from_str::<IpProtocol>(json).ok();
+        for (name, number) in NAMES {
+            assert_eq!(read(&format!("\"{name}\"")), Some(IpProtocol(number)));
+            let format = text::format("ip-protocol").unwrap();
+            assert!((format.takes)(name) && format.allowed.contains(name), "{name}");
+        }
+        assert_eq!(read("255"), Some(IpProtocol(255)));
+        for wrong in ["256", "-1", "\"17\"", "\"UDP\"", "\"quic\"", "1.5", "null"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        assert_eq!(serde_json::to_string(&IpProtocol(17)).unwrap(), "17");
+    }
+}

@@ -1,0 +1,45 @@
+//! `shunt switch fdb`: addresses that a switch knows.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::cells::{cell, entries};
+use super::client::{DaemonArgs, encode_segment};
+use crate::text::table;
+
+#[derive(Debug, Args)]
+pub(super) struct Fdb {
+    /// Name of the switch.
+    switch: String,
+    /// Only addresses behind this port: an adapter, a tunnel, or uplink.
+    #[arg(long)]
+    port: Option<String>,
+    /// Only this address.
+    #[arg(long)]
+    mac: Option<String>,
+    /// Only addresses in this VLAN; 0 for the untagged network.
+    #[arg(long, value_name = "ID")]
+    vlan: Option<u64>,
+}
+
+impl Fdb {
+    pub(super) fn run(&self, target: &DaemonArgs) -> Result<()> {
+        let path = format!("/v1/switches/{}/fdb", encode_segment(&self.switch));
+        let all = target.get(&path)?;
+        let entries: Vec<&Value> = entries(&all).filter(|entry| self.selects(entry)).collect();
+        target.show(&json!(entries), |_| {
+            let row = |entry: &&Value| {
+                ["mac", "vlan", "port", "kind", "age_s"].map(|name| cell(&entry[name]))
+            };
+            table(["MAC", "VLAN", "port", "kind", "age s"], entries.iter().map(row).collect())
+        })
+    }
+
+    fn selects(&self, entry: &Value) -> bool {
+        let mac = self.mac.as_deref().map(str::to_ascii_lowercase);
+        self.port.as_deref().is_none_or(|port| entry["port"] == *port)
+            && mac.is_none_or(|mac| entry["mac"] == *mac)
+            && self.vlan.is_none_or(|vlan| entry["vlan"].as_u64().unwrap_or(0) == vlan)
+    }
+}
