@@ -1,10 +1,8 @@
 //! Listeners: the UNIX socket, which checks its peer, and TCP, optionally with TLS.
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,11 +76,7 @@ pub(super) struct OwnersSocket {
 
 impl OwnersSocket {
     pub(super) fn bind(path: &Path) -> Result<OwnersSocket> {
-        let listener = vhost_user::Listener::bind(path)?;
-        // Until then connections of other users are rejected by their credentials.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .with_context(|| format!("cannot restrict socket {} to its owner", path.display()))?;
-        OwnersSocket::on(listener)
+        OwnersSocket::on(vhost_user::Listener::bind(path)?)
     }
 
     /// Takes a listener that is restricted to its owner.

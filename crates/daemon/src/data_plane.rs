@@ -40,6 +40,7 @@ use super::devices::Devices;
 use super::faults::FaultLog;
 use super::nic_instance::{NicInstance, PortBackend};
 use super::saved_rings;
+use super::socket_access::DefaultAccess;
 use super::sockets::Sockets;
 use super::vdpa::{DeviceRecords, Vdpas};
 use announce::AnnouncementQueue;
@@ -82,6 +83,8 @@ pub(super) struct DataPlane {
     run_dir: PathBuf,
     /// Memory quota of all guests.
     quota: Arc<Quota>,
+    /// Users that may connect to sockets of attachments without settings of their own.
+    pub(super) access: DefaultAccess,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
@@ -114,6 +117,7 @@ impl DataPlane {
             events: Events::default(),
             tx_resumed: false,
             handover: None,
+            access: DefaultAccess::default(),
             fabric,
         }
     }
@@ -248,7 +252,11 @@ impl DataPlane {
                 self.fabric.remove_nic(&instance.soft);
             }
         }
-        let StagedChange { ports, suspended, .. } = staged;
+        let StagedChange { ports, suspended, access, .. } = staged;
+        for (token, before) in access {
+            // A failure leaves the socket to its owner, or with the new access.
+            let _ = self.sockets.set_access(token, before);
+        }
         drop(ports); // open devices hold the resources of the suspended ones
         if !suspended.is_empty() {
             suspended.into_iter().for_each(|token| self.devices.resume(token));

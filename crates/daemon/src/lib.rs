@@ -33,6 +33,7 @@ mod port_events;
 mod port_spec;
 mod ring;
 mod saved_rings;
+mod socket_access;
 pub(crate) mod sockets;
 mod state_dir;
 mod stop;
@@ -59,6 +60,7 @@ use rustix::event::{Timespec, epoll};
 use data_plane::{DataPlane, SharedDataPlane};
 use faults::POLL_INTERVAL;
 use leftovers::Leftovers;
+use socket_access::DefaultAccess;
 use state_dir::StateDir;
 use stop::IgnoredSignals;
 use upgrade::{LaunchContext, PendingTakeover, UpgradeRequests, UpgradeSender};
@@ -191,7 +193,8 @@ impl Daemon {
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
         epoll::add(&epoll, upgrades.wake(), epoll::EventData::new_u64(UPGRADE), input)?;
         let run_dir = config.run_dir.clone();
-        let data_plane = DataPlane::new(fabric, epoll.clone(), run_dir, quota(&config.limits));
+        let mut data_plane = DataPlane::new(fabric, epoll.clone(), run_dir, quota(&config.limits));
+        data_plane.access = DefaultAccess::of(config)?;
         let data_plane = SharedDataPlane::new(data_plane);
         let daemon = Daemon {
             server: None,
@@ -233,6 +236,7 @@ impl Daemon {
         let StateDir { directory, warning } = state_dir;
         let plane = Box::new(self.data_plane.clone());
         let mut manager = Manager::open(directory, file, plane, stats)?;
+        manager.set_channel_access(self.data_plane.lock().access.with(None, None));
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
             manager.warn(warning);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use model::state::{Attachment, Vxlan};
+use model::state::{Attachment, VhostUser, Vxlan};
 
 /// Backend of a port, from the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,19 @@ pub(super) enum ExclusiveResource<'a> {
 }
 
 impl PortSpec {
+    /// Equal, apart from settings that change in place.
+    pub(super) fn serves_as(&self, other: &PortSpec) -> bool {
+        self == other
+            || matches!((self, other), (
+                PortSpec::Attachment(Attachment::VhostUser(one)),
+                PortSpec::Attachment(Attachment::VhostUser(other)),
+            ) if *one == VhostUser {
+                socket_group: one.socket_group.clone(),
+                socket_mode: one.socket_mode,
+                ..other.clone()
+            })
+    }
+
     /// Exclusive resource of the port, if any.
     pub(super) fn resource(&self) -> Option<ExclusiveResource<'_>> {
         match self {

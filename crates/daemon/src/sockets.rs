@@ -9,6 +9,7 @@ use anyhow::Result;
 use model::state::{GuestState, VhostUser};
 use rustix::process::Resource;
 use vhost_user::backend::RingDirection;
+use vhost_user::{ListenError, SocketAccess};
 
 use super::attachment::{Attachment, SocketEndpoint};
 use super::device::{GuestDevice, Identity};
@@ -120,6 +121,14 @@ impl Sockets {
         if let Some(attachment) = self.served.remove(&token) {
             self.files_max -= attachment.files_max();
             attachment.close(self.epoll.as_fd());
+        }
+    }
+
+    /// Changes the users that may connect to a socket on which the daemon listens.
+    pub(super) fn set_access(&self, token: u64, access: SocketAccess) -> Result<(), ListenError> {
+        match self.served.get(&token).map(Attachment::endpoint) {
+            Some(SocketEndpoint::Server(listener)) => listener.set_access(access),
+            Some(SocketEndpoint::Client(_)) | None => Ok(()),
         }
     }
 

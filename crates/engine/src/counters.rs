@@ -27,6 +27,7 @@ use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -338,7 +339,9 @@ fn open_file(path: Option<&Path>) -> std::io::Result<File> {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
                 Err(_) => {}
             }
-            OpenOptions::new().read(true).write(true).create_new(true).open(path)
+            // Never writable by others, whatever the umask: they could truncate it.
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true).mode(0o644).open(path)
         }
         None => {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;

@@ -11,6 +11,7 @@
 pub mod agent;
 pub mod cpu;
 pub mod facts;
+pub mod group;
 pub mod interface;
 mod interrupt;
 pub mod latency;

@@ -180,6 +180,28 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     done(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
+/// ID of a group, by name; asks the name services of the system.
+pub(crate) fn group_id(name: &std::ffi::CStr) -> Result<Option<u32>, Errno> {
+    let mut text = vec![0 as libc::c_char; 1024];
+    loop {
+        let mut group = std::mem::MaybeUninit::<libc::group>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: `name` ends with zero; the call writes to `group`, `found` and at most
+        // `text.len()` bytes of `text`, all of which outlive it.
+        let errno = unsafe {
+            let (at, len) = (text.as_mut_ptr(), text.len());
+            libc::getgrnam_r(name.as_ptr(), group.as_mut_ptr(), at, len, &raw mut found)
+        };
+        match errno {
+            // SAFETY: the call has filled `group`, to which `found` points.
+            0 if !found.is_null() => return Ok(Some(unsafe { group.assume_init() }.gr_gid)),
+            0 | libc::ENOENT | libc::ESRCH => return Ok(None),
+            libc::ERANGE if text.len() < 1 << 20 => text.resize(text.len() * 4, 0),
+            other => return Err(Errno::from_raw_os_error(other)),
+        }
+    }
+}
+
 fn done(result: c_int) -> Result<(), Errno> {
     match result {
         0.. => Ok(()),

@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use guestmem::MapError;
 use rustix::io::Errno;
-use vhost_user::{ConnectError, Connector, ListenError, Listener};
+use vhost_user::{ConnectError, Connector, ListenError, Listener, SocketAccess};
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::OffloadSet;
 
@@ -56,6 +56,8 @@ pub struct StreamSpec {
     pub socket: PathBuf,
     /// Role of the port.
     pub role: SocketRole,
+    /// Users that may connect to a listening port.
+    pub access: SocketAccess,
     /// Maximum packet length in a frame, bytes; longer frames are dropped.
     pub mtu: u16,
 }
@@ -98,7 +100,7 @@ pub fn open(spec: &StreamSpec) -> Result<OpenedDevice, StreamError> {
     let path = || spec.socket.clone();
     let connection = new_connection(spec)?;
     let endpoint = match spec.role {
-        SocketRole::Server => Endpoint::Server(Listener::bind(path())?),
+        SocketRole::Server => Endpoint::Server(Listener::bind_for(path(), spec.access)?),
         SocketRole::Client => Endpoint::Client(Connector::new(path())),
     };
     let mut housekeeping = StreamHousekeeping { connection, endpoint };

@@ -57,6 +57,6 @@ pub use connector::{ConnectError, Connector, Retry};
 pub use features::{Features, ProtocolFeatures};
 pub use foreign::{ByteStream, Closer, CloserLoad, ForeignFd, Pending};
 pub use frontend::{Frontend, FrontendError, Negotiated, RingConfig, SharedRegion};
-pub use listener::{ListenError, Listener, remove_stale};
+pub use listener::{ListenError, Listener, SocketAccess, remove_stale};
 pub use message::{BackendRequest, Flags, Message, Request, RequestName};
 pub use socket::{Receiver, SocketError};

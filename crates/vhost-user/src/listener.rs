@@ -5,19 +5,29 @@
 //! belongs to this process. An [inherited](Listener::inherit) socket leaves its file until it is
 //! [adopted](Listener::adopt).
 //!
+//! The file gets its group and permissions before the socket listens: until then every connection
+//! is refused.
+//!
 //! Limit: two processes that start on one stale path at the same instant can both find it stale;
 //! the later one gets the path.
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{AtFlags, Gid, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use crate::connector::{Attempt, ConnectError, attempt};
 use crate::foreign::Closer;
+
+/// Connections that may wait to be accepted; the system's limit is lower.
+const BACKLOG: i32 = 4096;
 
 /// Reasons that a path cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +75,19 @@ pub enum ListenError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file cannot have that group.
+    #[error(
+        "cannot give socket {path} to group {gid}: {source}; run the daemon as root or as a member \
+         of that group"
+    )]
+    Group {
+        /// The path.
+        path: PathBuf,
+        /// The group's ID.
+        gid: u32,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Other errors.
     #[error("cannot listen on socket {path}")]
     Io {
@@ -73,6 +96,20 @@ pub enum ListenError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// Users that may connect to a socket: group and permissions of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// ID of the group; `None`: this process's own.
+    pub gid: Option<u32>,
+    /// Permissions, as in `chmod(2)`.
+    pub mode: u32,
+}
+
+impl SocketAccess {
+    /// Access for this process's user, and root.
+    pub const OWNER: SocketAccess = SocketAccess { gid: None, mode: 0o600 };
 }
 
 /// A non-blocking socket that listens on a path.
@@ -88,17 +125,68 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `path`, removing a stale socket file.
+    /// Listens on `path` for its owner, removing a stale socket file.
     ///
     /// # Errors
     /// [`ListenError`], which names the path and the remedy.
     pub fn bind(path: impl Into<PathBuf>) -> Result<Self, ListenError> {
+        Listener::bind_for(path, SocketAccess::OWNER)
+    }
+
+    /// Like [`bind`](Self::bind), for these users.
+    ///
+    /// # Errors
+    /// [`ListenError`], which names the path and the remedy.
+    pub fn bind_for(path: impl Into<PathBuf>, access: SocketAccess) -> Result<Self, ListenError> {
         let path = path.into();
         remove_stale(&path)?;
-        let socket = UnixListener::bind(&path).map_err(|source| bind_error(&path, source))?;
-        socket.set_nonblocking(true).map_err(|source| bind_error(&path, source))?;
-        let file = identity(&path);
-        Ok(Self { socket: Some(socket), path, file, is_ours: AtomicBool::new(true) })
+        let failed = |errno: Errno| bind_error(&path, errno.into());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let socket = socket.map_err(failed)?;
+        let address = SocketAddrUnix::new(&path).map_err(failed)?;
+        rustix::net::bind(&socket, &address).map_err(failed)?;
+        let listener = Self {
+            socket: Some(socket.into()),
+            file: identity(&path),
+            path,
+            is_ours: AtomicBool::new(true),
+        };
+        listener.set_access(access)?;
+        let listening = rustix::net::listen(&listener, BACKLOG);
+        listening.map_err(|errno| bind_error(&listener.path, errno.into()))?;
+        Ok(listener)
+    }
+
+    /// Changes the users that may connect; connections stay.
+    ///
+    /// # Errors
+    /// [`ListenError`]; the file's permissions are the old ones or the owner's only.
+    pub fn set_access(&self, access: SocketAccess) -> Result<(), ListenError> {
+        let SocketAccess { gid, mode } = access;
+        let failed = |errno: Errno| bind_error(&self.path, errno.into());
+        // The file at the path may be another by now, so it is opened and compared.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(failed)?;
+        let is = rustix::fs::fstat(&file).map_err(failed)?;
+        if self.file != Some((is.st_dev, is.st_ino)) {
+            return Err(ListenError::InUse { path: self.path.clone() });
+        }
+        let at = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let chmod = |mode| rustix::fs::chmod(&at, Mode::from_raw_mode(mode)).map_err(failed);
+        let gid = gid.unwrap_or_else(|| rustix::process::getegid().as_raw());
+        if is.st_gid != gid {
+            chmod(mode & SocketAccess::OWNER.mode)?; // the old group shall not have the new rights
+            let group = Some(Gid::from_raw(gid));
+            let given = rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH);
+            let path = || self.path.clone();
+            given.map_err(|errno| ListenError::Group {
+                path: path(),
+                gid,
+                source: errno.into(),
+            })?;
+        }
+        chmod(mode)
     }
 
     /// Takes over a listening socket of another process, with its file identified by device and
@@ -262,6 +350,43 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         assert!(second.accept().unwrap().is_some());
         assert!(second.accept().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_file_has_its_permissions_whatever_the_umask_and_keeps_its_connections() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let mode = || fs::symlink_metadata(&path).unwrap().mode() & 0o7777;
+        drop(Listener::bind(&path).unwrap());
+        let access = SocketAccess { gid: None, mode: 0o666 };
+        let listener = Listener::bind_for(&path, access).unwrap();
+        assert_eq!(mode(), 0o666, "beyond the usual umask");
+        let mut peer = UnixStream::connect(&path).unwrap();
+        let mut ours = listener.accept().unwrap().expect("it connected");
+        listener.set_access(SocketAccess::OWNER).unwrap();
+        assert_eq!(mode(), 0o600);
+        io::Write::write_all(&mut peer, b"x").unwrap();
+        ours.set_nonblocking(false).unwrap();
+        io::Read::read_exact(&mut ours, &mut [0]).unwrap();
+        // Another file in its place is left alone.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        let before = mode();
+        listener.set_access(access).unwrap_err();
+        assert_eq!(mode(), before);
+    }
+
+    #[test]
+    fn a_group_that_cannot_own_the_file_is_an_error_and_leaves_no_socket() {
+        if rustix::process::geteuid().is_root() {
+            return; // root may give a file to every group
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let error = Listener::bind_for(&path, SocketAccess { gid: Some(0), mode: 0o660 });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("group 0") && error.contains("member"), "{error}");
+        assert!(!path.exists());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use model::state::{
     VfSettings, Vpf, VpfVf, allocate,
 };
 use serde_json::Value;
-use vhost_user::Listener;
+use vhost_user::{Listener, SocketAccess};
 
 use super::super::events::{Cause, EventKind};
 use super::{Manager, allocations};
@@ -28,7 +28,7 @@ use crate::store::{Directory, Store, StoreError};
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Guest control of the manager.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Guests {
     /// Guests' settings, as far as granted and valid.
     overlay: Overlay,
@@ -41,6 +41,22 @@ pub(super) struct Guests {
     looked: Option<Instant>,
     /// Limit of log lines of all guests.
     log: LogLimiter,
+    /// Users that may connect to the channels.
+    access: SocketAccess,
+}
+
+impl Default for Guests {
+    fn default() -> Guests {
+        Guests {
+            overlay: Overlay::default(),
+            kept: false,
+            service: None,
+            channels: Vec::new(),
+            looked: None,
+            log: LogLimiter::default(),
+            access: SocketAccess::OWNER,
+        }
+    }
 }
 
 /// An open channel. Drop removes its socket file at once; the thread may still hold the socket.
@@ -51,8 +67,8 @@ pub(super) struct Open {
 }
 
 impl Open {
-    fn bind(vpf: &str, path: &Path) -> Result<Open> {
-        let file = Listener::bind(path)?;
+    fn bind(vpf: &str, path: &Path, access: SocketAccess) -> Result<Open> {
+        let file = Listener::bind_for(path, access)?;
         let socket = Listener::inherit(file.as_fd().try_clone_to_owned()?, path, None)?;
         let channel =
             Channel { vpf: vpf.to_owned(), socket: Arc::new(socket), connected: Arc::default() };
@@ -92,7 +108,7 @@ impl Guests {
                     let channel = Channel { vpf: vpf.name.clone(), ..known.channel.clone() };
                     Open { channel, ..known.clone() }
                 }
-                None => Open::bind(&vpf.name, path).map_err(|error| {
+                None => Open::bind(&vpf.name, path, self.access).map_err(|error| {
                     let field = format!("vpf[{i}].control.socket");
                     let allowed = "correct that, or write another path".to_owned();
                     let error = format!("cannot be opened: {error:#}");
@@ -151,6 +167,11 @@ pub fn serve_guests(shared: &Arc<Mutex<Manager>>, manager: &mut Manager) -> Resu
 }
 
 impl Manager {
+    /// Sets the users that may connect to channels opened from now on.
+    pub fn set_channel_access(&mut self, access: SocketAccess) {
+        self.guests.access = access;
+    }
+
     /// The state in force: the operator's with the guests' settings.
     pub(super) fn in_force(&self) -> State {
         self.guests.upon(self.state())

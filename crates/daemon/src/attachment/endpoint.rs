@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use model::state::{SocketMode, VhostUser};
-use vhost_user::{Connector, Listener};
+use vhost_user::{Connector, Listener, SocketAccess};
 
 /// Our end of a socket: listening, or connecting.
 #[derive(Debug)]
@@ -15,11 +15,17 @@ pub(in super::super) enum SocketEndpoint {
 }
 
 impl SocketEndpoint {
-    /// Opens the socket; in server mode it listens from now on.
-    pub(in super::super) fn open(spec: &VhostUser) -> Result<SocketEndpoint> {
+    /// Opens the socket; in server mode it listens from now on, for the users of `access`.
+    pub(in super::super) fn open(
+        spec: &VhostUser,
+        access: Option<SocketAccess>,
+    ) -> Result<SocketEndpoint> {
         let socket = Path::new(&spec.socket);
         Ok(match spec.mode {
-            SocketMode::Server => SocketEndpoint::Server(Arc::new(Listener::bind(socket)?)),
+            SocketMode::Server => {
+                let access = access.unwrap_or(SocketAccess::OWNER);
+                SocketEndpoint::Server(Arc::new(Listener::bind_for(socket, access)?))
+            }
             SocketMode::Client => SocketEndpoint::Client(Connector::new(socket)),
         })
     }

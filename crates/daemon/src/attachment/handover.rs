@@ -21,6 +21,7 @@ use rustix::event::epoll;
 use vhost_user::backend::{KickSnapshot, RingDirection, RingSnapshot, Snapshot};
 use vhost_user::{
     BackendDevice, Closer, ForeignFd, InflightArea, Listener, MemoryRegion, Receiver, SharedArea,
+    SocketAccess,
 };
 
 use super::super::device::FrontendSettings;
@@ -34,6 +35,7 @@ impl SocketEndpoint {
     /// Adopts a socket on which the old process listened; without one opens a new one.
     pub(in super::super) fn inherit(
         spec: &VhostUser,
+        access: Option<SocketAccess>,
         listening: Option<ListenerHandover>,
         received: &mut ReceivedFds,
     ) -> Result<SocketEndpoint> {
@@ -41,7 +43,7 @@ impl SocketEndpoint {
             (Some(listening), SocketMode::Server) => {
                 Ok(SocketEndpoint::Server(inherit_listener(listening, received)?.into()))
             }
-            _ => SocketEndpoint::open(spec),
+            _ => SocketEndpoint::open(spec, access),
         }
     }
 }

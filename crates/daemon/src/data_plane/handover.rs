@@ -23,6 +23,7 @@ use bridge::switch::Entry;
 use model::state::{Allocation, PathInForce, VhostUser};
 use port::PortHandover;
 use port::capture::Capture;
+use vhost_user::SocketAccess;
 use vhost_user::backend::RingDirection;
 use wire::Mac;
 
@@ -59,9 +60,10 @@ impl PendingHandover {
         &mut self,
         location: &PortKey,
         spec: &VhostUser,
+        access: Option<SocketAccess>,
     ) -> Result<Option<SocketEndpoint>> {
         let Some(socket) = self.sockets.get_mut(location) else { return Ok(None) };
-        SocketEndpoint::inherit(spec, socket.listening.take(), &mut self.fds).map(Some)
+        SocketEndpoint::inherit(spec, access, socket.listening.take(), &mut self.fds).map(Some)
     }
 
     /// Session of a socket, and the remaining time of its attach ban in milliseconds.

@@ -6,6 +6,7 @@ use api::compile::PortOwner;
 use engine::{Port, SoftNic};
 use model::state::Attachment;
 use port::xdp::Address;
+use vhost_user::SocketAccess;
 
 use super::super::attachment::SocketEndpoint;
 use super::super::device::GuestDevice;
@@ -72,7 +73,7 @@ impl DataPlane {
                 PreparedBackend::Device(..)
                 | PreparedBackend::HandedOver(_)
                 | PreparedBackend::Vdpa(_)
-                | PreparedBackend::AfterChange => SocketEndpoint::open(spec)?,
+                | PreparedBackend::AfterChange => SocketEndpoint::open(spec, self.access_to(want))?,
             };
             let (port, identity) = (port.clone(), want.identity.clone());
             let quota = self.quota.of_session();
@@ -101,13 +102,18 @@ impl DataPlane {
             PreparedBackend::Socket(_)
             | PreparedBackend::Vdpa(_)
             | PreparedBackend::AfterChange => {
-                let open = opener(want, addresses);
+                let open = opener(want, addresses, self.access_to(want));
                 // The change can no longer be rejected; a device that fails is tried again.
                 let opened = open.open();
                 (open, opened)
             }
         };
         Ok(PortBackend::Device(self.devices.add(port.clone(), (name, open), events, opened)))
+    }
+
+    /// Access to a wanted socket. Its group was found when the change was staged.
+    fn access_to(&self, want: &WantedPort) -> Option<SocketAccess> {
+        self.access.of_port(&want.spec, &want.field).ok().flatten()
     }
 
     /// Closes the holder of a resource that is about to be served: a session ends before the next
@@ -137,6 +143,11 @@ impl DataPlane {
                 PortBackend::Device(_) => {}
             }
             served.identity = want.identity;
+        }
+        if let Some(served) =
+            self.instances.get_mut(&want.nic).and_then(|it| it.served.get_mut(&want.owner))
+        {
+            served.spec = want.spec;
         }
     }
 }

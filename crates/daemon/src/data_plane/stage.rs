@@ -10,6 +10,7 @@ use engine::Port;
 use model::state::{Attachment, Problem, VhostUser};
 use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 use port::xdp::Address;
+use vhost_user::SocketAccess;
 use wire::{Mac, Vid};
 
 use super::super::attachment::SocketEndpoint;
@@ -32,6 +33,8 @@ pub(super) struct StagedChange {
     pub(super) captures: Vec<(String, String, CaptureFile)>,
     /// Devices closed to free their resources for others.
     pub(super) suspended: Vec<u64>,
+    /// Sockets with a changed access, and the access before.
+    pub(super) access: Vec<(u64, SocketAccess)>,
 }
 
 /// Prepared backend of a new port.
@@ -66,12 +69,14 @@ impl DataPlane {
             self.stage_captures(nic, staged)?;
         }
         for want in wanted {
+            let access = self.access.of_port(&want.spec, &want.field)?;
+            self.stage_access(want, access, staged)?;
             let instance = &self.instances[&want.nic];
             if instance.served.get(&want.owner).is_some_and(|served| served.is(want)) {
                 continue;
             }
             let addresses = compiled.nic(&want.nic).map_or_else(Vec::new, addresses);
-            let prepared = self.prepare_backend(want, addresses, staged);
+            let prepared = self.prepare_backend(want, addresses, access, staged);
             let prepared = prepared.map_err(|text| refused(want, &text))?;
             let soft = self.instances[&want.nic].soft.clone();
             let label = label(&want.nic, &want.owner);
@@ -83,18 +88,44 @@ impl DataPlane {
         Ok(())
     }
 
+    /// Changes the access to a vhost-user socket that is served and stays; its session stays too.
+    fn stage_access(
+        &self,
+        want: &WantedPort,
+        access: Option<SocketAccess>,
+        staged: &mut StagedChange,
+    ) -> Result<(), Problem> {
+        let (Some(access), Some(resource)) = (access, want.spec.resource()) else { return Ok(()) };
+        let mut served = self.instances.values().flat_map(|instance| instance.served.values());
+        let Some(held) = served.find(|held| held.spec.resource().as_ref() == Some(&resource))
+        else {
+            return Ok(());
+        };
+        let before = self.access.of_port(&held.spec, "").ok().flatten();
+        if let (PortBackend::Socket(token), Some(before)) = (held.backend, before)
+            && before != access
+        {
+            let changed = self.sockets.set_access(token, access);
+            staged.access.push((token, before));
+            changed.map_err(|error| refused(want, &error.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// Opens the backend of a port, or returns the error text. A device that holds the resource is
     /// closed.
     fn prepare_backend(
         &mut self,
         want: &WantedPort,
         addresses: Vec<Address>,
+        access: Option<SocketAccess>,
         staged: &mut StagedChange,
     ) -> Result<PreparedBackend, String> {
         if let Some(handover) = &mut self.handover {
             return match &want.spec {
                 PortSpec::Attachment(Attachment::VhostUser(spec)) => {
-                    let endpoint = handover.endpoint(&PortKey::of(&want.nic, &want.owner), spec);
+                    let endpoint =
+                        handover.endpoint(&PortKey::of(&want.nic, &want.owner), spec, access);
                     let endpoint =
                         endpoint.and_then(|endpoint| endpoint.context("it was not handed over"));
                     endpoint.map(PreparedBackend::Socket).map_err(|error| format!("{error:#}"))
@@ -102,7 +133,7 @@ impl DataPlane {
                 PortSpec::Attachment(Attachment::Vduse(_)) => {
                     Ok(PreparedBackend::Vdpa(VdpaStart::OnResume))
                 }
-                _ => Ok(PreparedBackend::HandedOver(opener(want, addresses))),
+                _ => Ok(PreparedBackend::HandedOver(opener(want, addresses, access))),
             };
         }
         let resource = want.spec.resource();
@@ -117,7 +148,7 @@ impl DataPlane {
                 let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec else {
                     return Ok(PreparedBackend::AfterChange); // keep the session until the change is certain
                 };
-                let endpoint = self.endpoint(spec, held, token);
+                let endpoint = self.endpoint(spec, access, held, token);
                 return endpoint.map(PreparedBackend::Socket).map_err(|error| format!("{error:#}"));
             }
             Some((PortBackend::Device(token), _, nic)) => {
@@ -136,11 +167,11 @@ impl DataPlane {
             }));
         }
         if let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec {
-            return SocketEndpoint::open(spec)
+            return SocketEndpoint::open(spec, access)
                 .map(PreparedBackend::Socket)
                 .map_err(|error| format!("{error:#}"));
         }
-        let open = opener(want, addresses);
+        let open = opener(want, addresses, access);
         match open.open() {
             Err(OpenError { text, may_appear: false }) => Err(text),
             opened => Ok(PreparedBackend::Device(open, opened)),
@@ -151,13 +182,14 @@ impl DataPlane {
     fn endpoint(
         &self,
         spec: &VhostUser,
+        access: Option<SocketAccess>,
         held: &PortSpec,
         token: u64,
     ) -> anyhow::Result<SocketEndpoint> {
         let same = matches!(held, PortSpec::Attachment(Attachment::VhostUser(held)) if held.mode == spec.mode);
         match self.sockets.endpoint(token).filter(|_| same) {
             Some(endpoint) => Ok(endpoint),
-            None => SocketEndpoint::open(spec),
+            None => SocketEndpoint::open(spec, access),
         }
     }
 
@@ -202,15 +234,20 @@ impl DataPlane {
 impl ServedPort {
     /// Returns `true` if the port is served as wanted.
     fn is(&self, want: &WantedPort) -> bool {
-        self.spec == want.spec && self.identity.mac.is_some() == want.identity.mac.is_some()
+        self.spec.serves_as(&want.spec)
+            && self.identity.mac.is_some() == want.identity.mac.is_some()
     }
 }
 
 /// Opener of a device, for anything but vhost-user and vDPA.
-pub(super) fn opener(want: &WantedPort, addresses: Vec<Address>) -> Box<dyn DeviceOpener> {
+pub(super) fn opener(
+    want: &WantedPort,
+    addresses: Vec<Address>,
+    access: Option<SocketAccess>,
+) -> Box<dyn DeviceOpener> {
     let label = label(&want.nic, &want.owner);
     let begins_down = matches!(want.owner, PortOwner::Representor(_));
-    let context = DeviceContext { mac: want.identity.mac, label, addresses, begins_down };
+    let context = DeviceContext { mac: want.identity.mac, label, addresses, begins_down, access };
     match &want.spec {
         PortSpec::Attachment(attachment) => device(attachment, context),
         PortSpec::Tunnel(vxlan) => tunnel(vxlan),

@@ -13,6 +13,7 @@ use port::tap::TapError;
 use port::vxlan::VxlanError;
 use port::xdp::{Address, AddressFilter, GuestQueues, XdpPortError};
 use port::{OpenedDevice, PortHandover, packet, pcap, stream, tap, vxlan, xdp};
+use vhost_user::SocketAccess;
 use wire::Mac;
 
 use super::open::{DeviceOpener, OpenError};
@@ -28,6 +29,8 @@ pub(in super::super) struct DeviceContext {
     pub(in super::super) addresses: Vec<Address>,
     /// A created interface stays switched off, as the kernel's representors do.
     pub(in super::super) begins_down: bool,
+    /// Users that may connect, if the device is a listening socket.
+    pub(in super::super) access: Option<SocketAccess>,
 }
 
 /// Opener of an attachment, for anything but vhost-user and vDPA.
@@ -39,7 +42,7 @@ pub(in super::super) fn device(
         Attachment::Tap(tap) => Box::new(tap_spec(tap, &context)),
         Attachment::Packet(packet) => Box::new(packet_spec(packet)),
         Attachment::Xdp(xdp) => Box::new(xdp_device(xdp, context.addresses)),
-        Attachment::Stream(stream) => Box::new(stream_spec(stream)),
+        Attachment::Stream(stream) => Box::new(stream_spec(stream, context.access)),
         Attachment::Pcap(pcap) => Box::new(pcap_spec(pcap, context.label)),
         Attachment::VhostUser(_) | Attachment::Vduse(_) => unreachable!("it has guest memory"),
     }
@@ -138,12 +141,13 @@ impl DeviceOpener for packet::PacketSpec {
     }
 }
 
-fn stream_spec(stream: &Stream) -> stream::StreamSpec {
+fn stream_spec(stream: &Stream, access: Option<SocketAccess>) -> stream::StreamSpec {
     let role = match stream.mode {
         SocketMode::Server => stream::SocketRole::Server,
         SocketMode::Client => stream::SocketRole::Client,
     };
-    stream::StreamSpec { socket: PathBuf::from(&stream.socket), role, mtu: stream.mtu }
+    let access = access.unwrap_or(SocketAccess::OWNER);
+    stream::StreamSpec { socket: PathBuf::from(&stream.socket), role, access, mtu: stream.mtu }
 }
 
 impl DeviceOpener for stream::StreamSpec {

@@ -18,5 +18,6 @@ mod offers;
 mod rings;
 mod sessions;
 mod settings;
+mod socket_access;
 mod standing;
 mod switchdev;

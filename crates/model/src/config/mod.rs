@@ -29,7 +29,9 @@ use serde_json::Value;
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use source_file::{MAX_FILE_BYTES, SourceFile};
 
-use crate::state::{ApiSettings, DaemonSettings, Lanes, Limits, Problems, State, schema};
+use crate::state::{
+    ApiSettings, DaemonSettings, Lanes, Limits, Problems, SocketPermissions, State, schema,
+};
 
 /// File of the counters in the run directory.
 pub const COUNTERS: &str = "counters";
@@ -48,6 +50,10 @@ pub struct Config {
     pub run_dir: PathBuf,
     /// Directory of the stored desired state, if the file names it.
     pub state_dir: Option<PathBuf>,
+    /// Group of the sockets of guests, if the file names one.
+    pub socket_group: Option<String>,
+    /// Permissions of the sockets of guests, if the file has them.
+    pub socket_mode: Option<SocketPermissions>,
     /// The API.
     pub api: ApiSettings,
     /// The polling threads.
@@ -122,8 +128,9 @@ impl Config {
         let mut problems = Problems::default();
         meaning::check(&daemon, &run_dir, &state, &mut problems);
         let state = problems.beside(State::of_form(&state)).map_err(tell)?;
-        let DaemonSettings { run_dir: _, state_dir, api, lanes, limits } = daemon;
-        Ok(Config { run_dir, state_dir, api, lanes, limits, state })
+        let DaemonSettings { run_dir: _, state_dir, socket_group, socket_mode, api, lanes, limits } =
+            daemon;
+        Ok(Config { run_dir, state_dir, socket_group, socket_mode, api, lanes, limits, state })
     }
 }
 

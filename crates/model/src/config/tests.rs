@@ -40,7 +40,11 @@ fn the_least_file_gets_every_default() {
     let state = config.state.clone(); // it has tests of its own
     let run_dir = "/run/shunt".into();
     let (api, limits) = (ApiSettings::default(), Limits::default());
-    assert_eq!(config, Config { run_dir, state_dir: None, api, lanes, limits, state });
+    let (socket_group, socket_mode) = (None, None);
+    assert_eq!(
+        config,
+        Config { run_dir, state_dir: None, socket_group, socket_mode, api, lanes, limits, state }
+    );
     assert_eq!((config.state.nics[0].total_vfs, config.state.nics[0].num_vfs), (1, 1));
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::State;
+use super::{SocketPermissions, State};
 
 /// A configuration file: the daemon's own settings, and the state at its first start.
 #[derive(ToSchema)]
@@ -30,6 +30,11 @@ pub struct DaemonSettings {
     /// Directory of the stored desired state; not `run_dir`. The default depends on `run_dir`.
     #[schema(value_type = String, format = "file")]
     pub state_dir: Option<PathBuf>,
+    /// Group that may connect to the sockets of guests. Left out: the daemon's own.
+    #[schema(value_type = String, format = "group")]
+    pub socket_group: Option<String>,
+    /// Permissions of the sockets of guests. Left out: "0660" with `socket_group`, else "0600".
+    pub socket_mode: Option<SocketPermissions>,
     /// Addresses of the API.
     pub api: ApiSettings,
     /// The polling threads.

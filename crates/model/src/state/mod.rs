@@ -61,7 +61,7 @@ pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort,
 pub use switchdev::{NicMode, NicRule, Representor};
 pub use text::{
     AnyMacText, FunctionName, InvalidText, IpPrefix, MacPrefix, MacText, PortRange, RuleTarget,
-    VlanRange,
+    SocketPermissions, VlanRange,
 };
 pub use transition::transition;
 pub use vpf::{GuestSetting, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};

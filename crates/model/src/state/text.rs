@@ -31,7 +31,7 @@ pub(super) struct TextFormat {
 }
 
 /// All formats.
-pub(super) static FORMATS: [TextFormat; 18] = [
+pub(super) static FORMATS: [TextFormat; 20] = [
     TextFormat {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -117,6 +117,18 @@ pub(super) static FORMATS: [TextFormat; 18] = [
         takes: |text| is_path(text, 4095) || is_netns_name(text),
     },
     TextFormat {
+        name: "group",
+        pattern: "^[^:/\\s]{1,32}$",
+        allowed: "the name of a group, such as \"kvm\", or its number",
+        takes: is_group,
+    },
+    TextFormat {
+        name: "permissions",
+        pattern: "^06[0246]{2}$",
+        allowed: "\"0600\" to \"0666\", of read and write permissions only, such as \"0660\"",
+        takes: |text| text.parse::<SocketPermissions>().is_ok(),
+    },
+    TextFormat {
         name: "any-mac",
         pattern: "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$",
         allowed: "a MAC address, six hex pairs such as \"ff:ff:ff:ff:ff:ff\"",
@@ -167,6 +179,11 @@ fn is_interface(text: &str) -> bool {
 fn is_netns_name(text: &str) -> bool {
     let bad = |c: char| c == '/' || c.is_whitespace() || c.is_control();
     (1..=255).contains(&text.len()) && ![".", ".."].contains(&text) && !text.chars().any(bad)
+}
+
+fn is_group(text: &str) -> bool {
+    let bad = |c: char| matches!(c, ':' | '/') || c.is_whitespace() || c.is_control();
+    (1..=32).contains(&text.chars().count()) && !text.chars().any(bad)
 }
 
 fn is_name_byte(byte: u8) -> bool {
@@ -401,6 +418,26 @@ impl fmt::Display for RuleTarget {
     }
 }
 
+/// Permissions of a socket: read and write for the owner, and for others as given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketPermissions(pub u16);
+
+impl FromStr for SocketPermissions {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let digits = text.strip_prefix("06").filter(|rest| rest.len() == 2).ok_or(InvalidText)?;
+        let others = u16::from_str_radix(digits, 8).map_err(|_| InvalidText)?;
+        if others & !0o066 == 0 { Ok(SocketPermissions(0o600 | others)) } else { Err(InvalidText) }
+    }
+}
+
+impl fmt::Display for SocketPermissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
 /// A MAC address, unicast or multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AnyMacText(pub Mac);
@@ -492,6 +529,7 @@ as_text!(
     PortRange = "port-range",
     IpPrefix = "ip-prefix",
     MacPrefix = "mac-prefix",
+    SocketPermissions = "permissions",
     AnyMacText = "any-mac",
     FunctionName = "function",
     RuleTarget = "rule-target"

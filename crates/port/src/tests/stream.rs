@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use super::guests::{Layout, Sender, frame};
 use super::lent::Lent;
 use super::offload::{GSO, MSS, left, payload_of, tcp};
+use vhost_user::SocketAccess;
+
 use crate::stream::{OUT_BYTES, SocketRole, StreamError, StreamSpec, open, resume};
 use crate::{
     BURST, Delivered, Housekeeping, OffloadSet, OpenedDevice, PortHandover, Transmit, VlanEdit,
@@ -24,7 +26,13 @@ impl Port {
     fn new(role: SocketRole) -> Port {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("nic");
-        let opened = open(&StreamSpec { socket: socket.clone(), role, mtu: 1500 }).unwrap();
+        let opened = open(&StreamSpec {
+            socket: socket.clone(),
+            role,
+            access: SocketAccess::OWNER,
+            mtu: 1500,
+        })
+        .unwrap();
         Port { opened, socket, _dir: dir }
     }
 
@@ -240,10 +248,22 @@ fn a_client_finds_its_peer_whenever_that_comes() {
 #[test]
 fn a_path_that_cannot_be_is_refused() {
     let socket = PathBuf::from("/nowhere/at/all");
-    let error = open(&StreamSpec { socket, role: SocketRole::Server, mtu: 1500 }).unwrap_err();
+    let error = open(&StreamSpec {
+        socket,
+        role: SocketRole::Server,
+        access: SocketAccess::OWNER,
+        mtu: 1500,
+    })
+    .unwrap_err();
     assert!(matches!(error, StreamError::Listen(_)), "{error}");
     let socket = PathBuf::from("/x".repeat(100));
-    let error = open(&StreamSpec { socket, role: SocketRole::Client, mtu: 1500 }).unwrap_err();
+    let error = open(&StreamSpec {
+        socket,
+        role: SocketRole::Client,
+        access: SocketAccess::OWNER,
+        mtu: 1500,
+    })
+    .unwrap_err();
     assert!(error.to_string().contains("at most 107"), "{error}");
 }
 
@@ -268,7 +288,12 @@ fn another_process_goes_on_in_the_middle_of_frames() {
     let handover = housekeeping.handover(&handover_state).unwrap();
     drop(housekeeping);
     assert!(socket.exists(), "it is the next one's");
-    let spec = StreamSpec { socket: socket.clone(), role: SocketRole::Server, mtu: 1500 };
+    let spec = StreamSpec {
+        socket: socket.clone(),
+        role: SocketRole::Server,
+        access: SocketAccess::OWNER,
+        mtu: 1500,
+    };
     // The peer reads on, so that there is room; one that takes over and fails has sent nothing, and
     // removed nothing.
     let read = 50;

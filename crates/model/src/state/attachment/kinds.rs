@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::super::yes;
+use super::super::{SocketPermissions, yes};
 
 declare_kinds! {
     /// A vhost-user socket; the default.
@@ -35,6 +35,13 @@ pub struct VhostUser {
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
+    /// Group that may connect, in mode `server`. Left out: the daemon's `socket_group`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = "group")]
+    pub socket_group: Option<String>,
+    /// Permissions of the socket, in mode `server`. Left out: the daemon's `socket_mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<SocketPermissions>,
     /// Pairs of a receive and a transmit queue.
     #[serde(default = "queue_pairs")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
@@ -159,6 +166,13 @@ pub struct Stream {
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
+    /// Group that may connect, in mode `server`. Left out: the daemon's `socket_group`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = "group")]
+    pub socket_group: Option<String>,
+    /// Permissions of the socket, in mode `server`. Left out: the daemon's `socket_mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<SocketPermissions>,
     /// Largest packet accepted, in bytes without the Ethernet header.
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::super::{Attachment, Pcap, State, Vduse, Xdp};
+use super::super::{Attachment, Pcap, SocketMode, State, Stream, Vduse, VhostUser, Xdp};
 use super::Check;
 
 impl<'a> Check<'a> {
@@ -21,6 +21,24 @@ impl<'a> Check<'a> {
         let place = format!("{at}.{}", attachment.kind().place_field());
         if let Some(socket) = attachment.socket() {
             self.sockets.claim(&mut self.problems, socket, &place, &socket);
+        }
+        if let Attachment::VhostUser(VhostUser { mode, socket_group, socket_mode, .. })
+        | Attachment::Stream(Stream { mode, socket_group, socket_mode, .. }) = attachment
+            && *mode == SocketMode::Client
+        {
+            let (error, allowed) =
+                ("needs mode = \"server\": the VMM makes the socket", "leave it out");
+            if let Some(group) = socket_group {
+                self.wrong(format!("{at}.socket_group"), group.as_str(), error, allowed.to_owned());
+            }
+            if let Some(mode) = socket_mode {
+                self.wrong(
+                    format!("{at}.socket_mode"),
+                    mode.to_string(),
+                    error,
+                    allowed.to_owned(),
+                );
+            }
         }
         if let Some((interface, netns)) = attachment.interface() {
             let key = (netns, interface.to_owned());
