@@ -209,13 +209,18 @@ impl Fabric {
         self.quarantine.remove(port);
         port.retire();
         let mut ports = nic.lock();
-        match ports.get_mut(port.number) {
-            Some(place) if place.as_ref().is_some_and(|other| Arc::ptr_eq(other, port)) => {
-                *place = None;
-                port.blocks().for_each(|block| self.counters.remove(block));
-            }
-            _ => {} // it is gone already
+        let place = ports.get_mut(port.number);
+        let Some(place) = place.filter(|it| it.as_ref().is_some_and(|it| Arc::ptr_eq(it, port)))
+        else {
+            return; // it is gone already
+        };
+        *place = None;
+        let successor = ports.iter().flatten().find(|other| other.label == port.label).cloned();
+        drop(ports); // no lock of a port is taken under this one
+        if let Some(successor) = successor {
+            successor.continue_counters(port);
         }
+        port.blocks().for_each(|block| self.counters.remove(block));
     }
 
     /// Pauses all transmit rings: frames stay in the rings. After a restart guests reconnect one by

@@ -118,6 +118,16 @@ impl Port {
         self.pairs.iter().fold(0, |sum: u64, pair| sum.wrapping_add(pair.block.get(counter)))
     }
 
+    /// Adds the counters of a retired port: the attachment behind a label was replaced.
+    pub(crate) fn continue_counters(&self, before: &Port) {
+        let Some(pair) = self.pairs.first() else { return };
+        // Under both locks there is no other writer.
+        let _halves = (pair.transmit.lock(), pair.receive.lock());
+        for counter in (0..counter::END).filter(|counter| *counter != counter::ATTACHED) {
+            pair.block.add(counter, before.sum(counter));
+        }
+    }
+
     /// Frames and bytes that the guest has sent and received so far.
     pub fn traffic(&self) -> PortTraffic {
         PortTraffic {

@@ -31,7 +31,9 @@ impl DataPlane {
                 Some(PortBackend::Socket(token)) => self.sockets.describe_vmq(token),
                 _ => None,
             };
+            let plug = self.compiled.nics.iter().find_map(|nic| nic.adapter(&given.adapter));
             ActualAdapter {
+                link_up: plug.is_some_and(|plug| plug.link_up),
                 guest,
                 device,
                 placement,

@@ -55,7 +55,11 @@ impl DataPlane {
                     representor =
                         instance.served.get(&PortOwner::Representor(of)).map(|it| it.backend);
                 }
-                let carrier = representor.is_none() || plug.link_up;
+                let follows = match plug.location {
+                    PortLocation::Piped(_) => representor.is_some(),
+                    _ => matches!(plug.of, PortOwner::Adapter(_) | PortOwner::Pf),
+                };
+                let carrier = plug.link_up || !follows;
                 updates.push((served.backend, self.mtu_of(representor), carrier));
             }
         }

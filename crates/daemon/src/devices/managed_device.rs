@@ -319,17 +319,20 @@ impl ManagedDevice {
             return (DeviceState::Gone, Some(std::io::Error::from(errno).to_string()));
         }
         let down = |why: &str| (DeviceState::Down, Some(why.to_owned()));
+        // A carrier that was switched off, with the adapter's link, is no fault.
+        let has_carrier = self.applied.carrier != Some(false);
         if let (Some((link, _)), Some((interface, _))) = (&opened.link, self.open.interface()) {
             let state = link.state(interface);
             self.mtu = state.as_ref().ok().map(|state| state.mtu);
             match state {
                 Ok(state) if !state.is_up => return down("it is switched off"),
-                Ok(state) if !state.is_running => return down("it has no carrier"),
+                Ok(state) if !state.is_running && has_carrier => return down("it has no carrier"),
                 Err(InterfaceError::Missing { .. }) => return down("the interface does not exist"),
                 Ok(_) | Err(_) => {} // an unknown state is not a fault
             }
         }
-        match opened.housekeeping.as_ref().is_none_or(|housekeeping| housekeeping.is_connected()) {
+        let housekeeping = opened.housekeeping.as_ref().filter(|_| has_carrier);
+        match housekeeping.is_none_or(|housekeeping| housekeeping.is_connected()) {
             true => (DeviceState::Up, None),
             false => down("no peer is connected"),
         }

@@ -137,6 +137,9 @@ pub struct ActualAdapter {
     pub vmq_reason: Reason,
     /// `true` while a guest is attached.
     pub connected: bool,
+    /// `true` if its link is up, by its `link_state` and for `auto` by the uplink's.
+    #[serde(default)]
+    pub link_up: bool,
     /// Progress of its guest.
     #[serde(default)]
     pub guest: GuestState,
@@ -236,6 +239,7 @@ impl ActualAdapter {
             vf_reason,
             vmq_reason,
             connected,
+            link_up: true,
             guest,
             device,
             placement,

@@ -213,11 +213,16 @@ fn list(target: &DaemonArgs) -> Result<()> {
                 Some(state) => state,
                 None => actual["guest"].as_str().unwrap_or("absent"),
             };
+            let link = match actual["link_up"].as_bool() {
+                Some(true) => "up",
+                Some(false) => "down",
+                None => "-",
+            };
             let (vlan, rates) = (cell(&wanted["vlan"]["id"]), rates(wanted));
             let (name, mac) = (cell(&wanted["name"]), cell(&wanted["mac"]));
-            [name, cell(on), mac, vlan, rates, place, reason, guest.to_owned()]
+            [name, cell(on), mac, vlan, rates, place, reason, link.to_owned(), guest.to_owned()]
         };
-        let header = ["adapter", "on", "MAC", "VLAN", "Mbit/s", "path", "why", "guest"];
+        let header = ["adapter", "on", "MAC", "VLAN", "Mbit/s", "path", "why", "link", "guest"];
         table(header, joined.iter().map(row).collect())
     })
 }

@@ -63,3 +63,38 @@ fn addresses_of_a_switch_are_listed_with_port_and_age() {
         assert!(error.to_string().contains("none"), "{error}");
     });
 }
+
+#[test]
+fn counters_continue_when_an_attachment_changes() {
+    on_every_path(|tested| {
+        let mut net = Net::new(tested, json!({}));
+        net.drops("a", &frame(B, C, 1), net.reason("tx_spoofed_mac", "tx_switch_spoofed_mac"));
+        net.passes("a", &frame(B, A, 2), &["b"]);
+        net.passes("b", &frame(A, B, 3), &["a"]);
+        let before = net.host.port("n/a");
+        assert_eq!((before.tx_frames, before.rx_frames), (2, 2), "with the greeting of the wire");
+        // Another MTU is another device for the guest.
+        net.drop_guest("a");
+        net.set("a", json!({"attachment": {"mtu": 1400}}));
+        let after = net.host.port("n/a");
+        let counters = |port: &api::stats::PortStats| {
+            (port.tx_frames, port.tx_bytes, port.rx_frames, port.rx_bytes, port.drops.clone())
+        };
+        assert_eq!(counters(&after), counters(&before));
+        net.attach("a");
+        net.passes("a", &frame(B, A, 4), &["b"]);
+        assert_eq!(net.host.port("n/a").tx_frames, before.tx_frames + 1);
+    });
+}
+
+#[test]
+fn an_adapter_shows_its_link() {
+    on_every_path(|tested| {
+        let net = Net::new(tested, json!({}));
+        for (state, is_up) in [("disable", false), ("enable", true), ("auto", true)] {
+            net.set("a", json!({"link_state": state}));
+            assert_eq!(net.actual("a")["link_up"], is_up, "{state}");
+            assert_eq!(net.actual("b")["link_up"], true);
+        }
+    });
+}
