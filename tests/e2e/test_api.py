@@ -65,9 +65,11 @@ class Served(unittest.TestCase):
         """A refusal of that status which says what is wrong and what is allowed, with all these words."""
         self.assertEqual(reply.status, status, reply.body)
         self.assertEqual(reply.headers["content-type"], "application/json")
-        self.assertEqual(set(reply.body), {"error", "field", "value", "allowed", "more"})
+        self.assertEqual(set(reply.body), {"errors", "more"})
+            for error in reply.body["errors"]:
+                self.assertEqual(set(error), {"object", "field", "value", "message", "allowed", "remedy"})
         if status != 404:
-            self.assertTrue(reply.body["allowed"], reply.body)
+            self.assertTrue(reply.body["errors"][0]["remedy"], reply.body)
         text = f"{reply.body['error']}; {reply.body['allowed']}"
         for word in words:
             self.assertIn(word, text)
@@ -155,7 +157,7 @@ class Requests(Served):
                 self.assert_clear(put(wrong), 422)
             unknown = put(b'{"nic": [{"name": "nic0", "total_vfs": 1, "num_vf": 1}]}')
             self.assert_clear(unknown, 422, "num_vfs")
-            self.assertEqual(unknown.body["field"], "nic[0].num_vf")
+            self.assertEqual(unknown.body["errors"][0]["field"], "num_vf")
         self.assertEqual(self.daemon.export(), before)
         self.assertEqual(self.daemon.complaints(), [])
 

@@ -352,7 +352,7 @@ class Refused(UpgradeCase):
         daemon.wait_ready()
         reply = daemon.ask_tcp("/v1/upgrade", "POST", body="{}")
         self.assertEqual(reply.status, 403, reply.body)
-        self.assertIn("UNIX socket only", reply.body["error"])
+        self.assertIn("UNIX socket only", reply.body["errors"][0]["message"])
         other = daemon.path("other")
         with open(daemon.program, "rb") as program, open(other, "wb") as file:
             file.write(program.read())

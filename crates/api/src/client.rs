@@ -10,10 +10,10 @@ use hyper::client::conn::http1;
 use hyper::header;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use model::state::{Problem, Problems};
 use serde_json::Value;
 
 use super::address::DaemonAddress;
-use super::error::ErrorBody;
 use super::token::Token;
 
 /// Largest response, in bytes.
@@ -54,20 +54,11 @@ pub enum ClientError {
         path: PathBuf,
     },
     /// The daemon rejected the request.
-    #[error("{}", shown(.0))]
+    #[error("{}", .0.body)]
     Refused(Box<ErrorReply>),
     /// The connection broke.
     #[error("the daemon's response broke off: {0}; see its log")]
     Broken(String),
-}
-
-/// An error response of the daemon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorReply {
-    /// The HTTP status.
-    pub status: u16,
-    /// Body of the response.
-    pub body: ErrorBody,
 }
 
 impl ClientError {
@@ -78,24 +69,20 @@ impl ClientError {
     }
 }
 
-/// One line for the first mistake, and one for each further one.
-fn shown(refusal: &ErrorReply) -> String {
-    let ErrorBody { error, field, value, allowed, more } = &refusal.body;
-    let mut text = String::new();
-    if !field.is_empty() {
-        text += &format!("{field}: ");
+/// An error response of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReply {
+    /// The HTTP status.
+    pub status: u16,
+    /// Body of the response.
+    pub body: Problems,
+}
+
+impl ErrorReply {
+    /// The first problem; an empty one if the response has none.
+    pub fn first(&self) -> Problem {
+        self.body.problems.first().cloned().unwrap_or_default()
     }
-    if !value.is_empty() {
-        text += &format!("{value} ");
-    }
-    text += error;
-    if !allowed.is_empty() {
-        text += &format!("; {allowed}");
-    }
-    for line in more {
-        text += &format!("\n{line}");
-    }
-    text
 }
 
 /// A successful response.
@@ -214,9 +201,9 @@ impl Client {
         };
         let status = head.status.as_u16();
         if !head.status.is_success() {
-            let body = serde_json::from_value(body).unwrap_or_else(|_| ErrorBody {
-                error: format!("the daemon answered with status {status}"),
-                ..ErrorBody::default()
+            let body = serde_json::from_value(body).unwrap_or_else(|_| {
+                let message = format!("the daemon answered with status {status}");
+                Problem::new("", (), message, "see its log").into()
             });
             return Err(ClientError::Refused(Box::new(ErrorReply { status, body })));
         }

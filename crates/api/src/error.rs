@@ -1,41 +1,19 @@
-//! Errors of API requests: an HTTP status, and a body with the field, the value and the remedy.
+//! Errors of API requests: an HTTP status, and a body of [`Problems`].
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::state::{Problem, Problems};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::plane::PlaneError;
 use crate::store::{NotOwner, StoreError};
-
-/// Body of an error response.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ErrorBody {
-    /// Error, as a sentence.
-    pub error: String,
-    /// Field, such as `nic[0].vf[2].mac`; may be empty.
-    pub field: String,
-    /// The field's value as JSON, cut to a readable length; empty if it does not help.
-    pub value: String,
-    /// Allowed values, or the remedy.
-    pub allowed: String,
-    /// Further mistakes of the same document, each as one line.
-    pub more: Vec<String>,
-}
 
 /// Reason for an error response.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// Malformed request: 400.
-    #[error("{error}; {allowed}")]
-    BadRequest {
-        /// Error.
-        error: String,
-        /// Remedy.
-        allowed: String,
-    },
+    #[error("{0}")]
+    BadRequest(Box<Problem>),
     /// Invalid document, or part of one: 422.
     #[error("{0}")]
     Wrong(Problems),
@@ -49,8 +27,8 @@ pub enum ApiError {
     #[error("{0}")]
     NotOwner(#[from] NotOwner),
     /// No such object: 404.
-    #[error("there is no {0}")]
-    NotFound(String),
+    #[error("{0}")]
+    NotFound(Box<Problem>),
     /// Method not allowed on this path: 405.
     #[error("this path does not have that method; see /openapi.json")]
     Method,
@@ -95,17 +73,22 @@ pub enum ApiError {
 }
 
 impl ApiError {
+    /// The error of an object that does not exist.
+    pub(super) fn absent(object: &str, remedy: &str) -> ApiError {
+        ApiError::NotFound(Problem::new("", (), "does not exist", remedy).of(object).into())
+    }
+
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
-            ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            ApiError::BadRequest(_) => StatusCode::BAD_REQUEST,
             ApiError::Wrong(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::Impossible(_)
             | ApiError::Refused(_)
             | ApiError::NotOwner(_)
             | ApiError::NotReplaced(_) => StatusCode::CONFLICT,
             ApiError::SocketOnly => StatusCode::FORBIDDEN,
-            ApiError::NotFound(_) => StatusCode::NOT_FOUND,
+            ApiError::NotFound(..) => StatusCode::NOT_FOUND,
             ApiError::Method => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::Stale { .. } => StatusCode::PRECONDITION_FAILED,
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -119,13 +102,14 @@ impl ApiError {
     }
 
     /// Response body. Includes system errors: only the operator receives it.
-    pub fn body(&self) -> ErrorBody {
-        let plain = |error: String| ErrorBody { error, ..ErrorBody::default() };
+    pub fn body(&self) -> Problems {
+        let plain = |message: String| Problem::new("", (), message, "").into();
         match self {
-            ApiError::Wrong(problems) | ApiError::Impossible(problems) => of_problems(problems),
-            ApiError::Refused(PlaneError(problems)) => of_problems(problems),
-            ApiError::BadRequest { error, allowed } => {
-                ErrorBody { allowed: allowed.clone(), ..plain(error.clone()) }
+            ApiError::Wrong(problems)
+            | ApiError::Impossible(problems)
+            | ApiError::Refused(PlaneError(problems)) => problems.clone(),
+            ApiError::BadRequest(problem) | ApiError::NotFound(problem) => {
+                Problem::clone(problem).into()
             }
             ApiError::Store(source) => {
                 let cause = std::error::Error::source(source);
@@ -133,35 +117,18 @@ impl ApiError {
                 plain(format!("{self}: {source}{cause}"))
             }
             // These texts repeat their source.
-            ApiError::NotFound(_)
-            | ApiError::NotOwner(_)
+            ApiError::NotOwner(_)
             | ApiError::NoStats(_)
             | ApiError::NotReplaced(_)
             | ApiError::Broken(_) => plain(self.to_string()),
             // Own texts: the remedy follows the semicolon.
             other => {
                 let text = other.to_string();
-                let (error, allowed) = text.split_once("; ").unwrap_or((&text, ""));
-                ErrorBody { allowed: allowed.to_owned(), ..plain(error.to_owned()) }
+                let (message, remedy) = text.split_once("; ").unwrap_or((&text, ""));
+                Problem::new("", (), message, remedy).into()
             }
         }
     }
-}
-
-fn of_problem(problem: &Problem) -> ErrorBody {
-    let Problem { field, value, error, allowed } = problem.clone();
-    ErrorBody { error, field, value, allowed, more: Vec::new() }
-}
-
-fn of_problems(problems: &Problems) -> ErrorBody {
-    let Some((first, rest)) = problems.problems.split_first() else {
-        return ErrorBody::default();
-    };
-    let mut more: Vec<String> = rest.iter().map(Problem::to_string).collect();
-    if problems.more > 0 {
-        more.push(format!("and {} more mistakes; correct these first", problems.more));
-    }
-    ErrorBody { more, ..of_problem(first) }
 }
 
 impl IntoResponse for ApiError {

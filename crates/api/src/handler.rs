@@ -136,9 +136,10 @@ impl ApiRequest {
     ) -> Result<(), ApiError> {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let wrong = |allowed: String| {
-                let shown: String = pair.chars().take(80).flat_map(char::escape_debug).collect();
-                Err(ApiError::BadRequest { error: format!("?{shown} is not allowed"), allowed })
+            let wrong = |remedy: String| {
+                let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+                let problem = Problem::new(format!("?{shown}"), value, "is not allowed", remedy);
+                Err(ApiError::BadRequest(problem.into()))
             };
             let known = operation.parameters.iter().find(|parameter| parameter.name == name);
             let number = value.parse::<u64>().ok().filter(|_| !value.starts_with('+'));
@@ -211,7 +212,8 @@ fn carry_out_locked(
             Ok(ApiResponse::new(entries).of(manager.generation()))
         }
         (OperationKind::Get, Some(resource)) => {
-            let part = resource.get(manager.state(), &asked.keys)?;
+            let part = resource.get(manager.state(), &asked.keys);
+            let part = part.map_err(|error| vf_in_use::explain(error, manager, &asked.keys))?;
             Ok(ApiResponse::new(part).of(manager.generation()))
         }
         (OperationKind::List, Some(resource)) => {
@@ -227,8 +229,7 @@ fn carry_out_locked(
                 }
                 _ => merge::applied(manager.state(), &asked.body, asked.prune)?,
             };
-            let done = bring(manager, operation.kind, &merged, asked.dry_run);
-            done.map_err(|error| merged.in_clients_words(error))
+            bring(manager, operation.kind, &merged, asked.dry_run)
         }
         (OperationKind::Actual, None) => {
             Ok(ApiResponse::new(in_force(manager)).of(manager.generation()))
@@ -272,8 +273,9 @@ fn first(keys: &[String]) -> &str {
 }
 
 fn not_an_order(error: serde_json::Error) -> ApiError {
-    let error = format!("the body is no order to upgrade: {error}");
-    ApiError::BadRequest { error, allowed: r#"send {} or {"binary": "/path/to/shunt"}"#.to_owned() }
+    let message = format!("the body is no order to upgrade: {error}");
+    let remedy = r#"send {} or {"binary": "/path/to/shunt"}"#;
+    ApiError::BadRequest(Problem::new("", (), message, remedy).into())
 }
 
 fn edit(

@@ -54,7 +54,7 @@ pub use events::{Event, EventKind, EventList, Events, MAX_EVENTS};
 pub use handler::{ApplyOutcome, InForce, UpgradeRequest};
 pub use hyper::Method;
 
-pub use error::{ApiError, ErrorBody};
+pub use error::ApiError;
 pub use listen::{Listen, Tcp, Tls};
 pub use manager::{Applied, Manager, StatsSource, UpgradeOrder, Upgraded, Upgrader};
 pub use manager::{MoveStatus, serve_guests};

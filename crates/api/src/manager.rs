@@ -20,7 +20,7 @@ use super::events::{Cause, EventKind, EventList, Events};
 use crate::compile::{LiveLinks, compile};
 use crate::fdb::FdbEntry;
 use crate::guests::Overlay;
-use crate::plane::Plane;
+use crate::plane::{Plane, PlaneError};
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
 use guests::Guests;
@@ -385,14 +385,15 @@ impl Manager {
     fn carry_out(&mut self, to: &State, guests: Overlay) -> Result<(), ApiError> {
         let (from, in_force) = (self.in_force(), guests.upon(to));
         let before = allocations(&self.plane.actual());
-        let channels = self.guests.open(to)?;
+        let named = |error: PlaneError| PlaneError(error.0.named(&in_force.to_document()));
+        let channels = self.guests.open(to).map_err(named)?;
         self.store.begin(to)?;
         let actual = match self.plane.reconcile(&from, &in_force) {
             Ok(actual) => actual,
             Err(refused) => {
                 // A journal that stays makes the next start undo the apply, which is correct.
                 let _ = self.store.abandon();
-                return Err(refused.into());
+                return Err(named(refused).into());
             }
         };
         if let Err(error) = self.store.commit(to, &holders(to, &actual)) {

@@ -3,7 +3,6 @@
 use model::state::schema::{add_schemas, schemas};
 use serde_json::{Map, Value, json};
 
-use super::error::ErrorBody;
 use super::events::EventList;
 use super::handler::{ApplyOutcome, InForce, UpgradeRequest};
 use super::manager::MoveStatus;
@@ -57,7 +56,7 @@ fn all_schemas() -> Map<String, Value> {
     for resource in &RESOURCES {
         all.insert(format!("{}Patch", resource.schema), patch_of(&all[resource.schema]));
     }
-    add_schemas::<ErrorBody>(&mut all);
+    add_schemas::<model::state::Problems>(&mut all);
     add_schemas::<ApplyOutcome>(&mut all);
     add_schemas::<UpgradeRequest>(&mut all);
     add_schemas::<Upgraded>(&mut all);
@@ -133,7 +132,7 @@ fn id(operation: &Operation) -> String {
 
 fn answers(operation: &Operation) -> Value {
     let json_of = |text: &str, schema: &Value| json!({"description": text, "content": {"application/json": {"schema": schema}}});
-    let error = json!({"$ref": "#/components/schemas/ErrorBody"});
+    let error = json!({"$ref": "#/components/schemas/Problems"});
     let outcome = json!({"$ref": "#/components/schemas/ApplyOutcome"});
     let mut answers = Map::new();
     let dry = operation.parameters.iter().any(|parameter| parameter.name == "dry_run");

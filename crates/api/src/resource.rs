@@ -4,7 +4,7 @@
 //! A change of an object is a change of the whole document, and is checked as such. So an object
 //! cannot get a value that the document may not have.
 
-use model::state::{Problem, Problems, State};
+use model::state::{Problem, State, kind_of_list};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
@@ -130,8 +130,7 @@ impl Resource {
         Ok(std::mem::take(&mut list[at]))
     }
 
-    /// The state with the edit applied. Errors name fields relative to the object, as the client
-    /// wrote it.
+    /// The state with the edit applied.
     pub(super) fn edit(
         &self,
         state: &State,
@@ -145,6 +144,7 @@ impl Resource {
         let at = match (edit, at) {
             (Edit::Delete, None) => return Err(self.absent(keys)),
             (Edit::Delete, Some(at)) => {
+                self.check_unused(state, keys)?;
                 items.remove(at);
                 None // what is wrong now is wrong elsewhere
             }
@@ -166,8 +166,36 @@ impl Resource {
             (None, "Vxlan", [switch, tunnel]) => remove_port(&mut document, Some(switch), tunnel),
             _ => {}
         }
-        let place = at.map_or(String::new(), |at| self.place_name(&document, keys, at));
-        State::parse(&document).map_err(|problems| ApiError::Wrong(relative(problems, &place)))
+        State::parse(&document).map_err(ApiError::Wrong)
+    }
+
+    /// Checks that no other object names this one.
+    fn check_unused(&self, state: &State, keys: &[String]) -> Result<(), ApiError> {
+        let users = match (self.schema, keys) {
+            ("Nic", [nic]) => state.users_of_nic(nic),
+            ("Switch", [switch]) => state.users_of_switch(switch),
+            ("Adapter", [adapter]) => state.users_of_adapter(adapter),
+            ("Vxlan", [switch, tunnel]) => state.static_addresses(switch, tunnel),
+            _ => Vec::new(),
+        };
+        if users.is_empty() {
+            return Ok(());
+        }
+        let message = match self.schema {
+            "Nic" | "Switch" => format!("still has {}", users.join(", ")),
+            _ => format!("is still used by {}", users.join(", ")),
+        };
+        let problem = Problem::new("", (), message, "delete or change them first");
+        Err(ApiError::Impossible(problem.of(self.object(keys)).into()))
+    }
+
+    /// Name of the object, such as `VF 2 of NIC nic0`.
+    fn object(&self, keys: &[String]) -> String {
+        let named = self.levels.iter().zip(keys).rev().map(|(level, key)| {
+            let shown: String = key.chars().take(80).flat_map(char::escape_debug).collect();
+            format!("{} {shown}", kind_of_list(level.list).map_or("", |(kind, _)| kind))
+        });
+        named.collect::<Vec<_>>().join(" of ")
     }
 
     fn place(&self, items: &mut Vec<Value>, at: Option<usize>, value: Value) -> Option<usize> {
@@ -193,12 +221,9 @@ impl Resource {
             match fields.get(level.key) {
                 Some(given) if *given != wanted => {
                     let allowed = format!("leave it out, or write {wanted} as in the path");
-                    let problem = Problem::new(
-                        level.key,
-                        given.clone(),
-                        "is not what the path names",
-                        allowed,
-                    );
+                    let message = "is not what the path names";
+                    let problem = Problem::new(level.key, given.clone(), message, allowed);
+                    let problem = problem.of(self.object(keys));
                     return Err(ApiError::Wrong(problem.into()));
                 }
                 _ => drop(fields.insert(level.key.to_owned(), wanted)),
@@ -234,23 +259,15 @@ impl Resource {
     }
 
     fn absent(&self, keys: &[String]) -> ApiError {
-        let shown: String = keys.join("/").chars().take(80).flat_map(char::escape_debug).collect();
-        ApiError::NotFound(format!("{} \"{shown}\"", self.name))
-    }
-
-    /// Position such as `nic[0].vf[2]`.
-    fn place_name(&self, document: &Value, keys: &[String], at: usize) -> String {
-        let mut name = String::new();
-        let mut here = document;
-        for (i, level) in self.levels.iter().enumerate() {
-            here = &here[level.list];
-            let last = i + 1 == self.levels.len();
-            let at = if last { at } else { position(here, level, keys.get(i)).unwrap_or(0) };
-            let dot = if i > 0 { "." } else { "" };
-            name += &format!("{dot}{}[{at}]", level.list);
-            here = &here[at];
-        }
-        name
+        let (list, parents) = match self.levels {
+            [.., level] => (level.parameter, &keys[..keys.len().saturating_sub(1)]),
+            [] => ("", keys),
+        };
+        let remedy = match parents {
+            [] => format!("see shunt {} list", if list == "vpf" { "vpf" } else { list }),
+            _ => format!("see shunt {} show {}", self.levels[0].parameter, parents.join(" ")),
+        };
+        ApiError::absent(&self.object(keys), &remedy)
     }
 
     /// VF that removing the object would free, as `NIC/vfN`.
@@ -319,16 +336,6 @@ fn forget_other_kind(field: &mut Value, patch: &Value) {
     {
         *field = Value::Null;
     }
-}
-
-/// Problems relative to the object, without its position in the document.
-fn relative(mut problems: Problems, place: &str) -> Problems {
-    for problem in &mut problems.problems {
-        if let Some(field) = problem.field.strip_prefix(place) {
-            problem.field = field.strip_prefix('.').unwrap_or(field).to_owned();
-        }
-    }
-    problems
 }
 
 #[cfg(test)]

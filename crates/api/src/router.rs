@@ -12,6 +12,7 @@ use axum::routing::{MethodFilter, on};
 use axum::{RequestExt, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use model::json;
+use model::state::Problem;
 use serde_json::Value;
 
 use super::error::ApiError;
@@ -49,7 +50,7 @@ pub(super) fn router(
         router = router.route(path, on(filter, handler));
     }
     let router = router
-        .fallback(async || ApiError::NotFound("such path; see /openapi.json".into()))
+        .fallback(async || ApiError::absent("this path", "see /openapi.json"))
         .method_not_allowed_fallback(async || ApiError::Method);
     match token {
         Some(token) => router.layer(from_fn(move |request: Request, next: Next| {
@@ -104,7 +105,7 @@ async fn serve(
 }
 
 fn bad(error: &str, allowed: &str) -> ApiError {
-    ApiError::BadRequest { error: error.to_owned(), allowed: allowed.to_owned() }
+    ApiError::BadRequest(Problem::new("", (), error, allowed).into())
 }
 
 /// Generation in If-Match: an ETag of this API, or a star for any.

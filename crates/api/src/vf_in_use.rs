@@ -6,6 +6,7 @@ use model::state::{Actual, Problem, State};
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::manager::Manager;
 
 /// Checks that a change of one part adds no settings to a VF that an adapter uses without naming
 /// it. `settings` is the client's input, if the part is a VF.
@@ -30,14 +31,43 @@ pub(super) fn check(
             let Some(holder) = holders.find(|one| holds(&one.name)) else { continue };
             let (nic, adapter) = (&nic.name, &holder.name);
             let error = format!(
-                "VF {index} of {nic} is in use by adapter {adapter}; settings on the VF would take it from {adapter}"
+                "is in use by adapter {adapter}, and settings on the VF would take it from {adapter}"
             );
             let allowed =
                 format!("set it on the adapter: shunt adapter set {adapter}{}", flags(settings));
-            return Err(ApiError::Impossible(Problem::new("", Value::Null, error, allowed).into()));
+            let problem = Problem::new("", (), error, allowed).of(format!("VF {index} of NIC {nic}"));
+            return Err(ApiError::Impossible(problem.into()));
         }
     }
     Ok(())
+}
+
+/// Error of a missing entry `nic/index` of a VF: names the adapter that uses the VF.
+pub(super) fn explain(error: ApiError, manager: &mut Manager, keys: &[String]) -> ApiError {
+    let ApiError::NotFound(absent) = &error else { return error };
+    let [nic, index] = keys else { return error };
+    let Some(total) = manager.state().nic(nic).map(|nic| nic.total_vfs) else { return error };
+    let Ok(index) = index.parse::<u16>() else { return error };
+    if !absent.object.starts_with("VF ") || index >= total {
+        return error;
+    }
+    let actual = manager.actual();
+    let on = |name: &str| {
+        let adapter = manager.state().adapter(name);
+        adapter.and_then(|adapter| manager.state().nic_of(adapter)).is_some_and(|on| on.name == *nic)
+    };
+    let mut holders = actual.adapters.iter().filter(|one| one.vf == Some(index));
+    let (message, remedy) = match holders.find(|one| on(&one.name)) {
+        Some(holder) => (
+            format!("is in use by adapter {}, which has its settings", holder.name),
+            format!("see shunt adapter show {}", holder.name),
+        ),
+        None => {
+            ("has no settings of its own".to_owned(), "see shunt vf set --help".to_owned())
+        }
+    };
+    let missing = Problem::new("", (), message, remedy).of(&absent.object);
+    ApiError::NotFound(missing.into())
 }
 
 /// Settings as flags of `shunt adapter set`, with a space before each. Null resets a setting and

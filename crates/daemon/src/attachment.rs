@@ -353,7 +353,15 @@ impl Attachment {
     }
 
     fn end(&mut self, epoll: BorrowedFd<'_>, why: &str) {
-        self.limiter.info(&format!("{}: {why}", self.device.label()));
+        // QEMU drops regions without a file, and leaves before it sends the table of the others.
+        let hint = match self.backend.features() != 0 && !self.device.has_memory() {
+            true => {
+                ": it has shared no memory; QEMU needs -object memory-backend-memfd,share=on \
+                 and libvirt <memoryBacking> with <access mode='shared'/>"
+            }
+            false => "",
+        };
+        self.limiter.info(&format!("{}: {why}{hint}", self.device.label()));
         if let Some(stream) = self.stream.take() {
             let _ = epoll::delete(epoll, &stream); // closing would remove it too, but later
             self.shut_down(stream);

@@ -168,6 +168,11 @@ impl GuestDevice {
         self.port.is_attached()
     }
 
+    /// Returns `true` while the front-end shares memory.
+    pub(super) fn has_memory(&self) -> bool {
+        !self.memory.regions().is_empty()
+    }
+
     pub(super) fn has_mac(&self) -> bool {
         self.identity.mac.is_some()
     }

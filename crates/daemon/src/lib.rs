@@ -25,6 +25,7 @@ mod handover;
 mod inflight;
 mod leftovers;
 pub mod log;
+mod machine;
 mod migrated_config;
 mod nic_instance;
 mod offer;
@@ -65,6 +66,7 @@ use state_dir::StateDir;
 use stop::IgnoredSignals;
 use upgrade::{LaunchContext, PendingTakeover, UpgradeRequests, UpgradeSender};
 
+pub use machine::check_machine;
 pub use stop::Stop;
 pub use upgrade::take_over;
 

@@ -43,7 +43,7 @@ impl Conform {
         if count == 0 {
             let words = self.words.join(" ");
             let text = format!("no test has {words:?} in its name; see shunt conform --list");
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         if self.list {
             return self.list_tests(wanted);

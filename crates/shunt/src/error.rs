@@ -1,14 +1,99 @@
-//! Usage errors.
+//! Errors of a command, as text or as JSON.
 
-use model::config::ConfigErrors;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use model::state::{Problem, Problems, Remedy};
 
-/// Error in the command line or a file: exit code 2.
+/// Error in the command line, a file, or a request to the daemon: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct UsageError(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) Problems);
 
-impl From<ConfigErrors> for UsageError {
-    fn from(errors: ConfigErrors) -> UsageError {
-        UsageError(errors.to_string())
+impl UsageError {
+    /// An error of the command line as a whole.
+    pub(crate) fn new(message: impl Into<String>) -> UsageError {
+        UsageError(Problem::new("", (), message, "").into())
+    }
+
+    /// The error of an option with this value.
+    pub(crate) fn option(
+        option: &str,
+        value: impl Into<serde_json::Value>,
+        message: &str,
+        remedy: impl Into<Remedy>,
+    ) -> UsageError {
+        UsageError(Problem::new(option, value, message, remedy).into())
+    }
+
+    /// A number of an option out of its range, both ends included.
+    pub(crate) fn out_of_range(
+        option: &str,
+        value: impl Into<serde_json::Value>,
+        least: impl std::fmt::Display,
+        most: impl std::fmt::Display,
+    ) -> UsageError {
+        let remedy = format!("write a number, {least} to {most}");
+        UsageError::option(option, value, "is out of range", remedy)
+    }
+}
+
+impl From<Problems> for UsageError {
+    fn from(problems: Problems) -> UsageError {
+        UsageError(problems)
+    }
+}
+
+/// Error of an option or command that clap rejects.
+pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(all)) => all.join(", "),
+        Some(ContextValue::StyledStrs(all)) => {
+            all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        }
+        Some(ContextValue::StyledStr(text)) => text.to_string(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    };
+    // clap names an option with its value, such as `--path <PATH>`.
+    let arguments = text(ContextKind::InvalidArg);
+    let option = arguments.split(" <").next().unwrap_or_default().to_owned();
+    let valid = text(ContextKind::ValidValue);
+    let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+        .map(text)
+        .into_iter()
+        .find(|meant| !meant.is_empty());
+    let otherwise = match meant {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => "see --help".to_owned(),
+    };
+    match error.kind() {
+        ErrorKind::InvalidValue if text(ContextKind::InvalidValue).is_empty() => {
+            Problem::new(option, (), "has no value", Remedy::choose("give one", valid))
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let why = std::error::Error::source(error).map_or(String::new(), |why| format!(": {why}"));
+            let message = format!("is not allowed{why}");
+            let remedy = match valid.is_empty() {
+                true => Remedy::from(otherwise),
+                false => Remedy::choose(format!("write one of {valid}"), valid),
+            };
+            Problem::new(option, text(ContextKind::InvalidValue), message, remedy)
+        }
+        ErrorKind::UnknownArgument => Problem::new(option, (), "unknown option", otherwise),
+        ErrorKind::InvalidSubcommand => {
+            let name = text(ContextKind::InvalidSubcommand);
+            Problem::new("", name, "is no command", otherwise)
+        }
+        ErrorKind::MissingRequiredArgument => {
+            Problem::new(arguments, (), "is missing", "give it; see --help")
+        }
+        ErrorKind::ArgumentConflict => {
+            let message = format!("excludes {}", text(ContextKind::PriorArg));
+            Problem::new(option, (), message, "leave one of the two out")
+        }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Problem::new("", (), "the command is missing", "see --help")
+        }
+        other => Problem::new(option, (), other.to_string(), "see --help"),
     }
 }

@@ -34,7 +34,7 @@ impl Explain {
             Some(name) => {
                 let drop = DropEntry::find(name).ok_or_else(|| {
                     let names: Vec<&str> = DROPS.iter().map(|drop| drop.name).collect();
-                    UsageError(format!(
+                    UsageError::new(format!(
                         "{name:?} is no drop reason; expected one of {}",
                         names.join(", ")
                     ))

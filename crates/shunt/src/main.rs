@@ -17,9 +17,11 @@ mod up;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use daemon::log::Log;
-use error::UsageError;
+use error::{UsageError, of_command_line};
+use model::state::{Problem, Problems};
 use rustix::io::Errno;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -63,7 +65,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let as_json = std::env::args().any(|argument| argument == "--json");
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => return refused(&error, as_json),
+        Err(help) => help.exit(),
+    };
     // The daemon must not block on its log; a command may.
     let log = match cli.command {
         Command::Up(_) => daemon::log::to_standard_error().map(Some),
@@ -78,18 +85,47 @@ fn main() -> ExitCode {
     };
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<UsageError>() => {
-            complain(&format!("{error}\n"));
-            ExitCode::from(2)
-        }
-        Err(error) => {
-            let remedy = remedy(&error).map_or(String::new(), |text| format!("; {text}"));
-            complain(&format!("shunt: {error:#}{remedy}\n"));
-            ExitCode::FAILURE
-        }
+        Err(error) => match error.downcast::<UsageError>() {
+            Ok(UsageError(problems)) => {
+                complain(&shown(&problems, as_json));
+                ExitCode::from(2)
+            }
+            Err(error) => {
+                let remedy = remedy(&error).unwrap_or_default();
+                let problem = Problem::new("", (), format!("{error:#}"), remedy);
+                let prefix = if as_json { "" } else { "shunt: " };
+                complain(&format!("{prefix}{}", shown(&problem.into(), as_json)));
+                ExitCode::FAILURE
+            }
+        },
     };
     daemon::log::flush();
     code
+}
+
+/// Reports an error of the command line, with the command's usage.
+fn refused(error: &clap::Error, as_json: bool) -> ExitCode {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && !as_json {
+        error.exit(); // with the help, and code 2
+    }
+    let problem = of_command_line(error);
+    let mut text = shown(&problem.into(), as_json);
+    if let (Some(usage), false) = (error.get(ContextKind::Usage), as_json) {
+        text += &format!("\n{usage}\n\nFor more information, try --help.\n");
+    }
+    if !as_json {
+        text = format!("error: {text}");
+    }
+    complain(&text);
+    ExitCode::from(2)
+}
+
+/// Problems as lines of text, or as one line of JSON.
+fn shown(problems: &Problems, as_json: bool) -> String {
+    match as_json {
+        true => serde_json::to_string(problems).expect("problems are JSON") + "\n",
+        false => format!("{problems}\n"),
+    }
 }
 
 /// Sends tracing events to `log`, or without one to standard error.

@@ -134,7 +134,7 @@ impl Migrate {
             print(&text)?;
             return match plan.obstacles.is_empty() {
                 true => Ok(()),
-                false => Err(UsageError("no adapter to migrate".into()).into()),
+                false => Err(UsageError::new("no adapter to migrate").into()),
             };
         }
         let report = migrate::run(&spec, &mut self.teller()).map_err(told)?;
@@ -216,10 +216,10 @@ impl Migrate {
         }
         let Some(file) = &self.token_file else {
             return Err(
-                UsageError(format!("{} requires a token; give --token-file", self.to)).into()
+                UsageError::new(format!("{} requires a token; give --token-file", self.to)).into()
             );
         };
-        let mistake = |error: anyhow::Error| UsageError(format!("{error:#}"));
+        let mistake = |error: anyhow::Error| UsageError::new(format!("{error:#}"));
         let token = Token::read(file).map_err(mistake)?;
         Ok(Client::at(&self.to, token, self.ca.as_deref()).map_err(mistake)?)
     }
@@ -231,13 +231,13 @@ fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
         Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
             Ok((name.to_owned(), path.to_owned()))
         }
-        _ => Err(UsageError(format!("--socket {text}: expected NAME=/PATH"))),
+        _ => Err(UsageError::new(format!("--socket {text}: expected NAME=/PATH"))),
     };
     given.iter().map(pair).collect()
 }
 
 fn told(failed: MigrateError) -> anyhow::Error {
-    if failed.is_usage_error { UsageError(failed.to_string()).into() } else { failed.into() }
+    if failed.is_usage_error { UsageError::new(failed.to_string()).into() } else { failed.into() }
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -47,6 +47,7 @@ impl Up {
         let source = SourceFile::read(&path, "--config").map_err(UsageError::from)?;
         let config = Config::of(&source).map_err(UsageError::from)?;
         if self.check {
+            daemon::check_machine(&config).map_err(|problems| UsageError(source.tell(problems)))?;
             return Ok(print(&format!("{}: good\n", path.display()))?);
         }
         let launch = Launch { config: source, with_parent: self.with_parent };

@@ -91,6 +91,16 @@ fn mistakes_in_the_command_line() {
 }
 
 #[test]
+fn a_checked_file_names_only_cpus_of_this_machine() {
+    let site = Site::new();
+    let lanes = "[lanes]\ncpus = [1000]\n";
+    let text = "[[nic]]\nname = \"nic0\"\nkind = \"soft\"\ntotal_vfs = 0\n";
+    let config = site.file(&format!("{lanes}{text}"));
+    let words = [":2:9: lanes.cpus: 1000 is no CPU of this machine", "; choose from 0"];
+    fails(2, &["up", "--config", &config, "--check"], &words);
+}
+
+#[test]
 fn nothing_at_all_is_answered_with_the_help() {
     let output = shunt(&[]);
     assert_eq!(output.status.code(), Some(2));
@@ -154,7 +164,7 @@ fn configurations_that_are_wrong() {
         &["shunt.toml:3:", "kind", "\"soft\""],
     );
     let huge = site.config(&site.path("run"), &site.path(&"x".repeat(200)), "");
-    up(&huge, &["nic[0].vf[0].attachment.socket", "bytes long", "at most 107"]);
+    up(&huge, &["VF 0 of NIC nic0, attachment.socket", "bytes long", "at most 107"]);
     let lanes = "[lanes]\ncpus = [5000]";
     let no_cpu = site.config(&site.path("run"), &site.path("s"), lanes);
     up(&no_cpu, &["cpus", "5000", "0 to 1023"]);

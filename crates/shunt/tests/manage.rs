@@ -16,7 +16,9 @@ use api::stats::RuleStats;
 use api::store::Directory;
 use api::{Listen, Manager, Server};
 use model::config::socket_path;
-use model::state::{Actual, ActualAdapter, Allocation, Problem, State};
+use model::state::{
+    Actual, ActualAdapter, ActualDevice, Allocation, DeviceState, Problem, State,
+};
 use serde_json::{Value, json};
 
 /// A data plane that rejects one name, and has guests behind adapters of another.
@@ -50,6 +52,11 @@ impl Plane for Paper {
 
     fn actual(&self) -> Actual {
         let mut actual = self.0.actual();
+        for one in actual.adapters.iter_mut().filter(|one| one.name.starts_with("gone")) {
+            let reason = Some("no network namespace green".to_owned());
+            let state = DeviceState::Gone;
+            one.device = Some(ActualDevice { state, since_ms: 0, reason, notes: Vec::new() });
+        }
         for one in actual.adapters.iter_mut().filter(|one| one.name.starts_with("busy")) {
             *one = ActualAdapter::of(Allocation::from(&*one), true);
         }
@@ -177,7 +184,7 @@ fn a_site_is_built_shown_and_taken_down_by_commands() {
     site.says("vf set nic0 1 --vlan 0");
     assert_eq!(site.json("vf show nic0 1").get("vlan"), None);
     site.says("vf reset nic0 1");
-    site.fails(2, "vf show nic0 1", &["there is no settings of a VF \"nic0/1\""]);
+    site.fails(2, "vf show nic0 1", &["VF 1 of NIC nic0 has no settings of its own"]);
 
     site.says("switch port sw0 web --dhcp-guard on --isolated on");
     site.says("switch port sw0 uplink --trunks 5,100-199 --native-vlan 5");
@@ -436,25 +443,25 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("adapter set web --path fast", &["path: \"fast\"", "\"synthetic\""]),
         ("adapter set web --vf some", &["vf: \"some\"", "0 to 254"]),
         ("adapter set web", &["no setting to change", "--help"]),
-        ("adapter set ghost --vlan 1", &["there is no adapter \"ghost\""]),
-        ("adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x", &["web exists"]),
+        ("adapter set ghost --vlan 1", &["adapter ghost does not exist; see shunt adapter list"]),
+        ("adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x", &["\"web\" exists already"]),
         (
             "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
             &["brings bad luck"],
         ),
         ("adapter create x --mac 02:00:00:00:00:09 --socket /x", &["set either switch or nic"]),
         ("nic set nic0 --num-vfs 3", &["num_vfs: 3", "write 2 or 0"]),
-        ("nic create nic0 --total-vfs 3", &["nic0 exists"]),
-        ("nic delete nic0", &["there is no NIC; create one first"]),
+        ("nic create nic0 --total-vfs 3", &["\"nic0\" exists already"]),
+        ("nic delete nic0", &["NIC nic0 still has switch sw0; delete or change them first"]),
         ("vf set nic0 7 --trust on", &["index: 7", "0 to 3"]),
         ("vf set nic0 1 --trust yes", &["--trust", "on, off"]),
-        ("vf set nic9 1 --trust on", &["there is no NIC \"nic9\""]),
+        ("vf set nic9 1 --trust on", &["NIC nic9 does not exist"]),
         (
             "vf set nic0 0 --vlan 7 --spoof-check off",
             &["is in use by adapter web", "shunt adapter set web --spoof-check off --vlan 7"],
         ),
         ("vf reset nic0 0 --owner 999", &["nic0/vf0 has the owner web"]),
-        ("switch acl sw0 web --add drop", &["acl[0].action: \"drop\"", "\"deny\""]),
+        ("switch acl sw0 web --add drop", &["rule 1 of port web of switch sw0, action: \"drop\"", "\"deny\""]),
         ("switch acl sw0 web --add 'deny rx'", &["leave rx out", "uplink"]),
         ("switch port sw0 web --trunks 5", &["trunks:", "set trunks of adapter web"]),
         ("switch port sw0 web --max-macs 5", &["max_macs: 5", "spoof_check = false"]),
@@ -465,6 +472,18 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
     }
     let iov = "switch set sw0 --iov";
     site.fails(2, iov, &["--iov"]);
+}
+
+#[test]
+fn a_missing_interface_is_told_at_once_and_in_the_list() {
+    let site = Site::furnished();
+    let create = "adapter create gone --switch sw0 --mac 02:00:00:00:00:09 --attachment tap:a";
+    let output = site.run(&format!("{create} --attachment-set netns=green"));
+    let warned = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{warned}");
+    assert!(warned.contains("adapter gone") && warned.contains("network namespace green"), "{warned}");
+    let list = site.says("adapter list");
+    assert!(list.contains("gone: no network namespace green"), "{list}");
 }
 
 #[test]
@@ -516,7 +535,7 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
     for (text, all) in [
         (
             "[[nic]]\nname = \"n\"\ntotal_vfs = 256\n",
-            &["x.toml:3:13: nic[0].total_vfs: 256", "0 to 255"][..],
+            &["x.toml:3:13: NIC n, total_vfs: 256", "0 to 255"][..],
         ),
         ("nic = = 3", &["x.toml:1:7: "]),
         ("\n\n[[nic]\n", &["x.toml:3:7: the header of a list entry"]),
@@ -526,8 +545,8 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
         (
             "[[adapter]]\nname = 1\n",
             &[
-                "x.toml:1:1: adapter[0].attachment: is missing",
-                "x.toml:2:8: adapter[0].name: 1 is a number",
+                "x.toml:1:1: adapter without name, attachment: is missing",
+                "x.toml:2:8: adapter 1, name: 1 is a number",
             ],
         ),
     ] {

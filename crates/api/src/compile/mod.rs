@@ -158,5 +158,5 @@ pub fn compile(
             Err(problem) => problems.push(problem),
         }
     }
-    problems.or(all)
+    problems.or(all).map_err(|problems| problems.named(&state.to_document()))
 }

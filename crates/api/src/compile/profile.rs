@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use bridge::nic::{LinkState, Share};
 use model::profile::{Errno, Profile, Soft};
-use model::state::{Bridging, PortSettings, Problem, Problems, VlanProto, may_ever_have_vf};
+use model::state::{Bridging, PortSettings, Problem, Problems, Remedy, VlanProto, may_ever_have_vf};
 use serde_json::{Value, json};
 
 use super::function::{FunctionEntry, Member, NicScope};
@@ -39,8 +39,8 @@ struct Rejected {
 impl Rejected {
     fn problem(self, card: &Profile, remedy: &str) -> Problem {
         let error = format!("is rejected by the profile {} ({})", card.name, self.errno);
-        let allowed = format!("allowed is {}{remedy}", self.allowed);
-        Problem::new(self.field, self.value, error, allowed)
+        let text = format!("allowed is {}{remedy}", self.allowed);
+        Problem::new(self.field, self.value, error, Remedy::choose(text, self.allowed))
     }
 }
 

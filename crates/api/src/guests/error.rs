@@ -85,7 +85,7 @@ impl GuestError {
     /// Error of the whole document, the NIC's profile or the data plane. Those texts name other
     /// adapters and files of the host, so the guest only gets the kind of error.
     pub fn of(problems: &Problems) -> GuestError {
-        let error = problems.problems.first().map_or("", |problem| problem.error.as_str());
+        let error = problems.problems.first().map_or("", |problem| problem.message.as_str());
         if error.contains("the address of") || error.contains("EEXIST") {
             return GuestError::new(Errno::AddrInUse, "another function has that address");
         }

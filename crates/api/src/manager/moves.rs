@@ -259,7 +259,7 @@ fn without(state: &State, name: &str) -> State {
 
 fn absent(name: &str) -> ApiError {
     let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
-    ApiError::NotFound(format!("adapter \"{shown}\""))
+    ApiError::absent(&format!("adapter {shown}"), "see shunt adapter list")
 }
 
 fn impossible(field: &str, value: &str, error: String, allowed: &str) -> ApiError {

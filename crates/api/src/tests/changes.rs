@@ -133,12 +133,10 @@ fn a_wrong_value_is_told_as_the_client_wrote_it() {
         ("PUT", "/v1/adapters/x", json!(5), "", "write an object with its fields"),
         ("PATCH", "/v1/adapters/db", json!([]), "", "write an object with its fields"),
         ("PUT", "/v1/state", json!({"nic": 1}), "nic", "write a list"),
-        ("DELETE", "/v1/nics/nic0", null(), "switch[0].nic", "there is no NIC; create one first"),
-        ("DELETE", "/v1/adapters/db", null(), "adapter[0].mirror.adapter", "that is on nic0"),
     ] {
         let refusal = site.refuses(422, method, path, body);
-        assert_eq!(refusal.body.field, field, "{method} {path}: {refusal:?}");
-        assert!(refusal.body.allowed.contains(allowed), "{method} {path}: {refusal:?}");
+        assert_eq!(refusal.first().field, field, "{method} {path}: {refusal:?}");
+        assert!(refusal.first().remedy.contains(allowed), "{method} {path}: {refusal:?}");
     }
     assert_eq!(site.get("/v1/state"), state(&document()).to_document(), "nothing was changed");
 }
@@ -150,8 +148,8 @@ fn what_the_card_of_a_profile_refuses_is_refused_before_anything_is_done() {
     let trunks = json!({"trunks": ["5-9"]});
     for path in ["/v1/adapters/web", "/v1/adapters/web?dry_run=true"] {
         let refusal = site.refuses(422, "PATCH", path, trunks.clone());
-        assert_eq!(refusal.body.field, "adapter[0].trunks");
-        assert!(refusal.body.error.contains("x520 (EOPNOTSUPP)"), "{refusal:?}");
+        assert_eq!(refusal.first().field, "trunks");
+        assert!(refusal.first().message.contains("x520 (EOPNOTSUPP)"), "{refusal:?}");
     }
     site.does("PATCH", "/v1/adapters/db", trunks); // which never gets a VF
 }
@@ -170,12 +168,11 @@ fn several_mistakes_come_in_one_answer() {
     let wrong = with(document(), "/adapter/0/mac", json!("x"));
     let refusal =
         site.refuses(422, "POST", "/v1/apply", with(wrong, "/nic/0/total_vfs", json!(-1)));
-    assert_eq!(refusal.body.field, "adapter[0].mac");
-    assert_eq!(refusal.body.value, "\"x\"");
-    assert_eq!(
-        refusal.body.more,
-        ["nic[0].total_vfs: -1 is out of range; write a whole number, 0 to 255"]
-    );
+    let of = |problem: &Problem| [&problem.object, &problem.field, &problem.value].map(Clone::clone);
+    let [first, second] = &refusal.body.problems[..] else { panic!("{refusal:?}") };
+    assert_eq!(of(first), ["adapter web", "mac", "\"x\""]);
+    assert_eq!(of(second), ["NIC nic0", "total_vfs", "-1"]);
+    assert_eq!((&*second.allowed, refusal.body.more), ("a whole number, 0 to 255", 0));
 }
 
 #[test]
@@ -183,17 +180,51 @@ fn what_is_fixed_at_creation_is_a_conflict() {
     let site = Site::new();
     site.apply(document());
     for (path, body, field) in [
-        ("/v1/nics/nic0", json!({"total_vfs": 8}), "nic[0].total_vfs"),
-        ("/v1/nics/nic0", json!({"num_vfs": 2}), "nic[0].num_vfs"),
-        ("/v1/switches/sw0", json!({"iov": false}), "switch[0].iov"),
+        ("/v1/nics/nic0", json!({"total_vfs": 8}), "total_vfs"),
+        ("/v1/nics/nic0", json!({"num_vfs": 2}), "num_vfs"),
+        ("/v1/switches/sw0", json!({"iov": false}), "iov"),
     ] {
         for path in [path.to_owned(), format!("{path}?dry_run=true")] {
             let refusal = site.refuses(409, "PATCH", &path, body.clone());
-            assert_eq!(refusal.body.field, field, "{refusal:?}");
+            assert_eq!(refusal.first().field, field, "{refusal:?}");
         }
     }
     site.does("PATCH", "/v1/nics/nic0", json!({"num_vfs": 0}));
     site.does("PATCH", "/v1/nics/nic0", json!({"num_vfs": 2}));
+}
+
+/// Every kind of reference, from the objects of a state with all of them.
+#[test]
+fn an_object_in_use_is_not_deleted_and_its_users_are_named() {
+    let site = Site::new();
+    let mut all = with(document(), "/adapter/0/mirror", json!({"adapter": "db", "direction": "rx"}));
+    let tunnel = json!({"name": "far", "vni": 7, "peers": ["10.0.0.2"]});
+    all = with(all, "/switch/0/vxlan", json!([tunnel]));
+    let far = json!({"mac": "02:00:00:00:07:07", "port": "far"});
+    all = with(all, "/switch/0/static", json!([far]));
+    all = with(all, "/vpf", json!([{"name": "vm", "pf": "web"}]));
+    site.apply(all.clone());
+    let before = site.get("/v1/state");
+    for (path, object, message) in [
+        ("/v1/nics/nic0", "NIC nic0", "still has switch sw0"),
+        ("/v1/switches/sw0", "switch sw0", "still has adapters db, web"),
+        ("/v1/adapters/db", "adapter db", "is still used by the mirror of adapter web"),
+        ("/v1/adapters/web", "adapter web", "is still used by virtual PF vm"),
+        (
+            "/v1/switches/sw0/tunnels/far",
+            "tunnel far of switch sw0",
+            "is still used by static address 02:00:00:00:07:07 of switch sw0",
+        ),
+    ] {
+        for query in ["", "?dry_run=true"] {
+            let told = site.refuses(409, "DELETE", &format!("{path}{query}"), null()).first();
+            let remedy = "delete or change them first";
+            let expected = Problem::new("", (), message, remedy).of(object);
+            assert_eq!(told, expected);
+            assert_eq!(told.to_string(), format!("{object} {message}; {remedy}"));
+        }
+    }
+    assert_eq!(site.get("/v1/state"), before);
 }
 
 #[test]
@@ -205,8 +236,8 @@ fn what_the_data_plane_refuses_has_not_happened() {
     site.plane.0.lock().unwrap().refuses = Some(PlaneError(problem.into()));
     let refusal = site.refuses(409, "PATCH", "/v1/adapters/web", json!({"min_tx_mbps": 5}));
     assert_eq!(
-        (&*refusal.body.field, &*refusal.body.allowed),
-        ("adapter[0].min_tx_mbps", "write 0")
+        (&*refusal.first().field, &*refusal.first().remedy),
+        ("min_tx_mbps", "write 0")
     );
     assert_eq!(site.get("/v1/state"), state(&document()).to_document());
     let events = site.get("/v1/events");
@@ -234,7 +265,7 @@ fn who_comes_second_is_told() {
     match patch(2, known) {
         Err(ClientError::Refused(refusal)) => {
             assert_eq!(refusal.status, 412);
-            assert!(refusal.body.error.contains("is 2, not 1"), "{refusal:?}");
+            assert!(refusal.first().message.contains("is 2, not 1"), "{refusal:?}");
         }
         other => panic!("{other:?}"),
     }
@@ -254,9 +285,9 @@ fn a_late_release_touches_nothing() {
     assert_eq!(site.get("/v1/actual")["owners"]["nic0/vf1"]["holder"], "db");
     let release = |path: &str, token: u64| format!("{path}?owner={token}");
     let refusal = site.refuses(409, "DELETE", &release("/v1/adapters/db", old), null());
-    assert!(refusal.body.error.contains("nic0/vf1 has the owner db"), "{refusal:?}");
+    assert!(refusal.first().message.contains("nic0/vf1 has the owner db"), "{refusal:?}");
     let refusal = site.refuses(409, "DELETE", &release("/v1/adapters/web", old), null());
-    assert!(refusal.body.error.contains("web has no owner"), "{refusal:?}");
+    assert!(refusal.first().message.contains("web has no owner"), "{refusal:?}");
     assert_eq!(site.get("/v1/adapters").as_array().unwrap().len(), 2);
     site.refuses(409, "DELETE", &release("/v1/nics/nic0/vfs/0", old), null());
     site.does("DELETE", &release("/v1/nics/nic0/vfs/0", operators), null());

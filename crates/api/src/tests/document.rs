@@ -63,7 +63,7 @@ fn every_operation_is_there() {
         match answer {
             Ok(reply) => assert!(reply.status < 300),
             Err(super::ClientError::Refused(refusal)) => {
-                let told = &refusal.body.error;
+                let told = &refusal.first().message;
                 assert!((400..500).contains(&refusal.status), "{path}: {refusal:?}");
                 assert!(!told.contains("such path") && refusal.status != 405, "{path}: {told}");
             }

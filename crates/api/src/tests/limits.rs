@@ -26,7 +26,7 @@ fn malformed_bodies_are_400_and_say_where() {
     for body in ["", "{", "nonsense", "{\"nic\": [}", "\u{0}", "{} {}", deep.as_str()] {
         let (status, body) = parsed(&site.raw(&request("PUT /v1/state", "", body)));
         assert_eq!(status, 400, "{body}");
-        assert!(body["error"].as_str().unwrap().starts_with("the body is not JSON:"), "{body}");
+        assert!(body["errors"][0]["message"].as_str().unwrap().starts_with("the body is not JSON:"), "{body}");
     }
     assert_eq!(site.get("/v1/nics"), json!([]));
 }
@@ -41,10 +41,10 @@ fn a_key_that_is_there_twice_is_400_and_changes_nothing() {
     ] {
         for path in ["PUT /v1/state", "POST /v1/apply", "POST /v1/apply?dry_run=true"] {
             let (status, answer) = parsed(&site.raw(&request(path, "", body)));
-            let error = answer["error"].as_str().unwrap();
+            let error = answer["errors"][0]["message"].as_str().unwrap();
             assert_eq!(status, 400, "{error}");
             assert!(error.starts_with(&format!("the body has {told}")), "{error}");
-            assert_eq!(answer["allowed"], "keep one of them");
+            assert_eq!(answer["errors"][0]["remedy"], "keep one of them");
         }
     }
     assert_eq!(site.get("/v1/nics").as_array().unwrap().len(), 1);
@@ -56,7 +56,7 @@ fn bodies_that_are_too_large_are_413() {
     let blanks = " ".repeat(MAX_BODY_BYTES + 1);
     let (status, body) = parsed(&site.raw(&request("PUT /v1/state", "", &blanks)));
     assert_eq!(status, 413);
-    assert!(body["allowed"].as_str().unwrap().contains("1048576 bytes"), "{body}");
+    assert!(body["errors"][0]["remedy"].as_str().unwrap().contains("1048576 bytes"), "{body}");
     // The most that is allowed, and of an unknown length.
     let most = format!("{LEAST}{}", " ".repeat(MAX_BODY_BYTES - LEAST.len()));
     assert_eq!(parsed(&site.raw(&request("PUT /v1/state", "", &most))).0, 200);
@@ -76,7 +76,7 @@ fn other_media_and_odd_headers_are_refused() {
     for tag in ["5", "\"x\"", "W/\"5\"", "\"5\", \"6\"", ""] {
         let (status, body) = put(&format!("If-Match: {tag}\r\n"));
         assert_eq!(status, 400, "{tag}");
-        assert!(body["allowed"].as_str().unwrap().contains("\"5\""), "{body}");
+        assert!(body["errors"][0]["remedy"].as_str().unwrap().contains("\"5\""), "{body}");
     }
     assert_eq!(put("If-Match: \"7\"\r\n").0, 412);
     assert_eq!(put("If-Match: *\r\n").0, 200);
@@ -96,7 +96,7 @@ fn parameters_are_obeyed_or_refused_never_ignored() {
         ("DELETE", "/v1/nics/x?owner=1", "this path takes dry_run"),
     ] {
         let refusal = site.refuses(400, method, path, json!({}));
-        assert!(refusal.body.allowed.contains(says), "{method} {path}: {refusal:?}");
+        assert!(refusal.first().remedy.contains(says), "{method} {path}: {refusal:?}");
     }
 }
 

@@ -75,7 +75,7 @@ fn an_adapter_arrives_with_its_port_and_holds_its_vf() {
         (other("/static", json!([])), "static"),
     ] {
         let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", other);
-        assert_eq!(refusal.body.field, field, "{refusal:?}");
+        assert_eq!(refusal.first().field, field, "{refusal:?}");
     }
 
     let status = site.moves("new", step("take-over"));
@@ -114,7 +114,7 @@ fn an_adapter_without_any_path_does_not_arrive() {
     let site = Site::new();
     site.apply(with(document(), "/nic/0/num_vfs", json!(2)));
     let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", bare());
-    assert!(refusal.body.error.contains("disconnected (NoFreeVf)"), "{refusal:?}");
+    assert!(refusal.first().message.contains("disconnected (NoFreeVf)"), "{refusal:?}");
     site.refuses(404, "GET", "/v1/adapters/new/move", null());
 }
 
@@ -128,7 +128,7 @@ fn an_adapter_leaves_and_is_removed_with_all_that_is_its_own() {
     assert_eq!(site.adapter_in_force("db")["path"], "vmq", "it goes on as it is");
     site.set_connected("db", true);
     let refusal = site.refuses(409, "POST", "/v1/adapters/db/move", step("hand-over"));
-    assert!(refusal.body.error.contains("runs here"), "{refusal:?}");
+    assert!(refusal.first().message.contains("runs here"), "{refusal:?}");
     site.set_connected("db", false);
     let status = site.moves("db", step("hand-over"));
     assert_eq!((&status["phase"], &status["frames"]), (&json!("left"), &json!([])));
@@ -182,17 +182,17 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
     let path = |name: &str| format!("/v1/adapters/{name}/move");
     for name in ["take-over", "hand-over", "finish", "frames", "renew"] {
         let refusal = site.refuses(409, "POST", &path("web"), step(name));
-        assert!(refusal.body.error.contains("web is not migrating"), "{refusal:?}");
+        assert!(refusal.first().message.contains("web is not migrating"), "{refusal:?}");
         site.refuses(404, "POST", &path("nobody"), step(name));
     }
     site.moves("web", step("leave"));
     for name in ["take-over", "finish", "arrive"] {
         let refusal = site.refuses(409, "POST", &path("web"), step(name));
-        assert!(refusal.body.error.contains("web is leaving"), "{refusal:?}");
+        assert!(refusal.first().message.contains("web is leaving"), "{refusal:?}");
     }
     let other = json!({"id": "m2", "step": "abort"});
     let refusal = site.refuses(409, "POST", &path("web"), other);
-    assert!(refusal.body.error.contains("web is migrating (m1)"), "{refusal:?}");
+    assert!(refusal.first().message.contains("web is migrating (m1)"), "{refusal:?}");
     for (body, field) in [
         (json!({"step": "leave"}), "id"),
         (json!({"id": "m1", "step": "go"}), "step"),
@@ -209,21 +209,21 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
         (json!({"id": "m1", "step": "renew", "from": 1}), "from"),
     ] {
         let refusal = site.refuses(422, "POST", &path("new"), body.clone());
-        assert_eq!(refusal.body.field, field, "{body}: {refusal:?}");
+        assert_eq!(refusal.first().field, field, "{body}: {refusal:?}");
     }
     let mut tap = arrival("new", 9, 0);
     tap["adapter"]["attachment"] = json!({"kind": "tap", "interface": "tap9"});
     let refusal = site.refuses(422, "POST", &path("new"), tap);
-    assert_eq!(refusal.body.field, "adapter.attachment");
+    assert_eq!(refusal.first().field, "adapter.attachment");
     let mut taken = arrival("new", 9, 0);
     taken["adapter"]["mac"] = json!("02:00:00:00:01:01");
     let refusal = site.refuses(422, "POST", &path("new"), taken);
-    assert!(refusal.body.field.ends_with(".mac"), "{refusal:?}");
+    assert!(refusal.first().field == "mac", "{refusal:?}");
     site.moves("new", arrival("new", 9, 0));
     for frame in ["", "0", "00", "zz00000000000000000000000000", "+0000000000000000000000000000"] {
         let body = json!({"id": "m1", "step": "frames", "frames": [frame]});
         let refusal = site.refuses(422, "POST", &path("new"), body);
-        assert_eq!(refusal.body.field, "frames[0]", "{frame}: {refusal:?}");
+        assert_eq!(refusal.first().field, "frames[0]", "{frame}: {refusal:?}");
     }
 }
 
@@ -291,14 +291,14 @@ fn a_document_does_not_end_a_move() {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = &format!("{path}{mark}prune=true");
         let refusal = site.refuses(409, method, path, document());
-        assert!(refusal.body.error.contains("new is migrating (m1)"), "{refusal:?}");
+        assert!(refusal.first().message.contains("new is migrating (m1)"), "{refusal:?}");
     }
     site.refuses(409, "DELETE", "/v1/adapters/new", null());
     let moving = json!({"id": "m1", "phase": "left"});
-    for (name, field) in [("new", "adapter[2].move"), ("db", "adapter[1].move")] {
+    for (name, field) in [("new", "move"), ("db", "move")] {
         let path = format!("/v1/adapters/{name}");
         let refusal = site.refuses(422, "PATCH", &path, json!({"move": moving}));
-        assert_eq!(refusal.body.field, field, "{refusal:?}");
+        assert_eq!(refusal.first().field, field, "{refusal:?}");
     }
     site.moves("new", step("abort"));
     assert_eq!(site.get("/v1/state"), before);

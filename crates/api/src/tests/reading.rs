@@ -56,20 +56,24 @@ fn what_is_not_there_is_404_and_says_what() {
     let site = Site::new();
     site.apply(document());
     for (path, says) in [
-        ("/v1/nics/nic9", "there is no NIC \"nic9\""),
-        ("/v1/nics/nic9/vfs", "there is no NIC \"nic9\""),
-        ("/v1/nics/nic0/vfs/3", "there is no settings of a VF \"nic0/3\""),
-        ("/v1/nics/nic0/vfs/x", "there is no"),
-        ("/v1/switches/sw9/ports/web", "there is no switch"),
-        ("/v1/adapters/ghost", "there is no adapter \"ghost\""),
-        ("/v2/state", "there is no such path"),
-        ("/", "there is no such path"),
+        ("/v1/nics/nic9", "NIC nic9 does not exist"),
+        ("/v1/nics/nic9/vfs", "NIC nic9 does not exist"),
+        ("/v1/nics/nic0/vfs/3", "VF 3 of NIC nic0 has no settings of its own"),
+        ("/v1/nics/nic0/vfs/x", "VF x of NIC nic0 does not exist"),
+        ("/v1/switches/sw9/ports/web", "switch sw9 does not exist"),
+        ("/v1/adapters/ghost", "adapter ghost does not exist"),
+        ("/v2/state", "this path does not exist"),
+        ("/", "this path does not exist"),
     ] {
         let refusal = site.refuses(404, "GET", path, null());
-        assert!(refusal.body.error.contains(says), "{path}: {refusal:?}");
+        assert!(refusal.body.to_string().contains(says), "{path}: {refusal:?}");
     }
+    // web holds it, without naming it.
+    let told = site.refuses(404, "GET", "/v1/nics/nic0/vfs/1", null()).first();
+    assert_eq!((&*told.object, &*told.remedy), ("VF 1 of NIC nic0", "see shunt adapter show web"));
+    assert_eq!(told.message, "is in use by adapter web, which has its settings");
     let refusal = site.refuses(405, "POST", "/v1/state", null());
-    assert!(refusal.body.allowed.contains("openapi.json"), "{refusal:?}");
+    assert!(refusal.first().remedy.contains("openapi.json"), "{refusal:?}");
     let odd = site.raw(&request("GET /v1/adapters/%ff%1b", "", ""));
     assert!(odd.starts_with("HTTP/1.1 4") && !odd.contains('\u{1b}'), "{odd}");
 }

@@ -27,13 +27,13 @@ fn a_refusal_is_told_and_noted_and_changes_nothing() {
     let site = Site::new();
     let order = json!({"binary": "/opt/shunt"});
     let refused = site.refuses(409, "POST", "/v1/upgrade", order.clone());
-    assert!(refused.body.error.contains("cannot be replaced"), "{refused:?}");
+    assert!(refused.first().message.contains("cannot be replaced"), "{refused:?}");
     let orders = answer(&site, Err("it was silent for too long".to_owned()));
     let refusal = site.refuses(409, "POST", "/v1/upgrade", order);
-    assert_eq!(refusal.body.error, "it was silent for too long");
+    assert_eq!(refusal.first().message, "it was silent for too long");
     let events = site.get("/v1/events");
     let last = events["events"].as_array().unwrap().last().unwrap();
-    assert_eq!((&last["kind"], &last["text"]), (&json!("upgrade"), &json!(refusal.body.error)));
+    assert_eq!((&last["kind"], &last["text"]), (&json!("upgrade"), &json!(refusal.first().message)));
     for odd in [json!({"program": "/opt/shunt"}), json!(7), json!({"binary": 7})] {
         site.refuses(400, "POST", "/v1/upgrade", odd);
     }
@@ -88,10 +88,10 @@ fn a_daemon_is_not_replaced_while_a_guest_moves() {
     };
     step("leave");
     let refusal = site.refuses(409, "POST", "/v1/upgrade", json!({}));
-    assert!(refusal.body.error.contains("the guest of adapter web is migrating"));
+    assert!(refusal.first().message.contains("the guest of adapter web is migrating"));
     assert!(orders.lock().unwrap().is_empty());
     step("abort");
-    let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).body.error;
+    let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).first().message;
     assert_eq!(error(), "it was asked");
     // The move is over, and its guest has not come back.
     site.plane.0.lock().unwrap().kept.insert("web".into(), vec![vec![0; 60]; 3]);

@@ -59,13 +59,14 @@ impl SoftNic {
         match client.send(method, path, body, None) {
             Ok(reply) => Ok(Ok(reply.body)),
             Err(ClientError::Refused(rejection)) if (400..500).contains(&rejection.status) => {
-                let body = rejection.body;
-                let more = body.more.into_iter().map(|line| format!("; {line}"));
+                let first = rejection.first();
+                let others = rejection.body.problems.iter().skip(1);
+                let more = others.map(|problem| format!("; {problem}"));
                 Ok(Err(Rejection {
-                    field: body.field,
-                    value: body.value,
-                    error: body.error,
-                    allowed: body.allowed + &more.collect::<String>(),
+                    field: first.field,
+                    value: first.value,
+                    error: first.message,
+                    allowed: first.remedy + &more.collect::<String>(),
                 }))
             }
             Err(other) => Err(other).with_context(|| format!("asked for {path}")),

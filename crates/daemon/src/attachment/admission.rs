@@ -61,7 +61,10 @@ impl Attachment {
                     (None, false) => return self.begin(epoll, stream),
                 };
                 self.shut_down(stream);
-                self.limiter.warn(&format!("{}: {why}", self.device.label()));
+                let line = format!("{}: {why}", self.device.label());
+                if self.failures.is_new(&line, Instant::now()) {
+                    self.limiter.warn(&line); // a VMM that reconnects would fill the log
+                }
             }
             Ok(None) => {}
             Err(error) => {

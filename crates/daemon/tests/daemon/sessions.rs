@@ -167,7 +167,26 @@ fn a_second_front_end_is_turned_away() {
         assert_eq!(second.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
         exchange(&mut a, &mut b, i);
     }
-    host.log.wait_for("n/vf0: a second front-end was rejected");
+    let line = "n/vf0: a second front-end was rejected";
+    host.log.wait_for(line);
+    assert_eq!(host.log.count(line), 1, "three of them, in less than a minute");
+}
+
+/// As QEMU without shared memory: it drops the regions without a file, and gives up.
+#[test]
+fn a_front_end_that_shares_no_memory_is_told_what_to_write() {
+    let host = Host::start(TWO);
+    let mut front = UnixStream::connect(host.socket("vf0")).unwrap();
+    let features = (1_u64 << 32 | 1 << 30).to_ne_bytes();
+    front.write_all(&Message::request(Request::SetOwner, &[0_u8; 0]).to_bytes()).unwrap();
+    front.write_all(&Message::request(Request::SetFeatures, &features).to_bytes()).unwrap();
+    drop(front);
+    host.log.wait_for("n/vf0: front-end disconnected: it has shared no memory");
+    assert!(host.log.says("memory-backend-memfd,share=on"));
+    let [a] = host.guests(["vf1"]);
+    drop(a);
+    host.log.wait_for("n/vf1: front-end disconnected");
+    assert_eq!(host.log.count("it has shared no memory"), 1, "only of the one without");
 }
 
 #[test]

@@ -7,15 +7,15 @@
 //! TOML file have line and column.
 //!
 //! Nothing is half applied: the result is either a [`Config`] that passes every check possible on
-//! the file alone, or [`ConfigErrors`]. The users of the settings check that a CPU exists or a
+//! the file alone, or [`Problems`]. The users of the settings check that a CPU exists or a
 //! directory is writable.
 //!
 //! Limits: a file of 1 MiB; 20 errors are shown.
 
-mod error;
 mod field_position;
 mod meaning;
 mod old_names;
+mod position;
 mod source_file;
 mod syntax;
 #[cfg(test)]
@@ -24,9 +24,10 @@ mod tests;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use position::of_file;
 use serde_json::Value;
 
-pub use error::{ConfigError, ConfigErrors, Position};
+pub use position::Position;
 pub use source_file::{MAX_FILE_BYTES, SourceFile};
 
 use crate::state::{
@@ -70,7 +71,7 @@ impl Config {
     /// # Errors
     /// # Errors
     /// Every mistake in the file, or the reason why it cannot be read.
-    pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
+    pub fn load(path: &Path) -> Result<Config, Problems> {
         Config::of(&SourceFile::read(path, "--config")?)
     }
 
@@ -78,7 +79,7 @@ impl Config {
     ///
     /// # Errors
     /// Every mistake.
-    pub fn parse(name: &str, text: &str) -> Result<Config, ConfigErrors> {
+    pub fn parse(name: &str, text: &str) -> Result<Config, Problems> {
         Config::of(&SourceFile::new(name, text))
     }
 
@@ -86,7 +87,7 @@ impl Config {
     ///
     /// # Errors
     /// Every mistake.
-    pub fn of(source: &SourceFile) -> Result<Config, ConfigErrors> {
+    pub fn of(source: &SourceFile) -> Result<Config, Problems> {
         let (document, old_names) = source.value(&default_run_dir())?;
         Config::check(source, document, old_names)
     }
@@ -95,7 +96,7 @@ impl Config {
     ///
     /// # Errors
     /// Every mistake.
-    pub fn of_older(source: &SourceFile) -> Result<Config, ConfigErrors> {
+    pub fn of_older(source: &SourceFile) -> Result<Config, Problems> {
         let (document, _) = source.value(&default_run_dir())?;
         Config::check(source, document, Problems::default())
     }
@@ -105,16 +106,17 @@ impl Config {
         source: &SourceFile,
         mut document: Value,
         found: Problems,
-    ) -> Result<Config, ConfigErrors> {
-        let tell = |problems| source.tell(problems);
+    ) -> Result<Config, Problems> {
         if document.get("version").is_none() {
             document["version"] = crate::state::VERSION.into();
         }
+        let written = document.clone();
+        let tell = |problems: Problems| source.tell(problems.named(&written));
         found.beside(schema::check("Configuration", &document, "")).map_err(tell)?;
         let (daemon, state) = parts(document);
         let daemon: DaemonSettings = serde_json::from_value(daemon).map_err(|error| {
             // The schema accepts only what serde accepts; a test checks this.
-            ConfigErrors::of_file(
+            of_file(
                 source.name(),
                 format!("is not a configuration: {error}"),
                 "correct it",
@@ -123,7 +125,7 @@ impl Config {
         let run_dir = daemon.run_dir.clone().unwrap_or_else(default_run_dir);
         if run_dir.to_str().is_none() {
             let error = "has no run_dir, and this user's default is not UTF-8";
-            return Err(ConfigErrors::of_file(source.name(), error, "write run_dir"));
+            return Err(of_file(source.name(), error, "write run_dir"));
         }
         let mut problems = Problems::default();
         meaning::check(&daemon, &run_dir, &state, &mut problems);

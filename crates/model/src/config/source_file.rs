@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::error::{ConfigErrors, Position};
+use super::position::{Position, of_file, of_lines};
 use super::field_position::{FieldPosition, locate};
 use super::old_names;
 use super::{parts, syntax};
@@ -35,15 +35,15 @@ impl SourceFile {
     ///
     /// # Errors
     /// It cannot be read, is too large, or is not UTF-8.
-    pub fn read(path: &Path, option: &str) -> Result<SourceFile, ConfigErrors> {
+    pub fn read(path: &Path, option: &str) -> Result<SourceFile, Problems> {
         let name = path.display().to_string();
         let bytes = read_limited(path).map_err(|error| {
             let (why, remedy) = cannot_read(&error, option);
-            ConfigErrors::of_file(&name, why, remedy)
+            of_file(&name, why, remedy)
         })?;
         if bytes.len() > MAX_FILE_BYTES {
             let error = format!("is larger than {MAX_FILE_BYTES} bytes, the most allowed");
-            return Err(ConfigErrors::of_file(&name, error, "make it smaller"));
+            return Err(of_file(&name, error, "make it smaller"));
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(SourceFile { name, text }),
@@ -51,7 +51,7 @@ impl SourceFile {
                 let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count();
                 let error = format!("line {line} is not UTF-8");
-                Err(ConfigErrors::of_file(&name, error, "save the file as UTF-8"))
+                Err(of_file(&name, error, "save the file as UTF-8"))
             }
         }
     }
@@ -72,13 +72,13 @@ impl SourceFile {
     ///
     /// # Errors
     /// It is neither TOML nor JSON, has names of an older version, or is empty.
-    pub fn document(&self, run_dir: &Path) -> Result<Value, ConfigErrors> {
+    pub fn document(&self, run_dir: &Path) -> Result<Value, Problems> {
         if self.text.trim().is_empty() {
             let remedy = "check the program that writes it";
-            return Err(ConfigErrors::of_file(&self.name, "is empty", remedy));
+            return Err(of_file(&self.name, "is empty", remedy));
         }
         let (value, renamed) = self.value(run_dir)?;
-        renamed.or(()).map_err(|problems| self.tell(problems))?;
+        renamed.or(()).map_err(|problems| self.tell(problems.named(&value)))?;
         let mut document = parts(value).1;
         let names_objects =
             ["nic", "switch", "adapter", "vpf"].iter().any(|name| document.get(name).is_some());
@@ -90,7 +90,7 @@ impl SourceFile {
 
     /// The value with current names and absolute socket paths, and the problems of its old names.
     /// Relative sockets are in the file's `run_dir`, or in the given one.
-    pub(super) fn value(&self, default: &Path) -> Result<(Value, Problems), ConfigErrors> {
+    pub(super) fn value(&self, default: &Path) -> Result<(Value, Problems), Problems> {
         let mut value = match self.is_json() {
             true => self.json()?,
             false => self.toml()?,
@@ -109,7 +109,7 @@ impl SourceFile {
     }
 
     /// Problems of the document, with their positions in the file.
-    pub fn tell(&self, Problems { problems, more }: Problems) -> ConfigErrors {
+    pub fn tell(&self, Problems { problems, more }: Problems) -> Problems {
         let told = match self.is_json() {
             true => problems.into_iter().map(|problem| (None, problem)).collect(),
             false => {
@@ -118,20 +118,21 @@ impl SourceFile {
                 problems.into_iter().map(tell).collect()
             }
         };
-        ConfigErrors::of(&self.name, told, more)
+        of_lines(&self.name, told, more)
     }
 
     /// A problem in terms of TOML, with its position.
     fn told(&self, tree: &DeTable<'_>, mut problem: Problem) -> (Option<Position>, Problem) {
-        let Problem { field, value, error, allowed } = &mut problem;
-        let list = || format!("write tables, each with the header [[{}]]", header(field));
-        *error = error.replace("is an object", "is a table");
-        *allowed = match allowed.as_str() {
+        let Problem { path, value, message, allowed, remedy, .. } = &mut problem;
+        let list = || format!("write tables, each with the header [[{}]]", header(path));
+        *message = message.replace("is an object", "is a table");
+        *remedy = match remedy.as_str() {
             "write a list of objects" => list(),
-            "write an object with its fields" if field.ends_with(']') => list(),
+            "write an object with its fields" if path.ends_with(']') => list(),
             other => other.replace("write an object", "write a table"),
         };
-        let at = locate(tree, field).map(|FieldPosition { at, name_at }| match name_at {
+        *allowed = allowed.replace("an object", "a table").replace("of objects", "of tables");
+        let at = locate(tree, path).map(|FieldPosition { at, name_at }| match name_at {
             // A problem without a value points to the field's name.
             Some(name_at) if value.is_empty() => name_at,
             _ => at,
@@ -139,24 +140,25 @@ impl SourceFile {
         (at.map(|at| Position::of(&self.text, at)), problem)
     }
 
-    /// Position of a field such as `nic[0].vf[2].mac`, or of its nearest enclosing table. `None`
-    /// for JSON.
-    pub fn position(&self, field: &str) -> Option<Position> {
-        let (tree, _) = DeTable::parse_recoverable(&self.text);
-        let place = locate(tree.get_ref(), field).filter(|_| !self.is_json())?;
-        Some(Position::of(&self.text, place.at))
+    /// Problems that name objects of the file's `document`, as another process reports them, with
+    /// their positions in the file.
+    pub fn tell_named(&self, mut problems: Problems, document: &Value) -> Problems {
+        for problem in &mut problems.problems {
+            problem.find_path(document);
+        }
+        self.tell(problems)
     }
 
     fn is_json(&self) -> bool {
         self.text.trim_start().starts_with('{')
     }
 
-    fn json(&self) -> Result<Value, ConfigErrors> {
+    fn json(&self) -> Result<Value, Problems> {
         json::parse(self.text.as_bytes())
-            .map_err(|error| ConfigErrors::of_file(&self.name, error.to_string(), error.remedy()))
+            .map_err(|error| of_file(&self.name, error.to_string(), error.remedy()))
     }
 
-    fn toml(&self) -> Result<Value, ConfigErrors> {
+    fn toml(&self) -> Result<Value, Problems> {
         let (tree, mistakes) = DeTable::parse_recoverable(&self.text);
         let mut problems = syntax::problems(&self.text, tree.get_ref(), &mistakes);
         let mut reader = Reader { text: &self.text, problems: Vec::new() };
@@ -170,7 +172,7 @@ impl SourceFile {
         }
         let told = problems.into_iter();
         let told = told.map(|(at, problem)| (Some(Position::of(&self.text, at)), problem));
-        Err(ConfigErrors::of(&self.name, told.collect(), 0))
+        Err(of_lines(&self.name, told.collect(), 0).named(&value))
     }
 }
 

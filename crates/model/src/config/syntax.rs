@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error};
 
-use super::error::Position;
+use super::position::Position;
 use crate::state::{MAX_PROBLEMS, Problem, cut, schema};
 
 /// The errors, each with its offset. Reports all wrong values up to the first line with a syntax

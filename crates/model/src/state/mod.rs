@@ -19,10 +19,12 @@ mod function;
 mod move_request;
 mod moving;
 mod nic;
+mod object_name;
 mod plan;
 mod problem;
 mod protocol;
 mod reason;
+mod references;
 pub mod schema;
 mod switch;
 mod switchdev;
@@ -54,7 +56,8 @@ pub use moving::{MovePhase, Moving};
 pub use nic::{Bridging, Nic, NicKind};
 pub use plan::{ChangePlan, FieldChange, ObjectKind, PlanAction, PlanStep};
 pub(crate) use problem::cut;
-pub use problem::{MAX_PROBLEMS, Problem, Problems};
+pub use object_name::kind_of_list;
+pub use problem::{MAX_PROBLEMS, Problem, Problems, Remedy};
 pub use protocol::IpProtocol;
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
@@ -124,18 +127,17 @@ impl State {
     /// Every mistake of meaning.
     pub(crate) fn of_form(document: &Value) -> Result<State, Problems> {
         let (state, adapters) = filled(document)?;
-        validate::meaning(&state, &adapters)?;
+        validate::meaning(&state, &adapters).map_err(|problems| problems.named(document))?;
         Ok(state)
     }
 
-    /// The objects of a document of valid form, and the position of each adapter. Does not check
-    /// the meaning.
+    /// The objects of a document of valid form. Does not check the meaning.
     ///
     /// # Errors
     /// Every mistake of form.
-    pub fn read(document: &Value) -> Result<(State, Vec<String>), Problems> {
+    pub fn read(document: &Value) -> Result<State, Problems> {
         State::check_form(document)?;
-        filled(document)
+        Ok(filled(document)?.0)
     }
 
     /// Checks a document's version and form.
@@ -149,7 +151,7 @@ impl State {
                 Problem::new("version", newer, error, "use version 1, or a newer shunt").into()
             );
         }
-        schema::check("State", document, "")
+        schema::check("State", document, "").map_err(|problems| problems.named(document))
     }
 
     /// Checks the meaning of a state whose parts have valid form.
@@ -158,7 +160,7 @@ impl State {
     /// Every mistake of meaning.
     pub fn check(&self) -> Result<(), Problems> {
         let at: Vec<String> = (0..self.adapters.len()).map(|i| format!("adapter[{i}]")).collect();
-        validate::meaning(self, &at)
+        validate::meaning(self, &at).map_err(|problems| problems.named(&self.to_document()))
     }
 
     /// The document with all defaults.

@@ -1,9 +1,16 @@
-//! Problems of a document: field, value, and allowed values.
+//! Refused input: the object, its field, the value, the allowed values, and the remedy.
+//!
+//! Model: a check reports each mistake at a path such as `nic[0].vf[2].mac`. [`Problems::named`]
+//! turns the path into the names of the object and its field. The text for people and the JSON for
+//! programs, of the API and of every command, are made from this one structure.
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::object_name;
 
 /// Most problems kept; others are only counted.
 pub const MAX_PROBLEMS: usize = 20;
@@ -11,55 +18,148 @@ pub const MAX_PROBLEMS: usize = 20;
 /// Most characters of a value in a message.
 const MAX_QUOTED_CHARS: usize = 60;
 
-/// One mistake. Shown as `nic[0].vf[2].mac: "02:00" is not allowed; write ...`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// One mistake. Shown as `VF 2 of NIC nic0, mac: "02:00" is not allowed; write ...`, with
+/// `shunt.toml:14:7: ` before it if it is in a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// Path of the field, such as `nic[0].vf[2].mac`; empty for the whole document.
+    /// Name of the file with the mistake, as the user gave it; absent for other input.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub file: String,
+    /// Line in the file, from 1; 0 or absent if unknown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub line: usize,
+    /// Character in the line, from 1; 0 or absent if unknown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub column: usize,
+    /// Object, such as `VF 2 of NIC nic0`; empty for the whole document or command line.
+    pub object: String,
+    /// Field of the object, such as `vlan.id`, or option of the command; empty for the whole object.
     pub field: String,
-    /// Value as JSON, cut to a readable length; may be empty.
+    /// Value as JSON, cut to a readable length; empty if it does not help.
     pub value: String,
-    /// Error.
-    pub error: String,
-    /// Allowed values, or the remedy.
+    /// Error, to be read after object, field and value.
+    pub message: String,
+    /// Allowed values; empty if the mistake is not a value.
     pub allowed: String,
+    /// What to do, in the imperative.
+    pub remedy: String,
+    /// Path in the document, such as `nic[0].vf[2].mac`: finds the line in a file.
+    #[serde(skip)]
+    pub path: String,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// Remedy of a problem, and the values that it allows. A text `write X` allows X.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remedy {
+    allowed: String,
+    text: String,
+}
+
+impl Remedy {
+    /// A remedy with a list of allowed values.
+    pub fn choose(text: impl Into<String>, allowed: impl Into<String>) -> Remedy {
+        Remedy { allowed: allowed.into(), text: text.into() }
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(text: String) -> Remedy {
+        let values = text.strip_prefix("write ").or_else(|| Some(text.split_once("? Write ")?.1));
+        // What follows is another remedy, not a value.
+        let others = ["; ", ", or set ", ", or leave ", ", or delete ", ", or choose ", ", or add "];
+        let end = |values: &str| others.iter().filter_map(|other| values.find(other)).min();
+        let allowed = values.map(|values| &values[..end(values).unwrap_or(values.len())]);
+        Remedy { allowed: allowed.unwrap_or_default().to_owned(), text }
+    }
+}
+
+impl From<&str> for Remedy {
+    fn from(text: &str) -> Remedy {
+        text.to_owned().into()
+    }
 }
 
 impl Problem {
-    /// A problem of `field`.
+    /// A problem at `path`, which [`Problems::named`] turns into names.
     pub fn new(
-        field: impl Into<String>,
+        path: impl Into<String>,
         value: impl Into<Value>,
-        error: impl Into<String>,
-        allowed: impl Into<String>,
+        message: impl Into<String>,
+        remedy: impl Into<Remedy>,
     ) -> Problem {
+        let (path, remedy) = (path.into(), remedy.into());
         Problem {
-            field: field.into(),
+            field: path.clone(),
             value: quoted(&value.into()),
-            error: error.into(),
-            allowed: allowed.into(),
+            message: message.into(),
+            allowed: remedy.allowed,
+            remedy: remedy.text,
+            path,
+            ..Problem::default()
         }
+    }
+
+    /// The problem of that object, whose fields it names.
+    #[must_use]
+    pub fn of(mut self, object: impl Into<String>) -> Problem {
+        self.object = object.into();
+        self
+    }
+
+    /// Finds the path of the named object and field, the reverse of [`Problems::named`].
+    pub(crate) fn find_path(&mut self, document: &Value) {
+        self.path = object_name::to_path(document, &self.object, &self.field);
+    }
+
+    fn name(&mut self, document: &Value) {
+        if self.object.is_empty() {
+            (self.object, self.field) = object_name::of_path(document, &self.path);
+        }
+        self.message = object_name::in_text(document, &self.message);
+        self.remedy = object_name::in_text(document, &self.remedy);
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.field.is_empty() {
-            write!(f, "{}: ", self.field)?;
+        let Problem { file, line, column, object, field, value, message, remedy, .. } = self;
+        let mut text = match (object.is_empty(), field.is_empty()) {
+            (true, true) => String::new(),
+            (true, false) => format!("{field}: "),
+            (false, false) => format!("{object}, {field}: "),
+            (false, true) if value.is_empty() => format!("{object} "),
+            (false, true) => format!("{object}: "),
+        };
+        if !value.is_empty() {
+            text += &format!("{value} ");
         }
-        if !self.value.is_empty() {
-            write!(f, "{} ", self.value)?;
+        text += message;
+        if !remedy.is_empty() {
+            text += &format!("; {remedy}");
         }
-        f.write_str(&self.error)?;
-        if self.allowed.is_empty() { Ok(()) } else { write!(f, "; {}", self.allowed) }
+        if file.is_empty() {
+            return f.write_str(&text);
+        }
+        write!(f, "{}:", printable(file))?;
+        if *line > 0 {
+            write!(f, "{line}:{column}:")?;
+        }
+        write!(f, " {}", printable(&text))
     }
 }
 
-/// All problems of a document in order, at least one; shown one per line.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+/// All problems of an input in order, at least one; shown one per line.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Problems {
-    /// The first of them, at most [`MAX_PROBLEMS`].
+    /// The first of them, at most 20.
+    #[serde(rename = "errors")]
     pub problems: Vec<Problem>,
     /// Number of further problems.
+    #[serde(default)]
     pub more: usize,
 }
 
@@ -89,8 +189,18 @@ impl Problems {
     }
 
     /// `value` if there is no problem.
+    ///
+    /// # Errors
+    /// These problems.
     pub fn or<T>(self, value: T) -> Result<T, Problems> {
         if self.problems.is_empty() { Ok(value) } else { Err(self) }
+    }
+
+    /// The problems with objects and fields named instead of their positions in `document`.
+    #[must_use]
+    pub fn named(mut self, document: &Value) -> Problems {
+        self.problems.iter_mut().for_each(|problem| problem.name(document));
+        self
     }
 }
 
@@ -106,14 +216,25 @@ impl fmt::Display for Problems {
             let newline = if i > 0 { "\n" } else { "" };
             write!(f, "{newline}{problem}")?;
         }
+        let file = self.problems.last().map_or("", |last| &*last.file);
+        let file = if file.is_empty() { String::new() } else { format!("{}: ", printable(file)) };
         match self.more {
             0 => Ok(()),
-            more => write!(f, "\nand {more} more mistakes; correct these first"),
+            more => write!(f, "\n{file}and {more} more mistakes; correct these first"),
         }
     }
 }
 
 impl std::error::Error for Problems {}
+
+/// Escapes control characters, which must not reach a terminal.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
 
 /// JSON on one line (which escapes control characters), cut.
 fn quoted(value: &Value) -> String {

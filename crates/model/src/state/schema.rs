@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::daemon::Configuration;
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Remedy};
 use super::{Attachment, AttachmentKind, MoveRequest, State, text};
 
 /// Schemas of a document and of a migration step, with everything in them, by name: OpenAPI's
@@ -222,13 +222,15 @@ pub(super) fn missing(schema: &str, name: &str, path: &str) -> Problem {
 
 fn unknown(path: &str, (name, error): (&str, &str), known: &Map<String, Value>) -> Problem {
     let names = || known.keys().map(String::as_str);
-    let allowed = match nearest(name, names()) {
+    let all = names().collect::<Vec<_>>().join(", ");
+    let text = match nearest(name, names()) {
         Some(meant) => format!("did you mean {meant}?"),
-        None => format!("expected one of {}", names().collect::<Vec<_>>().join(", ")),
+        None => format!("expected one of {all}"),
     };
+    let remedy = Remedy::choose(text, all);
     // Like a value, a name may have any length and content.
     let path = if path.len() > 200 { "the document" } else { path };
-    Problem::new(path.escape_debug().to_string(), Value::Null, error, allowed)
+    Problem::new(path.escape_debug().to_string(), Value::Null, error, remedy)
 }
 
 fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {

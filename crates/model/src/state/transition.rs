@@ -49,7 +49,7 @@ pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
             problems.push(Problem::new(field, new.nic.as_str(), error, allowed));
         }
     }
-    problems.or(())
+    problems.or(()).map_err(|problems| problems.named(&to.to_document()))
 }
 
 fn json(value: impl serde::Serialize) -> serde_json::Value {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::adapter::Adapter;
 use super::function::{Mirror, Pf, PortSettings, Vf};
 use super::nic::Nic;
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Remedy};
 use super::switch::UPLINK;
 use super::text::{MacText, VlanRange};
 use super::{State, Vlan, VlanProto};
@@ -108,8 +108,14 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn wrong(&mut self, field: String, value: impl Into<Value>, error: &str, allowed: String) {
-        self.problems.push(Problem::new(field, value, error, allowed));
+    fn wrong(
+        &mut self,
+        path: String,
+        value: impl Into<Value>,
+        message: &str,
+        remedy: impl Into<Remedy>,
+    ) {
+        self.problems.push(Problem::new(path, value, message, remedy));
     }
 
     fn nic(&mut self, nic: &'a Nic, at: &str) {
@@ -245,7 +251,7 @@ impl<'a> Check<'a> {
         });
         if let Some((i, range)) = overlap {
             let field = format!("{at}.trunks[{i}]");
-            self.wrong(field, range.to_string(), "overlaps another", "name each VLAN once".into());
+            self.wrong(field, range.to_string(), "overlaps another", "name each VLAN once");
         }
     }
 
@@ -273,13 +279,14 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Examples of `all`, for the end of a remedy.
-fn one_of<'n>(what: &str, all: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<&str> = all.take(10).collect();
-    match names.is_empty() {
+/// Remedy for a reference to a missing object; allows the first of `all`.
+fn one_of<'n>(what: &str, all: impl Iterator<Item = &'n str>) -> Remedy {
+    let names = all.take(10).collect::<Vec<_>>().join(", ");
+    let text = match names.is_empty() {
         true => format!("there is no {what}; create one first"),
-        false => format!("name a {what} of the document, such as {}", names.join(", ")),
-    }
+        false => format!("name a {what} of the document, such as {names}"),
+    };
+    Remedy::choose(text, names)
 }
 
 /// `true` for a name that a generated adapter or the uplink has.

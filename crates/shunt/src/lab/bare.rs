@@ -54,18 +54,18 @@ impl Bare {
     pub(super) fn run(self) -> Result<()> {
         let Ok(sockets) = <[PathBuf; 2]>::try_from(self.socket) else {
             return Err(
-                UsageError("--socket must be given twice, one for each guest".into()).into()
+                UsageError::new("--socket must be given twice, one for each guest").into()
             );
         };
         let addresses = match self.mac[..] {
             [] => [1, 2].map(|guest| Mac([2, 0, 0, 0, 0, guest])),
             [first, second] => [first, second],
-            _ => return Err(UsageError("--mac must be given twice or not at all".into()).into()),
+            _ => return Err(UsageError::new("--mac must be given twice or not at all").into()),
         };
         if self.delay_cycles > DELAY_MAX {
             let text =
                 format!("--delay-cycles {}: allowed are 0 to {DELAY_MAX}", self.delay_cycles);
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         bare::serve(&BareSpec {
             sockets,

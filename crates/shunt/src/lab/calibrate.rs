@@ -49,12 +49,12 @@ impl Calibrate {
         check_seconds(self.seconds)?;
         if !(1..=100).contains(&self.trials) {
             return Err(
-                UsageError(format!("--trials {}: allowed are 1 to 100", self.trials)).into()
+                UsageError::new(format!("--trials {}: allowed are 1 to 100", self.trials)).into()
             );
         }
         if !(1_000.0..=RATE_MAX).contains(&self.rate) {
             let text = format!("--rate {}: allowed are 1000 to {RATE_MAX}", self.rate);
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         let mut delays = self.delay;
         if delays.is_empty() {

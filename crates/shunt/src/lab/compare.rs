@@ -68,16 +68,16 @@ impl Compare {
             ring: self.ring,
             load: GeneratorLoad::Closed,
         };
-        point.check().map_err(UsageError)?;
+        point.check().map_err(UsageError::new)?;
         if self.path == PathKind::Virtio {
             let text = "--path virtio: the kernel is the same for both; allowed are vf and vhost";
-            return Err(UsageError(text.into()).into());
+            return Err(UsageError::new(text).into());
         }
         let bare = [&self.a, &self.b].iter().any(|side| matches!(side, Side::Bare(_)));
         if bare && (self.pattern, self.vms) != (Pattern::NorthSouth, 1) {
             let text =
                 "bare: it has two sockets, so only --pattern north-south and --vms 1 are allowed";
-            return Err(UsageError(text.into()).into());
+            return Err(UsageError::new(text).into());
         }
         if !(8..=1000).contains(&self.pairs) || !self.pairs.is_multiple_of(2) {
             let text = format!(
@@ -85,7 +85,7 @@ impl Compare {
                  as often as the other",
                 self.pairs
             );
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         let settings = CompareSettings { sides: [self.a, self.b], point, pairs: self.pairs };
         let machine = Machine { program: &program()?, cpus: host::cpu::allowed() };

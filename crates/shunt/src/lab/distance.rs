@@ -37,7 +37,7 @@ impl Distance {
     pub(super) fn run(self) -> Result<()> {
         if !(1..=100_000).contains(&self.samples) {
             let text = format!("--samples {}: allowed are 1 to 100000", self.samples);
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         let cpus = match self.cpus {
             Some(cpus) => cpus,

@@ -33,7 +33,7 @@ impl Hostile {
         let bursts = self.bursts;
         if !(1..=1_000_000_000).contains(&bursts) {
             let text = format!("--bursts {bursts}: allowed are 1 to 1000000000");
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         eprintln!("seed {seed}");

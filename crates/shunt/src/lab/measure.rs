@@ -75,7 +75,7 @@ impl Measure {
     /// Runs an experiment with these settings.
     pub(super) fn run(self, name: &str) -> Result<()> {
         let text = text_of(name)?;
-        let mistake = |error| UsageError(format!("{name}: {error}"));
+        let mistake = |error| UsageError::new(format!("{name}: {error}"));
         let experiment = Experiment::parse(&text, &self.changes()).map_err(mistake)?;
         self.with(|runner| runner::run(runner, experiment))
     }
@@ -138,7 +138,7 @@ fn text_of(name: &str) -> Result<String> {
             "{name:?} is no experiment and no command; experiments are {names}, and files whose \
              names end in .toml; shunt lab --help lists the commands"
         );
-        return Err(UsageError(text).into());
+        return Err(UsageError::new(text).into());
     }
     std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))
 }
@@ -154,7 +154,7 @@ impl List {
     pub(super) fn run(&self) -> Result<()> {
         let mut text = String::new();
         for (name, file) in SHIPPED {
-            let experiment = Experiment::parse(file, &[]).map_err(UsageError)?;
+            let experiment = Experiment::parse(file, &[]).map_err(UsageError::new)?;
             let paper = experiment.paper.as_deref().unwrap_or("");
             let steps = steps(&experiment).len();
             text += &format!("{name:<8} {paper:<16} {steps:>4} steps  {}\n", experiment.title);

@@ -75,7 +75,7 @@ impl Upgrade {
         let mirrors = self.mirrors;
         if mirrors > MIRRORS_MAX {
             let text = format!("--mirrors {mirrors}: allowed are 0 to {MIRRORS_MAX}");
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         self.common.run(RestartKind::Upgrade, false, mirrors, self.gap_max)
     }
@@ -85,7 +85,7 @@ impl Kill {
     pub(super) fn run(self) -> Result<()> {
         let ring = self.common.ring;
         if self.no_inflight && ring != RingKind::Split {
-            return Err(UsageError(format!("--no-inflight: not with --ring {ring}")).into());
+            return Err(UsageError::new(format!("--no-inflight: not with --ring {ring}")).into());
         }
         self.common.run(RestartKind::Kill, !self.no_inflight, 0, None)
     }
@@ -101,7 +101,7 @@ impl Common {
     ) -> Result<()> {
         let Common { count, rate, ring, json } = self;
         if !(1..=100_000).contains(&count) {
-            return Err(UsageError(format!("--count {count}: allowed are 1 to 100000")).into());
+            return Err(UsageError::new(format!("--count {count}: allowed are 1 to 100000")).into());
         }
         let run = RestartRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
         let told = restarts::run(&program()?, host::cpu::allowed(), run, |done| {

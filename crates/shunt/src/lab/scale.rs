@@ -45,7 +45,7 @@ impl Scale {
         check_rounds(self.rounds)?;
         if !(1..=512).contains(&self.in_flight) {
             let text = format!("--in-flight {}: allowed are 1 to 512", self.in_flight);
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         check_seconds(self.seconds)?;
         let settings = scale::ScaleSettings {

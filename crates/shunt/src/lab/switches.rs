@@ -138,7 +138,7 @@ impl Switches {
             None
         };
         if let Some(text) = wrong {
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         let rings = self.ring.iter().flat_map(|ring| {
             let of = move |mergeable: &String| Rings {
@@ -162,7 +162,7 @@ impl Switches {
             delay_cycles: self.delay_cycles,
             hugepages: !self.no_hugepages,
         };
-        settings.check().map_err(UsageError)?;
+        settings.check().map_err(UsageError::new)?;
         Ok(settings)
     }
 }

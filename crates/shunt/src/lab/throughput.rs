@@ -90,18 +90,18 @@ impl Throughput {
             ring: self.ring,
             load: GeneratorLoad::Closed,
         };
-        spec.check().map_err(UsageError)?;
+        spec.check().map_err(UsageError::new)?;
         if self.path == PathKind::Virtio {
             let text = "--path virtio: a generator at a constant rate needs vf or vhost";
-            return Err(UsageError(text.into()).into());
+            return Err(UsageError::new(text).into());
         }
         if !(0.0..=86_400.0).contains(&self.soak) {
             let text = format!("--soak {}: allowed are 0 to 86400 seconds", self.soak);
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         if self.back_to_back > 100 {
             let text = format!("--back-to-back {}: allowed are 0 to 100", self.back_to_back);
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         let settings = ThroughputSettings {
             ndr_tolerance: self.ndr_tolerance,

@@ -76,8 +76,13 @@ pub(super) fn kept(
 ) -> Result<Vec<Value>, UsageError> {
     let most = rules.len();
     match remove.iter().find(|number| !(1..=most).contains(number)) {
-        Some(wrong) if most == 0 => Err(UsageError(format!("--remove {wrong}: there is no rule"))),
-        Some(wrong) => Err(UsageError(format!("--remove {wrong}: allowed are 1 to {most}"))),
+        Some(wrong) if most == 0 => Err(UsageError::option(
+            "--remove",
+            *wrong,
+            "names no rule",
+            "leave it out: there are none",
+        )),
+        Some(wrong) => Err(UsageError::out_of_range("--remove", *wrong, 1, most)),
         None => {
             let stays = |number: usize| !clear && !remove.contains(&number);
             let numbered = (1..).zip(rules).filter(|(number, _)| stays(*number));
@@ -91,18 +96,18 @@ fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let Some(action) = words.next() else {
         let error = "--add \"\": a rule begins with allow, deny or count";
-        return Err(UsageError(error.to_owned()));
+        return Err(UsageError::new(error.to_owned()));
     };
     let mut rule = json!({"action": action});
     for word in words {
         let Some((name, value)) = word.split_once('=') else {
             if ["rx", "tx"].contains(&word) {
-                return Err(UsageError(format!(
+                return Err(UsageError::new(format!(
                     "--add \"{text}\": a rule is for what its port sends; leave {word} out, and filter what \
                      an adapter receives at the ports that send it, such as uplink"
                 )));
             }
-            return Err(UsageError(format!(
+            return Err(UsageError::new(format!(
                 "--add \"{text}\": {word} is not a match; expected one such as protocol=tcp"
             )));
         };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates, told_of};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
-use super::patch::{FunctionFlags, Patch, attachment_help};
+use super::patch::{FunctionFlags, Number, Patch, attachment_help};
 use crate::text::table;
 
 /// Show and change adapters: the network adapters of guests.
@@ -111,19 +111,19 @@ struct Settings {
     #[arg(long)]
     mode: Option<String>,
     /// Queue pairs, each a receive and a transmit queue.
-    #[arg(long, value_name = "N")]
-    queue_pairs: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    queue_pairs: Option<Number>,
     /// MTU of the guest, in bytes.
-    #[arg(long, value_name = "BYTES")]
-    mtu: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "BYTES")]
+    mtu: Option<Number>,
     #[command(flatten)]
     own: FunctionFlags,
     /// Priority for getting a VF, 0 to 100; 0 for none.
-    #[arg(long, value_name = "W")]
-    iov_weight: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "W")]
+    iov_weight: Option<Number>,
     /// Priority for getting a receive queue of the NIC, 0 to 100; 0 for none.
-    #[arg(long, value_name = "W")]
-    vmq_weight: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "W")]
+    vmq_weight: Option<Number>,
     /// Requested path: vf, vmq, synthetic, or auto to follow its traffic.
     #[arg(long)]
     path: Option<String>,
@@ -143,10 +143,10 @@ impl Settings {
             .attachment("attachment", self.attachment.as_deref(), &self.attachment_set)
             .socket("attachment", self.socket.as_deref())
             .set("attachment.mode", self.mode.as_deref())
-            .set("attachment.queue_pairs", self.queue_pairs)
-            .set("attachment.mtu", self.mtu)
-            .set("iov_weight", self.iov_weight)
-            .set("vmq_weight", self.vmq_weight)
+            .set("attachment.queue_pairs", self.queue_pairs.clone())
+            .set("attachment.mtu", self.mtu.clone())
+            .set("iov_weight", self.iov_weight.clone())
+            .set("vmq_weight", self.vmq_weight.clone())
             .set("path", self.path.as_deref())
             .set("vf", vf);
         self.own.patch(patch)
@@ -172,12 +172,14 @@ impl Adapters {
                     .finish();
                 must_be_new(target, &path(adapter))?;
                 let done = format!("created adapter {adapter}");
-                target.change(Method::PUT, &path(adapter), Some(&body), how, &done)
+                target.change(Method::PUT, &path(adapter), Some(&body), how, &done)?;
+                warn_of_device(target, adapter)
             }
             Command::Set { adapter, settings, how } => {
                 let body = settings.patch().finish_non_empty()?;
                 let done = format!("changed adapter {adapter}");
-                target.change(Method::PATCH, &path(adapter), Some(&body), how, &done)
+                target.change(Method::PATCH, &path(adapter), Some(&body), how, &done)?;
+                warn_of_device(target, adapter)
             }
             Command::Delete { adapter, owner, how } => {
                 let path = release_path(path(adapter), *owner);
@@ -186,6 +188,18 @@ impl Adapters {
             }
         }
     }
+}
+
+/// Warns of an adapter whose device is missing, such as an interface of a network namespace that
+/// does not exist yet.
+fn warn_of_device(target: &DaemonArgs, adapter: &str) -> Result<()> {
+    let actual = target.get("/v1/actual")?;
+    let device = &find(&actual["actual"]["adapters"], "name", &json!(adapter))["device"];
+    if device["state"] == "gone" && !target.json {
+        let reason = cell(&device["reason"]);
+        eprintln!("warning: adapter {adapter} has no device until it appears: {reason}");
+    }
+    Ok(())
 }
 
 fn list(target: &DaemonArgs) -> Result<()> {
@@ -209,9 +223,10 @@ fn list(target: &DaemonArgs) -> Result<()> {
                 Some(code) => code.to_owned(),
             };
             let on = if wanted["switch"].is_null() { &wanted["nic"] } else { &wanted["switch"] };
-            let guest = match actual["device"]["state"].as_str() {
-                Some(state) => state,
-                None => actual["guest"].as_str().unwrap_or("absent"),
+            let guest = match (&actual["device"]["state"], &actual["device"]["reason"]) {
+                (Value::Null, _) => actual["guest"].as_str().unwrap_or("absent").to_owned(),
+                (state, Value::Null) => cell(state),
+                (state, reason) => format!("{}: {}", cell(state), cell(reason)),
             };
             let link = match actual["link_up"].as_bool() {
                 Some(true) => "up",
@@ -220,7 +235,7 @@ fn list(target: &DaemonArgs) -> Result<()> {
             };
             let (vlan, rates) = (cell(&wanted["vlan"]["id"]), rates(wanted));
             let (name, mac) = (cell(&wanted["name"]), cell(&wanted["mac"]));
-            [name, cell(on), mac, vlan, rates, place, reason, link.to_owned(), guest.to_owned()]
+            [name, cell(on), mac, vlan, rates, place, reason, link.to_owned(), guest]
         };
         let header = ["adapter", "on", "MAC", "VLAN", "Mbit/s", "path", "why", "link", "guest"];
         table(header, joined.iter().map(row).collect())

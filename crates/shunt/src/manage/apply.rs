@@ -53,15 +53,8 @@ impl Apply {
             let sent = self.target.send(Method::POST, path, Some(&document), expected);
             // The daemon names the field, but does not know the file.
             sent.map_err(|error| match error.downcast::<UsageError>() {
-                Ok(UsageError(text)) => {
-                    let lines = text.lines().map(|line| {
-                        let field = line.split(": ").next().unwrap_or_default();
-                        let place = source
-                            .position(field)
-                            .map_or(String::new(), |at| format!("{}:{}:", at.line, at.column));
-                        format!("{name}:{place} {line}")
-                    });
-                    UsageError(lines.collect::<Vec<_>>().join("\n")).into()
+                Ok(UsageError(problems)) => {
+                    UsageError(source.tell_named(problems, &document)).into()
                 }
                 Err(other) => other,
             })
@@ -78,7 +71,7 @@ impl Apply {
                 "{name}: this removes adapters with running guests: {}; repeat with --yes to remove them",
                 plan.in_use.join(", ")
             );
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         if !self.target.json {
             print(&shown(&plan))?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use api::{ApplyOutcome, Client, ClientError, Method, Reply};
 use model::config::socket_path;
+use model::state::Problem;
 use serde_json::Value;
 
 use crate::error::UsageError;
@@ -120,7 +121,11 @@ impl DaemonArgs {
 
 /// A rejection of user input is a usage error; all other errors are failures.
 fn usage_or_failure(error: ClientError) -> anyhow::Error {
-    if error.is_mistake() { UsageError(error.to_string()).into() } else { error.into() }
+    let is_mistake = error.is_mistake();
+    match error {
+        ClientError::Refused(refusal) if is_mistake => UsageError(refusal.body).into(),
+        other => other.into(),
+    }
 }
 
 /// Checks that an object to be created does not exist: a PUT would replace all its settings.
@@ -128,7 +133,8 @@ pub(super) fn must_be_new(target: &DaemonArgs, path: &str) -> Result<()> {
     match target.client().send(Method::GET, path, None, None) {
         Ok(_) => {
             let name = path.rsplit('/').next().unwrap_or(path);
-            Err(UsageError(format!("{name} exists; change it with set")).into())
+            let problem = Problem::new("", name, "exists already", "change it with set");
+            Err(UsageError(problem.into()).into())
         }
         Err(ClientError::Refused(refusal)) if refusal.status == 404 => Ok(()),
         Err(other) => Err(usage_or_failure(other)),

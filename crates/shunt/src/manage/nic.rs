@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{attachment, cell, entries, find, told_of, with_state};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
-use super::patch::{Patch, attachment_help};
+use super::patch::{Number, Patch, attachment_help};
 use super::rules::{Rules, representors};
 use crate::text::table;
 
@@ -60,8 +60,8 @@ Examples:
         #[arg(long)]
         profile: Option<String>,
         /// Receive queues for adapters without a VF; fixed from then on.
-        #[arg(long, value_name = "N")]
-        vmq_queues: Option<u64>,
+        #[arg(long, allow_negative_numbers = true, value_name = "N")]
+        vmq_queues: Option<Number>,
         #[command(flatten)]
         settings: Box<Settings>,
         #[command(flatten)]
@@ -103,8 +103,8 @@ Examples:
 #[derive(Debug, Args)]
 struct Settings {
     /// Number of enabled VFs; changes from or to 0 only.
-    #[arg(long, value_name = "N")]
-    num_vfs: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    num_vfs: Option<Number>,
     /// Eswitch mode: legacy, the NIC's own bridge, or switchdev, rules of the host and
     /// representors.
     #[arg(long)]
@@ -134,8 +134,8 @@ struct Settings {
     #[arg(long, value_name = "MAC")]
     pf_mac: Option<String>,
     /// Limit throughput to so many thousandths of the profile's card; 0 for no limit.
-    #[arg(long, value_name = "N")]
-    budget_permille: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    budget_permille: Option<Number>,
 }
 
 impl Settings {
@@ -148,14 +148,14 @@ impl Settings {
             .set("uplink", none)
             .attachment("uplink", uplink, &self.uplink_set)
             .attachment("pf.attachment", self.pf_attachment.as_deref(), &[])
-            .set("num_vfs", self.num_vfs)
+            .set("num_vfs", self.num_vfs.clone())
             .set("mode", self.mode.as_deref())
             .set("bridging", self.bridging.as_deref())
             .socket("uplink", self.uplink_socket.as_deref())
             .set("uplink.mode", self.uplink_mode.as_deref())
             .socket("pf.attachment", self.pf_socket.as_deref())
             .set("pf.mac", self.pf_mac.as_deref())
-            .set("budget_permille", self.budget_permille)
+            .set("budget_permille", self.budget_permille.clone())
     }
 }
 
@@ -175,7 +175,7 @@ impl Nics {
                     .patch(Patch::default())
                     .set("total_vfs", Some(*total_vfs))
                     .set("profile", profile.as_deref())
-                    .set("vmq_queues", *vmq_queues)
+                    .set("vmq_queues", vmq_queues.clone())
                     .finish();
                 let done = format!("created NIC {nic}");
                 must_be_new(target, &path(nic))?;

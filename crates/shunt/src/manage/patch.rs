@@ -68,13 +68,45 @@ impl Patch {
     /// The patch as a document; an empty one is rejected.
     pub(super) fn finish_non_empty(self) -> Result<Value, UsageError> {
         if self.is_empty() {
-            return Err(UsageError("no setting to change; see --help".into()));
+            return Err(UsageError::new("no setting to change; see --help"));
         }
         Ok(self.finish())
     }
 
     pub(super) fn finish(self) -> Value {
         Value::Object(self.0)
+    }
+}
+
+/// A number for the daemon, which checks its range. Any other text is passed on too, so that the
+/// daemon's error names the object, the field and the allowed values.
+#[derive(Debug, Clone)]
+pub(super) struct Number(Value);
+
+impl Number {
+    /// Returns `true` for 0, which removes a VLAN.
+    pub(super) fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Null for 0: no value.
+    pub(super) fn or_none(self) -> Value {
+        if self.is_zero() { Value::Null } else { self.0 }
+    }
+}
+
+impl std::str::FromStr for Number {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Number, Self::Err> {
+        let number = serde_json::from_str(text).ok().filter(Value::is_number);
+        Ok(Number(number.unwrap_or_else(|| text.into())))
+    }
+}
+
+impl From<Number> for Value {
+    fn from(number: Number) -> Value {
+        number.0
     }
 }
 
@@ -102,11 +134,11 @@ pub(super) fn attachment_help(of: &str) -> String {
 pub(super) struct VlanFlags {
     /// Make it an access port of this VLAN, 1 to 4094; with trunks, the VLAN of untagged frames; 0
     /// for none.
-    #[arg(long, value_name = "ID")]
-    vlan: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "ID")]
+    vlan: Option<Number>,
     /// Priority in the VLAN tag, 0 to 7.
-    #[arg(long, value_name = "PCP")]
-    qos: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "PCP")]
+    qos: Option<Number>,
     /// Tag protocol: 802.1q or 802.1ad.
     #[arg(long, value_name = "PROTO")]
     proto: Option<String>,
@@ -114,11 +146,11 @@ pub(super) struct VlanFlags {
 
 impl VlanFlags {
     pub(super) fn patch(&self, patch: Patch) -> Patch {
-        let none = self.vlan == Some(0);
+        let none = self.vlan.as_ref().is_some_and(Number::is_zero);
         patch
             .set("vlan", none.then_some(Value::Null))
-            .set("vlan.id", self.vlan.filter(|_| !none))
-            .set("vlan.qos", self.qos)
+            .set("vlan.id", self.vlan.clone().filter(|_| !none))
+            .set("vlan.qos", self.qos.clone())
             .set("vlan.proto", self.proto.as_deref())
     }
 }
@@ -127,16 +159,16 @@ impl VlanFlags {
 #[derive(Debug, clap::Args)]
 pub(super) struct RateFlags {
     /// Guaranteed rate, Mbit/s; 0 for none. The maximum stays unchanged.
-    #[arg(long, value_name = "MBPS")]
-    min_tx_mbps: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "MBPS")]
+    min_tx_mbps: Option<Number>,
     /// Maximum rate, Mbit/s; 0 for no limit. The minimum stays unchanged.
-    #[arg(long, value_name = "MBPS")]
-    max_tx_mbps: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "MBPS")]
+    max_tx_mbps: Option<Number>,
 }
 
 impl RateFlags {
     pub(super) fn patch(&self, patch: Patch) -> Patch {
-        patch.set("min_tx_mbps", self.min_tx_mbps).set("max_tx_mbps", self.max_tx_mbps)
+        patch.set("min_tx_mbps", self.min_tx_mbps.clone()).set("max_tx_mbps", self.max_tx_mbps.clone())
     }
 }
 
@@ -166,11 +198,11 @@ pub(super) struct FunctionFlags {
     #[command(flatten)]
     rates: RateFlags,
     /// Bandwidth share under contention, 1 to 100.
-    #[arg(long, value_name = "W")]
-    tx_weight: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "W")]
+    tx_weight: Option<Number>,
     /// Maximum broadcast and multicast frames a second from the guest; 0 for no limit.
-    #[arg(long, value_name = "PPS")]
-    storm_limit_pps: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "PPS")]
+    storm_limit_pps: Option<Number>,
     #[command(flatten)]
     mirror: MirrorFlags,
 }
@@ -184,8 +216,8 @@ impl FunctionFlags {
             .set("trust", switched(self.trust))
             .set("promiscuous", switched(self.promiscuous))
             .set("link_state", self.link_state.as_deref())
-            .set("tx_weight", self.tx_weight)
-            .set("storm_limit_pps", self.storm_limit_pps);
+            .set("tx_weight", self.tx_weight.clone())
+            .set("storm_limit_pps", self.storm_limit_pps.clone());
         self.mirror.patch(self.rates.patch(self.vlan.patch(patch)))
     }
 }
@@ -251,7 +283,8 @@ mod tests {
 
     #[test]
     fn no_vlan_is_written_as_0() {
-        let flags = |vlan, qos| VlanFlags { vlan, qos, proto: None };
+        let number = |it: Option<u64>| it.map(|number| Number(number.into()));
+        let flags = |vlan, qos| VlanFlags { vlan: number(vlan), qos: number(qos), proto: None };
         let patch = |flags: VlanFlags| flags.patch(Patch::default()).finish();
         assert_eq!(patch(flags(Some(0), None)), json!({"vlan": null}));
         assert_eq!(patch(flags(Some(7), Some(3))), json!({"vlan": {"id": 7, "qos": 3}}));
@@ -276,6 +309,13 @@ mod tests {
         assert_eq!(patch(None, &["netns=blue".to_owned()]), json!({"uplink": {"netns": "blue"}}));
         assert_eq!(patch(Some("eth1"), &[]), json!({"uplink": "eth1"}), "the daemon refuses it");
         assert!(Patch::default().attachment("uplink", None, &[]).is_empty());
+    }
+
+    #[test]
+    fn the_help_names_every_kind_of_attachment() {
+        let help = attachment_help("Attachment");
+        AttachmentKind::ALL.iter().for_each(|kind| assert!(help.contains(kind.word()), "{help}"));
+        assert!(help.contains("vduse:name"), "{help}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn rule(text: &str) -> Result<Value, UsageError> {
         let error = format!(
             "--add \"{text}\": a rule begins with source and destination, such as vf0 uplink"
         );
-        return Err(UsageError(error));
+        return Err(UsageError::new(error));
     };
     let mut rule = json!({"from": from, "to": to});
     for word in words {
@@ -78,7 +78,7 @@ fn rule(text: &str) -> Result<Value, UsageError> {
                 let error = format!(
                     "--add \"{text}\": {word} is not a match; expected one such as protocol=6"
                 );
-                return Err(UsageError(error));
+                return Err(UsageError::new(error));
             }
             Some(("push_vlan", id)) => rule["push_vlan"] = json!({"id": number(id)}),
             Some((name @ ("push_qos" | "push_proto"), value)) if rule["push_vlan"].is_object() => {
@@ -159,8 +159,8 @@ mod tests {
         for word in ["protocol=6", "to_port=443", "pop_vlan", "push_vlan=100", "push_qos=3"] {
             assert!(text.contains(word), "{text}");
         }
-        assert!(rule("vf0").unwrap_err().0.contains("vf0 uplink"));
-        assert!(rule("vf0 drop quickly").unwrap_err().0.contains("quickly is not a match"));
+        assert!(rule("vf0").unwrap_err().to_string().contains("vf0 uplink"));
+        assert!(rule("vf0 drop quickly").unwrap_err().to_string().contains("quickly is not a match"));
     }
 
     #[test]

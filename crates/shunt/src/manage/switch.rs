@@ -10,7 +10,7 @@ use super::cells::{cell, entries};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
 use super::fdb::Fdb;
 use super::patch::OnOff;
-use super::patch::{Patch, list as listed, switched};
+use super::patch::{Number, Patch, list as listed, switched};
 use super::tunnel::{Tunnel, tunnels};
 use crate::text::table;
 
@@ -60,8 +60,8 @@ Examples:
         #[arg(long)]
         iov: bool,
         /// Ageing time of learned addresses, in seconds.
-        #[arg(long, value_name = "S")]
-        ageing_s: Option<u64>,
+        #[arg(long, allow_negative_numbers = true, value_name = "S")]
+        ageing_s: Option<Number>,
         #[command(flatten)]
         how: ChangeArgs,
     },
@@ -73,8 +73,8 @@ Examples:
         /// Name of the switch.
         switch: String,
         /// Ageing time of learned addresses, in seconds.
-        #[arg(long, value_name = "S")]
-        ageing_s: Option<u64>,
+        #[arg(long, allow_negative_numbers = true, value_name = "S")]
+        ageing_s: Option<Number>,
         #[command(flatten)]
         how: ChangeArgs,
     },
@@ -145,11 +145,11 @@ struct Port {
     #[arg(long, value_name = "VLANS")]
     trunks: Option<String>,
     /// Uplink only: VLAN of untagged frames, one of the trunks; 0 for none.
-    #[arg(long, value_name = "ID")]
-    native_vlan: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "ID")]
+    native_vlan: Option<Number>,
     /// Maximum number of learned addresses; not with spoof check.
-    #[arg(long, value_name = "N")]
-    max_macs: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    max_macs: Option<Number>,
     /// Deliver unknown unicast frames to it.
     #[arg(long)]
     unknown_unicast: Option<OnOff>,
@@ -171,11 +171,11 @@ struct Port {
 
 impl Port {
     fn patch(&self) -> Patch {
-        let native = self.native_vlan.map(|vlan| if vlan == 0 { Value::Null } else { vlan.into() });
+        let native = self.native_vlan.clone().map(Number::or_none);
         Patch::default()
             .set("trunks", self.trunks.as_deref().map(listed))
             .set("native_vlan", native)
-            .set("max_macs", self.max_macs)
+            .set("max_macs", self.max_macs.clone())
             .set("unknown_unicast", switched(self.unknown_unicast))
             .set("isolated", switched(self.isolated))
             .set("dhcp_guard", switched(self.dhcp_guard))
@@ -196,14 +196,14 @@ impl Switches {
                 let body = Patch::default()
                     .set("nic", Some(nic.as_str()))
                     .set("iov", Some(*iov))
-                    .set("ageing_s", *ageing_s)
+                    .set("ageing_s", ageing_s.clone())
                     .finish();
                 must_be_new(target, &path(switch))?;
                 let done = format!("created switch {switch}");
                 target.change(Method::PUT, &path(switch), Some(&body), how, &done)
             }
             Command::Set { switch, ageing_s, how } => {
-                let body = Patch::default().set("ageing_s", *ageing_s).finish_non_empty()?;
+                let body = Patch::default().set("ageing_s", ageing_s.clone()).finish_non_empty()?;
                 let done = format!("changed switch {switch}");
                 target.change(Method::PATCH, &path(switch), Some(&body), how, &done)
             }

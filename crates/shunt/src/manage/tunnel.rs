@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::cells::{cell, entries};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
-use super::patch::{Patch, list};
+use super::patch::{Number, Patch, list};
 use crate::text::table;
 
 #[derive(Debug, Args)]
@@ -17,11 +17,11 @@ pub(super) struct Tunnel {
     /// Name of the tunnel's port.
     tunnel: String,
     /// VXLAN network identifier, the same on every host, 1 to 16777215.
-    #[arg(long, value_name = "N")]
-    vni: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    vni: Option<Number>,
     /// VLAN of the switch that it carries; 0 for untagged frames.
-    #[arg(long, value_name = "ID")]
-    vlan: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "ID")]
+    vlan: Option<Number>,
     /// Addresses of the other hosts, separated by commas: all IPv4, or all IPv6.
     #[arg(long, value_name = "ADDRESSES")]
     peers: Option<String>,
@@ -29,11 +29,11 @@ pub(super) struct Tunnel {
     #[arg(long, value_name = "ADDRESS")]
     local: Option<String>,
     /// UDP port, local and remote.
-    #[arg(long, value_name = "PORT")]
-    port: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "PORT")]
+    port: Option<Number>,
     /// MTU of the network between the hosts, in bytes; 0 for no limit.
-    #[arg(long, value_name = "BYTES")]
-    mtu: Option<u64>,
+    #[arg(long, allow_negative_numbers = true, value_name = "BYTES")]
+    mtu: Option<Number>,
     /// Remove the tunnel.
     #[arg(long, conflicts_with_all = ["vni", "vlan", "peers", "local", "port", "mtu"])]
     delete: bool,
@@ -56,18 +56,17 @@ impl Tunnel {
     }
 
     fn patch(&self) -> Patch {
-        let or_none = |number: u64| if number == 0 { Value::Null } else { number.into() };
         let local = self.local.as_deref().map(|local| match local {
             "any" => Value::Null,
             address => address.into(),
         });
         Patch::default()
-            .set("vni", self.vni)
-            .set("vlan", self.vlan.map(or_none))
+            .set("vni", self.vni.clone())
+            .set("vlan", self.vlan.clone().map(Number::or_none))
             .set("peers", self.peers.as_deref().map(list))
             .set("local", local)
-            .set("port", self.port)
-            .set("mtu", self.mtu.map(or_none))
+            .set("port", self.port.clone())
+            .set("mtu", self.mtu.clone().map(Number::or_none))
     }
 }
 

@@ -98,8 +98,8 @@ impl Vpfs {
         let wanted = self.wanted(name)?;
         if let Some(qmp) = &self.qmp {
             if wanted.is_any() {
-                return Err(UsageError(
-                    "--qmp only reads; make changes in a command of their own".into(),
+                return Err(UsageError::new(
+                    "--qmp only reads; make changes in a command of their own",
                 )
                 .into());
             }
@@ -111,7 +111,7 @@ impl Vpfs {
         } else if !entries(&document["vpf"]).any(|vpf| vpf["name"] == *name) {
             let text =
                 format!("there is no virtual PF {name}; give --vfs or --model igb to make it");
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         }
         if self.how.dry_run || document != before {
             self.apply(&document, reply.generation, None)?;
@@ -132,14 +132,14 @@ impl Vpfs {
         let actual = self.target.get("/v1/actual")?["vpfs"].take();
         let vpf = find(&actual, "name", &json!(name));
         if vpf.is_null() {
-            return Err(UsageError(format!("there is no virtual PF {name}")).into());
+            return Err(UsageError::new(format!("there is no virtual PF {name}")).into());
         }
         let Some(vfs) = enabled::enabled(qmp, name)? else {
             let text = format!(
                 "the QEMU at {} has no PF vpf-{name}; name the QEMU started with the options of shunt vpf {name}",
                 qmp.display()
             );
-            return Err(UsageError(text).into());
+            return Err(UsageError::new(text).into());
         };
         let with_driver = vpf["enabled_vfs"].clone();
         let (count, at) = (vfs.len(), vfs.join(", "));
@@ -192,7 +192,7 @@ impl Vpfs {
             bus: bus.as_deref(),
             chassis: *chassis,
         };
-        let options = qemu::options(state, vpf, &how).map_err(UsageError)?;
+        let options = qemu::options(state, vpf, &how).map_err(UsageError::new)?;
         for note in qemu::notes(state, vpf, &how) {
             eprintln!("# {note}");
         }
@@ -210,7 +210,7 @@ impl Vpfs {
 
 /// Parses `0=/dev/vhost-vdpa-0`; the device must exist.
 fn vdpa(text: &str) -> Result<(u16, String)> {
-    let wrong = |why: String| anyhow::Error::from(UsageError(format!("--vdpa {text}: {why}")));
+    let wrong = |why: String| anyhow::Error::from(UsageError::new(format!("--vdpa {text}: {why}")));
     let form = || wrong("expected a VF number and a device, such as 0=/dev/vhost-vdpa-0".into());
     let (vf, device) = text.split_once('=').ok_or_else(form)?;
     let vf = vf.parse().map_err(|_| form())?;

@@ -45,7 +45,7 @@ impl Advise {
         let machine = self.on.machine()?;
         let path = self.workload.as_ref().context("clap asks for it")?;
         let mistake = |error: &dyn std::fmt::Display| {
-            UsageError(format!("shunt plan: {}: {error}", path.display()))
+            UsageError::new(format!("shunt plan: {}: {error}", path.display()))
         };
         let workload =
             Workload::parse(&read_toml(path, "a workload")?).map_err(|error| mistake(&error))?;
@@ -57,7 +57,7 @@ impl Advise {
         let advice = advise(&machine, &workload).map_err(|error| mistake(&error))?;
         if let Some(to) = &self.write {
             let text = file::configuration(&machine, &workload, &advice)
-                .map_err(|error| UsageError(format!("shunt plan: --write: {error}")))?;
+                .map_err(|error| UsageError::new(format!("shunt plan: --write: {error}")))?;
             write_new(to, &text)?;
         }
         let text = match self.json {

@@ -39,9 +39,9 @@ impl Explain {
         let frames: FrameMix = self
             .frame
             .parse()
-            .map_err(|error| UsageError(format!("shunt plan: --frame: {error}")))?;
+            .map_err(|error| UsageError::new(format!("shunt plan: --frame: {error}")))?;
         let svg = draw(&machine, self.guests, &frames)
-            .map_err(|error| UsageError(format!("shunt plan: {error}")))?;
+            .map_err(|error| UsageError::new(format!("shunt plan: {error}")))?;
         match self.out {
             None => Ok(print(&svg)?),
             Some(path) => std::fs::write(&path, svg)

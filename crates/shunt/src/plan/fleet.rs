@@ -36,7 +36,7 @@ pub(super) struct Fleet {
 impl Fleet {
     pub(super) fn run(self) -> Result<()> {
         let mistake = |error: FleetError| {
-            UsageError(format!("shunt plan: {}: {error}", self.fleet.display()))
+            UsageError::new(format!("shunt plan: {}: {error}", self.fleet.display()))
         };
         let task = Task::parse(&read_toml(&self.fleet, "a fleet")?).map_err(mistake)?;
         let begun = Instant::now();

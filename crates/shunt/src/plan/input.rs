@@ -44,20 +44,20 @@ impl MachineArgs {
 
     pub(super) fn machine(&self) -> Result<Machine, UsageError> {
         let usage_error =
-            |error: plan::machine::ProfileError| UsageError(format!("shunt plan: {error}"));
+            |error: plan::machine::ProfileError| UsageError::new(format!("shunt plan: {error}"));
         let mut host = Host::named(self.host()).map_err(usage_error)?;
         if let (Some(nic), Some(_)) = (&self.nic, &host.soft_nic) {
             let text = format!(
                 "shunt plan: --nic {nic}: path vf of host {} is the software NIC; leave --nic out",
                 self.host()
             );
-            return Err(UsageError(text));
+            return Err(UsageError::new(text));
         }
         let nic = Nic::named(self.nic.as_deref().unwrap_or(NIC)).map_err(usage_error)?;
         if let Some(cores) = self.cores {
             if !CORES.contains(&cores) {
                 let text = format!("shunt plan: --cores {cores}: allowed are 0.001 to 1024");
-                return Err(UsageError(text));
+                return Err(UsageError::new(text));
             }
             host.switch_cores = Figure::new(cores, "--cores");
         }
@@ -77,7 +77,7 @@ pub(super) fn write_new(to: &Path, text: &str) -> Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let text = format!("shunt plan: {} exists: give another name", to.display());
-            Err(UsageError(text).into())
+            Err(UsageError::new(text).into())
         }
         other => other.with_context(|| format!("{} cannot be written", to.display())),
     }
@@ -86,7 +86,7 @@ pub(super) fn write_new(to: &Path, text: &str) -> Result<()> {
 /// Text of a file that the user names.
 pub(super) fn read(path: &PathBuf) -> Result<String, UsageError> {
     std::fs::read_to_string(path)
-        .map_err(|error| UsageError(format!("shunt plan: {}: {error}", path.display())))
+        .map_err(|error| UsageError::new(format!("shunt plan: {}: {error}", path.display())))
 }
 
 /// Text of `what`, which must be TOML; results of the lab are JSON.
@@ -94,7 +94,7 @@ pub(super) fn read_toml(path: &PathBuf, what: &str) -> Result<String, UsageError
     let text = read(path)?;
     match text.trim_start().starts_with('{') {
         false => Ok(text),
-        true => Err(UsageError(format!(
+        true => Err(UsageError::new(format!(
             "shunt plan: {0}: is JSON, and {what} is TOML (docs/planner.md). What shunt lab \
              measured goes into a host's profile: shunt plan validate --from {0} --write \
              host.toml, then --host host.toml",

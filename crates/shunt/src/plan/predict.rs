@@ -47,11 +47,11 @@ impl Predict {
         let frames = self
             .frame
             .parse()
-            .map_err(|error| UsageError(format!("shunt plan: --frame: {error}")))?;
+            .map_err(|error| UsageError::new(format!("shunt plan: --frame: {error}")))?;
         let &Self { pattern, path, guests, guest_cores: cores_each, .. } = &self;
         let scenario = Scenario { pattern, path, frames, guests, cores_each };
         let said = predict(&machine, &scenario)
-            .map_err(|error| UsageError(format!("shunt plan: {error}")))?;
+            .map_err(|error| UsageError::new(format!("shunt plan: {error}")))?;
         let text = match self.json {
             true => format!("{:#}\n", object(&self, &machine, &said)),
             false => people(&machine, &scenario, &said),

@@ -45,7 +45,7 @@ impl Validate {
             Some(from) => {
                 let path = if from.is_dir() { from.join("results.json") } else { from.clone() };
                 let mistake = |error: &dyn std::fmt::Display| {
-                    UsageError(format!("shunt plan: {}: {error}", path.display()))
+                    UsageError::new(format!("shunt plan: {}: {error}", path.display()))
                 };
                 let results = json::read(&read(&path)?).map_err(|error| mistake(&error))?;
                 Measured::lab(&results).map_err(|error| mistake(&error))?
@@ -58,7 +58,7 @@ impl Validate {
                     .as_ref()
                     .map_or_else(String::new, |from| format!("{}: ", from.display()));
                 let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
-                return Err(UsageError(format!("shunt plan: {of}{error}{cause}")).into());
+                return Err(UsageError::new(format!("shunt plan: {of}{error}{cause}")).into());
             }
             other => other?,
         };

@@ -55,12 +55,12 @@ fn rejections(name: &str) -> Vec<(&'static str, Errno)> {
     let errno = |problems: &[Problem]| {
         let [problem] = problems else { return None };
         let all = [Errno::Einval, Errno::Eopnotsupp, Errno::Eprotonosupport];
-        all.into_iter().find(|errno| problem.error.contains(&format!("({errno})")))
+        all.into_iter().find(|errno| problem.message.contains(&format!("({errno})")))
     };
     let none = json!({});
     let settings = cases().into_iter().filter_map(|(case, settings)| {
         let problems = rejected(name, &none, &settings, true);
-        assert!(problems.iter().all(|one| one.field.starts_with("nic[0].vf[0].")), "{problems:?}");
+        assert!(problems.iter().all(|one| one.path.starts_with("nic[0].vf[0].")), "{problems:?}");
         Some((case, errno(&problems)?))
     });
     let nic = [
@@ -122,10 +122,10 @@ fn vfs_and_rates_have_the_cards_limits() {
         let none = json!({});
         let total = |vfs: u32| rejected(name, &json!({"total_vfs": vfs}), &none, true);
         assert_eq!(total(vfs), []);
-        assert!(total(vfs + 1)[0].error.contains("(ERANGE)"), "{name}");
+        assert!(total(vfs + 1)[0].message.contains("(ERANGE)"), "{name}");
         let max = |mbps: u32| rejected(name, &none, &json!({"max_tx_mbps": mbps}), true);
         assert_eq!(max(speed), []);
-        assert!(max(speed + 1)[0].error.contains("(EINVAL)"), "{name}");
+        assert!(max(speed + 1)[0].message.contains("(EINVAL)"), "{name}");
     }
 }
 

@@ -101,7 +101,7 @@ fn what_a_bridge_means_is_refused_with_its_field_and_what_does_it_instead() {
         let problems = tried(document, &LiveLinks::default(), None).expect_err(field);
         let told = problems.to_string();
         assert_eq!(problems.problems.len(), 1, "{told}");
-        assert_eq!(problems.problems[0].field, field, "{told}");
+        assert_eq!(problems.problems[0].path, field, "{told}");
         assert!(told.contains(words), "{told}");
     };
     for (field, value, words) in [

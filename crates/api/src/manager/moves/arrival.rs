@@ -2,7 +2,7 @@
 
 use model::state::{
     Adapter, Allocation, AttachmentKind, Facts, MovePhase, MoveRequest, MoveStep, Moving,
-    PathInForce, State, StaticEntry, SwitchPort, allocate,
+    PathInForce, Problem, State, StaticEntry, SwitchPort, allocate,
 };
 use serde_json::Value;
 
@@ -23,8 +23,9 @@ impl Manager {
     ) -> Result<MoveStatus, ApiError> {
         self.expect(expected)?;
         if request.step != MoveStep::Arrive {
-            let error = "?dry_run=true is for the step arrive".to_owned();
-            return Err(ApiError::BadRequest { error, allowed: "leave it out".into() });
+            let message = "is for the step arrive";
+            let problem = Problem::new("?dry_run", "true", message, "leave it out");
+            return Err(ApiError::BadRequest(problem.into()));
         }
         if self.state().adapter(name).is_some() {
             let error = format!("there is an adapter {name} here already");

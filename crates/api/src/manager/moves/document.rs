@@ -30,7 +30,8 @@ impl Manager {
             }
             adapter.moving = moving;
         }
-        problems.or(()).map_err(ApiError::Wrong)?;
+        let named = |problems: Problems| ApiError::Wrong(problems.named(&document.to_document()));
+        problems.or(()).map_err(named)?;
         for adapter in &self.state().adapters {
             let Some(moving) = &adapter.moving else { continue };
             if to.adapter(&adapter.name).is_none() {

@@ -46,8 +46,8 @@ fn its_socket_is_no_attachments() {
     let vf = "[[nic]]\nname = \"a\"\nkind = \"soft\"\n[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"api.sock\"\n";
     let told =
         |text: String| Config::parse("shunt.toml", &text).map_err(|errors| errors.to_string());
-    insta::assert_snapshot!(told(format!("{head}{vf}")).unwrap_err(), @r#"shunt.toml:7:21: nic[0].vf[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
-    insta::assert_snapshot!(told(format!("{head}[api]\nsocket = \"./api.sock\"\n{vf}")).unwrap_err(), @r#"shunt.toml:9:21: nic[0].vf[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
+    insta::assert_snapshot!(told(format!("{head}{vf}")).unwrap_err(), @r#"shunt.toml:7:21: VF 0 of NIC a, attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
+    insta::assert_snapshot!(told(format!("{head}[api]\nsocket = \"./api.sock\"\n{vf}")).unwrap_err(), @r#"shunt.toml:9:21: VF 0 of NIC a, attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
     for free in ["[api]\nenabled = false\n", "[api]\nsocket = \"b.sock\"\n"] {
         assert!(told(format!("{head}{free}{vf}")).is_ok(), "{free}");
     }

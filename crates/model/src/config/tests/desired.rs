@@ -120,13 +120,13 @@ fn every_setting_of_a_pf_and_a_vf() {
 #[test]
 fn what_only_the_state_refuses_of_a_nic() {
     let nic = |lines: &str| told(&format!("[[nic]]\nname = \"n\"\nkind = \"soft\"\n{lines}\n"));
-    insta::assert_snapshot!(nic("budget_permille = 5"), @"shunt.toml:4:19: nic[0].budget_permille: 5 limits the profile's capacity, and ideal has none; write 0, or choose another profile");
+    insta::assert_snapshot!(nic("budget_permille = 5"), @"shunt.toml:4:19: NIC n, budget_permille: 5 limits the profile's capacity, and ideal has none; write 0, or choose another profile");
     let pf = "[nic.pf]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"/p\"\n";
-    insta::assert_snapshot!(nic(&format!("{pf}[[switch]]\nname = \"s\"\nnic = \"n\"")), @r#"shunt.toml:4:1: nic[0].pf: "02:00:00:00:00:01" is used by switch s of this NIC; leave pf or the switch out"#);
+    insta::assert_snapshot!(nic(&format!("{pf}[[switch]]\nname = \"s\"\nnic = \"n\"")), @r#"shunt.toml:4:1: NIC n, pf: "02:00:00:00:00:01" is used by switch s of this NIC; leave pf or the switch out"#);
     let odd: Vec<String> = (0..257).map(|i| format!("\"{}\"", 2 * i + 1)).collect();
-    insta::assert_snapshot!(nic(&format!("{pf}trunks = [{}]", odd.join(","))), @"shunt.toml:7:1: nic[0].pf.trunks: has 257 entries; write at most 256");
+    insta::assert_snapshot!(nic(&format!("{pf}trunks = [{}]", odd.join(","))), @"shunt.toml:7:1: NIC n, pf.trunks: has 257 entries; write at most 256");
     let vf = "[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"/v\"\n";
-    insta::assert_snapshot!(nic(&format!("{vf}trunks = [{}]", odd.join(","))), @"shunt.toml:7:1: nic[0].vf[0].trunks: has 257 entries; write at most 256");
+    insta::assert_snapshot!(nic(&format!("{vf}trunks = [{}]", odd.join(","))), @"shunt.toml:7:1: VF 0 of NIC n, trunks: has 257 entries; write at most 256");
 }
 
 #[test]
@@ -143,48 +143,48 @@ fn names_of_adapters_are_labels_and_differ_as_the_nics_do() {
 
 #[test]
 fn form() {
-    insta::assert_snapshot!(adapter("iov_weight = 101"), @"shunt.toml:18:14: adapter[0].iov_weight: 101 is out of range; write a whole number, 0 to 100");
-    insta::assert_snapshot!(adapter("weight = 5"), @"shunt.toml:18:1: adapter[0].weight: unknown field; did you mean tx_weight?");
-    insta::assert_snapshot!(adapter("vlan = { id = 0x1000, prio = 1 }"), @"
-    shunt.toml:18:15: adapter[0].vlan.id: 4096 is out of range; write a whole number, 1 to 4094
-    shunt.toml:18:23: adapter[0].vlan.prio: unknown field; expected one of id, proto, qos
+    insta::assert_snapshot!(adapter("iov_weight = 101"), @"shunt.toml:18:14: adapter web, iov_weight: 101 is out of range; write a whole number, 0 to 100");
+    insta::assert_snapshot!(adapter("weight = 5"), @"shunt.toml:18:1: adapter web, weight: unknown field; did you mean tx_weight?");
+    insta::assert_snapshot!(adapter("vlan = { id = 0x1000, prio = 1 }"), @r"
+    shunt.toml:18:15: adapter web, vlan.id: 4096 is out of range; write a whole number, 1 to 4094
+    shunt.toml:18:23: adapter web, vlan.prio: unknown field; expected one of id, proto, qos
     ");
-    insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:03\", \"03:00:00:00:00:03\"]"), @r#"shunt.toml:18:30: adapter[0].macs[1]: "03:00:00:00:00:03" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
-    insta::assert_snapshot!(adapter("max_tx_mbps = 1.5\nmin_tx_mbps = 99999999999999999999999"), @"
-    shunt.toml:18:15: adapter[0].max_tx_mbps: 1.5 is not a whole number; write a whole number, 0 to 1000000
-    shunt.toml:19:15: adapter[0].min_tx_mbps: 18446744073709551615 is out of range; write a whole number, 0 to 1000000
+    insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:03\", \"03:00:00:00:00:03\"]"), @r#"shunt.toml:18:30: adapter web, macs: "03:00:00:00:00:03" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
+    insta::assert_snapshot!(adapter("max_tx_mbps = 1.5\nmin_tx_mbps = 99999999999999999999999"), @r"
+    shunt.toml:18:15: adapter web, max_tx_mbps: 1.5 is not a whole number; write a whole number, 0 to 1000000
+    shunt.toml:19:15: adapter web, min_tx_mbps: 18446744073709551615 is out of range; write a whole number, 0 to 1000000
     ");
-    insta::assert_snapshot!(adapter("path = 2024-01-01"), @r#"shunt.toml:18:8: adapter[0].path: 2024-01-01 is a date or a time; write "auto" or "vf" or "vmq" or "synthetic""#);
-    insta::assert_snapshot!(told(&with_adapter("")), @r#"shunt.toml:13:1: adapter[0].attachment: is missing; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
+    insta::assert_snapshot!(adapter("path = 2024-01-01"), @r#"shunt.toml:18:8: adapter web, path: 2024-01-01 is a date or a time; write "auto" or "vf" or "vmq" or "synthetic""#);
+    insta::assert_snapshot!(told(&with_adapter("")), @r#"shunt.toml:13:1: adapter web, attachment: is missing; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(told("[switch]\nname = \"sw0\""), @"shunt.toml:1:2: switch: is a table; write tables, each with the header [[switch]]");
-    insta::assert_snapshot!(told("adapter = [1]"), @"shunt.toml:1:12: adapter[0]: 1 is a number; write tables, each with the header [[adapter]]");
-    insta::assert_snapshot!(told("[[switch]]\nname = \"sw0\"\nnic = \"nic0\"\n[[switch.port]]\nadapter = \"uplink\"\n[[switch.port.acl]]\naction = \"drop\"\n"), @r#"shunt.toml:7:10: switch[0].port[0].acl[0].action: "drop" is not allowed; write "allow" or "deny" or "count""#);
+    insta::assert_snapshot!(told("adapter = [1]"), @"shunt.toml:1:12: adapter without name: 1 is a number; write tables, each with the header [[adapter]]");
+    insta::assert_snapshot!(told("[[switch]]\nname = \"sw0\"\nnic = \"nic0\"\n[[switch.port]]\nadapter = \"uplink\"\n[[switch.port.acl]]\naction = \"drop\"\n"), @r#"shunt.toml:7:10: rule 1 of port uplink of switch sw0, action: "drop" is not allowed; write "allow" or "deny" or "count""#);
 }
 
 #[test]
 fn meaning() {
-    insta::assert_snapshot!(adapter("vf = 0"), @"shunt.toml:18:6: adapter[0].vf: 0 is named by nic[0].vf[0] already; choose another");
-    insta::assert_snapshot!(adapter("vf = 3"), @"shunt.toml:18:6: adapter[0].vf: 3 is no VF of nic0; write a number, 0 to 2");
-    insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:01\"]"), @r#"shunt.toml:18:9: adapter[0].macs[0]: "02:00:00:00:00:01" is in this VLAN the address of nic[0].vf[0] already; choose another"#);
-    insta::assert_snapshot!(adapter("nic = \"nic0\""), @"shunt.toml:16:1: adapter[0].switch: needs a switch or a NIC, not both; set either switch or nic");
-    insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"sw0\"\nattach", "\"sw1\"\nattach")), @r#"shunt.toml:16:10: adapter[0].switch: "sw1" is no switch; name a switch of the document, such as sw0"#);
-    insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"web\"", "\"nic0-vf0\"")), @r#"shunt.toml:14:8: adapter[0].name: "nic0-vf0" is the name of nic[0].vf[0] already; choose another"#);
+    insta::assert_snapshot!(adapter("vf = 0"), @"shunt.toml:18:6: adapter web, vf: 0 is named by VF 0 of NIC nic0 already; choose another");
+    insta::assert_snapshot!(adapter("vf = 3"), @"shunt.toml:18:6: adapter web, vf: 3 is no VF of nic0; write a number, 0 to 2");
+    insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:01\"]"), @r#"shunt.toml:18:9: adapter web, macs: "02:00:00:00:00:01" is in this VLAN the address of VF 0 of NIC nic0 already; choose another"#);
+    insta::assert_snapshot!(adapter("nic = \"nic0\""), @"shunt.toml:16:1: adapter web, switch: needs a switch or a NIC, not both; set either switch or nic");
+    insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"sw0\"\nattach", "\"sw1\"\nattach")), @r#"shunt.toml:16:10: adapter web, switch: "sw1" is no switch; name a switch of the document, such as sw0"#);
+    insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"web\"", "\"nic0-vf0\"")), @r#"shunt.toml:14:8: adapter nic0-vf0, name: "nic0-vf0" is the name of VF 0 of NIC nic0 already; choose another"#);
 }
 
 #[test]
 fn sockets_of_all_kinds_differ() {
     let socket = |path: &str| told(&with_adapter(&format!("attachment.socket = \"{path}\"")));
-    insta::assert_snapshot!(socket("/run/shunt/vf0.sock"), @r#"shunt.toml:17:21: adapter[0].attachment.socket: "/run/shunt/vf0.sock" is the socket of nic[0].vf[0].attachment already; choose another"#);
-    insta::assert_snapshot!(socket("/run/shunt/./vf0.sock"), @r#"shunt.toml:17:21: adapter[0].attachment.socket: "/run/shunt/vf0.sock" is the socket of nic[0].vf[0].attachment already; choose another"#);
-    insta::assert_snapshot!(socket("/run/shunt/api.sock"), @r#"shunt.toml:17:21: adapter[0].attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
+    insta::assert_snapshot!(socket("/run/shunt/vf0.sock"), @r#"shunt.toml:17:21: adapter web, attachment.socket: "/run/shunt/vf0.sock" is the socket of attachment of VF 0 of NIC nic0 already; choose another"#);
+    insta::assert_snapshot!(socket("/run/shunt/./vf0.sock"), @r#"shunt.toml:17:21: adapter web, attachment.socket: "/run/shunt/vf0.sock" is the socket of attachment of VF 0 of NIC nic0 already; choose another"#);
+    insta::assert_snapshot!(socket("/run/shunt/api.sock"), @r#"shunt.toml:17:21: adapter web, attachment.socket: "/run/shunt/api.sock" is a file of the daemon; choose another name"#);
 }
 
 #[test]
 fn mistakes_beyond_those_that_are_shown_are_counted() {
     let text: String = (0..30).map(|_| "[[switch]]\nname = \"A\"\n").collect();
     let errors = Config::parse("shunt.toml", &text).unwrap_err();
-    assert_eq!((errors.iter().len(), errors.more()), (1, 0), "sixteen switches at most: {errors}");
+    assert_eq!((errors.problems.iter().len(), errors.more), (1, 0), "sixteen switches at most: {errors}");
     let text: String = (0..30).map(|_| "[[adapter]]\nname = \"a\"\nmac = \"b\"\n").collect();
     let errors = Config::parse("shunt.toml", &text).unwrap_err();
-    assert_eq!((errors.iter().len(), errors.more()), (20, 40));
+    assert_eq!((errors.problems.iter().len(), errors.more), (20, 40));
 }

@@ -24,12 +24,12 @@ fn a_daemon_that_is_replaced_may_have_one() {
 fn each_name_is_told_with_what_to_write() {
     let errors = Config::parse("shunt.toml", OLDER).unwrap_err();
     insta::assert_snapshot!(errors, @r#"
-    shunt.toml:8:1: nic[0].pf.socket: is now part of attachment; write attachment = "vhost-user:p"
-    shunt.toml:9:1: nic[0].pf.vlan: is a table now; write vlan = { id = 7 }
-    shunt.toml:13:1: nic[0].vf[0].socket: is now part of attachment; write attachment = { mode = "client", queue_pairs = 2, socket = "v" }
-    shunt.toml:16:1: nic[0].vf[0].vlan: is a table now; write vlan = { id = 5, proto = "802.1q", qos = 6 }
-    shunt.toml:19:1: nic[0].vf[0].trunk: was renamed to trunks; write trunks = ["8-10", "20"]
-    shunt.toml:20:1: nic[0].vf[0].weight: was renamed to tx_weight; write tx_weight = 3
-    shunt.toml:21:1: nic[0].vf[0].storm_limit: was renamed to storm_limit_pps; write storm_limit_pps = 1000
+    shunt.toml:8:1: NIC n, pf.socket: is now part of attachment; write attachment = "vhost-user:p"
+    shunt.toml:9:1: NIC n, pf.vlan: is a table now; write vlan = { id = 7 }
+    shunt.toml:13:1: VF 7 of NIC n, socket: is now part of attachment; write attachment = { mode = "client", queue_pairs = 2, socket = "v" }
+    shunt.toml:16:1: VF 7 of NIC n, vlan: is a table now; write vlan = { id = 5, proto = "802.1q", qos = 6 }
+    shunt.toml:19:1: VF 7 of NIC n, trunk: was renamed to trunks; write trunks = ["8-10", "20"]
+    shunt.toml:20:1: VF 7 of NIC n, weight: was renamed to tx_weight; write tx_weight = 3
+    shunt.toml:21:1: VF 7 of NIC n, storm_limit: was renamed to storm_limit_pps; write storm_limit_pps = 1000
     "#);
 }

@@ -16,7 +16,7 @@ fn written(value: Value) -> Value {
 fn told(value: Value) -> String {
     let document = with(document(), "/adapter/0/attachment", value);
     let told = State::parse(&document).unwrap_err().to_string();
-    let told = told.strip_prefix("adapter[0].attachment").unwrap_or(&told);
+    let told = told.strip_prefix("adapter web, attachment").unwrap_or(&told);
     told.to_owned()
 }
 
@@ -143,25 +143,25 @@ fn nobody_shares_a_socket_an_interface_or_a_file() {
     refused(
         json!("stream:/run/a"),
         json!("vhost-user:/run/a"),
-        r#"adapter[1].attachment.socket: "/run/a" is the socket of adapter[0].attachment already"#,
+        r#"adapter db, attachment.socket: "/run/a" is the socket of attachment of adapter web already"#,
     );
     refused(
         json!("tap:a"),
         json!("xdp:a"),
-        r#"adapter[1].attachment.interface: "a" is the interface of adapter[0].attachment already"#,
+        r#"adapter db, attachment.interface: "a" is the interface of attachment of adapter web already"#,
     );
     let blue = |kind: &str, netns: &str| json!({"kind": kind, "interface": "a", "netns": netns});
     refused(
         blue("tap", "blue"),
         blue("packet", "/run/netns/blue"),
-        r#"adapter[1].attachment.interface: "a" is the interface of adapter[0].attachment already"#,
+        r#"adapter db, attachment.interface: "a" is the interface of attachment of adapter web already"#,
     );
     assert!(both(json!("tap:a"), blue("tap", "blue")).is_ok(), "in another namespace");
     let pcap = |file: &str| json!({"kind": "pcap", "file": file, "sink": "/tmp/sink"});
     refused(
         pcap("/tmp/a"),
         pcap("/tmp/b"),
-        r#"adapter[1].attachment.sink: "/tmp/sink" is written by adapter[0].attachment already"#,
+        r#"adapter db, attachment.sink: "/tmp/sink" is written by attachment of adapter web already"#,
     );
     assert!(both(json!("pcap:/tmp/a"), json!("pcap:/tmp/a")).is_ok(), "both only read it");
 }
@@ -179,10 +179,10 @@ fn a_file_of_a_mirror_is_its_own() {
     assert!(State::parse(&one).is_ok());
     assert!(State::parse(&mirrored(one.clone(), 1, "/tmp/b")).is_ok());
     let told = State::parse(&mirrored(one.clone(), 1, "/tmp/a")).unwrap_err().to_string();
-    let expected = r#"adapter[1].mirror.file: "/tmp/a" is written by adapter[0].mirror already"#;
+    let expected = r#"adapter db, mirror.file: "/tmp/a" is written by mirror of adapter web already"#;
     assert!(told.starts_with(expected), "{told}");
     let played = with(one, "/nic/0/uplink", json!("pcap:/tmp/a"));
     let told = State::parse(&played).unwrap_err().to_string();
-    let expected = r#"adapter[0].mirror.file: "/tmp/a" is a capture to play"#;
+    let expected = r#"adapter web, mirror.file: "/tmp/a" is a capture to play"#;
     assert!(told.starts_with(expected), "{told}");
 }

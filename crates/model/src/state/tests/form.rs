@@ -7,11 +7,16 @@ use serde_json::{Value, json};
 use super::super::{State, schema, text};
 use super::{document, state, with};
 
-/// Error of a document with one value replaced.
+/// Error of a document with one value replaced, with the path instead of the object's name.
 fn told(pointer: &str, value: Value) -> String {
     match State::parse(&with(document(), pointer, value)) {
         Ok(_) => panic!("{pointer} was taken"),
-        Err(problems) => problems.to_string(),
+        Err(mut problems) => {
+            for problem in &mut problems.problems {
+                (problem.object, problem.field) = (String::new(), problem.path.clone());
+            }
+            problems.to_string()
+        }
     }
 }
 
@@ -139,7 +144,7 @@ fn independent_mistakes_are_told_together_and_only_twenty() {
     let mut wrong = with(document(), "/nic/0/total_vfs", json!(999));
     wrong = with(wrong, "/adapter/1/mac", json!("x"));
     let problems = State::parse(&wrong).unwrap_err();
-    let fields: Vec<_> = problems.problems.iter().map(|problem| problem.field.as_str()).collect();
+    let fields: Vec<_> = problems.problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(fields, ["adapter[1].mac", "nic[0].total_vfs"]);
     let many = with(document(), "/nic/0/vf", vec![json!(1); 30].into());
     let problems = State::parse(&many).unwrap_err();
@@ -311,8 +316,8 @@ proptest! {
         let mut document = whole;
         *document.pointer_mut(pointer).unwrap() = value;
         if let Err(problems) = State::parse(&document) {
-            prop_assert!(problems.problems.iter().all(|one| !one.error.contains("no document")));
-            prop_assert!(problems.problems.iter().all(|one| !one.error.contains("not a document")));
+            prop_assert!(problems.problems.iter().all(|one| !one.message.contains("no document")));
+            prop_assert!(problems.problems.iter().all(|one| !one.message.contains("not a document")));
         }
     }
 }

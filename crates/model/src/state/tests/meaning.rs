@@ -12,7 +12,7 @@ fn refused(cases: &[(Value, &str, &str)]) {
         let problems = State::parse(document).expect_err(field);
         let told = problems.to_string();
         assert_eq!(problems.problems.len(), 1, "{told}");
-        assert_eq!(problems.problems[0].field, *field, "{told}");
+        assert_eq!(problems.problems[0].path, *field, "{told}");
         assert!(told.contains(words), "{told}\nlacks {words}");
     }
 }
@@ -31,9 +31,9 @@ fn names_are_unique() {
     let switch = json!({"name": "sw0", "nic": "nic1"});
     let two_nics = with(document(), "/nic/-", json!({"name": "nic1", "total_vfs": 0}));
     refused(&[
-        (with(document(), "/nic/-", nic), "nic[1].name", r#""nic0" is the name of nic[0] already"#),
-        (with(two_nics, "/switch/-", switch), "switch[1].name", "is the name of switch[0] already"),
-        (plus_adapter(&[("/name", json!("db"))]), "adapter[2].name", "of adapter[1] already"),
+        (with(document(), "/nic/-", nic), "nic[1].name", r#""nic0" is the name of NIC nic0 already"#),
+        (with(two_nics, "/switch/-", switch), "switch[1].name", "is the name of switch sw0 already"),
+        (plus_adapter(&[("/name", json!("db"))]), "adapter[2].name", "of adapter db already"),
         (plus_adapter(&[("/name", json!("uplink"))]), "adapter[2].name", "the reserved name"),
     ]);
 }
@@ -76,7 +76,7 @@ fn references_lead_somewhere() {
         (
             sw("/port/-", port("db")),
             "switch[0].port[1].adapter",
-            "has settings in switch[0].port[0]",
+            "has settings in port db of switch sw0",
         ),
         (
             sw("/static/-", json!({"mac": "02:00:00:00:00:0b", "port": "ghost"})),
@@ -86,12 +86,12 @@ fn references_lead_somewhere() {
         (
             sw("/static/-", json!({"mac": "02:00:00:00:00:0a", "port": "web"})),
             "switch[0].static[1].mac",
-            "switch[0].static[0] already",
+            " of switch sw0 already",
         ),
         (
             with(document(), "/switch/-", json!({"name": "sw1", "nic": "nic0"})),
             "switch[1].nic",
-            "has the switch switch[0] already",
+            "has the switch switch sw0 already",
         ),
     ]);
     let orphan = json!({"version": 1, "switch": [{"name": "sw0", "nic": "nic0"}]});
@@ -106,18 +106,18 @@ fn addresses_are_unique_within_a_vlan_of_a_nic() {
         (
             plus_adapter(&[("/mac", same.clone())]),
             "adapter[2].mac",
-            "in this VLAN the address of adapter[0]",
+            "in this VLAN the address of adapter web",
         ),
-        (plus_adapter(&[("/macs", json!([same]))]), "adapter[2].macs[0]", "of adapter[0] already"),
+        (plus_adapter(&[("/macs", json!([same]))]), "adapter[2].macs[0]", "of adapter web already"),
         (
             plus_adapter(&[("/mac", json!("02:00:00:00:00:0a"))]),
             "adapter[2].mac",
-            "of switch[0].static[0] already",
+            " of switch sw0 already",
         ),
         (
             plus_adapter(&[("/mac", json!("02:00:00:00:00:f0")), ("/vlan", json!({"id": 9}))]),
             "adapter[2].mac",
-            "of nic[0].vf[0] already",
+            "of VF 0 of NIC nic0 already",
         ),
     ]);
     state(&plus_adapter(&[("/mac", same.clone()), ("/vlan", vlan)]));
@@ -135,12 +135,12 @@ fn sockets_are_unique() {
         (
             plus_adapter(&[("/attachment/socket", wire)]),
             "adapter[2].attachment.socket",
-            "nic[0].uplink",
+            "uplink of NIC nic0",
         ),
         (
             plus_adapter(&[("/attachment/socket", web)]),
             "adapter[2].attachment.socket",
-            "is the socket of adapter[0].attachment already",
+            "is the socket of attachment of adapter web already",
         ),
     ]);
 }
@@ -165,10 +165,10 @@ fn vfs_are_within_their_number_and_named_once() {
         (
             with(document(), "/nic/0/vf/-", vf(0)),
             "nic[0].vf[1].index",
-            "is the index of nic[0].vf[0] already",
+            "is the index of VF 0 of NIC nic0 already",
         ),
         (with(document(), "/adapter/0/vf", json!(4)), "adapter[0].vf", "write a number, 0 to 3"),
-        (named(json!(1), json!(1)), "adapter[1].vf", "is named by adapter[0] already"),
+        (named(json!(1), json!(1)), "adapter[1].vf", "is named by adapter web already"),
     ]);
     state(&named(json!(1), json!(2)));
 }
@@ -193,7 +193,7 @@ fn an_address_has_one_owner_and_other_settings_of_a_named_vf_win() {
             "nic[0].vf[1].macs",
             "leave it to the adapter",
         ),
-        (with(on_two, "/nic/0/vf/2/vlan", json!({"id": 3})), "nic[0].vf[2].mac", "nic[0].vf[1]"),
+        (with(on_two, "/nic/0/vf/2/vlan", json!({"id": 3})), "nic[0].vf[2].mac", "VF 1 of NIC nic0"),
         (
             own(json!({"mirror": {"direction": "rx", "adapter": "web"}})),
             "nic[0].vf[1].mirror.adapter",
@@ -247,7 +247,7 @@ fn a_pf_is_a_guests_or_a_switchs() {
             "nic[0].pf",
             "is used by switch sw0",
         ),
-        (nic(pf("/run/pf", "02:00:00:00:00:f0")), "nic[0].vf[0].mac", "of nic[0].pf already"),
+        (nic(pf("/run/pf", "02:00:00:00:00:f0")), "nic[0].vf[0].mac", "of pf of NIC nic0 already"),
     ]);
     state(&nic(with(pf("/run/pf", "02:00:00:00:00:f1"), "/promiscuous", json!(true))));
 }
@@ -350,7 +350,7 @@ fn what_is_fixed_at_creation_does_not_change() {
         let to = state(&with(document(), pointer, value));
         let problems = transition(&from, &to).unwrap_err();
         let told = problems.to_string();
-        assert_eq!(problems.problems[0].field, field, "{told}");
+        assert_eq!(problems.problems[0].path, field, "{told}");
         assert!(told.contains(words) && problems.problems.len() == 1, "{told}");
     }
     let off = state(&with(document(), "/nic/0/num_vfs", json!(0)));
@@ -375,7 +375,7 @@ fn tags_that_are_payload_are_read_by_nobody() {
     let field = "adapter[0].vlan.proto";
     refused(&[
         (native(service(5)), field, "in VLAN 5, which port uplink of sw0 has without a tag"),
-        (trunk(service(5), "/adapter/1"), field, "in VLAN 5, which adapter[1] has without a tag"),
+        (trunk(service(5), "/adapter/1"), field, "in VLAN 5, which adapter db has without a tag"),
         (trunk(service(5), "/nic/0/vf/0"), field, "write \"802.1q\", or choose another VLAN"),
     ]);
     state(&native(service(6)));
@@ -395,15 +395,15 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
     let port = json!({"adapter": "far", "isolated": true});
     assert!(State::parse(&with(tunneled.clone(), "/switch/0/port/-", port)).is_ok());
     let cases = [
-        ("/switch/0/vxlan/0/vni", json!(0), "vxlan[0].vni: 0 is out of range"),
+        ("/switch/0/vxlan/0/vni", json!(0), "vni: 0 is out of range"),
         ("/switch/0/vxlan/0/vni", json!(1 << 24), "write a whole number, 1 to 16777215"),
-        ("/switch/0/vxlan/0/name", json!("web"), r#"vxlan[0].name: "web" is an adapter's name"#),
+        ("/switch/0/vxlan/0/name", json!("web"), r#"name: "web" is an adapter's name"#),
         (
             "/switch/0/vxlan/0/name",
             json!("uplink"),
-            r#"vxlan[0].name: "uplink" is the reserved name"#,
+            r#"name: "uplink" is the reserved name"#,
         ),
-        ("/switch/0/vxlan/0/peers", json!([]), "vxlan[0].peers: has no entry; name at least"),
+        ("/switch/0/vxlan/0/peers", json!([]), "peers: has no entry; name at least"),
         (
             "/switch/0/vxlan/0/peers",
             json!(vec!["10.0.0.2"; 65]),
@@ -426,7 +426,7 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
             json!("fd00::1"),
             r#"local: "fd00::1" has another address family"#,
         ),
-        ("/switch/0/vxlan/0/local", json!("10.0.0.3"), r#"peers[1]: "10.0.0.3" is not an address"#),
+        ("/switch/0/vxlan/0/local", json!("10.0.0.3"), r#"peers: "10.0.0.3" is not an address"#),
         ("/switch/0/vxlan/0/mtu", json!(575), "mtu: 575 is out of range"),
     ];
     for (pointer, value, expected) in cases {
@@ -445,7 +445,7 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
         assert!(told.contains(expected), "{told}");
     };
     refused(second("far", 8), r#""far" is the name of another tunnel of the switch"#);
-    refused(second("near", 7), "vxlan[1].vni: 7 is the network of switch[0].vxlan[0] already");
+    refused(second("near", 7), "vni: 7 is the network of tunnel far of switch sw0 already");
     let port = json!({"adapter": "far", "trunks": ["7"]});
     let told = State::parse(&with(tunneled.clone(), "/switch/0/port/-", port)).unwrap_err();
     assert!(told.to_string().contains("are the tunnel's; set vlan of tunnel far"), "{told}");

@@ -78,7 +78,7 @@ fn refused(cases: &[(Value, &str, &str)]) {
         let problems = State::parse(document).expect_err(field);
         let told = problems.to_string();
         assert_eq!(problems.problems.len(), 1, "{told}");
-        assert_eq!(problems.problems[0].field, *field, "{told}");
+        assert_eq!(problems.problems[0].path, *field, "{told}");
         assert!(told.contains(words), "{told}\nlacks {words}");
     }
 }
@@ -111,7 +111,7 @@ fn the_mode_and_what_is_of_it_go_together() {
             "nic[0].representor[0].of",
             "give the NIC a pf",
         ),
-        (taken, "adapter[0].attachment.interface", "is the interface of nic[0] already"),
+        (taken, "adapter[0].attachment.interface", "is the interface of NIC nic0 already"),
         (long, "nic[0].mode", "of = \"vf0\""),
     ]);
 }

@@ -21,7 +21,7 @@ impl<'a> Check<'a> {
         }
         if is_reserved(&adapter.name) {
             let error = "is the reserved name of a switch's uplink port";
-            self.wrong(field, adapter.name.as_str(), error, "choose another".into());
+            self.wrong(field, adapter.name.as_str(), error, "choose another");
         }
         self.guests_attachment(&adapter.attachment, &format!("{at}.attachment"));
         let settings = &adapter.settings;
@@ -55,7 +55,7 @@ impl<'a> Check<'a> {
         } else {
             return;
         };
-        self.wrong(field.to_owned(), adapter.name.as_str(), error, "choose another".into());
+        self.wrong(field.to_owned(), adapter.name.as_str(), error, "choose another");
     }
 
     fn is_on(&self, adapter: &Adapter, nic: &Nic) -> bool {
@@ -89,7 +89,7 @@ impl<'a> Check<'a> {
         if adapter.switch.is_none() && lesser {
             let (error, allowed) = ("needs a switch", "give switch instead of nic, or path vf");
             let path = serde_json::to_value(adapter.path).unwrap_or_default();
-            self.wrong(format!("{at}.path"), path, error, allowed.into());
+            self.wrong(format!("{at}.path"), path, error, allowed);
         }
     }
 

@@ -75,13 +75,13 @@ impl<'a> Check<'a> {
         let name = tunnel.name.as_str();
         if is_reserved(name) {
             let error = "is the reserved name of a switch's uplink port";
-            self.wrong(field.clone(), name, error, "choose another".into());
+            self.wrong(field.clone(), name, error, "choose another");
         }
         if self.state.adapter(name).is_some() {
-            self.wrong(field, name, "is an adapter's name", "choose another".into());
+            self.wrong(field, name, "is an adapter's name", "choose another");
         } else if switch.tunnels.iter().filter(|one| one.name == tunnel.name).count() > 1 {
             let error = "is the name of another tunnel of the switch";
-            self.wrong(field, name, error, "choose another".into());
+            self.wrong(field, name, error, "choose another");
         }
         let key = (tunnel.vni, tunnel.port, tunnel.local);
         self.networks.claim(&mut self.problems, key, &format!("{at}.vni"), &tunnel.vni);
@@ -98,9 +98,9 @@ impl<'a> Check<'a> {
                 self.wrong(field, peer.to_string(), "has another address family", allowed.clone());
             } else if peer.is_unspecified() || peer.is_multicast() || Some(*peer) == tunnel.local {
                 let error = "is not an address of another host";
-                self.wrong(field, peer.to_string(), error, "write a unicast address".into());
+                self.wrong(field, peer.to_string(), error, "write a unicast address");
             } else if tunnel.peers[..i].contains(peer) {
-                self.wrong(field, peer.to_string(), "is named twice", "name each once".into());
+                self.wrong(field, peer.to_string(), "is named twice", "name each once");
             }
         }
         let local = tunnel.local.filter(|local| local.is_ipv4() != first.is_ipv4());

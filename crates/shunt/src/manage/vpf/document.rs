@@ -158,17 +158,17 @@ impl VpfRequest<'_> {
         let vfs = match (self.flags.vfs, igb) {
             (Some(vfs), true) if vfs != IGB_VFS => {
                 let text = format!("--vfs {vfs}: igb has {IGB_VFS} VFs; leave it out");
-                return Err(UsageError(text).into());
+                return Err(UsageError::new(text).into());
             }
             (_, true) => 0,
             (Some(vfs), false) => vfs,
             (None, false) if is_new => {
-                return Err(UsageError(format!("{name} does not exist yet; give --vfs")).into());
+                return Err(UsageError::new(format!("{name} does not exist yet; give --vfs")).into());
             }
             (None, false) => known,
         };
         if let Some((vf, _)) = self.vdpa.iter().find(|(vf, _)| *vf >= vfs) {
-            return Err(UsageError(format!("--vdpa {vf}: {name} has {vfs} VFs")).into());
+            return Err(UsageError::new(format!("--vdpa {vf}: {name} has {vfs} VFs")).into());
         }
         let pf = vpf["pf"].as_str().map_or_else(|| format!("{name}-pf"), str::to_owned);
         let place = self.place(document, &pf, vfs);
@@ -265,7 +265,7 @@ impl VpfRequest<'_> {
             set(adapter, "max_tx_mbps", self.flags.max_tx_mbps);
         } else if self.flags.trunks.is_some() || self.flags.max_tx_mbps.is_some() {
             let text = "--trunks and --max-tx-mbps are for igb; for virtio set each adapter (shunt adapter set)";
-            return Err(UsageError(text.into()).into());
+            return Err(UsageError::new(text).into());
         }
         Ok(())
     }
@@ -305,7 +305,7 @@ impl VpfRequest<'_> {
             Some(some) => {
                 let number = |text: &str| {
                     let number = text.trim().parse::<u64>();
-                    number.map_err(|_| UsageError(format!("--grant-vfs {text} is not a VF number")))
+                    number.map_err(|_| UsageError::new(format!("--grant-vfs {text} is not a VF number")))
                 };
                 let vfs = some.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
                 set(control, "vfs", Some(vfs));
@@ -321,7 +321,7 @@ pub(super) fn remove(document: &mut Value, name: &str) -> Result<()> {
     let vpfs = document["vpf"].as_array_mut();
     let at = vpfs.as_ref().and_then(|vpfs| vpfs.iter().position(|vpf| vpf["name"] == name));
     let Some((vpfs, at)) = vpfs.zip(at) else {
-        return Err(UsageError(format!("there is no virtual PF {name}")).into());
+        return Err(UsageError::new(format!("there is no virtual PF {name}")).into());
     };
     let vpf = vpfs.remove(at);
     let vfs = vpf["vf"].as_array().into_iter().flatten();
@@ -368,7 +368,7 @@ fn base(name: &str) -> [u8; 6] {
 
 fn mac(text: &str) -> Result<[u8; 6], UsageError> {
     let wrong =
-        || UsageError(format!("--mac {text}: expected six hex pairs, such as 52:54:00:12:34:00"));
+        || UsageError::new(format!("--mac {text}: expected six hex pairs, such as 52:54:00:12:34:00"));
     let pairs: Vec<u8> = text
         .split(':')
         .map(|pair| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2))
