@@ -35,7 +35,8 @@ pub(super) fn check(
             );
             let allowed =
                 format!("set it on the adapter: shunt adapter set {adapter}{}", flags(settings));
-            let problem = Problem::new("", (), error, allowed).of(format!("VF {index} of NIC {nic}"));
+            let problem =
+                Problem::new("", (), error, allowed).of(format!("VF {index} of NIC {nic}"));
             return Err(ApiError::Impossible(problem.into()));
         }
     }
@@ -54,7 +55,9 @@ pub(super) fn explain(error: ApiError, manager: &mut Manager, keys: &[String]) -
     let actual = manager.actual();
     let on = |name: &str| {
         let adapter = manager.state().adapter(name);
-        adapter.and_then(|adapter| manager.state().nic_of(adapter)).is_some_and(|on| on.name == *nic)
+        adapter
+            .and_then(|adapter| manager.state().nic_of(adapter))
+            .is_some_and(|on| on.name == *nic)
     };
     let mut holders = actual.adapters.iter().filter(|one| one.vf == Some(index));
     let (message, remedy) = match holders.find(|one| on(&one.name)) {
@@ -62,9 +65,7 @@ pub(super) fn explain(error: ApiError, manager: &mut Manager, keys: &[String]) -
             format!("is in use by adapter {}, which has its settings", holder.name),
             format!("see shunt adapter show {}", holder.name),
         ),
-        None => {
-            ("has no settings of its own".to_owned(), "see shunt vf set --help".to_owned())
-        }
+        None => ("has no settings of its own".to_owned(), "see shunt vf set --help".to_owned()),
     };
     let missing = Problem::new("", (), message, remedy).of(&absent.object);
     ApiError::NotFound(missing.into())

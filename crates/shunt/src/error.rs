@@ -58,10 +58,11 @@ pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
     let arguments = text(ContextKind::InvalidArg);
     let option = arguments.split(" <").next().unwrap_or_default().to_owned();
     let valid = text(ContextKind::ValidValue);
-    let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
-        .map(text)
-        .into_iter()
-        .find(|meant| !meant.is_empty());
+    let meant =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+            .map(text)
+            .into_iter()
+            .find(|meant| !meant.is_empty());
     let otherwise = match meant {
         Some(meant) => format!("did you mean {meant}?"),
         None => "see --help".to_owned(),
@@ -71,7 +72,8 @@ pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
             Problem::new(option, (), "has no value", Remedy::choose("give one", valid))
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
-            let why = std::error::Error::source(error).map_or(String::new(), |why| format!(": {why}"));
+            let why =
+                std::error::Error::source(error).map_or(String::new(), |why| format!(": {why}"));
             let message = format!("is not allowed{why}");
             let remedy = match valid.is_empty() {
                 true => Remedy::from(otherwise),

@@ -215,9 +215,11 @@ impl Migrate {
             return Ok(Client::new(&socket_path(Path::new(&self.to))));
         }
         let Some(file) = &self.token_file else {
-            return Err(
-                UsageError::new(format!("{} requires a token; give --token-file", self.to)).into()
-            );
+            return Err(UsageError::new(format!(
+                "{} requires a token; give --token-file",
+                self.to
+            ))
+            .into());
         };
         let mistake = |error: anyhow::Error| UsageError::new(format!("{error:#}"));
         let token = Token::read(file).map_err(mistake)?;

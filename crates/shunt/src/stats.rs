@@ -66,7 +66,9 @@ impl Stats {
             self.ports.iter().find(|wanted| !names.iter().any(|name| is(wanted, name)))
         {
             let names = names.join(", ");
-            return Err(UsageError::new(format!("{wrong:?} is no port; expected one of {names}")).into());
+            return Err(
+                UsageError::new(format!("{wrong:?} is no port; expected one of {names}")).into()
+            );
         }
         stats.ports.retain(|port| {
             self.ports.is_empty() || self.ports.iter().any(|wanted| is(wanted, &port.name))

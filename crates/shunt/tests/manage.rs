@@ -16,9 +16,7 @@ use api::stats::RuleStats;
 use api::store::Directory;
 use api::{Listen, Manager, Server};
 use model::config::socket_path;
-use model::state::{
-    Actual, ActualAdapter, ActualDevice, Allocation, DeviceState, Problem, State,
-};
+use model::state::{Actual, ActualAdapter, ActualDevice, Allocation, DeviceState, Problem, State};
 use serde_json::{Value, json};
 
 /// A data plane that rejects one name, and has guests behind adapters of another.
@@ -444,7 +442,10 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("adapter set web --vf some", &["vf: \"some\"", "0 to 254"]),
         ("adapter set web", &["no setting to change", "--help"]),
         ("adapter set ghost --vlan 1", &["adapter ghost does not exist; see shunt adapter list"]),
-        ("adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x", &["\"web\" exists already"]),
+        (
+            "adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
+            &["\"web\" exists already"],
+        ),
         (
             "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
             &["brings bad luck"],
@@ -461,7 +462,10 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
             &["is in use by adapter web", "shunt adapter set web --spoof-check off --vlan 7"],
         ),
         ("vf reset nic0 0 --owner 999", &["nic0/vf0 has the owner web"]),
-        ("switch acl sw0 web --add drop", &["rule 1 of port web of switch sw0, action: \"drop\"", "\"deny\""]),
+        (
+            "switch acl sw0 web --add drop",
+            &["rule 1 of port web of switch sw0, action: \"drop\"", "\"deny\""],
+        ),
         ("switch acl sw0 web --add 'deny rx'", &["leave rx out", "uplink"]),
         ("switch port sw0 web --trunks 5", &["trunks:", "set trunks of adapter web"]),
         ("switch port sw0 web --max-macs 5", &["max_macs: 5", "spoof_check = false"]),
@@ -481,7 +485,10 @@ fn a_missing_interface_is_told_at_once_and_in_the_list() {
     let output = site.run(&format!("{create} --attachment-set netns=green"));
     let warned = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{warned}");
-    assert!(warned.contains("adapter gone") && warned.contains("network namespace green"), "{warned}");
+    assert!(
+        warned.contains("adapter gone") && warned.contains("network namespace green"),
+        "{warned}"
+    );
     let list = site.says("adapter list");
     assert!(list.contains("gone: no network namespace green"), "{list}");
 }

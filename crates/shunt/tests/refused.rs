@@ -72,8 +72,8 @@ impl Site {
         let told = String::from_utf8(output.stderr).expect("UTF-8");
         assert_eq!(output.status.code(), Some(2), "{words:?}: {told}");
         assert!(output.stdout.is_empty(), "{words:?}");
-        let problems: Problems =
-            serde_json::from_str(&told).unwrap_or_else(|error| panic!("{words:?}: {error}: {told}"));
+        let problems: Problems = serde_json::from_str(&told)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}: {told}"));
         let output = self.run(words);
         let text = String::from_utf8(output.stderr).expect("UTF-8");
         assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
@@ -93,7 +93,9 @@ fn rows(table: &str) -> Vec<(&str, &str)> {
 /// The first problem, in the form of the tables.
 fn shown(problems: &Problems) -> String {
     let Problem { object, field, value, allowed, remedy, .. } = &problems.problems[0];
-    [object, field, value, allowed, remedy].map(|part| if part.is_empty() { "-" } else { part }).join(" | ")
+    [object, field, value, allowed, remedy]
+        .map(|part| if part.is_empty() { "-" } else { part })
+        .join(" | ")
 }
 
 /// The document with the value at the pointer, or without the field for null.
@@ -109,7 +111,8 @@ fn with(mut document: Value, pointer: &str, value: Value) -> Value {
 
 /// Compares a table with the results; on a difference prints the whole table as it would be.
 fn matches(table: &str, results: &[(&str, String)]) {
-    let all: String = results.iter().map(|(input, told)| format!("{input}\n    {told}\n")).collect();
+    let all: String =
+        results.iter().map(|(input, told)| format!("{input}\n    {told}\n")).collect();
     let expected: String = rows(table).iter().map(|(a, b)| format!("{a}\n    {b}\n")).collect();
     let wrong: Vec<&str> =
         all.lines().zip(expected.lines()).filter(|(is, was)| is != was).map(|(is, _)| is).collect();
@@ -138,11 +141,16 @@ fn a_wrong_document_is_refused_with_the_same_structure_from_a_file_and_over_the_
         // The order is that of the file's lines, and TOML has tables instead of objects.
         let same = |one: &Problem| {
             let of_api = refusal.body.problems.iter();
-            of_api.map(|it| (&it.object, &it.field, &it.value)).any(|it| it == (&one.object, &one.field, &one.value))
+            of_api
+                .map(|it| (&it.object, &it.field, &it.value))
+                .any(|it| it == (&one.object, &one.field, &one.value))
         };
         assert!(told.problems.iter().all(same), "{input}: {told:?}\n{refusal:?}");
         for problem in &told.problems {
-            assert!(!problem.message.is_empty() && !problem.to_string().contains("[0]"), "{problem}");
+            assert!(
+                !problem.message.is_empty() && !problem.to_string().contains("[0]"),
+                "{problem}"
+            );
         }
         results.push((input, shown(&told)));
     }

@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 
 use bridge::nic::{LinkState, Share};
 use model::profile::{Errno, Profile, Soft};
-use model::state::{Bridging, PortSettings, Problem, Problems, Remedy, VlanProto, may_ever_have_vf};
+use model::state::{
+    Bridging, PortSettings, Problem, Problems, Remedy, VlanProto, may_ever_have_vf,
+};
 use serde_json::{Value, json};
 
 use super::function::{FunctionEntry, Member, NicScope};

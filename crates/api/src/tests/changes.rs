@@ -168,7 +168,8 @@ fn several_mistakes_come_in_one_answer() {
     let wrong = with(document(), "/adapter/0/mac", json!("x"));
     let refusal =
         site.refuses(422, "POST", "/v1/apply", with(wrong, "/nic/0/total_vfs", json!(-1)));
-    let of = |problem: &Problem| [&problem.object, &problem.field, &problem.value].map(Clone::clone);
+    let of =
+        |problem: &Problem| [&problem.object, &problem.field, &problem.value].map(Clone::clone);
     let [first, second] = &refusal.body.problems[..] else { panic!("{refusal:?}") };
     assert_eq!(of(first), ["adapter web", "mac", "\"x\""]);
     assert_eq!(of(second), ["NIC nic0", "total_vfs", "-1"]);
@@ -197,7 +198,8 @@ fn what_is_fixed_at_creation_is_a_conflict() {
 #[test]
 fn an_object_in_use_is_not_deleted_and_its_users_are_named() {
     let site = Site::new();
-    let mut all = with(document(), "/adapter/0/mirror", json!({"adapter": "db", "direction": "rx"}));
+    let mut all =
+        with(document(), "/adapter/0/mirror", json!({"adapter": "db", "direction": "rx"}));
     let tunnel = json!({"name": "far", "vni": 7, "peers": ["10.0.0.2"]});
     all = with(all, "/switch/0/vxlan", json!([tunnel]));
     let far = json!({"mac": "02:00:00:00:07:07", "port": "far"});
@@ -235,10 +237,7 @@ fn what_the_data_plane_refuses_has_not_happened() {
         Problem::new("adapter[0].min_tx_mbps", 5, "is rejected by x520 (EINVAL)", "write 0");
     site.plane.0.lock().unwrap().refuses = Some(PlaneError(problem.into()));
     let refusal = site.refuses(409, "PATCH", "/v1/adapters/web", json!({"min_tx_mbps": 5}));
-    assert_eq!(
-        (&*refusal.first().field, &*refusal.first().remedy),
-        ("min_tx_mbps", "write 0")
-    );
+    assert_eq!((&*refusal.first().field, &*refusal.first().remedy), ("min_tx_mbps", "write 0"));
     assert_eq!(site.get("/v1/state"), state(&document()).to_document());
     let events = site.get("/v1/events");
     assert_eq!(events["events"].as_array().unwrap().last().unwrap()["kind"], "refused");

@@ -26,7 +26,10 @@ fn malformed_bodies_are_400_and_say_where() {
     for body in ["", "{", "nonsense", "{\"nic\": [}", "\u{0}", "{} {}", deep.as_str()] {
         let (status, body) = parsed(&site.raw(&request("PUT /v1/state", "", body)));
         assert_eq!(status, 400, "{body}");
-        assert!(body["errors"][0]["message"].as_str().unwrap().starts_with("the body is not JSON:"), "{body}");
+        assert!(
+            body["errors"][0]["message"].as_str().unwrap().starts_with("the body is not JSON:"),
+            "{body}"
+        );
     }
     assert_eq!(site.get("/v1/nics"), json!([]));
 }

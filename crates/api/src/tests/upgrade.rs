@@ -33,7 +33,10 @@ fn a_refusal_is_told_and_noted_and_changes_nothing() {
     assert_eq!(refusal.first().message, "it was silent for too long");
     let events = site.get("/v1/events");
     let last = events["events"].as_array().unwrap().last().unwrap();
-    assert_eq!((&last["kind"], &last["text"]), (&json!("upgrade"), &json!(refusal.first().message)));
+    assert_eq!(
+        (&last["kind"], &last["text"]),
+        (&json!("upgrade"), &json!(refusal.first().message))
+    );
     for odd in [json!({"program": "/opt/shunt"}), json!(7), json!({"binary": 7})] {
         site.refuses(400, "POST", "/v1/upgrade", odd);
     }

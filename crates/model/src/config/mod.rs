@@ -116,11 +116,7 @@ impl Config {
         let (daemon, state) = parts(document);
         let daemon: DaemonSettings = serde_json::from_value(daemon).map_err(|error| {
             // The schema accepts only what serde accepts; a test checks this.
-            of_file(
-                source.name(),
-                format!("is not a configuration: {error}"),
-                "correct it",
-            )
+            of_file(source.name(), format!("is not a configuration: {error}"), "correct it")
         })?;
         let run_dir = daemon.run_dir.clone().unwrap_or_else(default_run_dir);
         if run_dir.to_str().is_none() {

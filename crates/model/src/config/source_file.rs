@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::position::{Position, of_file, of_lines};
 use super::field_position::{FieldPosition, locate};
 use super::old_names;
+use super::position::{Position, of_file, of_lines};
 use super::{parts, syntax};
 use crate::json;
 use crate::state::{AttachmentKind, Problem, Problems, VERSION, schema};

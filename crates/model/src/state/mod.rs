@@ -54,9 +54,9 @@ pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vla
 pub use move_request::{MoveRequest, MoveStep};
 pub use moving::{MovePhase, Moving};
 pub use nic::{Bridging, Nic, NicKind};
+pub use object_name::kind_of_list;
 pub use plan::{ChangePlan, FieldChange, ObjectKind, PlanAction, PlanStep};
 pub(crate) use problem::cut;
-pub use object_name::kind_of_list;
 pub use problem::{MAX_PROBLEMS, Problem, Problems, Remedy};
 pub use protocol::IpProtocol;
 pub use reason::{PathInForce, Reason};

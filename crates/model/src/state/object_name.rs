@@ -100,7 +100,8 @@ fn next_path(text: &str) -> Option<(usize, usize)> {
     let starts = TOP.iter().flat_map(|list| {
         text.match_indices(list).filter(|(at, _)| {
             let indexed = text[at + list.len()..].strip_prefix('[');
-            let is_index = indexed.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+            let is_index =
+                indexed.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
             let follows_word = text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '.');
             is_index && !follows_word
         })
@@ -148,6 +149,9 @@ mod tests {
         let text = "is the socket of adapter[0].attachment already, and in nic[0].vf[0].";
         let told = "is the socket of attachment of adapter web already, and in VF 7 of NIC nic0.";
         assert_eq!(in_text(&document, text), told);
-        assert_eq!(in_text(&document, "a subnic[0] and nic[x] stay"), "a subnic[0] and nic[x] stay");
+        assert_eq!(
+            in_text(&document, "a subnic[0] and nic[x] stay"),
+            "a subnic[0] and nic[x] stay"
+        );
     }
 }

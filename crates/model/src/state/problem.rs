@@ -70,7 +70,8 @@ impl From<String> for Remedy {
     fn from(text: String) -> Remedy {
         let values = text.strip_prefix("write ").or_else(|| Some(text.split_once("? Write ")?.1));
         // What follows is another remedy, not a value.
-        let others = ["; ", ", or set ", ", or leave ", ", or delete ", ", or choose ", ", or add "];
+        let others =
+            ["; ", ", or set ", ", or leave ", ", or delete ", ", or choose ", ", or add "];
         let end = |values: &str| others.iter().filter_map(|other| values.find(other)).min();
         let allowed = values.map(|values| &values[..end(values).unwrap_or(values.len())]);
         Remedy { allowed: allowed.unwrap_or_default().to_owned(), text }

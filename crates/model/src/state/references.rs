@@ -21,14 +21,18 @@ impl State {
     /// Objects that name this adapter, except its port of the switch, which goes with it.
     pub fn users_of_adapter(&self, adapter: &str) -> Vec<String> {
         let mirrors = |settings: &super::PortSettings| {
-            settings.mirror.as_ref().is_some_and(|mirror| mirror.adapter.as_deref() == Some(adapter))
+            settings
+                .mirror
+                .as_ref()
+                .is_some_and(|mirror| mirror.adapter.as_deref() == Some(adapter))
         };
         let mut users = Vec::new();
         for nic in &self.nics {
             let pf = nic.pf.iter().filter(|pf| mirrors(&pf.settings));
             users.extend(pf.map(|_| format!("the mirror of the PF of NIC {}", nic.name)));
             let vfs = nic.vfs.iter().filter(|vf| mirrors(&vf.settings));
-            users.extend(vfs.map(|vf| format!("the mirror of VF {} of NIC {}", vf.index, nic.name)));
+            users
+                .extend(vfs.map(|vf| format!("the mirror of VF {} of NIC {}", vf.index, nic.name)));
         }
         let others = self.adapters.iter().filter(|one| one.name != adapter);
         let mirrored = others.filter(|one| mirrors(&one.settings));

@@ -53,9 +53,7 @@ const DELAY_MAX: u64 = 1_000_000;
 impl Bare {
     pub(super) fn run(self) -> Result<()> {
         let Ok(sockets) = <[PathBuf; 2]>::try_from(self.socket) else {
-            return Err(
-                UsageError::new("--socket must be given twice, one for each guest").into()
-            );
+            return Err(UsageError::new("--socket must be given twice, one for each guest").into());
         };
         let addresses = match self.mac[..] {
             [] => [1, 2].map(|guest| Mac([2, 0, 0, 0, 0, guest])),

@@ -168,7 +168,9 @@ pub(super) struct RateFlags {
 
 impl RateFlags {
     pub(super) fn patch(&self, patch: Patch) -> Patch {
-        patch.set("min_tx_mbps", self.min_tx_mbps.clone()).set("max_tx_mbps", self.max_tx_mbps.clone())
+        patch
+            .set("min_tx_mbps", self.min_tx_mbps.clone())
+            .set("max_tx_mbps", self.max_tx_mbps.clone())
     }
 }
 

@@ -160,7 +160,9 @@ mod tests {
             assert!(text.contains(word), "{text}");
         }
         assert!(rule("vf0").unwrap_err().to_string().contains("vf0 uplink"));
-        assert!(rule("vf0 drop quickly").unwrap_err().to_string().contains("quickly is not a match"));
+        assert!(
+            rule("vf0 drop quickly").unwrap_err().to_string().contains("quickly is not a match")
+        );
     }
 
     #[test]

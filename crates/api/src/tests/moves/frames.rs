@@ -73,7 +73,10 @@ fn frames_that_are_brought_again_are_not_taken_again() {
         site.moves("new", chunk(from, to));
     }
     let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", chunk(6, 7));
-    assert_eq!((&*refusal.first().field, &*refusal.first().message), ("from", "frames 5 to 5 are missing"));
+    assert_eq!(
+        (&*refusal.first().field, &*refusal.first().message),
+        ("from", "frames 5 to 5 are missing")
+    );
     let all = [numbered(0..5), numbered(9..10)].concat();
     assert_eq!(site.kept("new"), all);
     // It tells them from what came here; again, though the adapter has gone with the step.

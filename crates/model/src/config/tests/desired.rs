@@ -183,7 +183,11 @@ fn sockets_of_all_kinds_differ() {
 fn mistakes_beyond_those_that_are_shown_are_counted() {
     let text: String = (0..30).map(|_| "[[switch]]\nname = \"A\"\n").collect();
     let errors = Config::parse("shunt.toml", &text).unwrap_err();
-    assert_eq!((errors.problems.iter().len(), errors.more), (1, 0), "sixteen switches at most: {errors}");
+    assert_eq!(
+        (errors.problems.iter().len(), errors.more),
+        (1, 0),
+        "sixteen switches at most: {errors}"
+    );
     let text: String = (0..30).map(|_| "[[adapter]]\nname = \"a\"\nmac = \"b\"\n").collect();
     let errors = Config::parse("shunt.toml", &text).unwrap_err();
     assert_eq!((errors.problems.iter().len(), errors.more), (20, 40));

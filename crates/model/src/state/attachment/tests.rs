@@ -179,7 +179,8 @@ fn a_file_of_a_mirror_is_its_own() {
     assert!(State::parse(&one).is_ok());
     assert!(State::parse(&mirrored(one.clone(), 1, "/tmp/b")).is_ok());
     let told = State::parse(&mirrored(one.clone(), 1, "/tmp/a")).unwrap_err().to_string();
-    let expected = r#"adapter db, mirror.file: "/tmp/a" is written by mirror of adapter web already"#;
+    let expected =
+        r#"adapter db, mirror.file: "/tmp/a" is written by mirror of adapter web already"#;
     assert!(told.starts_with(expected), "{told}");
     let played = with(one, "/nic/0/uplink", json!("pcap:/tmp/a"));
     let told = State::parse(&played).unwrap_err().to_string();

@@ -31,8 +31,16 @@ fn names_are_unique() {
     let switch = json!({"name": "sw0", "nic": "nic1"});
     let two_nics = with(document(), "/nic/-", json!({"name": "nic1", "total_vfs": 0}));
     refused(&[
-        (with(document(), "/nic/-", nic), "nic[1].name", r#""nic0" is the name of NIC nic0 already"#),
-        (with(two_nics, "/switch/-", switch), "switch[1].name", "is the name of switch sw0 already"),
+        (
+            with(document(), "/nic/-", nic),
+            "nic[1].name",
+            r#""nic0" is the name of NIC nic0 already"#,
+        ),
+        (
+            with(two_nics, "/switch/-", switch),
+            "switch[1].name",
+            "is the name of switch sw0 already",
+        ),
         (plus_adapter(&[("/name", json!("db"))]), "adapter[2].name", "of adapter db already"),
         (plus_adapter(&[("/name", json!("uplink"))]), "adapter[2].name", "the reserved name"),
     ]);
@@ -193,7 +201,11 @@ fn an_address_has_one_owner_and_other_settings_of_a_named_vf_win() {
             "nic[0].vf[1].macs",
             "leave it to the adapter",
         ),
-        (with(on_two, "/nic/0/vf/2/vlan", json!({"id": 3})), "nic[0].vf[2].mac", "VF 1 of NIC nic0"),
+        (
+            with(on_two, "/nic/0/vf/2/vlan", json!({"id": 3})),
+            "nic[0].vf[2].mac",
+            "VF 1 of NIC nic0",
+        ),
         (
             own(json!({"mirror": {"direction": "rx", "adapter": "web"}})),
             "nic[0].vf[1].mirror.adapter",
@@ -398,11 +410,7 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
         ("/switch/0/vxlan/0/vni", json!(0), "vni: 0 is out of range"),
         ("/switch/0/vxlan/0/vni", json!(1 << 24), "write a whole number, 1 to 16777215"),
         ("/switch/0/vxlan/0/name", json!("web"), r#"name: "web" is an adapter's name"#),
-        (
-            "/switch/0/vxlan/0/name",
-            json!("uplink"),
-            r#"name: "uplink" is the reserved name"#,
-        ),
+        ("/switch/0/vxlan/0/name", json!("uplink"), r#"name: "uplink" is the reserved name"#),
         ("/switch/0/vxlan/0/peers", json!([]), "peers: has no entry; name at least"),
         (
             "/switch/0/vxlan/0/peers",

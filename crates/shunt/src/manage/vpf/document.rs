@@ -163,7 +163,9 @@ impl VpfRequest<'_> {
             (_, true) => 0,
             (Some(vfs), false) => vfs,
             (None, false) if is_new => {
-                return Err(UsageError::new(format!("{name} does not exist yet; give --vfs")).into());
+                return Err(
+                    UsageError::new(format!("{name} does not exist yet; give --vfs")).into()
+                );
             }
             (None, false) => known,
         };
@@ -305,7 +307,9 @@ impl VpfRequest<'_> {
             Some(some) => {
                 let number = |text: &str| {
                     let number = text.trim().parse::<u64>();
-                    number.map_err(|_| UsageError::new(format!("--grant-vfs {text} is not a VF number")))
+                    number.map_err(|_| {
+                        UsageError::new(format!("--grant-vfs {text} is not a VF number"))
+                    })
                 };
                 let vfs = some.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
                 set(control, "vfs", Some(vfs));
@@ -367,8 +371,9 @@ fn base(name: &str) -> [u8; 6] {
 }
 
 fn mac(text: &str) -> Result<[u8; 6], UsageError> {
-    let wrong =
-        || UsageError::new(format!("--mac {text}: expected six hex pairs, such as 52:54:00:12:34:00"));
+    let wrong = || {
+        UsageError::new(format!("--mac {text}: expected six hex pairs, such as 52:54:00:12:34:00"))
+    };
     let pairs: Vec<u8> = text
         .split(':')
         .map(|pair| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2))
