@@ -1,7 +1,7 @@
 //! Wrong inputs of every kind: files, requests and command lines.
 //!
-//! Each is refused with object, field, value, allowed values and remedy, from which the text and the
-//! JSON are made. The exit code is 2, and nothing changes.
+//! Each is refused with object, field, value, allowed values and remedy, from which the text and
+//! the JSON are made. The exit code is 2, and nothing changes.
 
 use std::fs;
 use std::process::{Command, Output};

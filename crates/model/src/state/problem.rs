@@ -33,7 +33,7 @@ pub struct Problem {
     pub column: usize,
     /// Object, such as `VF 2 of NIC nic0`; empty for the whole document or command line.
     pub object: String,
-    /// Field of the object, such as `vlan.id`, or option of the command; empty for the whole object.
+    /// Field of the object, such as `vlan.id`, or option of the command; may be empty.
     pub field: String,
     /// Value as JSON, cut to a readable length; empty if it does not help.
     pub value: String,
@@ -41,7 +41,7 @@ pub struct Problem {
     pub message: String,
     /// Allowed values; empty if the mistake is not a value.
     pub allowed: String,
-    /// What to do, in the imperative.
+    /// Remedy, in the imperative.
     pub remedy: String,
     /// Path in the document, such as `nic[0].vf[2].mac`: finds the line in a file.
     #[serde(skip)]
@@ -69,7 +69,7 @@ impl Remedy {
 impl From<String> for Remedy {
     fn from(text: String) -> Remedy {
         let values = text.strip_prefix("write ").or_else(|| Some(text.split_once("? Write ")?.1));
-        // What follows is another remedy, not a value.
+        // The values end where another remedy begins.
         let others =
             ["; ", ", or set ", ", or leave ", ", or delete ", ", or choose ", ", or add "];
         let end = |values: &str| others.iter().filter_map(|other| values.find(other)).min();
