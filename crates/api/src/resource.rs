@@ -259,13 +259,13 @@ impl Resource {
     }
 
     fn absent(&self, keys: &[String]) -> ApiError {
-        let (list, parents) = match self.levels {
-            [.., level] => (level.parameter, &keys[..keys.len().saturating_sub(1)]),
-            [] => ("", keys),
-        };
-        let remedy = match parents {
-            [] => format!("see shunt {} list", if list == "vpf" { "vpf" } else { list }),
-            _ => format!("see shunt {} show {}", self.levels[0].parameter, parents.join(" ")),
+        let remedy = match (self.schema, self.levels, keys) {
+            ("Vpf", ..) => "see shunt vpf".to_owned(),
+            (_, [only], _) => format!("see shunt {} list", only.parameter),
+            (_, [above, ..], [parent, ..]) => {
+                format!("see shunt {} show {parent}", above.parameter)
+            }
+            _ => "see /openapi.json".to_owned(),
         };
         ApiError::absent(&self.object(keys), &remedy)
     }

@@ -205,6 +205,39 @@ mod tests {
 
     use super::*;
 
+    /// Words of each command below `command` that has `--json`.
+    fn with_json(command: &clap::Command, words: &[String], all: &mut Vec<Vec<String>>) {
+        if command.get_subcommands().next().is_none()
+            && command.get_arguments().any(|argument| argument.get_long() == Some("json"))
+        {
+            all.push(words.to_vec());
+        }
+        for below in command.get_subcommands() {
+            with_json(below, &[words, &[below.get_name().to_owned()]].concat(), all);
+        }
+    }
+
+    #[test]
+    fn every_command_with_json_reports_a_wrong_option_as_one_line_of_json() {
+        let mut command = Cli::command();
+        command.build();
+        let mut all = Vec::new();
+        with_json(&command, &["shunt".to_owned()], &mut all);
+        assert!(all.len() > 40, "{all:?}");
+        for words in all {
+            let line = [&words[..], &["--json".to_owned(), "--no-such-option".to_owned()]].concat();
+            let error = Cli::try_parse_from(&line).expect_err("no command has it");
+            let text = shown(&of_command_line(&error).into(), true);
+            assert!(text.ends_with('\n') && text.lines().count() == 1, "{line:?}: {text}");
+            let body: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let told = body["errors"][0].as_object().expect("an error");
+            for part in ["object", "field", "value", "message", "allowed", "remedy"] {
+                assert!(told[part].is_string(), "{line:?}: no {part} in {text}");
+            }
+            assert_eq!(told["field"], "--no-such-option", "{line:?}");
+        }
+    }
+
     #[test]
     fn what_there_is_no_more_of_is_told_with_a_remedy() {
         let of = |errno: Errno| {

@@ -82,7 +82,7 @@ fn mistakes_in_the_command_line() {
         (&["up", "--config", ""], &["--config", "value"]),
         (&["up", "--config", "x", "--chek"], &["--chek", "--check"]),
         (&["explain", "storm", "surplus"], &["surplus"]),
-        (&["stats", "--run-dir"], &["--run-dir <DIR>"]),
+        (&["stats", "--run-dir"], &["--run-dir: has no value"]),
         (&["lab", "run"], &["--pattern <PATTERN>"]),
         (&["lab", "frobnicate"], &["frobnicate"]),
     ] {

@@ -397,7 +397,11 @@ fn rules_are_shown_with_counts_and_removed_by_number() {
         port["acl"],
         json!([{"action": "count", "protocol": 6}, {"action": "deny", "protocol": 132}])
     );
-    site.fails(2, "switch acl sw0 web --remove 3", &["--remove 3: allowed are 1 to 2"]);
+    site.fails(
+        2,
+        "switch acl sw0 web --remove 3",
+        &["--remove: 3 is out of range; write a number, 1 to 2"],
+    );
     site.fails(2, "switch acl sw0 web --add 'deny protocol=quic'", &["protocol", "tcp, udp"]);
 }
 
@@ -444,7 +448,7 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("adapter set ghost --vlan 1", &["adapter ghost does not exist; see shunt adapter list"]),
         (
             "adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
-            &["\"web\" exists already"],
+            &["adapter web exists already"],
         ),
         (
             "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
@@ -452,7 +456,7 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ),
         ("adapter create x --mac 02:00:00:00:00:09 --socket /x", &["set either switch or nic"]),
         ("nic set nic0 --num-vfs 3", &["num_vfs: 3", "write 2 or 0"]),
-        ("nic create nic0 --total-vfs 3", &["\"nic0\" exists already"]),
+        ("nic create nic0 --total-vfs 3", &["NIC nic0 exists already"]),
         ("nic delete nic0", &["NIC nic0 still has switch sw0; delete or change them first"]),
         ("vf set nic0 7 --trust on", &["index: 7", "0 to 3"]),
         ("vf set nic0 1 --trust yes", &["--trust", "on, off"]),
@@ -552,7 +556,7 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
         (
             "[[adapter]]\nname = 1\n",
             &[
-                "x.toml:1:1: adapter without name, attachment: is missing",
+                "x.toml:1:1: adapter 1, attachment: is missing",
                 "x.toml:2:8: adapter 1, name: 1 is a number",
             ],
         ),

@@ -43,7 +43,7 @@ impl Site {
             "adapter": [
                 {"name": "db", "switch": "sw0", "mac": "02:00:00:00:00:02", "iov_weight": 0,
                     "attachment": "vhost-user:/run/db.sock"},
-                {"name": "web", "switch": "sw0", "mac": "02:00:00:00:00:01",
+                {"name": "web", "switch": "sw0", "mac": "02:00:00:00:00:01", "iov_weight": 9,
                     "attachment": "vhost-user:/run/web.sock"},
             ],
         });

@@ -132,8 +132,14 @@ fn usage_or_failure(error: ClientError) -> anyhow::Error {
 pub(super) fn must_be_new(target: &DaemonArgs, path: &str) -> Result<()> {
     match target.client().send(Method::GET, path, None, None) {
         Ok(_) => {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            let problem = Problem::new("", name, "exists already", "change it with set");
+            let (above, name) = path.rsplit_once('/').unwrap_or_default();
+            let kind = match above {
+                "/v1/nics" => "NIC",
+                "/v1/switches" => "switch",
+                _ => "adapter",
+            };
+            let problem = Problem::new("", (), "exists already", "change it with set");
+            let problem = problem.of(format!("{kind} {name}"));
             Err(UsageError(problem.into()).into())
         }
         Err(ClientError::Refused(refusal)) if refusal.status == 404 => Ok(()),

@@ -68,7 +68,7 @@ impl Patch {
     /// The patch as a document; an empty one is rejected.
     pub(super) fn finish_non_empty(self) -> Result<Value, UsageError> {
         if self.is_empty() {
-            return Err(UsageError::new("no setting to change; see --help"));
+            return Err(UsageError::option("", (), "no setting to change", "see --help"));
         }
         Ok(self.finish())
     }

@@ -417,17 +417,17 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
             json!(vec!["10.0.0.2"; 65]),
             "has 65 entries; write at most 64",
         ),
-        ("/switch/0/vxlan/0/peers/1", json!("host"), r#"peers[1]: "host" is not allowed"#),
+        ("/switch/0/vxlan/0/peers/1", json!("host"), r#"peers: "host" is not allowed"#),
         (
             "/switch/0/vxlan/0/peers/1",
             json!("fd00::1"),
-            r#"peers[1]: "fd00::1" has another address family"#,
+            r#"peers: "fd00::1" has another address family"#,
         ),
-        ("/switch/0/vxlan/0/peers/1", json!("10.0.0.2"), r#"peers[1]: "10.0.0.2" is named twice"#),
+        ("/switch/0/vxlan/0/peers/1", json!("10.0.0.2"), r#"peers: "10.0.0.2" is named twice"#),
         (
             "/switch/0/vxlan/0/peers/1",
             json!("239.0.0.1"),
-            r#"peers[1]: "239.0.0.1" is not an address"#,
+            r#"peers: "239.0.0.1" is not an address"#,
         ),
         (
             "/switch/0/vxlan/0/local",

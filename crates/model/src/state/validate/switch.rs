@@ -91,7 +91,7 @@ impl<'a> Check<'a> {
             return self.wrong(field, Value::Null, "has no entry", allowed);
         };
         let family = if first.is_ipv4() { "IPv4" } else { "IPv6" };
-        let allowed = format!("write {family} addresses only, as peers[0] is one");
+        let allowed = format!("write {family} addresses only, as the first peer is one");
         for (i, peer) in tunnel.peers.iter().enumerate() {
             let field = format!("{field}[{i}]");
             if peer.is_ipv4() != first.is_ipv4() {
