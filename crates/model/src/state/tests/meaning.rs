@@ -459,5 +459,5 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
     assert!(told.to_string().contains("are the tunnel's; set vlan of tunnel far"), "{told}");
     let entry = json!({"mac": "02:00:00:00:00:0b", "port": "far"});
     let told = State::parse(&with(tunneled, "/switch/0/static/-", entry)).unwrap_err().to_string();
-    assert!(told.contains(r#"static[1].vlan: "none" is not the VLAN of far; write 5"#), "{told}");
+    assert!(told.contains(r#"vlan: "none" is not the VLAN of far; write 5"#), "{told}");
 }
