@@ -262,7 +262,7 @@ fn play(mut world: World) -> Result<(), TestCaseError> {
     prop_assert_eq!(carry(&world, &mut guests), expected);
     for port in ports() {
         let label = &bench.port(port).label;
-        for reason in DropReason::ALL {
+        for reason in DropReason::NIC {
             let name = reason.name().replace('-', "_");
             let dropped = drops.get(&(port, name.as_str())).copied().unwrap_or(0);
             let count = bench.count(label, &format!("tx_drop_{name}"));
