@@ -50,22 +50,21 @@ pub(crate) fn snapshot_headers(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn snapshot_header(
     snapshot: &mut HeaderSnapshot,
     header: &HeaderBytes,
     frame: &Buffer<'_>,
     arena: &[GuestSlice<'_>],
 ) {
-    // Zeros behind a short frame: no bytes of another guest's frame may show.
-    *snapshot = HeaderSnapshot {
-        len: frame.len.min(HeaderSnapshot::LEN as u32) as u8,
-        ..HeaderSnapshot::EMPTY
-    };
+    const LEN: usize = HeaderSnapshot::LEN;
+    let len = (frame.len as usize).min(LEN);
+    snapshot.len = len as u8;
     let (first, rest) = snapshot.bytes.split_at_mut(header.len());
     first.copy_from_slice(header);
+    let Some(rest) = rest.get_mut(..len.saturating_sub(header.len())) else { return };
     let at = header.len() as u32;
-    if frame.first.len() == frame.len || frame.first.len() as usize >= HeaderSnapshot::LEN {
+    if frame.first.len() as usize >= len {
         frame.first.skip(at).read_bytes(rest);
     } else {
         frame.read_bytes(arena, at, rest);

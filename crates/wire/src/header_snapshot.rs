@@ -8,13 +8,25 @@
 use crate::vlan::is_tpid;
 
 /// The first 128 bytes of a frame, read once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Aligned so that no 16-byte access to it crosses a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
 pub struct HeaderSnapshot {
-    /// The bytes, from the destination address.
+    /// The bytes, from the destination address; unspecified behind the valid ones.
     pub bytes: [u8; Self::LEN],
     /// Valid bytes; more than [`LEN`](Self::LEN) counts as that.
     pub len: u8,
 }
+
+/// Equal valid bytes.
+impl PartialEq for HeaderSnapshot {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for HeaderSnapshot {}
 
 impl HeaderSnapshot {
     /// Bytes of a snapshot.
@@ -34,7 +46,15 @@ impl HeaderSnapshot {
     #[inline]
     pub const fn has_second_tag(&self) -> bool {
         // Offset behind both addresses and the first tag.
-        is_tpid(u16::from_be_bytes([self.bytes[16], self.bytes[17]]))
+        self.len >= 18 && is_tpid(u16::from_be_bytes([self.bytes[16], self.bytes[17]]))
+    }
+
+    /// The first 16 bytes, padded with zeros.
+    pub fn header(&self) -> [u8; 16] {
+        let mut header = [0; 16];
+        let valid = self.bytes().len().min(header.len());
+        header[..valid].copy_from_slice(&self.bytes[..valid]);
+        header
     }
 
     /// The valid bytes.
@@ -54,7 +74,11 @@ mod tests {
         for len in 0..=frame.len() {
             let snapshot = HeaderSnapshot::of_frame(&frame[..len]);
             assert_eq!(snapshot.bytes(), &frame[..len.min(128)]);
-            assert!(snapshot.bytes[len.min(128)..].iter().all(|byte| *byte == 0));
+            let byte = |at: usize| if at < len { frame[at] } else { 0xee };
+            let reused = HeaderSnapshot { bytes: std::array::from_fn(byte), ..snapshot };
+            assert_eq!(reused, snapshot, "bytes of a former frame are no part of it");
+            let header = std::array::from_fn(|at| if at < len { frame[at] } else { 0 });
+            assert_eq!(reused.header(), header);
         }
         assert!(HeaderSnapshot::EMPTY.bytes().is_empty());
         assert!(!HeaderSnapshot::EMPTY.has_second_tag());

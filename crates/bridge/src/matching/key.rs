@@ -13,8 +13,6 @@ use wire::{FrameHeader, HeaderSnapshot, ethernet, vlan};
 /// Maximum number of IPv6 extension headers.
 const EXTENSIONS_MAX: usize = 8;
 const TAGS_MAX: usize = 2;
-/// Bytes up to TCP's flags.
-const UPPER_LEN: usize = 14;
 /// Type fields below are lengths (IEEE 802.3-2022, 3.2.6).
 pub(crate) const TYPE_MIN: u16 = 0x600;
 
@@ -28,12 +26,6 @@ pub const UDP: u8 = 17;
 pub const ICMPV6: u8 = 58;
 /// Protocols that begin with a source and a destination port: also DCCP, SCTP and UDP-Lite.
 pub(crate) const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
-
-/// Bytes at a constant offset, which must be within [`HeaderSnapshot::LEN`].
-#[inline(always)]
-fn fixed<const N: usize>(snapshot: &HeaderSnapshot, at: usize) -> [u8; N] {
-    std::array::from_fn(|n| snapshot.bytes[at + n])
-}
 
 /// Parts that a [`Key`] has, which define the meaning of its fields.
 pub mod has {
@@ -172,72 +164,6 @@ impl Key {
             tcp_flags: byte(place::TCP_FLAGS),
             has: byte(place::HAS),
         }
-    }
-
-    /// Words of a frame's key, as of [`of`](Self::of), with a fast path for TCP and UDP over IP
-    /// without options, behind at most one tag.
-    #[inline]
-    pub fn words_of(header: FrameHeader, snapshot: &HeaderSnapshot, vid: u16) -> Option<Words> {
-        let plain = if header.is_tagged() {
-            Self::plain::<18>(snapshot)
-        } else {
-            Self::plain::<14>(snapshot)
-        };
-        match plain {
-            Some(key) => {
-                let big_endian = |key: u64| key.swap_bytes() >> 16;
-                let (src_mac, dst_mac) =
-                    (big_endian(header.src_key()), big_endian(header.dst_key()));
-                Some(Self { src_mac, dst_mac, vid, ..key }.words())
-            }
-            None => Self::of(header, snapshot, vid).map(|key| key.words()),
-        }
-    }
-
-    /// Key without MACs and VLAN, if the IP header begins at `AT` and nothing is unusual.
-    #[inline(always)]
-    fn plain<const AT: usize>(snapshot: &HeaderSnapshot) -> Option<Self> {
-        let ethertype = u16::from_be_bytes(fixed(snapshot, AT - 2));
-        let len = usize::from(snapshot.len);
-        let (upper, protocol, src_ip, dst_ip, version);
-        if ethertype == ethernet::TYPE_IPV4 {
-            let [version_ihl, _, len_high, len_low, _, _, offset_high, offset_low, _, next] =
-                fixed(snapshot, AT);
-            let total_len = usize::from(u16::from_be_bytes([len_high, len_low]));
-            let offset = u16::from_be_bytes([offset_high, offset_low]) & 0x1fff;
-            if version_ihl != 0x45 || offset != 0 || total_len < 20 + UPPER_LEN {
-                return None;
-            }
-            (upper, protocol, version) = (20, next, has::IPV4);
-            src_ip = u32::from_be_bytes(fixed(snapshot, AT + 12)).into();
-            dst_ip = u32::from_be_bytes(fixed(snapshot, AT + 16)).into();
-        } else if ethertype == ethernet::TYPE_IPV6 {
-            let [version_class, _, _, _, _, _, next] = fixed(snapshot, AT);
-            if version_class >> 4 != 6 {
-                return None;
-            }
-            (upper, protocol, version) = (40, next, has::IPV6);
-            src_ip = u128::from_be_bytes(fixed(snapshot, AT + 8));
-            dst_ip = u128::from_be_bytes(fixed(snapshot, AT + 24));
-        } else {
-            return None;
-        }
-        let tcp = protocol == TCP;
-        if !(tcp || protocol == UDP) || len < AT + upper + UPPER_LEN {
-            return None;
-        }
-        let [src_high, src_low, dst_high, dst_low] = fixed(snapshot, AT + upper);
-        Some(Self {
-            src_ip,
-            dst_ip,
-            ethertype,
-            src_port: u16::from_be_bytes([src_high, src_low]),
-            dst_port: u16::from_be_bytes([dst_high, dst_low]),
-            protocol,
-            tcp_flags: if tcp { fixed::<1>(snapshot, AT + upper + 13)[0] } else { 0 },
-            has: version | has::IP | has::PORTS | if tcp { has::TCP } else { 0 },
-            ..Self::default()
-        })
     }
 
     fn ipv4(&mut self, packet: &[u8]) -> Option<()> {

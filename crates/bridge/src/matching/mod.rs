@@ -12,6 +12,7 @@ mod check;
 mod dimension;
 mod key;
 mod list;
+mod plain;
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -21,6 +22,7 @@ use wire::Mac;
 pub use check::MatchError;
 pub use key::{ICMP, ICMPV6, Key, TCP, UDP, Words, has, place};
 pub use list::List;
+pub(crate) use plain::{Layout, PlainMask};
 
 /// A match; `None` for any value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

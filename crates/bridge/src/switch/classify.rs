@@ -62,17 +62,19 @@ impl Table {
         let Some(source) = self.source(burst.from) else {
             return out.fill_all(Verdict::drop(DropReason::LinkDown));
         };
-        let mut refused = 0;
-        if source.screen.is_needed() {
-            refused = self.screen(source, burst, flows, counters, out);
-        }
+        let screened = source
+            .screen
+            .as_deref()
+            .map(|screen| self.screen((source, screen), burst, flows, counters, out));
+        let refused = screened.map_or(0, |screened| screened.refused);
+        let is_uniform = |first: FrameHeader, rest: &[[u8; 16]]| {
+            refused == 0
+                && screened.map_or_else(|| first.is_like_all(rest), |screened| screened.alike)
+                // Priority-tagged frames may differ behind the first 16 bytes.
+                && !source.hides_vlan(first, || true)
+        };
         let summary = match headers {
-            [first, rest @ ..]
-                if refused == 0
-                    && FrameHeader(*first).is_like_all(rest)
-                    // Priority-tagged frames may differ behind the first 16 bytes.
-                    && !source.hides_vlan(FrameHeader(*first), || true) =>
-            {
+            [first, rest @ ..] if is_uniform(FrameHeader(*first), rest) => {
                 self.classify_uniform(state, source, burst, FrameHeader(*first), out)
             }
             _ => {

@@ -5,14 +5,18 @@
 //! rules do not distinguish ("megaflows", Pfaff and others, NSDI 2015). Outcomes depend only on the
 //! table, so an entry is valid as long as the table; the cache records its table and port. A source
 //! owns its cache, so a guest with many flows spoils only its own.
+//!
+//! Before the cache there is the [last run](LastRun): consecutive frames of one flow need no
+//! look-up, and plain ones not even a key.
 
 use crate::matching::Words;
+use crate::switch::run::LastRun;
 use crate::{DropReason, PortId};
 
 /// Sets of two; 40 KiB in all.
 const SET_BITS: u32 = 8;
 /// Maximum number of counting rules in an outcome.
-const COUNTED_MAX: usize = 5;
+const COUNTED_MAX: u8 = 4;
 
 /// Outcome for a flow's frames, and the rules that count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,39 +24,50 @@ pub(crate) struct Outcome {
     pub(crate) reason: Option<DropReason>,
     /// Number of counting rules; more than [`COUNTED_MAX`] are not recorded.
     len: u8,
-    rules: [u16; COUNTED_MAX],
+    /// 16 bits for each, the first lowest. A number, as an array would not stay in registers.
+    rules: u64,
 }
 
 impl Outcome {
     pub(crate) const fn pass() -> Self {
-        Self { reason: None, len: 0, rules: [0; COUNTED_MAX] }
+        Self { reason: None, len: 0, rules: 0 }
+    }
+
+    pub(crate) const fn drop(reason: DropReason) -> Self {
+        Self { reason: Some(reason), ..Self::pass() }
     }
 
     /// Records a rule by the number of its counter.
     pub(crate) fn count(&mut self, rule: usize) {
-        if let Some(place) = self.rules.get_mut(usize::from(self.len)) {
-            *place = rule as u16;
+        if self.len < COUNTED_MAX {
+            self.rules |= (rule as u64 & 0xffff) << (16 * self.len);
         }
         self.len = self.len.saturating_add(1);
     }
 
     /// Counter numbers of the counting rules; `None` if there are too many.
     #[inline]
-    pub(crate) fn counted(&self) -> Option<&[u16]> {
-        self.rules.get(..usize::from(self.len))
+    pub(crate) fn counted(&self) -> Option<impl Iterator<Item = usize> + use<>> {
+        let rules = self.rules;
+        let number = move |n: u8| (rules >> (16 * n)) as usize & 0xffff;
+        (self.len <= COUNTED_MAX).then(|| (0..self.len).map(number))
     }
 }
 
 type Entry = (Words, Outcome);
 
-/// The cache of one source's flows; see the module's documentation.
+/// Results of one source's flows; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Flows {
-    /// Empty before the first use.
-    sets: Box<[[Entry; 2]]>,
+    pub(crate) cache: Cache,
+    pub(crate) last: LastRun,
     /// Table and port of the entries; table 0 is none.
     of: (u64, PortId),
 }
+
+/// The cache; empty before the first use.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache(Box<[[Entry; 2]]>);
 
 /// Contents of an empty slot: no frame has a key with these bits.
 const NOTHING: Entry = ([u64::MAX; 8], Outcome::pass());
@@ -64,9 +79,9 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// Makes an empty cache, which allocates at the first use.
+    /// Knows nothing; the cache is allocated at the first use.
     pub fn new() -> Self {
-        Self { sets: Box::default(), of: (0, PortId::UPLINK) }
+        Self { cache: Cache(Box::default()), last: LastRun::NONE, of: (0, PortId::UPLINK) }
     }
 
     /// Begins a burst from a port of the table with this number.
@@ -74,23 +89,26 @@ impl Flows {
     pub(crate) fn begin(&mut self, table: u64, port: PortId) {
         if self.of != (table, port) {
             self.of = (table, port);
-            self.clear();
+            self.last = LastRun::NONE;
+            self.cache.clear();
         }
     }
+}
 
+impl Cache {
     #[cold]
     fn clear(&mut self) {
-        if self.sets.is_empty() {
-            self.sets = vec![[NOTHING; 2]; 1 << SET_BITS].into();
+        if self.0.is_empty() {
+            self.0 = vec![[NOTHING; 2]; 1 << SET_BITS].into();
         } else {
-            self.sets.fill([NOTHING; 2]);
+            self.0.fill([NOTHING; 2]);
         }
     }
 
     /// Outcome of a masked key: cached, or else from `find`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_up(&mut self, words: &Words, find: impl FnOnce() -> Outcome) -> Outcome {
-        let Some(set) = self.sets.get_mut(slot(words)) else { return find() };
+        let Some(set) = self.0.get_mut(slot(words)) else { return find() };
         for (there, outcome) in &*set {
             if same(there, words) {
                 return *outcome;
@@ -122,11 +140,13 @@ fn slot(words: &Words) -> usize {
         0x8ebc_6af0_9c88_c6e3,
         0x5899_65cc_7537_4cc3,
     ];
-    let sum = words.iter().zip(BY).fold(0_u64, |sum, (word, by)| {
-        // Folded, so that high bits of a word matter too.
-        sum.wrapping_add((word ^ word >> 32).wrapping_mul(by))
-    });
-    (sum >> (u64::BITS - SET_BITS)) as usize
+    // The folded product of two words depends on all bits of both.
+    let pair = |n: usize| {
+        let product = u128::from(words[n] ^ BY[n]) * u128::from(words[n + 1] ^ BY[n + 1]);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let mixed = pair(0) ^ pair(2) ^ pair(4) ^ pair(6);
+    (mixed.wrapping_mul(BY[0]) >> (u64::BITS - SET_BITS)) as usize
 }
 
 #[cfg(test)]
@@ -147,14 +167,14 @@ mod tests {
     fn what_is_known_is_not_asked_again() {
         let mut flows = Flows::new();
         flows.begin(1, PortId(1));
-        assert_eq!(flows.look_up(&key(0), || outcome(3)), outcome(3));
-        assert_eq!(flows.look_up(&key(0), || unreachable!()), outcome(3));
-        assert_eq!(flows.look_up(&key(1), || outcome(4)), outcome(4));
+        assert_eq!(flows.cache.look_up(&key(0), || outcome(3)), outcome(3));
+        assert_eq!(flows.cache.look_up(&key(0), || unreachable!()), outcome(3));
+        assert_eq!(flows.cache.look_up(&key(1), || outcome(4)), outcome(4));
         for of in [(1, PortId(2)), (2, PortId(2)), (1, PortId(1))] {
             flows.begin(of.0, of.1);
-            assert_eq!(flows.look_up(&key(0), || outcome(5)), outcome(5));
+            assert_eq!(flows.cache.look_up(&key(0), || outcome(5)), outcome(5));
             flows.begin(of.0, of.1);
-            assert_eq!(flows.look_up(&key(0), || unreachable!()), outcome(5));
+            assert_eq!(flows.cache.look_up(&key(0), || unreachable!()), outcome(5));
         }
     }
 
@@ -164,7 +184,7 @@ mod tests {
         flows.begin(1, PortId(1));
         let mut asked = 0;
         for n in (0..3000).chain(0..3000) {
-            let found = flows.look_up(&key(n), || {
+            let found = flows.cache.look_up(&key(n), || {
                 asked += 1;
                 outcome(n as usize)
             });
@@ -175,7 +195,7 @@ mod tests {
         let mut asked = [0; 2];
         for asked in &mut asked {
             for n in 0..40 {
-                flows.look_up(&key(n), || {
+                flows.cache.look_up(&key(n), || {
                     *asked += 1;
                     outcome(n as usize)
                 });
@@ -187,11 +207,12 @@ mod tests {
     #[test]
     fn many_counting_rules_are_not_remembered() {
         let mut outcome = Outcome::pass();
-        for n in 0..COUNTED_MAX {
-            outcome.count(n);
-            assert_eq!(outcome.counted().unwrap().last(), Some(&(n as u16)));
+        for n in 0..usize::from(COUNTED_MAX) {
+            outcome.count(65_535 - n);
+            let counted = outcome.counted().unwrap();
+            assert!(counted.eq((0..=n).map(|n| 65_535 - n)));
         }
         (0..300).for_each(|n| outcome.count(n));
-        assert_eq!(outcome.counted(), None);
+        assert!(outcome.counted().is_none());
     }
 }

@@ -76,6 +76,7 @@ mod forward;
 mod groups;
 mod meter;
 mod mirror;
+mod run;
 mod screen;
 mod source;
 mod table;

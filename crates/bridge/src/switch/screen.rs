@@ -4,68 +4,107 @@ use crate::matching::{ICMP, ICMPV6, Key, UDP, Words, has};
 use wire::{FrameHeader, HeaderSnapshot};
 
 use crate::DropReason;
-use crate::switch::flows::{Flows, Outcome, same};
+use crate::switch::flows::{Cache, Flows, Outcome};
+use crate::switch::run::{LastRun, Run};
 use crate::switch::source::{Screen, Source};
 use crate::switch::{Burst, SwitchVerdicts, Table};
 
+/// Result of the checks for a burst.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Screened {
+    /// The rejected frames, frame 0 in bit 0.
+    pub(crate) refused: u64,
+    /// Set if all headers are alike, see [`FrameHeader::is_like_all`].
+    pub(crate) alike: bool,
+}
+
 impl Table {
-    /// Checks a burst; returns the set of rejected frames, frame 0 in bit 0. Frames that the VLAN
-    /// rules reject are skipped.
+    /// Checks a burst. Frames that the VLAN rules reject are skipped.
     pub(crate) fn screen(
         &self,
-        source: &Source,
+        (source, screen): (&Source, &Screen),
         burst: &Burst<'_>,
         flows: &mut Flows,
         counters: &mut [u64],
         out: &mut SwitchVerdicts,
-    ) -> u64 {
+    ) -> Screened {
         flows.begin(self.number, source.port);
-        let mut refused = 0;
-        let screen = &source.screen;
-        // Consecutive frames of one flow reuse the last result.
-        let (mut last, mut outcome): (Option<Words>, _) = (None, Outcome::pass());
-        for (index, header) in burst.headers.iter().enumerate() {
+        let Flows { cache, last, .. } = flows;
+        let Burst { headers, snapshots, .. } = *burst;
+        let snapshots = snapshots.unwrap_or_default();
+        let snapshots = &snapshots[..snapshots.len().min(headers.len())];
+        let mut screened = Screened { refused: 0, alike: true };
+        let (mut run, mut first) = (last.run, &last.first);
+        let (mut start, mut end) = (0, run.covered(screen, first, snapshots));
+        loop {
+            count(counters, &run.outcome, end - start);
+            if let Some(reason) = run.outcome.reason {
+                for index in start..end {
+                    screened.refused |= 1 << index;
+                    out.refuse(index, reason);
+                }
+            }
+            start = end;
+            let Some(header) = headers.get(start) else { break };
             let header = FrameHeader(*header);
-            let snapshot = burst.snapshot(index);
-            let Ok(vid) = self.admit(source, header, snapshot) else { continue };
-            let short;
-            let snapshot = match snapshot {
-                Some(snapshot) => snapshot,
-                None => {
-                    // Without a snapshot only 16 bytes are known; too few for IP.
-                    short = HeaderSnapshot::of_frame(&header.0);
-                    &short
-                }
-            };
-            let Some(words) = Key::words_of(header, snapshot, vid) else {
-                refused |= 1 << index;
-                out.refuse(index, DropReason::HiddenHeader);
-                continue;
-            };
-            let masked = std::array::from_fn(|n| words[n] & screen.mask[n]);
-            if !last.as_ref().is_some_and(|last| same(last, &masked)) {
-                let find = || self.outcome(screen, &Key::from_words(&words));
-                outcome = flows.look_up(&masked, find);
-                last = Some(masked);
-            }
-            match outcome.counted() {
-                Some(rules) => rules.iter().for_each(|rule| count(counters, usize::from(*rule))),
-                None => {
-                    let key = Key::from_words(&words);
-                    self.search(screen, &key, |rule| count(counters, rule));
-                }
-            }
-            if let Some(reason) = outcome.reason {
-                refused |= 1 << index;
-                out.refuse(index, reason);
+            let before = start.checked_sub(1).and_then(|before| headers.get(before));
+            let same_header = before.is_some_and(|before| header.is_like_all(&[*before]));
+            screened.alike &= same_header | (start == 0);
+            // The VLAN rules depend on the header alone, except behind a priority tag.
+            let is_known = same_header && !header.is_priority_tagged();
+            let vid = run.vid.filter(|_| is_known);
+            let snapshot = snapshots.get(start);
+            run = self.run((source, screen), (header, snapshot), vid, cache, counters);
+            end = start + 1;
+            if let Some(snapshot) = snapshot {
+                first = snapshot;
+                end += run.covered(screen, first, &snapshots[end..]);
             }
         }
-        refused
+        let first = *first;
+        *last = LastRun { run, first };
+        screened
     }
 
-    fn outcome(&self, screen: &Screen, key: &Key) -> Outcome {
+    /// Result of a frame that the last run does not cover; `vid` is its VLAN if it is known to be
+    /// admitted.
+    #[inline(always)]
+    fn run(
+        &self,
+        (source, screen): (&Source, &Screen),
+        (header, snapshot): (FrameHeader, Option<&HeaderSnapshot>),
+        vid: Option<u16>,
+        cache: &mut Cache,
+        counters: &mut [u64],
+    ) -> Run {
+        let vid = vid.or_else(|| self.admit(source, header, snapshot).ok());
+        let Some(number) = vid else { return Run::NONE };
+        // Without a snapshot only 16 bytes are known; too few for IP.
+        let short;
+        let snapshot = match snapshot {
+            Some(snapshot) => snapshot,
+            None => {
+                short = HeaderSnapshot::of_frame(&header.0);
+                &short
+            }
+        };
+        let Some((words, layout)) = Key::words_and_layout(header, snapshot, number) else {
+            return Run { layout: None, vid, outcome: Outcome::drop(DropReason::HiddenHeader) };
+        };
+        let key = std::array::from_fn(|n| words[n] & screen.mask[n]);
+        let outcome = cache.look_up(&key, || self.outcome(screen, &key));
+        if outcome.counted().is_some() {
+            return Run { layout, vid, outcome };
+        }
+        // More rules count it than are recorded: so each frame for itself.
+        self.search(screen, &Key::from_words(&key), |rule| add(counters, rule, 1));
+        Run { layout: None, vid, outcome }
+    }
+
+    fn outcome(&self, screen: &Screen, key: &Words) -> Outcome {
         let mut outcome = Outcome::pass();
-        outcome.reason = self.search(screen, key, |rule| outcome.count(rule));
+        let key = Key::from_words(key);
+        outcome.reason = self.search(screen, &key, |rule| outcome.count(rule));
         outcome
     }
 
@@ -82,11 +121,19 @@ impl Table {
     }
 }
 
+/// Counts so many frames by the rules that are recorded.
+#[inline]
+fn count(counters: &mut [u64], outcome: &Outcome, frames: usize) {
+    for rule in outcome.counted().into_iter().flatten() {
+        add(counters, rule, frames);
+    }
+}
+
 /// Counters beyond the caller's slice are not counted.
 #[inline]
-fn count(counters: &mut [u64], rule: usize) {
+fn add(counters: &mut [u64], rule: usize, frames: usize) {
     if let Some(counter) = counters.get_mut(rule) {
-        *counter += 1;
+        *counter += frames as u64;
     }
 }
 

@@ -3,7 +3,7 @@
 use wire::FrameHeader;
 use wire::vlan::vid_of_tci;
 
-use crate::matching::{Words, place};
+use crate::matching::{Layout, PlainMask, Words, place};
 use crate::switch::acl::Compiled;
 use crate::switch::bins::fresh;
 use crate::switch::meter::{Cost, KINDS, Meters};
@@ -32,8 +32,8 @@ pub(crate) fn kind_of(header: FrameHeader) -> usize {
     }
 }
 
-/// Checks of a port's frames.
-#[derive(Clone, Copy, Debug)]
+/// Guards and ACL of a port.
+#[derive(Clone, Debug)]
 pub(crate) struct Screen {
     /// The list, by index.
     pub(crate) acl: Option<usize>,
@@ -41,11 +41,17 @@ pub(crate) struct Screen {
     pub(crate) router_guard: bool,
     /// Bits of a frame's key that these checks examine.
     pub(crate) mask: Words,
+    /// Bits of a plain frame that decide about its key, by layout.
+    pub(crate) plain: [PlainMask; Layout::COUNT],
 }
 
 impl Screen {
-    pub(crate) fn new(config: &PortConfig, acls: &[Compiled]) -> Self {
+    /// `None` if there is nothing to check: the first 16 bytes of a frame suffice.
+    pub(crate) fn new(config: &PortConfig, acls: &[Compiled]) -> Option<Box<Self>> {
         let PortConfig { acl, dhcp_guard, router_guard, .. } = *config;
+        if acl.is_none() && !dhcp_guard && !router_guard {
+            return None;
+        }
         let list = acl.and_then(|acl| acls.get(acl));
         let mut mask = list.map_or([0; 8], Compiled::mask);
         if dhcp_guard || router_guard {
@@ -56,12 +62,8 @@ impl Screen {
                 mask[word] |= u64::from(u8::MAX) << shift;
             }
         }
-        Self { acl, dhcp_guard, router_guard, mask }
-    }
-
-    /// Returns `true` if the first 16 bytes of a frame do not suffice.
-    pub(crate) const fn is_needed(&self) -> bool {
-        self.acl.is_some() || self.dhcp_guard || self.router_guard
+        let plain = PlainMask::all(&mask);
+        Some(Box::new(Self { acl, dhcp_guard, router_guard, mask, plain }))
     }
 }
 
@@ -89,7 +91,8 @@ pub(crate) struct Source {
     pub(crate) careless: bool,
     pub(crate) learning: Learning,
     pub(crate) storm: [Cost; KINDS],
-    pub(crate) screen: Screen,
+    /// `None` if it has neither guards nor an ACL.
+    pub(crate) screen: Option<Box<Screen>>,
 }
 
 impl Source {

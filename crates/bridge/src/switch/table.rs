@@ -112,7 +112,7 @@ impl Table {
     /// drops all of its IP frames.
     #[inline]
     pub fn needs_snapshots(&self, port: PortId) -> bool {
-        self.source(port).is_some_and(|source| source.screen.is_needed())
+        self.source(port).is_some_and(|source| source.screen.is_some())
     }
 
     /// Number of rule counters.

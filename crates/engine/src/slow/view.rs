@@ -89,8 +89,7 @@ impl ViewBuffer {
             self.frames[place] = frame;
             if has_snapshots {
                 self.snapshots[place] = edited_snapshot(edit, &before.snapshots[at]);
-                let bytes = &self.snapshots[place].bytes;
-                self.headers[place].copy_from_slice(&bytes[..16]);
+                self.headers[place] = self.snapshots[place].header();
             } else {
                 self.headers[place] = edited_header(edit, &before.headers[at]);
             }
@@ -131,7 +130,6 @@ fn edited_snapshot(edit: VlanEdit, snapshot: &HeaderSnapshot) -> HeaderSnapshot 
         }
         VlanEdit::Pop => {
             after.bytes.copy_within(16.., 12);
-            after.bytes[HeaderSnapshot::LEN - 4..].fill(0);
             after.len = snapshot.len.saturating_sub(4);
         }
     }

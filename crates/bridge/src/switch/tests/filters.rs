@@ -253,6 +253,19 @@ fn the_first_rule_that_decides_does() {
 }
 
 #[test]
+fn a_new_table_forgets_the_last_result() {
+    let any = |action| Acl { rules: vec![rule(Match::default(), action)], default_allow: false };
+    let port = PortConfig { acl: Some(0), ..access(0) };
+    let frames = vec![v4(ports(17, 1, 2)).bytes(); 4];
+    let mut bench = bench(port.clone(), vec![any(RuleAction::Allow)]);
+    assert_eq!(bench.burst(1, &frames), [to(2); 4]);
+    let acls = vec![any(RuleAction::Deny)];
+    bench.swap(&SwitchConfig { acls, ..switch([PortConfig::uplink(), port, access(0)]) });
+    assert_eq!(bench.burst(1, &frames), [DENIED; 4]);
+    assert_eq!(bench.counters, [4]);
+}
+
+#[test]
 fn many_counting_rules() {
     let mut rules = vec![rule(Match::default(), RuleAction::Count); 100];
     rules.push(rule(Match::default(), RuleAction::Deny));

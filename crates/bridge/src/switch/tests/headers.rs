@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::packet::{Ip, Packet, Payload, Upper, any_packet};
 use super::*;
-use crate::matching::{Key, has};
+use crate::matching::{Key, PlainMask, Words, has};
 
 fn key(bytes: &[u8]) -> Option<Key> {
     let (header, snapshot) =
@@ -23,6 +23,75 @@ fn udp(fragment: Option<u16>, extras: u8, v6: bool) -> Packet {
     let upper = Upper::Ports { protocol: 17, src: 1, dst: 2, flags: 0 };
     let ip = Ip { src: addr, dst: addr, extras, fragment, upper };
     Packet::new(mac(1), mac(2), Payload::Ip(ip))
+}
+
+/// Bits of a key that rules might examine; whole words more often than chance would have it.
+fn any_mask() -> impl Strategy<Value = Words> {
+    let word = prop_oneof![3 => Just(0_u64), 1 => Just(u64::MAX), 1 => any::<u64>()];
+    prop::collection::vec(word, 8).prop_map(|words| words.try_into().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn frames_alike_under_a_mask_have_the_same_key_under_it(
+        packet in any_packet(), mask in any_mask(), len in 14_usize..140,
+        flipped in prop::collection::vec((0_usize..80, 0_u8..8), 0..3),
+    ) {
+        let first = packet.bytes();
+        let mut other = first.clone();
+        other.truncate(len);
+        for (at, bit) in flipped {
+            if let Some(byte) = other.get_mut(at) {
+                *byte ^= 1 << bit;
+            }
+        }
+        let parse = |bytes: &[u8]| {
+            let snapshot = HeaderSnapshot::of_frame(bytes);
+            let header = FrameHeader::of_frame(bytes).unwrap();
+            (Key::words_and_layout(header, &snapshot, 9), snapshot)
+        };
+        let ((parsed, first), (of_other, other)) = (parse(&first), parse(&other));
+        // Behind the other's end there may be bytes of another frame, such as those of the first.
+        let rest = |at: usize| if at < usize::from(other.len) { other.bytes[at] } else { first.bytes[at] };
+        let other = HeaderSnapshot { bytes: std::array::from_fn(rest), ..other };
+        let Some((words, Some(layout))) = parsed else { return Ok(()) };
+        let masks = PlainMask::all(&mask);
+        prop_assert!(masks[layout as usize].is_like(&first, &first));
+        if masks[layout as usize].is_like(&first, &other) {
+            let masked = |words: Words| -> Words { std::array::from_fn(|n| words[n] & mask[n]) };
+            let (of_other, its_layout) = of_other.unwrap();
+            prop_assert_eq!((masked(of_other), its_layout), (masked(words), Some(layout)));
+            prop_assert_eq!(&other.bytes[..12], &first.bytes[..12]);
+        }
+    }
+}
+
+/// Bytes that no rule examines are no reason to parse a frame.
+#[test]
+fn plain_frames_with_another_payload_are_alike() {
+    let ports = Upper::Ports { protocol: 6, src: 1, dst: 2, flags: 0x10 };
+    for v6 in [false, true] {
+        for tags in [vec![], vec![(0x8100, 5)]] {
+            let mut packet = Packet { tags, ..udp(None, 0, v6) };
+            if let Payload::Ip(ip) = &mut packet.payload {
+                ip.upper = ports.clone();
+            }
+            let bytes = packet.bytes();
+            let (ip, ip_len) = (14 + 4 * packet.tags.len(), if v6 { 40 } else { 20 });
+            // Sequence number; priority; identification and TTL of IPv4, or flow label.
+            let ignored: &[usize] = if v6 { &[1, 2, 3, 7] } else { &[1, 4, 5, 8, 10, 11] };
+            let ignored = ignored.iter().map(|at| ip + at).chain(ip + ip_len + 4..ip + ip_len + 13);
+            let mut other = bytes.clone();
+            ignored.for_each(|at| other[at] ^= 0xff);
+            let [first, other] = [&bytes, &other].map(|bytes| HeaderSnapshot::of_frame(bytes));
+            let header = FrameHeader::of_frame(&bytes).unwrap();
+            let (_, layout) = Key::words_and_layout(header, &first, 0).unwrap();
+            let mask = PlainMask::all(&[u64::MAX; 8])[layout.unwrap() as usize];
+            assert!(mask.is_like(&first, &other), "{packet:?}");
+        }
+    }
 }
 
 proptest! {

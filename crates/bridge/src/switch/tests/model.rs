@@ -481,7 +481,7 @@ enum Step {
 /// Frames of a few flows, so that bursts alike, nearly alike and mixed all occur.
 fn any_packets() -> impl Strategy<Value = Vec<Packet>> {
     let flows = prop::collection::vec((any_packet(), 1_usize..12), 0..12);
-    (flows, 0..3).prop_map(|(mut flows, same)| {
+    (flows, 0..4).prop_map(|(mut flows, same)| {
         if let Some((first, _)) = flows.first().cloned() {
             for (packet, _) in &mut flows {
                 match same {
@@ -489,6 +489,8 @@ fn any_packets() -> impl Strategy<Value = Vec<Packet>> {
                     0 => *packet = Packet { payload: packet.payload.clone(), ..first.clone() },
                     // Nothing but the tags does.
                     1 => *packet = Packet { tags: packet.tags.clone(), ..first.clone() },
+                    // Nothing but the transport header does, and perhaps an address.
+                    2 => *packet = with_upper_of(packet, &first),
                     _ => (),
                 }
             }
@@ -496,6 +498,18 @@ fn any_packets() -> impl Strategy<Value = Vec<Packet>> {
         let repeated = flows.into_iter().flat_map(|(packet, n)| vec![packet; n]);
         repeated.take(BURST).collect()
     })
+}
+
+/// A packet whose transport header, and source if that is possible, are of another.
+fn with_upper_of(other: &Packet, packet: &Packet) -> Packet {
+    let mut packet = packet.clone();
+    if let (Payload::Ip(ip), Payload::Ip(other)) = (&mut packet.payload, &other.payload) {
+        ip.upper = other.upper.clone();
+        if ip.src.is_ipv4() == other.src.is_ipv4() {
+            ip.src = other.src;
+        }
+    }
+    packet
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
