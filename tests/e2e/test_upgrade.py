@@ -75,6 +75,7 @@ class UpgradeCase(unittest.TestCase):
         daemon.wait_ready()
         wanted = document(daemon.run_dir)
         del wanted["adapter"][1]["vlan"]
+        wanted["adapter"][0]["attachment"] |= {"socket_group": "12345", "socket_mode": "0660"}
         for number, name in enumerate(more, start=3):
             like = dict(wanted["adapter"][1], name=name, mac=f"02:00:00:00:00:{number:02x}")
             kind = STREAM if name == "line" else {}
@@ -83,9 +84,10 @@ class UpgradeCase(unittest.TestCase):
         return daemon
 
     def sockets(self):
-        """The files of all sockets: the API's and every adapter's."""
+        """The files of all sockets, the API's and every adapter's, with permissions and group."""
         names = [name for name in os.listdir(self.daemon.run_dir) if name.endswith(".sock")]
-        return {name: os.stat(self.daemon.path(name)).st_ino for name in names}
+        files = {name: os.stat(self.daemon.path(name)) for name in names}
+        return {name: (file.st_ino, file.st_mode, file.st_gid) for name, file in files.items()}
 
     def can_be_reached(self):
         """A new front-end is served."""
