@@ -84,6 +84,9 @@ impl TransmitRing {
 
 impl Transmit for TransmitRing {
     fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
+        if self.queue.is_idle() {
+            return Polled { fault: self.queue.fault(), ..Polled::default() };
+        }
         self.queue.lend_staging(true, &mut buffers.stage);
         let n = self.queue.stage(BURST);
         let mut polled = Polled { frames: n as u32, ..Polled::default() };

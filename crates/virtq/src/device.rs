@@ -295,6 +295,13 @@ impl DeviceQueue {
         each!(&self.kind, device => device.size())
     }
 
+    /// Returns `true` if a [`stage`](Self::stage) would find nothing: no buffer is available, and no
+    /// memory was truncated since the last one.
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        !self.has_backlog() && !self.staging.may_be_truncated()
+    }
+
     /// Returns `true` if more buffers are available than were taken. Reads the ring again if the
     /// last read found no more: a guest that keeps its ring full has posted others meanwhile.
     #[inline]

@@ -144,6 +144,9 @@ impl Staging {
     /// Moves the staged buffers to the front, so that a whole burst fits behind them.
     #[inline]
     pub(crate) fn make_room(&mut self) {
+        if self.position == 0 && self.arena.is_empty() {
+            return;
+        }
         self.stage.0.copy_within(self.position..self.end, 0);
         if self.keep {
             self.stage.1.copy_within(self.position..self.end, 0);
@@ -168,12 +171,18 @@ impl Staging {
         }
     }
 
+    /// Returns `true` if some memory was truncated since the last
+    /// [`notice_truncation`](Self::notice_truncation).
+    #[inline(always)]
+    pub(crate) fn may_be_truncated(&self) -> bool {
+        guestmem::guard::truncations() != self.truncations
+    }
+
     /// Stops the ring if its memory was truncated since the last check.
     #[inline]
     pub(crate) fn notice_truncation(&mut self) {
-        let truncations = guestmem::guard::truncations();
-        if truncations != self.truncations {
-            self.truncations = truncations;
+        if self.may_be_truncated() {
+            self.truncations = guestmem::guard::truncations();
             if self.translator.memory().is_truncated() {
                 self.fault = Some(Fault::Truncated);
             }

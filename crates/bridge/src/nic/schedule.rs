@@ -228,12 +228,11 @@ impl Schedule {
             self.leave();
             return None;
         }
-        let own = self.rings.get(sender.first as usize..(sender.first + sender.rings) as usize);
-        let ring = own.and_then(|own| own.get(sender.next as usize)).copied();
-        if ring.is_none() {
+        if sender.rings == 0 {
             self.leave();
+            return None;
         }
-        ring
+        self.rings.get((sender.first + sender.next) as usize).copied()
     }
 
     /// Ends the turn that [`next`](Self::next) gave: bytes taken, and `true` if the ring has more.
