@@ -295,8 +295,8 @@ impl DeviceQueue {
         each!(&self.kind, device => device.size())
     }
 
-    /// Returns `true` if a [`stage`](Self::stage) would find nothing: no buffer is available, and no
-    /// memory was truncated since the last one.
+    /// Returns `true` if a [`stage`](Self::stage) would find nothing: no buffer is available, and
+    /// no memory was truncated since the last one.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         !self.has_backlog() && !self.staging.may_be_truncated()

@@ -90,14 +90,9 @@ impl Worker {
         self.closed_ns = u64::MAX;
         // As many turns as two passes have, so that one of them is whole.
         for _ in 0..2 * self.rings.len() {
-            let Some(ring) = self.schedule.next(now_ns) else {
-                continue;
-            };
-            let polled = self.poll::<false>(ring as usize, now_ns);
-            let (frames, bytes) = polled.work();
-            self.schedule.took(bytes, polled.backlog);
+            let frames = self.turn::<false>(now_ns);
             if frames > 0 {
-                self.account(u64::from(frames), tsc::now().wrapping_sub(begin));
+                self.account(frames, tsc::now().wrapping_sub(begin));
                 return None;
             }
         }

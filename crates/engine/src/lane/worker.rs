@@ -131,8 +131,9 @@ impl Worker {
             self.acknowledge(change);
             let frames = if is_paused { 0 } else { self.poll_all::<false>(clock.at(begin)) };
             let silent = begin.wrapping_sub(last_frame);
+            let sleeps = frames == 0 && silent > sleep_after && self.idle.sleep;
             // Before the reading of the counter: pauses are idle time.
-            if frames == 0 && silent > poll {
+            if frames == 0 && silent > poll && !sleeps {
                 self.scratch.switch.flush();
                 std::thread::yield_now();
             } else if frames == 0 {
@@ -143,7 +144,7 @@ impl Worker {
             begin = end;
             if frames > 0 {
                 last_frame = end;
-            } else if silent > sleep_after && self.idle.sleep {
+            } else if sleeps {
                 begin = self.sleep(is_paused, begin);
                 last_frame = begin;
             }
@@ -157,26 +158,31 @@ impl Worker {
         self.follow_snapshots(now_ns);
         let mut frames = 0;
         for _ in 0..self.schedule.len() {
-            self.stages.begin();
-            let Some(ring) = self.schedule.next(now_ns) else {
-                continue;
-            };
-            let polled = self.poll::<QUARANTINE>(ring as usize, now_ns);
-            self.stages.end(Stage::Publish); // the sender's lock is released
-            let (taken, bytes) = polled.work();
-            self.schedule.took(bytes, polled.backlog);
-            if taken > 0 {
-                frames += u64::from(taken);
-                self.stages.finish(taken, bytes, &self.block);
-            }
+            frames += self.turn::<QUARANTINE>(now_ns);
         }
         // The rest, such as yielding the CPU, touches no guest's memory.
         self.marker.rest();
         frames
     }
 
+    /// One turn of the schedule: a burst of the next ring, if its sender may send. Returns the
+    /// number of frames.
+    #[inline(always)]
+    pub(super) fn turn<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
+        self.stages.begin();
+        let Some(ring) = self.schedule.next(now_ns) else { return 0 };
+        let polled = self.poll::<QUARANTINE>(ring as usize, now_ns);
+        self.stages.end(Stage::Publish); // the sender's lock is released
+        let (frames, bytes) = polled.work();
+        self.schedule.took(bytes, polled.backlog);
+        if frames > 0 {
+            self.stages.finish(frames, bytes, &self.block);
+        }
+        u64::from(frames)
+    }
+
     /// Takes a burst of one ring and forwards it.
-    pub(super) fn poll<const QUARANTINE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
+    fn poll<const QUARANTINE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
         let poll = &mut self.rings[ring];
         if !poll.silence.visit() {
             return Polled::default();
