@@ -65,6 +65,7 @@ impl<S: RxSource> KernelRx<S> {
 impl<S: RxSource> Transmit for KernelRx<S> {
     fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
         self.rx_buffer.clear();
+        buffers.begin();
         if self.health.is_lost() {
             return Polled::default();
         }

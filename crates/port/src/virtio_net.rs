@@ -84,6 +84,7 @@ impl TransmitRing {
 
 impl Transmit for TransmitRing {
     fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
+        buffers.begin();
         if self.queue.is_idle() {
             return Polled { fault: self.queue.fault(), ..Polled::default() };
         }
@@ -95,7 +96,6 @@ impl Transmit for TransmitRing {
             self.queue.lend_staging(false, &mut buffers.stage);
             return polled;
         }
-        buffers.begin();
         let (frames, arena) = self.queue.buffers();
         let mut longest = 0;
         let mut odd = false;

@@ -8,7 +8,7 @@ use guestmem::{DirtyLog, LOG_PAGE, Pages, SharedFile};
 use port::virtio_net::{
     HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing,
 };
-use port::{OffloadSet, Receive, Transmit, VlanEdit};
+use port::{BurstBuffers, GuestRing, OffloadSet, Receive, Transmit, VlanEdit};
 use virtq::{BURST, Content, Log, Position, Start};
 
 use crate::Seen;
@@ -88,6 +88,8 @@ struct Link {
     to: Side,
     transmit: TransmitRing,
     receive: ReceiveRing,
+    /// The lane's buffers, for each direction.
+    buffers: [BurstBuffers; 2],
     layout: ReceiveLayout,
     leaves: OffloadSet,
     takes: OffloadSet,
@@ -104,6 +106,7 @@ impl Link {
         Link {
             transmit: TransmitRing::new(from.guest.device(), RingEvents::default(), 1518, leaves),
             receive: ReceiveRing::new(to.guest.device(), RingEvents::default(), layout, takes),
+            buffers: Default::default(),
             from,
             to,
             layout,
@@ -147,7 +150,7 @@ impl Link {
 
     /// One burst on its way, while both guests go on writing.
     fn carry(&mut self, input: &mut Input<'_>) {
-        let polled = self.watched(|link| link.transmit.poll());
+        let polled = self.watched(|link| link.transmit.poll(&mut link.buffers[0]));
         self.seen.buffers += u64::from(polled.frames);
         (0..input.below(4)).for_each(|_| self.to.guest.act(input));
         if polled.frames > 0 {
@@ -160,13 +163,17 @@ impl Link {
             };
             // A used entry means nothing before it is published, and is logged then.
             let delivered = self.watched(|link| {
-                let delivered = link.receive.deliver(&link.transmit.burst(), &indices, edit);
-                link.receive.publish();
+                let [lent, receive] = &mut link.buffers;
+                let burst = link.transmit.burst(lent);
+                let delivered = link.receive.deliver(&burst, &indices, edit, receive);
+                let _ = link.receive.publish(receive);
                 delivered.frames
             });
             self.seen.done += u64::from(delivered);
         }
-        self.watched(|link| link.transmit.complete());
+        if polled.frames > 0 {
+            let _ = self.watched(|link| link.transmit.complete(&mut link.buffers[0]));
+        }
     }
 }
 
@@ -181,7 +188,7 @@ pub fn logged_rings(data: &[u8]) -> Seen {
             10..=22 => link.to.guest.act(&mut input),
             23..=27 => link.carry(&mut input),
             28 => link.watched(|link| {
-                link.transmit.enable_notification();
+                let _ = link.transmit.enable_notification();
             }),
             29 => link.watched(|link| link.transmit.disable_notification()),
             _ => link.renew(&mut input),

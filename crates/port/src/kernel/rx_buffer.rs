@@ -73,7 +73,6 @@ impl RxBuffer {
         let frames = self.pool.buffers();
         let mut polled = Polled { frames: frames.len() as u32, ..Polled::default() };
         polled.bytes = frames.iter().map(|frame| u64::from(frame.len)).sum();
-        buffers.begin();
         buffers.headers.iter_mut().zip(self.headers()).for_each(|(to, (_, header))| *to = header);
         if self.has_offloads {
             buffers.has_offloads = true;

@@ -276,7 +276,8 @@ impl Drop for DirectRing {
 }
 
 impl Transmit for DirectRing {
-    fn poll(&mut self, _: &mut BurstBuffers) -> Polled {
+    fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
+        buffers.begin();
         let mut polled = Polled { placed: Some(Placed::default()), ..Polled::default() };
         if self.is_over() {
             return polled;
