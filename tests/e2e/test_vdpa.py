@@ -120,7 +120,7 @@ class DevicesBase(VdpaBase):
                 self.assertIn(feature, taken)
             self.assertNotIn("CTRL_VQ", taken)
             self.assertEqual("RING_PACKED" in taken, self.packed)
-        self.assertEqual([said["device"]["state"] for said in self.host.adapters().values()], ["up", "up"])
+        self.assertEqual([said["actual_device_state"] for said in self.host.adapters().values()], ["up", "up"])
 
     def test_ping_sizes(self):
         """Echoes from 1 to 65000 bytes, each compared."""
@@ -240,7 +240,7 @@ class DevicesBase(VdpaBase):
         """While the daemon runs a device stays off the bus until it is put back."""
         self.host.run("vdpa", "dev", "del", "v0")
         self.assertEqual(self.host.on_bus(), ["v1"])
-        self.host.wait(lambda: self.host.adapters()["a"]["device"]["state"] == "down", "down")
+        self.host.wait(lambda: self.host.adapters()["a"]["actual_device_state"] == "down", "down")
         self.host.run("vdpa", "dev", "add", "name", "v0", "mgmtdev", "vduse")
         self.replug()
 
@@ -319,7 +319,7 @@ class Vhost(VdpaBase):
             )  # fmt: skip
         faults = {port["name"]: port["faults"] for port in json.loads(self.host.shunt("stats", "--json"))["ports"]}
         self.assertEqual([sum(count for count in faults["nic0/a"].values()), faults["nic0/b"]], [2, {}])
-        self.assertEqual(self.host.adapters()["b"]["device"]["state"], "up")
+        self.assertEqual(self.host.adapters()["b"]["actual_device_state"], "up")
 
 
 def load_tests(loader, _standard, _pattern):

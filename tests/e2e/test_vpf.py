@@ -272,13 +272,13 @@ class VirtualPfs(VpfBase):
         self.assertEqual(self.a.vfs()[3]["vlan_list"], [{"vlan": 150}])
         listed = json.loads(self.daemon.says("vf", "list", "nic0", "--json"))
         vf = next(one for one in listed if one.get("mac") == GRANTED)
-        self.assertEqual((vf["vlan"]["id"], vf["max_tx_mbps"], vf["trust"]), (150, 50, True))
+        self.assertEqual((vf["vlan_id"], vf["max_tx_mbps"], vf["trust"]), (150, 50, True))
         document = next(one for one in self.daemon.export()["adapter"] if one["name"] == self.a.adapter(3))
         self.assertEqual((document["max_tx_mbps"], document.get("vlan")), (0, None))
         # A guest causes one event in five seconds, once it has caused twenty: the tests before had theirs.
         for _ in range(12):
             events = json.loads(self.daemon.says("events", "--json"))
-            told = [event["text"] for event in events["events"] if event["kind"] == "guest-control"]
+            told = [event["text"] for event in events if event["kind"] == "guest-control"]
             if any(f"mac {GRANTED} vlan 150" in text for text in told):
                 return
             time.sleep(5)

@@ -96,9 +96,9 @@ class VdpaHost(Guest):
         return self.shunt("apply", "-f", "-", "--prune", "--yes", given=json.dumps(document))
 
     def adapters(self):
-        """State of the adapters' devices from the daemon, by name."""
+        """Adapters as the daemon lists them, by name."""
         said = json.loads(self.shunt("adapter", "list", "--json"))
-        return {adapter["wanted"]["name"]: adapter["actual"] for adapter in said}
+        return {adapter["name"]: adapter for adapter in said}
 
     def plug(self, number, mtu=None):
         """Puts a device's interface into its namespace, and brings it up there."""

@@ -109,7 +109,7 @@ class VpfGuest:
 
     def seen(self):
         """The virtual PF as the host's API shows it."""
-        vpfs = json.loads(self.daemon.says("vpf", "--json"))
+        vpfs = self.daemon.ask("/v1/actual").body["vpfs"]
         return next(vpf for vpf in vpfs if vpf["name"] == self.name)
 
     def told_by_qemu(self):

@@ -26,7 +26,7 @@ pub(crate) struct Conform {
     /// Only tests with one of these words in their names.
     #[arg(value_name = "WORD")]
     words: Vec<String>,
-    /// Print one JSON object.
+    /// Print JSON: an object, with --list an array.
     #[arg(long)]
     json: bool,
     /// Run nothing; print each test's name, thread and requirement.
@@ -75,7 +75,7 @@ impl Conform {
                 let (name, thread, promise) = (test.name, test.thread, test.promise);
                 serde_json::json!({"name": name, "thread": thread, "promise": promise})
             };
-            let list = serde_json::json!({"tests": tests.iter().map(one).collect::<Vec<_>>()});
+            let list = tests.iter().map(one).collect::<serde_json::Value>();
             return Ok(print(&format!("{list:#}\n"))?);
         }
         let one = |test: &&conform::Test| {

@@ -5,6 +5,7 @@
 mod conform;
 mod error;
 mod explain;
+mod flat;
 mod lab;
 mod manage;
 mod migrate;

@@ -42,7 +42,7 @@ impl Acl {
             let numbered = (1..).zip(&rules);
             let counted = numbered.map(|(number, rule)| self.with_count(rule, number, &stats));
             let counted: Vec<Value> = counted.collect();
-            return target.show(&json!(counted), |_| show_rules(&counted));
+            return target.show_list(&counted, show_rules);
         }
         let mut rules = kept(rules, &self.remove, self.clear)?;
         for text in &self.add {

@@ -5,7 +5,7 @@ use api::Method;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::cells::{cell, entries, find, rates, told_of};
+use super::cells::{cell, entries, find, rates, told_of, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
 use super::patch::{FunctionFlags, Number, Patch, attachment_help};
 use crate::text::table;
@@ -207,12 +207,12 @@ fn list(target: &DaemonArgs) -> Result<()> {
     let joined: Vec<Value> = entries(&wished)
         .map(|adapter| {
             let in_force = find(&actual["actual"]["adapters"], "name", &adapter["name"]);
-            json!({"wanted": adapter, "actual": in_force})
+            with_actual(adapter, in_force)
         })
         .collect();
-    target.show(&json!(joined), |_| {
-        let row = |both: &Value| {
-            let (wanted, actual) = (&both["wanted"], &both["actual"]);
+    target.show_list(&joined, |joined| {
+        let row = |wanted: &Value| {
+            let actual = &wanted["actual"];
             let place = match (actual["vf"].as_u64(), actual["queue"].as_u64()) {
                 (Some(vf), _) => format!("vf {vf}"),
                 (_, Some(queue)) => format!("vmq {queue}"),

@@ -63,6 +63,16 @@ pub(super) fn find<'a>(list: &'a Value, field: &str, value: &Value) -> &'a Value
     found.unwrap_or(&Value::Null)
 }
 
+/// Desired settings of an object, with its state in force as `actual`.
+pub(super) fn with_actual(wanted: &Value, in_force: &Value) -> Value {
+    let mut joined = wanted.clone();
+    joined["actual"] = in_force.clone();
+    if let Some(fields) = joined["actual"].as_object_mut() {
+        fields.remove("name");
+    }
+    joined
+}
+
 /// Entries of a list.
 pub(super) fn entries(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()

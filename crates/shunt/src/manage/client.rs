@@ -9,6 +9,7 @@ use model::state::Problem;
 use serde_json::Value;
 
 use crate::error::UsageError;
+use crate::flat::flat;
 use crate::text::print;
 
 /// Daemon to use, and output format of its answers.
@@ -72,6 +73,16 @@ impl DaemonArgs {
     /// Prints an answer: as JSON, or as formatted by `text`.
     pub(super) fn show(&self, answer: &Value, text: impl FnOnce(&Value) -> String) -> Result<()> {
         let text = if self.json { format!("{answer:#}\n") } else { text(answer) };
+        Ok(print(&text)?)
+    }
+
+    /// Prints a list: with `--json` as an array of flat objects, or as formatted by `text`.
+    pub(super) fn show_list(
+        &self,
+        list: &[Value],
+        text: impl FnOnce(&[Value]) -> String,
+    ) -> Result<()> {
+        let text = if self.json { format!("{:#}\n", flat(list)) } else { text(list) };
         Ok(print(&text)?)
     }
 

@@ -7,6 +7,7 @@ use api::{Event, EventList};
 use clap::Args;
 
 use super::client::DaemonArgs;
+use crate::text::print;
 
 /// Poll interval of `--follow`.
 const LOOK: Duration = Duration::from_millis(500);
@@ -17,7 +18,8 @@ const LOOK: Duration = Duration::from_millis(500);
 Examples:
   shunt events
   shunt events --follow                   follow new events until interrupted
-  shunt events --since 41 --json          events after number 41, as JSON")]
+  shunt events --since 41 --json          events after number 41, as JSON
+  shunt events --follow --json            one JSON object a line")]
 pub(crate) struct Events {
     #[command(flatten)]
     target: DaemonArgs,
@@ -34,19 +36,29 @@ impl Events {
         let mut since = self.since;
         loop {
             let answer = self.target.get(&format!("/v1/events?since={since}"))?;
-            let list: EventList = serde_json::from_value(answer.clone())?;
+            let list: EventList = serde_json::from_value(answer)?;
             if list.events.is_empty() && since > list.last {
                 since = 0; // another daemon restarted the numbers
             } else {
                 since = list.last;
             }
             if !self.follow || !list.events.is_empty() {
-                self.target.show(&answer, |_| lines(&list))?;
+                self.print(&list)?;
             }
             if !self.follow {
                 return Ok(());
             }
             std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Prints events as text, or as JSON: an array, or with `--follow` one object a line.
+    fn print(&self, list: &EventList) -> Result<()> {
+        let events = list.events.iter().map(serde_json::to_value);
+        let events = events.collect::<Result<Vec<_>, _>>()?;
+        match self.target.json && self.follow {
+            true => Ok(print(&events.iter().map(|event| format!("{event}\n")).collect::<String>())?),
+            false => self.target.show_list(&events, |_| lines(list)),
         }
     }
 }

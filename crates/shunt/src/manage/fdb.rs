@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::cells::{cell, entries};
 use super::client::{DaemonArgs, encode_segment};
@@ -27,12 +27,12 @@ impl Fdb {
     pub(super) fn run(&self, target: &DaemonArgs) -> Result<()> {
         let path = format!("/v1/switches/{}/fdb", encode_segment(&self.switch));
         let all = target.get(&path)?;
-        let entries: Vec<&Value> = entries(&all).filter(|entry| self.selects(entry)).collect();
-        target.show(&json!(entries), |_| {
-            let row = |entry: &&Value| {
+        let found = entries(&all).filter(|entry| self.selects(entry)).cloned();
+        target.show_list(&found.collect::<Vec<_>>(), |found| {
+            let row = |entry: &Value| {
                 ["mac", "vlan", "port", "kind", "age_s"].map(|name| cell(&entry[name]))
             };
-            table(["MAC", "VLAN", "port", "kind", "age s"], entries.iter().map(row).collect())
+            table(["MAC", "VLAN", "port", "kind", "age s"], found.iter().map(row).collect())
         })
     }
 

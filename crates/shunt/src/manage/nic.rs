@@ -5,7 +5,7 @@ use api::Method;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::cells::{attachment, cell, entries, find, told_of, with_state};
+use super::cells::{attachment, cell, entries, find, told_of, with_actual, with_state};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
 use super::patch::{Number, Patch, attachment_help};
 use super::rules::{Rules, representors};
@@ -199,21 +199,20 @@ fn list(target: &DaemonArgs) -> Result<()> {
     let (state, actual) = (target.get("/v1/state")?, target.get("/v1/actual")?);
     let joined: Vec<Value> = entries(&state["nic"])
         .map(|nic| {
-            let mut nic = nic.clone();
             let in_force = find(&actual["actual"]["nics"], "name", &nic["name"]);
-            nic["support"] = in_force["support"].clone();
-            nic["device"] = in_force["uplink"].clone();
+            let mut nic = with_actual(nic, in_force);
             nic["switch"] = find(&state["switch"], "nic", &nic["name"])["name"].clone();
             nic
         })
         .collect();
-    target.show(&json!(joined), |_| {
+    target.show_list(&joined, |joined| {
         let row = |nic: &Value| {
             let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);
             let field = |name: &str| cell(&nic[name]);
-            let uplink = with_state(attachment(&nic["uplink"]), &nic["device"]);
+            let uplink = with_state(attachment(&nic["uplink"]), &nic["actual"]["uplink"]);
             let (kind, profile) = (field("kind"), field("profile"));
-            [field("name"), kind, profile, vfs, field("switch"), field("support"), uplink]
+            let support = cell(&nic["actual"]["support"]);
+            [field("name"), kind, profile, vfs, field("switch"), support, uplink]
         };
         let header = ["NIC", "kind", "profile", "VFs", "switch", "SR-IOV", "uplink"];
         table(header, joined.iter().map(row).collect())

@@ -39,7 +39,7 @@ impl Rules {
             let counted: Vec<Value> = (0..rules.len())
                 .map(|rule| self.with_counters(&rules[rule], rule + 1, &stats))
                 .collect();
-            return target.show(&json!(counted), |_| show(&counted));
+            return target.show_list(&counted, show);
         }
         let mut all = kept(rules, &self.remove, self.clear)?;
         for text in &self.add {
@@ -55,6 +55,7 @@ impl Rules {
         let is_it = |one: &&Value| one["nic"] == *self.nic && one["rule"] == number;
         let counted = entries(&stats["offloads"]).find(is_it).unwrap_or(&Value::Null);
         let mut rule = rule.clone();
+        rule["rule"] = number.into();
         rule["frames"] = counted["frames"].clone();
         rule["bytes"] = counted["bytes"].clone();
         rule
@@ -100,8 +101,9 @@ fn number(text: &str) -> Value {
 }
 
 fn show(rules: &[Value]) -> String {
-    const OWN: [&str; 7] = ["from", "to", "priority", "pop_vlan", "push_vlan", "frames", "bytes"];
-    let row = |(i, rule): (usize, &Value)| {
+    const OWN: [&str; 8] =
+        ["rule", "from", "to", "priority", "pop_vlan", "push_vlan", "frames", "bytes"];
+    let row = |rule: &Value| {
         let conditions = rule.as_object().into_iter().flatten();
         let conditions = conditions.filter(|(name, _)| !OWN.contains(&name.as_str()));
         let mut words: Vec<String> =
@@ -117,12 +119,12 @@ fn show(rules: &[Value]) -> String {
                 words.push(format!("push_{name}={}", cell(value)));
             }
         }
-        let [priority, from, to, frames, bytes] =
-            ["priority", "from", "to", "frames", "bytes"].map(|name| cell(&rule[name]));
-        [(i + 1).to_string(), priority, from, to, words.join(" "), frames, bytes]
+        let [number, priority, from, to, frames, bytes] =
+            ["rule", "priority", "from", "to", "frames", "bytes"].map(|name| cell(&rule[name]));
+        [number, priority, from, to, words.join(" "), frames, bytes]
     };
     let header = ["rule", "priority", "from", "to", "frames of it", "frames", "bytes"];
-    table(header, rules.iter().enumerate().map(row).collect())
+    table(header, rules.iter().map(row).collect())
 }
 
 /// Representors of a NIC in force, as comments of a file.

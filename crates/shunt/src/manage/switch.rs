@@ -237,21 +237,27 @@ pub(super) fn port_path(switch: &str, adapter: &str) -> String {
 
 fn list(target: &DaemonArgs) -> Result<()> {
     let state = target.get("/v1/state")?;
-    target.show(&state["switch"], |switches| {
+    let counted = entries(&state["switch"]).cloned().map(|mut switch| {
+        let here = entries(&state["adapter"]).filter(|one| one["switch"] == switch["name"]);
+        switch["adapters"] = here.count().into();
+        switch
+    });
+    target.show_list(&counted.collect::<Vec<_>>(), |switches| {
         let row = |switch: &Value| {
-            let here = entries(&state["adapter"]).filter(|one| one["switch"] == switch["name"]);
-            let field = |name: &str| cell(&switch[name]);
-            let adapters = here.count().to_string();
-            [field("name"), field("nic"), field("iov"), adapters, field("ageing_s")]
+            ["name", "nic", "iov", "adapters", "ageing_s"].map(|name| cell(&switch[name]))
         };
         let header = ["switch", "NIC", "iov", "adapters", "ageing s"];
-        table(header, entries(switches).map(row).collect())
+        table(header, switches.iter().map(row).collect())
     })
 }
 
 fn ports(target: &DaemonArgs, path: &str) -> Result<()> {
     let ports = target.get(path)?;
-    target.show(&ports, |ports| {
+    let counted = entries(&ports).cloned().map(|mut port| {
+        port["rules"] = entries(&port["acl"]).count().into();
+        port
+    });
+    target.show_list(&counted.collect::<Vec<_>>(), |ports| {
         let row = |port: &Value| {
             let field = |name: &str| cell(&port[name]);
             let guards =
@@ -262,12 +268,11 @@ fn ports(target: &DaemonArgs, path: &str) -> Result<()> {
                 .map(|(_, word)| *word)
                 .collect();
             let guards = if guards.is_empty() { "-".to_owned() } else { guards.join(",") };
-            let rules = port["acl"].as_array().map_or(0, Vec::len).to_string();
             let unknown = field("unknown_unicast");
             let (trunks, native) = (field("trunks"), field("native_vlan"));
-            [field("adapter"), trunks, native, guards, unknown, field("max_macs"), rules]
+            [field("adapter"), trunks, native, guards, unknown, field("max_macs"), field("rules")]
         };
         let header = ["port", "trunks", "native", "guards", "unknown", "max MACs", "rules"];
-        table(header, entries(ports).map(row).collect())
+        table(header, ports.iter().map(row).collect())
     })
 }

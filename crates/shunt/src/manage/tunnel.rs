@@ -5,7 +5,7 @@ use api::Method;
 use clap::Args;
 use serde_json::Value;
 
-use super::cells::{cell, entries};
+use super::cells::{cell, entries, find, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use super::patch::{Number, Patch, list};
 use crate::text::table;
@@ -74,19 +74,20 @@ impl Tunnel {
 pub(super) fn tunnels(target: &DaemonArgs, switch: &str) -> Result<()> {
     let tunnels = target.get(&format!("/v1/switches/{}/tunnels", encode_segment(switch)))?;
     let actual = target.get("/v1/actual")?;
-    target.show(&tunnels, |tunnels| {
-        let here = entries(&actual["actual"]["tunnels"]).filter(|one| one["switch"] == *switch);
-        let here: Vec<&Value> = here.collect();
+    let here = entries(&actual["actual"]["tunnels"]).filter(|one| one["switch"] == *switch);
+    let here: Value = here.cloned().collect();
+    let joined = entries(&tunnels)
+        .map(|tunnel| with_actual(tunnel, find(&here, "name", &tunnel["name"])))
+        .collect::<Vec<_>>();
+    target.show_list(&joined, |tunnels| {
         let row = |tunnel: &Value| {
-            let in_force = here.iter().find(|one| one["name"] == tunnel["name"]);
-            let state =
-                in_force.map_or_else(|| "-".to_owned(), |one| cell(&one["device"]["state"]));
+            let state = cell(&tunnel["actual"]["device"]["state"]);
             let [name, vni, vlan, local, port, mtu, peers] =
                 ["name", "vni", "vlan", "local", "port", "mtu", "peers"]
                     .map(|name| cell(&tunnel[name]));
             [name, vni, vlan, local, port, mtu, peers, state]
         };
         let header = ["tunnel", "VNI", "VLAN", "local", "port", "MTU", "peers", "state"];
-        table(header, entries(tunnels).map(row).collect())
+        table(header, tunnels.iter().map(row).collect())
     })
 }

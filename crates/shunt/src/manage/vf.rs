@@ -159,7 +159,7 @@ fn list(target: &DaemonArgs, nic: &str) -> Result<()> {
         vf
     };
     let vfs: Vec<Value> = (0..total).map(of).collect();
-    target.show(&json!(vfs), |_| {
+    target.show_list(&vfs, |vfs| {
         let row = |vf: &Value| {
             let holder = match vf["owner"]["holder"].as_str() {
                 Some("") => "operator".to_owned(),

@@ -226,17 +226,20 @@ fn vdpa(text: &str) -> Result<(u16, String)> {
 
 fn list(target: &DaemonArgs) -> Result<()> {
     let actual = target.get("/v1/actual")?["vpfs"].take();
-    target.show(&actual, |vpfs| {
+    let counted = entries(&actual).cloned().map(|mut vpf| {
+        vpf["vfs"] = entries(&vpf["vfs"]).count().into();
+        vpf
+    });
+    target.show_list(&counted.collect::<Vec<_>>(), |vpfs| {
         let row = |vpf: &Value| {
             let channel = match vpf["control"].as_bool() {
                 Some(true) => "connected",
                 Some(false) => "free",
                 None => "-",
             };
-            let count = entries(&vpf["vfs"]).count();
             let vfs = match vpf["model"] == "igb" {
                 true => "in the guest".to_owned(),
-                false => format!("{} of {count}", cell(&vpf["enabled_vfs"])),
+                false => format!("{} of {}", cell(&vpf["enabled_vfs"]), cell(&vpf["vfs"])),
             };
             [
                 cell(&vpf["name"]),
@@ -248,6 +251,6 @@ fn list(target: &DaemonArgs) -> Result<()> {
             ]
         };
         let header = ["virtual PF", "model", "PF's adapter", "guest", "VFs enabled", "channel"];
-        table(header, entries(vpfs).map(row).collect())
+        table(header, vpfs.iter().map(row).collect())
     })
 }
