@@ -29,12 +29,7 @@ pub(crate) fn flat(list: &[Value]) -> Value {
 }
 
 /// Adds the scalars below a value with this name, and the names of its objects.
-fn add(
-    fields: &mut Map<String, Value>,
-    objects: &mut BTreeSet<String>,
-    name: &str,
-    value: &Value,
-) {
+fn add(fields: &mut Map<String, Value>, objects: &mut BTreeSet<String>, name: &str, value: &Value) {
     match value {
         Value::Array(items) if items.is_empty() || items.iter().any(Value::is_object) => {}
         Value::Object(below) => {

@@ -92,7 +92,12 @@ const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-apply", "apply -f @/shunt.toml --dry-run", Object, &["plan", "kept", "generation"]),
     ("shunt-apply", "apply -f @/shunt.toml", Object, &["plan", "kept", "generation"]),
     ("shunt-events", "events", List, &["sequence", "time_ms", "kind", "subject", "text"]),
-    ("shunt-events", "events --follow", Stream, &["sequence", "time_ms", "kind", "subject", "text"]),
+    (
+        "shunt-events",
+        "events --follow",
+        Stream,
+        &["sequence", "time_ms", "kind", "subject", "text"],
+    ),
     ("shunt-stats", "stats", Object, &["ports", "lanes", "daemon_runs"]),
     ("shunt-stats", "stats --interval 0.01", Stream, &["seconds", "ports", "lanes"]),
     ("shunt-adapter-delete", "adapter delete web", Object, &[]),
@@ -329,8 +334,7 @@ fn answers_without_a_daemon_have_the_shape() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     for (page, line, shape, fields) in OTHERS {
-        let line =
-            line.replace('%', repository).replace('#', dir.path().to_str().expect("UTF-8"));
+        let line = line.replace('%', repository).replace('#', dir.path().to_str().expect("UTF-8"));
         let words = [words(&line), vec!["--json".to_owned()]].concat();
         let output = shunt(&words).output().expect("it was built");
         if *shape == Error || page.starts_with("shunt-lab") && output.status.code() == Some(1) {

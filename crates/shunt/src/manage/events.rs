@@ -57,7 +57,9 @@ impl Events {
         let events = list.events.iter().map(serde_json::to_value);
         let events = events.collect::<Result<Vec<_>, _>>()?;
         match self.target.json && self.follow {
-            true => Ok(print(&events.iter().map(|event| format!("{event}\n")).collect::<String>())?),
+            true => {
+                Ok(print(&events.iter().map(|event| format!("{event}\n")).collect::<String>())?)
+            }
             false => self.target.show_list(&events, |_| lines(list)),
         }
     }
