@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 pub use engine::CounterSnapshot;
 use engine::counters::Reader;
-pub use engine::drops::{DROPS, DropEntry};
+pub use engine::drops::{DROPS, FAULTS, ReasonEntry};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -41,8 +41,8 @@ pub struct OffloadStats {
     pub bytes: u64,
 }
 
-/// Matches of a switch port's rule, whatever its action. Restarts at 0 when the switch's rules
-/// change.
+/// Matches of a switch port's rule, whatever its action. They continue while the port has the rule,
+/// whatever the changes of other rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleStats {
     /// The switch.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -106,21 +107,21 @@ impl CaptureFile {
     }
 }
 
-/// Switchdev rules in force, with their counters.
-#[derive(Debug, Default)]
-struct OffloadCounters(Vec<(bridge::nic::Rule, Arc<RuleHits>)>);
+/// Rules in force, each with its counters.
+#[derive(Debug)]
+struct CountedRules<R, C>(Vec<(R, Arc<C>)>);
 
-impl OffloadCounters {
-    /// Takes the rules of a NIC; unchanged rules keep their counters, at any position.
-    fn update(&mut self, config: &bridge::nic::NicConfig) -> Vec<Arc<RuleHits>> {
+impl<R: PartialEq, C: Default> CountedRules<R, C> {
+    /// Replaces the rules; unchanged rules keep their counters, at any position.
+    fn update(&mut self, rules: impl Iterator<Item = R>) -> Vec<Arc<C>> {
         let mut old: VecDeque<_> = std::mem::take(&mut self.0).into();
-        for rule in config.switchdev.iter().flatten() {
+        for rule in rules {
             // Most rules keep their position, so the first is nearly always the match.
-            let known = old.iter().position(|(known, _)| known == rule);
-            let hits = known.and_then(|at| old.remove(at)).map(|(_, hits)| hits);
-            self.0.push((rule.clone(), hits.unwrap_or_default()));
+            let known = old.iter().position(|(known, _)| *known == rule);
+            let counters = known.and_then(|at| old.remove(at)).map(|(_, counters)| counters);
+            self.0.push((rule, counters.unwrap_or_default()));
         }
-        self.0.iter().map(|(_, hits)| hits.clone()).collect()
+        self.0.iter().map(|(_, counters)| counters.clone()).collect()
     }
 }
 
@@ -143,12 +144,12 @@ pub(super) struct NicInstance {
     pub(super) captures: BTreeMap<String, CaptureFile>,
     memory: Option<SwitchMemory>,
     budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
-    /// ACLs counted in `hits`, and the port of each.
-    acls: (Vec<bridge::switch::Acl>, Vec<String>),
-    /// Hit counters of the ACL rules.
+    /// ACL rules of the switch, each with its port.
+    acl: CountedRules<(String, bridge::switch::Rule), AtomicU64>,
+    /// The same counters, by their number in the table.
     hits: Arc<AclHits>,
-    /// Counters of switchdev rules.
-    offloads: OffloadCounters,
+    /// Switchdev rules.
+    offloads: CountedRules<bridge::nic::Rule, RuleHits>,
 }
 
 /// Maximum number of learned addresses.
@@ -163,9 +164,9 @@ impl NicInstance {
             captures: BTreeMap::new(),
             memory: None,
             budget: None,
-            acls: Default::default(),
+            acl: CountedRules(Vec::new()),
             hits: Arc::default(),
-            offloads: OffloadCounters::default(),
+            offloads: CountedRules(Vec::new()),
         }
     }
 
@@ -196,12 +197,15 @@ impl NicInstance {
         let monitors = monitors.collect();
         let name = compiled.switch.as_ref().map(|switch| &switch.name);
         self.memory = self.memory.take().filter(|memory| name == Some(&memory.switch));
+        if self.memory.is_none() {
+            self.acl = CountedRules(Vec::new()); // of another switch
+        }
         let switch = compiled.switch.as_ref().map(|switch| self.switch(compiled, switch));
         let budget = self.budget(compiled.capacity);
         let table = compiled.table.clone();
         let vmqs = self.served.values().filter_map(|served| served.vmq.as_ref());
         let senders = vmqs.map(|ports| (bridge::PortId::UPLINK, ports.copied.clone())).collect();
-        let rules = self.offloads.update(&compiled.config);
+        let rules = self.offloads.update(compiled.config.switchdev.iter().flatten().cloned());
         let spec = SnapshotSpec { table, switch, plugs, senders, queues, monitors, rules, budget };
         self.soft.set_snapshot(ForwardingSnapshot::new(spec));
         if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
@@ -233,11 +237,11 @@ impl NicInstance {
             memory.next_tick = memory.next_tick.min(Instant::now() + ageing / 4);
         }
         let state = memory.state.clone();
-        let (lists, ports) = (&switch.config.acls, &switch.acls);
-        if (&self.acls.0, &self.acls.1) != (lists, ports) {
-            self.acls = (lists.clone(), ports.clone());
-            self.hits = Arc::new(AclHits::new(switch.table.counters_len()));
-        }
+        let lists = switch.config.acls.iter().zip(&switch.acls);
+        let rules = lists.flat_map(|(list, port)| {
+            list.rules.iter().map(move |rule| (port.clone(), rule.clone()))
+        });
+        self.hits = Arc::new(AclHits::of(self.acl.update(rules)));
         let tap = |(id, monitor): &(bridge::PortId, usize)| {
             Some((*id, self.target(&compiled.monitors.get(*monitor)?.target)?))
         };

@@ -90,14 +90,20 @@ impl SnapshotSpec {
     }
 }
 
-/// Hits of each ACL rule of a switch. Lanes add to them now and then.
+/// Hits of each ACL rule of a switch. Lanes add to them now and then. Successive tables share the
+/// counters of rules that stay.
 #[derive(Debug, Default)]
-pub struct AclHits(Box<[AtomicU64]>);
+pub struct AclHits(Box<[Arc<AtomicU64>]>);
 
 impl AclHits {
     /// Zeros for `rules` rules.
     pub fn new(rules: usize) -> AclHits {
-        AclHits((0..rules).map(|_| AtomicU64::new(0)).collect())
+        AclHits((0..rules).map(|_| Arc::default()).collect())
+    }
+
+    /// These counters, by rule.
+    pub fn of(counters: Vec<Arc<AtomicU64>>) -> AclHits {
+        AclHits(counters.into())
     }
 
     /// Frames that matched rule `rule`.

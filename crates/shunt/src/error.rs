@@ -24,6 +24,18 @@ impl UsageError {
         UsageError(Problem::new(option, value, message, remedy).into())
     }
 
+    /// A value of an option that is none of these.
+    pub(crate) fn choose(
+        option: &str,
+        value: impl Into<serde_json::Value>,
+        message: &str,
+        allowed: &[&str],
+    ) -> UsageError {
+        let allowed = allowed.join(", ");
+        let remedy = Remedy::choose(format!("write one of {allowed}"), allowed);
+        UsageError::option(option, value, message, remedy)
+    }
+
     /// A number of an option out of its range, both ends included.
     pub(crate) fn out_of_range(
         option: &str,

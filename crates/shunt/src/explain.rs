@@ -1,18 +1,19 @@
-//! `shunt explain`: drop reasons in sentences.
+//! `shunt explain`: drop reasons and ring faults in sentences.
 
 use anyhow::Result;
-use api::stats::{DROPS, DropEntry};
+use api::stats::{FAULTS, ReasonEntry};
 use serde_json::{Value, json};
 
 use crate::error::UsageError;
 use crate::text::{print, table};
 
-/// Explain why frames were dropped: meaning, likely cause and remedy of each drop reason.
+/// Explain why frames were dropped or a ring was stopped: meaning, likely cause and remedy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  shunt explain                           all reasons
-  shunt explain tx_spoofed_mac            the reason of a counter of `shunt stats`")]
+  shunt explain                           all drop reasons and ring faults
+  shunt explain tx_spoofed_mac            the reason of a counter of `shunt stats`
+  shunt explain bad_index                 a ring fault")]
 pub(crate) struct Explain {
     /// Name of a reason, or of its counter; all reasons if absent.
     reason: Option<String>,
@@ -24,24 +25,30 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
         let text = match &self.reason {
-            None if self.json => format!("{:#}\n", DROPS.iter().map(object).collect::<Value>()),
+            None if self.json => {
+                format!("{:#}\n", ReasonEntry::all().map(object).collect::<Value>())
+            }
             None => {
-                let row = |drop: &DropEntry| {
-                    [drop.name, &counters(drop), drop.meaning].map(str::to_owned)
+                let row = |reason: &ReasonEntry| {
+                    let ReasonEntry { name, meaning, .. } = *reason;
+                    [name, kind(reason), &counters(reason), meaning].map(str::to_owned)
                 };
-                table(["reason", "counters", "meaning"], DROPS.iter().map(row).collect())
+                let header = ["reason", "kind", "counters", "meaning"];
+                table(header, ReasonEntry::all().map(row).collect())
             }
             Some(name) => {
-                let drop = DropEntry::find(name).ok_or_else(|| {
-                    let names: Vec<&str> = DROPS.iter().map(|drop| drop.name).collect();
-                    UsageError::new(format!(
-                        "{name:?} is no drop reason; expected one of {}",
-                        names.join(", ")
-                    ))
+                let reason = ReasonEntry::find(name).ok_or_else(|| {
+                    let names: Vec<&str> = ReasonEntry::all().map(|reason| reason.name).collect();
+                    UsageError::choose(
+                        "[REASON]",
+                        name.as_str(),
+                        "is no drop reason or ring fault",
+                        &names,
+                    )
                 })?;
                 match self.json {
-                    true => format!("{:#}\n", object(drop)),
-                    false => sentences(drop),
+                    true => format!("{:#}\n", object(reason)),
+                    false => sentences(reason),
                 }
             }
         };
@@ -49,24 +56,29 @@ impl Explain {
     }
 }
 
-fn counters(drop: &DropEntry) -> String {
-    drop.counters().collect::<Vec<_>>().join(",")
+fn kind(reason: &ReasonEntry) -> &'static str {
+    if FAULTS.iter().any(|fault| fault.name == reason.name) { "fault" } else { "drop" }
 }
 
-fn object(drop: &DropEntry) -> Value {
-    let counters: Vec<&str> = drop.counters().collect();
+fn counters(reason: &ReasonEntry) -> String {
+    reason.counters().collect::<Vec<_>>().join(",")
+}
+
+fn object(reason: &ReasonEntry) -> Value {
+    let counters: Vec<&str> = reason.counters().collect();
     json!({
-        "name": drop.name,
+        "name": reason.name,
+        "kind": kind(reason),
         "counters": counters,
-        "meaning": drop.meaning,
-        "cause": drop.cause,
-        "remedy": drop.remedy,
+        "meaning": reason.meaning,
+        "cause": reason.cause,
+        "remedy": reason.remedy,
     })
 }
 
-fn sentences(drop: &DropEntry) -> String {
-    let DropEntry { name, meaning, cause, remedy, .. } = drop;
-    let counters = counters(drop);
+fn sentences(reason: &ReasonEntry) -> String {
+    let ReasonEntry { name, meaning, cause, remedy, .. } = reason;
+    let counters = counters(reason);
     format!(
         "{name}: {meaning}\n  counters      {counters}\n  likely cause  {cause}\n  \
          remedy        {remedy}\n"
@@ -75,30 +87,41 @@ fn sentences(drop: &DropEntry) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::stats::DROPS;
+
     use super::*;
 
     const INTRODUCTION: &str = "\
-# Drop reasons
+# Drop reasons and ring faults
 
-This page says for each drop reason what it means, its likely cause and its remedy. `shunt explain`
-shows the same text. The page is written from the table in `crates/engine/src/drops.rs`.
+This page says for each drop reason and ring fault what it means, its likely cause and its remedy.
+`shunt explain` shows the same text. The page is written from the table in
+`crates/engine/src/drops.rs`.
 
 `shunt stats` shows the counters of each port. `tx_` counters are at the port whose guest sent the
 frame, `rx_` counters at the port that should have received it. `tx_switch_` counters are decisions
 of the switch; other `tx_` counters are decisions of the NIC, or about the sender's ring.
 ";
 
+    const RING_FAULTS: &str = "
+# Ring faults
+
+A ring whose guest or VMM breaks the rules of virtio is stopped, and no other ring. The counters
+count the stops: `tx_` of transmit rings, `rx_` of receive rings.
+";
+
     fn page() -> String {
-        let section = |drop: &DropEntry| {
-            let counters: Vec<String> = drop.counters().map(|name| format!("`{name}`")).collect();
-            let DropEntry { name, meaning, cause, remedy, .. } = drop;
+        let section = |reason: &ReasonEntry| {
+            let counters: Vec<String> = reason.counters().map(|name| format!("`{name}`")).collect();
+            let ReasonEntry { name, meaning, cause, remedy, .. } = reason;
             format!(
                 "\n## {name}\n\n{meaning}\n\n- Counters: {}.\n- Likely cause: {cause}\n- Remedy: \
                  {remedy}\n",
                 counters.join(", ")
             )
         };
-        INTRODUCTION.to_owned() + &DROPS.iter().map(section).collect::<String>()
+        let of = |reasons: &[ReasonEntry]| reasons.iter().map(section).collect::<String>();
+        INTRODUCTION.to_owned() + &of(&DROPS) + RING_FAULTS + &of(&FAULTS)
     }
 
     /// `SHUNT_WRITE_DOCS=1` writes the page.

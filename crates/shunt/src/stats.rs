@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use api::stats::{self, DropEntry, LaneStats, PortStats};
+use api::stats::{self, LaneStats, PortStats, ReasonEntry};
 use serde_json::{Value, json};
 
 use crate::error::UsageError;
@@ -141,28 +141,21 @@ fn ports(ports: &[PortStats]) -> String {
 
 /// Drops and faults with their meaning; empty if there are none.
 fn drops(ports: &[PortStats]) -> String {
-    let header = [("port", Left), ("drop reason", Left), ("frames", Right), ("meaning", Left)];
     let row = |port: &PortStats, (reason, count): (&String, &u64)| {
-        let meaning = DropEntry::find(reason).map_or("-", |drop| drop.meaning);
+        let meaning = ReasonEntry::find(reason).map_or("-", |reason| reason.meaning);
         vec![port.name.clone(), reason.clone(), count.to_string(), meaning.to_owned()]
     };
-    let of_port = |port: &PortStats| port.drops.iter().map(|it| row(port, it)).collect::<Vec<_>>();
-    let rows: Vec<_> = ports.iter().flat_map(of_port).collect();
-    let fault = |port: &PortStats, (fault, count): (&String, &u64)| {
-        vec![port.name.clone(), fault.clone(), count.to_string()]
+    let table = |[name, counted]: [&str; 2], counts: fn(&PortStats) -> &BTreeMap<String, u64>| {
+        let of_port = |port| counts(port).iter().map(|it| row(port, it)).collect::<Vec<_>>();
+        let rows: Vec<_> = ports.iter().flat_map(of_port).collect();
+        let header = [("port", Left), (name, Left), (counted, Right), ("meaning", Left)];
+        match rows.is_empty() {
+            true => String::new(),
+            false => format!("\n{}", of_stdout().table(&header, rows)),
+        }
     };
-    let of_port =
-        |port: &PortStats| port.faults.iter().map(|it| fault(port, it)).collect::<Vec<_>>();
-    let faults: Vec<_> = ports.iter().flat_map(of_port).collect();
-    let mut text = String::new();
-    if !rows.is_empty() {
-        text += &format!("\n{}", of_stdout().table(&header, rows));
-    }
-    if !faults.is_empty() {
-        let header = [("port", Left), ("ring fault", Left), ("stops", Right)];
-        text += &format!("\n{}", of_stdout().table(&header, faults));
-    }
-    text
+    table(["drop reason", "frames"], |port| &port.drops)
+        + &table(["ring fault", "stops"], |port| &port.faults)
 }
 
 fn value(lane: &LaneStats, name: &str) -> u64 {

@@ -10,6 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use api::stats::ReasonEntry;
+
 /// Runs shunt to its end; no command here gets as far as doing its work.
 fn shunt(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_shunt"))
@@ -386,22 +388,22 @@ fn counters_of_a_daemon_that_was_killed_are_told_apart() {
 }
 
 #[test]
-fn drop_reasons_are_explained() {
+fn drop_reasons_and_ring_faults_are_explained() {
     let all = shunt(&["explain"]);
     let all = String::from_utf8(all.stdout).expect("UTF-8");
-    for drop in &api::stats::DROPS {
-        assert!(all.lines().any(|line| line.starts_with(drop.name)), "{}", drop.name);
-        for name in drop.counters().chain([drop.name]) {
+    for reason in ReasonEntry::all() {
+        assert!(all.lines().any(|line| line.starts_with(reason.name)), "{}", reason.name);
+        for name in reason.counters().chain([reason.name]) {
             let one = String::from_utf8(shunt(&["explain", name]).stdout).expect("UTF-8");
-            for text in [drop.name, drop.meaning, drop.cause, drop.remedy] {
+            for text in [reason.name, reason.meaning, reason.cause, reason.remedy] {
                 assert!(one.contains(text), "{name}: {one}");
             }
         }
     }
     let json = shunt(&["explain", "--json"]).stdout;
     let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
-    assert_eq!(json.as_array().map(Vec::len), Some(api::stats::DROPS.len()));
-    fails(2, &["explain", "tx_moonbeam"], &["tx_moonbeam", "expected one of", "spoofed_mac"]);
+    assert_eq!(json.as_array().map(Vec::len), Some(ReasonEntry::all().count()));
+    fails(2, &["explain", "tx_moonbeam"], &["tx_moonbeam", "write one of", "bad_index"]);
 }
 
 #[test]

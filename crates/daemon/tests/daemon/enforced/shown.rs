@@ -37,6 +37,34 @@ fn rules_are_numbered_from_1_and_know_protocols_by_name() {
 }
 
 #[test]
+fn rules_that_stay_keep_their_counts_and_others_begin_at_zero() {
+    in_the_switch(|tested| {
+        let all = json!({"action": "count"});
+        let own = json!({"action": "count", "from_mac": "02:00:00:00:00:01"});
+        let deny = json!({"action": "deny", "protocol": 6});
+        let switch = json!({"port": [{"adapter": "a", "acl": [all, deny]}]});
+        let mut net = Net::new(tested, json!({"switch": switch}));
+        let set = |net: &Net, port: &str, rules: Value| {
+            net.patch(&format!("/v1/switches/sw0/ports/{port}"), json!({"acl": rules}));
+        };
+        net.passes("a", &frame(B, A, 1), &["b"]);
+        until("the rule to be counted", || hits(&net, "a") == [(1, 1), (2, 0)]);
+        set(&net, "a", json!([own, deny, all]));
+        assert_eq!(hits(&net, "a"), [(1, 0), (2, 0), (3, 1)], "another place");
+        net.passes("a", &frame(B, A, 2), &["b"]);
+        until("both to be counted", || hits(&net, "a") == [(1, 1), (2, 0), (3, 2)]);
+        // The same rule at another port is another rule.
+        set(&net, "b", json!([all]));
+        assert_eq!(hits(&net, "a"), [(1, 1), (2, 0), (3, 2)]);
+        assert_eq!(hits(&net, "b"), [(1, 0)]);
+        set(&net, "a", json!([own]));
+        assert_eq!(hits(&net, "a"), [(1, 1)]);
+        set(&net, "a", json!([all, own]));
+        assert_eq!(hits(&net, "a"), [(1, 0), (2, 1)], "it was removed in between");
+    });
+}
+
+#[test]
 fn addresses_of_a_switch_are_listed_with_port_and_age() {
     in_the_switch(|tested| {
         let settings = json!({"spoof_check": false, "vlan": {"id": 10}});
