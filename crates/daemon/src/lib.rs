@@ -163,7 +163,8 @@ impl Daemon {
         let mut manager = daemon.open_manager(config, state_dir, Some(&config.state))?;
         manager.apply_file(&config.state).map_err(|fault| anyhow::anyhow!("{fault}"))?;
         tracing::info!("changes are stored in {}", place.display());
-        if *manager.state() != config.state {
+        // A file without objects is that of a daemon which commands manage.
+        if !config.state.is_empty() && *manager.state() != config.state {
             tracing::warn!(
                 "the stored state is in force, since commands have changed that of the configuration \
                  file. To apply the file's, remove {}/state.json and start again",

@@ -116,3 +116,37 @@ fn without_a_writable_directory_log_and_answers_have_a_warning() {
     stop(daemon);
     assert!(user.path("shunt/state/state.json").exists());
 }
+
+#[test]
+fn a_stored_state_that_overrides_objects_of_the_file_is_in_the_log_and_no_other() {
+    let warning = "the stored state is in force";
+    let user = User::new();
+    let daemon = user.up();
+    set_vlan(&user);
+    stop(daemon);
+    let daemon = user.up();
+    assert!(user.log().contains(warning), "{}", user.log());
+    stop(daemon);
+    let user = User::new();
+    std::fs::write(user.path("shunt.toml"), "").expect("a file without objects");
+    let daemon = user.up();
+    user.says(&["nic", "create", "nic0", "--total-vfs", "1"]);
+    stop(daemon);
+    let daemon = user.up();
+    assert!(user.says(&["nic", "list"]).0.contains("nic0"));
+    assert!(!user.log().contains(warning), "{}", user.log());
+    stop(daemon);
+}
+
+#[test]
+fn a_mirror_file_that_cannot_be_created_is_refused_with_the_systems_reason() {
+    let user = User::new();
+    let daemon = user.up();
+    let args = ["vf", "set", "nic0", "0", "--mirror-file", "/proc/shunt.pcapng"];
+    let output = user.command(&args).output().expect("shunt was built");
+    let told = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("/proc/shunt.pcapng: cannot be written"), "{told}");
+    assert!(told.contains("No such file or directory"), "{told}");
+    stop(daemon);
+}

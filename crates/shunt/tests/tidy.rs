@@ -95,8 +95,8 @@ const FORBIDDEN_ANYWHERE: [&str; 4] =
     [concat!("/", "home/"), concat!("/", "root/"), concat!("/", "Users/"), concat!("/", "work/")];
 
 /// First parts of the paths that documents name between backquotes.
-const TOP_LEVEL: [&str; 7] =
-    [".ci/", "crates/", "docs/", "fuzz/", "lab/peers/", "published/", "tests/"];
+const TOP_LEVEL: [&str; 8] =
+    [".ci/", "crates/", "deploy/", "docs/", "fuzz/", "lab/peers/", "published/", "tests/"];
 
 /// A file of the project: its path below the root, with `/`, and its text.
 struct Source {

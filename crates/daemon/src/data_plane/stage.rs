@@ -205,23 +205,23 @@ impl DataPlane {
             {
                 continue;
             }
-            let refuse = |error: String| {
+            let refuse = |error: anyhow::Error| {
                 let allowed = "the path of a new file that the daemon may write".to_owned();
-                Problem::new("mirror.file", path, format!("cannot create: {error}"), allowed)
+                Problem::new("mirror.file", path, format!("cannot create: {error:#}"), allowed)
             };
             let limits = CaptureLimits::default();
             let (mut made, mut buffer) = (None, None);
             if self.handover.is_some() {
                 // The file is handed over while no process serves, so allocate its buffer now.
                 let new = CaptureBuffer::new(limits).map_err(CaptureError::from);
-                buffer = Some(new.map_err(|error| refuse(error.to_string()))?);
+                buffer = Some(new.map_err(|error| refuse(error.into()))?);
             } else {
                 let new = Capture::create(path.as_ref(), label, limits);
-                made = Some(new.map_err(|error| refuse(error.to_string()))?);
+                made = Some(new.map_err(|error| refuse(error.into()))?);
             }
             let soft = self.instances[nic].soft.clone();
             let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
-            let port = port.map_err(|error| refuse(error.to_string()))?;
+            let port = port.map_err(|error| refuse(error.into()))?;
             let (capture, receive) = made.unzip();
             receive.into_iter().for_each(|receive| port.attach_receive(0, receive));
             let captured = CaptureFile::new(port, capture, buffer);
