@@ -484,6 +484,24 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
 }
 
 #[test]
+fn a_path_that_an_adapter_does_not_get_is_a_warning_with_reason_and_remedy() {
+    let site = Site::furnished();
+    let output = site.run("adapter set db --path vf");
+    assert!(output.status.success());
+    let warned = String::from_utf8_lossy(&output.stderr);
+    assert!(warned.starts_with("warning: adapter db is on path "), "{warned}");
+    assert!(warned.ends_with(", not vf: WeightZero; set --iov-weight\n"), "{warned}");
+    for line in [
+        "adapter set db --path vf --dry-run",
+        "adapter set db --path vf --iov-weight 5",
+        "adapter set db --path synthetic",
+        "adapter set db --path vmq",
+    ] {
+        site.says(line);
+    }
+}
+
+#[test]
 fn a_missing_interface_is_told_at_once_and_in_the_list() {
     let site = Site::furnished();
     let create = "adapter create gone --switch sw0 --mac 02:00:00:00:00:09 --attachment tap:a";

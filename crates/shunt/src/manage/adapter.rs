@@ -151,6 +151,35 @@ impl Settings {
             .set("vf", vf);
         self.own.patch(patch)
     }
+
+    /// Warns of an adapter whose device is missing, such as an interface of a network namespace
+    /// that does not exist yet; and of one that did not get the path it was just set to.
+    fn warn(&self, target: &DaemonArgs, adapter: &str, how: &ChangeArgs) -> Result<()> {
+        if target.json {
+            return Ok(());
+        }
+        let answer = target.get("/v1/actual")?;
+        let actual = find(&answer["actual"]["adapters"], "name", &json!(adapter));
+        let device = &actual["device"];
+        if device["state"] == "gone" {
+            let reason = cell(&device["reason"]);
+            eprintln!("warning: adapter {adapter} has no device until it appears: {reason}");
+        }
+        let wanted = self.path.as_deref().or(self.vf.as_ref().map(|_| "vf"));
+        let Some(wanted @ ("vf" | "vmq")) = wanted else { return Ok(()) };
+        if how.dry_run || actual["path"] == *wanted {
+            return Ok(());
+        }
+        let reason = cell(&actual["reason"]);
+        let remedy = match (reason.as_str(), wanted) {
+            ("WeightZero", "vf") => "; set --iov-weight",
+            ("WeightZero", _) => "; set --vmq-weight",
+            _ => "",
+        };
+        let path = cell(&actual["path"]);
+        eprintln!("warning: adapter {adapter} is on path {path}, not {wanted}: {reason}{remedy}");
+        Ok(())
+    }
 }
 
 impl Adapters {
@@ -173,13 +202,13 @@ impl Adapters {
                 must_be_new(target, &path(adapter))?;
                 let done = format!("created adapter {adapter}");
                 target.change(Method::PUT, &path(adapter), Some(&body), how, &done)?;
-                warn_of_device(target, adapter)
+                settings.warn(target, adapter, how)
             }
             Command::Set { adapter, settings, how } => {
                 let body = settings.patch().finish_non_empty()?;
                 let done = format!("changed adapter {adapter}");
                 target.change(Method::PATCH, &path(adapter), Some(&body), how, &done)?;
-                warn_of_device(target, adapter)
+                settings.warn(target, adapter, how)
             }
             Command::Delete { adapter, owner, how } => {
                 let path = release_path(path(adapter), *owner);
@@ -188,18 +217,6 @@ impl Adapters {
             }
         }
     }
-}
-
-/// Warns of an adapter whose device is missing, such as an interface of a network namespace that
-/// does not exist yet.
-fn warn_of_device(target: &DaemonArgs, adapter: &str) -> Result<()> {
-    let actual = target.get("/v1/actual")?;
-    let device = &find(&actual["actual"]["adapters"], "name", &json!(adapter))["device"];
-    if device["state"] == "gone" && !target.json {
-        let reason = cell(&device["reason"]);
-        eprintln!("warning: adapter {adapter} has no device until it appears: {reason}");
-    }
-    Ok(())
 }
 
 fn list(target: &DaemonArgs) -> Result<()> {
