@@ -17,6 +17,7 @@ mod bytes;
 mod client;
 pub mod clock;
 pub mod compile;
+pub mod daemons;
 mod deadline;
 mod error;
 mod events;

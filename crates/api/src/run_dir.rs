@@ -58,7 +58,12 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     let begin = Instant::now();
     loop {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(lock),
+            Ok(()) => {
+                // It names the previous daemon.
+                let emptied = rustix::fs::ftruncate(&lock, 0);
+                emptied.with_context(|| format!("cannot write {}", path.display()))?;
+                return Ok(lock);
+            }
             Err(Errno::AGAIN) if begin.elapsed() < LOOKED_AT => {
                 std::thread::sleep(Duration::from_millis(5));
             }

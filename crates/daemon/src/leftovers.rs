@@ -2,11 +2,15 @@
 
 use std::path::PathBuf;
 
-/// Counters without use after the daemon's end or failed start; deleted on drop. A remaining file
-/// is harmless: the next daemon creates its own.
+use api::daemons::Link;
+
+/// Files without use after the daemon's end or failed start; deleted on drop. A remaining file is
+/// harmless: the next daemon creates its own.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     pub(super) counters: PathBuf,
+    /// Link by which commands find the daemon.
+    pub(super) link: Option<Link>,
 }
 
 impl Drop for Leftovers {

@@ -44,10 +44,12 @@ mod vmq;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use api::daemons;
 use api::run_dir::{self, counters_path};
 use api::stats::Stats;
 use api::{Listen, Manager, Server, serve_guests};
@@ -97,6 +99,7 @@ pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> 
     let (mut daemon, stop) = Daemon::start(config)?;
     daemon.ignored = ignored;
     daemon.accept_upgrades(LaunchContext { config: text, program, guardian })?;
+    daemon.publish(config);
     // A signal may follow immediately after "ready".
     stop.on_signals()?;
     ready();
@@ -115,6 +118,8 @@ pub struct Daemon {
     channels_pending: bool,
     epoll: Arc<OwnedFd>,
     data_plane: SharedDataPlane,
+    /// Directory of the stored desired state.
+    state_dir: PathBuf,
     /// Files to remove at the end.
     leftovers: Leftovers,
     /// Readable when the daemon is to stop; watched by epoll.
@@ -154,21 +159,20 @@ impl Daemon {
         let run_dir = &config.run_dir;
         let lock = run_dir::claim(run_dir)?;
         raise_file_limit();
-        let leftovers = Leftovers { counters: counters_path(run_dir) };
+        let leftovers = Leftovers { counters: counters_path(run_dir), link: None };
         let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
         fabric.pause_tx();
         let (mut daemon, stop) = Daemon::assemble(config, fabric, leftovers, lock)?;
         let state_dir = StateDir::open(config)?;
-        let place = state_dir.directory.path().to_owned();
         let mut manager = daemon.open_manager(config, state_dir, Some(&config.state))?;
         manager.apply_file(&config.state).map_err(|fault| anyhow::anyhow!("{fault}"))?;
-        tracing::info!("changes are stored in {}", place.display());
+        let place = daemon.state_dir.display();
+        tracing::info!("changes are stored in {place}");
         // A file without objects is that of a daemon which commands manage.
         if !config.state.is_empty() && *manager.state() != config.state {
             tracing::warn!(
                 "the stored state is in force, since commands have changed that of the configuration \
-                 file. To apply the file's, remove {}/state.json and start again",
-                place.display()
+                 file. To apply the file's, remove {place}/state.json and start again"
             );
         }
         let manager: Arc<Mutex<Manager>> = manager.into();
@@ -205,6 +209,7 @@ impl Daemon {
             channels_pending: false,
             epoll,
             data_plane,
+            state_dir: PathBuf::new(),
             leftovers,
             stop: ours,
             upgrades,
@@ -237,6 +242,7 @@ impl Daemon {
             api::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
         });
         let StateDir { directory, warning } = state_dir;
+        self.state_dir = directory.path().to_owned();
         let plane = Box::new(self.data_plane.clone());
         let mut manager = Manager::open(directory, file, plane, stats)?;
         manager.set_channel_access(self.data_plane.lock().access.with(None, None));
@@ -248,6 +254,20 @@ impl Daemon {
             manager.on_upgrade(Box::new(move |order| upgrade_sender.order(order)));
         }
         Ok(manager)
+    }
+
+    /// Lets commands find this daemon, unless it belongs to its parent process.
+    fn publish(&mut self, config: &Config) {
+        if self.launch.as_ref().is_none_or(|launch| launch.guardian.is_some()) {
+            return;
+        }
+        match daemons::publish(&self.lock, &config.run_dir, &self.state_dir) {
+            Ok(link) => self.leftovers.link = link,
+            Err(error) => tracing::warn!(
+                "commands need --run-dir {}, because they cannot find this daemon: {error:#}",
+                config.run_dir.display()
+            ),
+        }
     }
 
     /// Serves until `stop` or a takeover; after a takeover this process exits at once.

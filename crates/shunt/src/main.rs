@@ -11,6 +11,7 @@ mod manage;
 mod migrate;
 mod pages;
 mod plan;
+mod run_dir;
 mod stats;
 mod text;
 mod up;

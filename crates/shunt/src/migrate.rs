@@ -14,6 +14,7 @@ use migrate::{
 use model::config::socket_path;
 
 use crate::error::UsageError;
+use crate::run_dir::RunDirArg;
 use crate::text::print;
 
 /// Migrate a running guest, with its adapters, to another host.
@@ -51,17 +52,17 @@ pub(crate) struct Migrate {
     /// Address on which the target's QEMU waits: unix:PATH or tcp:HOST:PORT, in QEMU's syntax.
     #[arg(long, required_unless_present_any = ["abort", "finish"])]
     uri: Option<String>,
-    /// Run directory of the source daemon.
-    #[arg(long, value_name = "DIR", help_heading = "Daemons")]
-    run_dir: Option<PathBuf>,
+    /// The source daemon.
+    #[command(flatten)]
+    daemon: RunDirArg,
     /// Target daemon: a run directory, http://127.0.0.1:PORT or https://HOST:PORT.
-    #[arg(long, value_name = "DAEMON", help_heading = "Daemons")]
+    #[arg(long, value_name = "DAEMON", help_heading = "Daemon")]
     to: String,
     /// File with the target daemon's token, for http and https.
-    #[arg(long, value_name = "FILE", help_heading = "Daemons")]
+    #[arg(long, value_name = "FILE", help_heading = "Daemon")]
     token_file: Option<PathBuf>,
     /// PEM file of CA certificates for the target daemon, for https.
-    #[arg(long, value_name = "FILE", help_heading = "Daemons")]
+    #[arg(long, value_name = "FILE", help_heading = "Daemon")]
     ca: Option<PathBuf>,
     /// Adapter to migrate; repeatable. Default: all adapters of the guest.
     #[arg(long = "adapter", value_name = "NAME", help_heading = "Adapters")]
@@ -160,7 +161,7 @@ impl Migrate {
     fn end(&self) -> Result<()> {
         let ending = RecoverySpec {
             name: self.vm.clone(),
-            source: self.source(),
+            source: self.daemon.client()?,
             target: self.target()?,
             source_qmp: self.from_qmp.clone(),
             target_qmp: self.to_qmp.clone(),
@@ -179,16 +180,11 @@ impl Migrate {
         }
     }
 
-    fn source(&self) -> Client {
-        let run_dir = self.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
-        Client::new(&socket_path(&run_dir))
-    }
-
     fn spec(&self) -> Result<MigrationSpec> {
         let needed = "clap requires it without --abort and --finish";
         Ok(MigrationSpec {
             vm: self.vm.clone(),
-            source: self.source(),
+            source: self.daemon.client()?,
             target: self.target()?,
             source_qmp: self.from_qmp.clone(),
             target_qmp: self.to_qmp.clone().expect(needed),

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use api::run_dir::counters_path;
 use api::stats::{self, LaneStats, PortStats, ReasonEntry};
+use model::config::default_run_dir;
 use serde_json::{Value, json};
 
 use crate::error::UsageError;
+use crate::run_dir::RunDirArg;
 use crate::text::{of_stdout, print};
 use report::Align::{Left, Right};
 
@@ -20,7 +23,7 @@ use report::Align::{Left, Right};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  shunt stats                             of the daemon with the default run directory
+  shunt stats                             of the only daemon that runs
   shunt stats web db                      of these ports only
   shunt stats --interval 1                rates each second, until interrupted
   shunt stats --run-dir /tmp/x --json     of another daemon, as JSON")]
@@ -28,9 +31,8 @@ pub(crate) struct Stats {
     /// Ports to show: an adapter, vf0, uplink, a NIC, or NIC/port. All if absent.
     #[arg(value_name = "PORT")]
     ports: Vec<String>,
-    /// Run directory of the daemon (run_dir in its configuration).
-    #[arg(long, value_name = "DIR")]
-    run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    daemon: RunDirArg,
     /// Show rates of each S seconds, until interrupted.
     #[arg(long, value_name = "S", value_parser = seconds)]
     interval: Option<Duration>,
@@ -49,10 +51,21 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
-        let run_dir = self.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
+        let run_dir = self.run_dir()?;
         match self.interval {
             Some(interval) => self.rates(&run_dir, interval),
             None => self.totals(&run_dir),
+        }
+    }
+
+    /// Run directory of the daemon; if none runs, the default one with the counters of the last.
+    fn run_dir(&self) -> Result<PathBuf> {
+        let default = default_run_dir();
+        match self.daemon.path() {
+            Err(error) if !error.is::<UsageError>() && counters_path(&default).exists() => {
+                Ok(default)
+            }
+            found => Ok(found?.to_owned()),
         }
     }
 

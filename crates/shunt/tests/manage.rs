@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use api::fdb::{FdbEntry, FdbKind};
@@ -148,7 +148,7 @@ fn words(line: &str) -> Vec<String> {
 fn shunt(args: &[String], run_dir: &str, input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
         .args(args)
-        .env("XDG_RUNTIME_DIR", "/nowhere")
+        .env("SHUNT_RUN_DIR", "/nowhere")
         .args((!run_dir.is_empty()).then_some(["--run-dir", run_dir]).into_iter().flatten())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -804,6 +804,26 @@ fn a_list_that_somebody_else_changed_meanwhile_is_not_overwritten() {
     }
 }
 
+/// `SHUNT_RUN_DIR` is in place of `--run-dir`, which overrides it.
+#[test]
+fn the_environment_names_the_daemon_unless_the_option_does() {
+    let site = Site::furnished();
+    let list = |variable: &Path, option: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        command.args(["adapter", "list"]).args(option).env("SHUNT_RUN_DIR", variable);
+        command.output().expect("shunt was built for this test")
+    };
+    let (here, other) = (site.dir.path(), Path::new("/nowhere"));
+    let told = list(here, &[]);
+    assert!(told.status.success() && String::from_utf8_lossy(&told.stdout).contains("web"));
+    let refused = list(here, &["--run-dir", "/nowhere"]);
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("/nowhere/api.sock"), "{errors}");
+    let option = ["--run-dir", here.to_str().expect("UTF-8")];
+    assert!(list(other, &option).status.success());
+}
+
 /// Every command in a document exists: without a daemon it fails, but not for its words.
 #[test]
 fn commands_in_documents_are_commands() {
@@ -820,7 +840,7 @@ fn commands_in_documents_are_commands() {
                 .args(&words(line)[1..])
                 .args((words(line).len() == 2).then_some("--help")) // named, not shown
                 .current_dir(dir.path())
-                .env("XDG_RUNTIME_DIR", dir.path())
+                .env("SHUNT_RUN_DIR", dir.path())
                 .stdin(Stdio::null())
                 .output()
                 .expect("shunt was built for this test");

@@ -30,6 +30,7 @@ impl User {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
         command.args(args).stdin(Stdio::null());
         command.env("XDG_RUNTIME_DIR", self.dir.path()).env("XDG_STATE_HOME", self.path("state"));
+        command.env("SHUNT_RUN_DIR", self.path("shunt")); // another daemon may run
         command
     }
 

@@ -27,6 +27,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 
 pub use files::{Directory, Files, MAX_FILE_BYTES};
 pub use owners::{NotOwner, Owner, Owners};
@@ -39,6 +40,11 @@ use model::state::State;
 use record::Journal;
 
 const RECORD: &str = "state.json";
+
+/// File of the desired state in a state directory.
+pub fn state_file(state_dir: &Path) -> PathBuf {
+    state_dir.join(RECORD)
+}
 const JOURNAL: &str = "journal.json";
 const GUESTS: &str = "guests.json";
 /// Names of unreadable files; each replaces an earlier one.

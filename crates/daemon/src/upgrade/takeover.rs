@@ -60,7 +60,7 @@ impl Daemon {
         let lock = received.take(run_lock).context("the lock of the run directory is missing")?;
         let state =
             received.take(state_lock).context("the lock of the state directory is missing")?;
-        let leftovers = Leftovers { counters: run_dir.join(COUNTERS_NEW) };
+        let leftovers = Leftovers { counters: run_dir.join(COUNTERS_NEW), link: None };
         let lanes = lane_specs(config);
         let fabric = Fabric::prepare(&lanes, Some(&run_dir.join(COUNTERS_NEW)))?;
         let (mut daemon, stop) = Daemon::assemble(config, fabric, leftovers, lock)?;
@@ -105,9 +105,10 @@ impl Daemon {
         let ended = self.data_plane.lock().begin();
         let counters = counters_path(&config.run_dir);
         match std::fs::rename(&self.leftovers.counters, &counters) {
-            Ok(()) => self.leftovers = Leftovers { counters },
+            Ok(()) => self.leftovers = Leftovers { counters, link: None },
             Err(error) => tracing::error!("counters cannot be renamed into place: {error}"),
         }
+        self.publish(config);
         let Some(PendingTakeover { mut manager, api_sockets, before: events }) =
             self.takeover.take()
         else {

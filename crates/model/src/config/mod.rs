@@ -36,7 +36,8 @@ use crate::state::{
 
 /// File of the counters in the run directory.
 pub const COUNTERS: &str = "counters";
-/// Lock file in the run directory. It stays after the daemon has ended; the lock does not.
+/// Lock file in the run directory: lines with the process and the state file. It stays after the
+/// daemon has ended; the lock does not.
 pub const LOCK: &str = "lock";
 
 /// API socket of a daemon with this run directory.
@@ -142,10 +143,31 @@ fn parts(configuration: Value) -> (Value, Value) {
     (Value::Object(daemon.into_iter().collect()), Value::Object(state.into_iter().collect()))
 }
 
+/// Run directory of the service, and of root's daemons.
+pub const SERVICE_RUN_DIR: &str = "/run/shunt";
+
 /// Default run directory of this user.
 pub fn default_run_dir() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     run_dir_for(std::env::var_os("XDG_RUNTIME_DIR").as_deref(), uid)
+}
+
+/// Default run directories of this user's daemons, in any session, and of the service. The first is
+/// [`default_run_dir`].
+pub fn default_run_dirs() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    run_dirs_for(std::env::var_os("XDG_RUNTIME_DIR").as_deref(), uid)
+}
+
+fn run_dirs_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
+    let session = PathBuf::from(format!("/run/user/{uid}/shunt"));
+    let mut all = vec![run_dir_for(xdg_runtime_dir, uid)];
+    for other in [run_dir_for(None, uid), SERVICE_RUN_DIR.into(), session] {
+        if !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
 }
 
 /// Directory of the stored desired state of a daemon with this run directory, if its file names
@@ -163,7 +185,7 @@ fn state_dir_for(run_dir: &Path, directory: impl Fn(&str) -> Option<PathBuf>) ->
     };
     match is_users.then(users).flatten() {
         Some(dir) => dir,
-        None if run_dir == Path::new("/run/shunt") => PathBuf::from("/var/lib/shunt"),
+        None if run_dir == Path::new(SERVICE_RUN_DIR) => PathBuf::from("/var/lib/shunt"),
         None => run_dir.join("state"),
     }
 }
@@ -171,7 +193,7 @@ fn state_dir_for(run_dir: &Path, directory: impl Fn(&str) -> Option<PathBuf>) ->
 fn run_dir_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     match xdg_runtime_dir.map(Path::new).filter(|dir| dir.is_absolute()) {
         Some(dir) => dir.join("shunt"),
-        None if uid == 0 => PathBuf::from("/run/shunt"),
+        None if uid == 0 => PathBuf::from(SERVICE_RUN_DIR),
         None => PathBuf::from(format!("/tmp/shunt-{uid}")),
     }
 }

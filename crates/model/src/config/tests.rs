@@ -121,6 +121,20 @@ fn the_run_directory_without_a_word_about_it() {
 }
 
 #[test]
+fn a_daemon_is_looked_for_where_any_session_of_the_user_and_the_service_have_it() {
+    let dirs = |xdg: Option<&str>, uid| run_dirs_for(xdg.map(OsStr::new), uid);
+    let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let session = "/run/user/1000/shunt";
+    assert_eq!(
+        dirs(Some("/run/user/1000"), 1000),
+        paths(&[session, "/tmp/shunt-1000", "/run/shunt"])
+    );
+    assert_eq!(dirs(None, 1000), paths(&["/tmp/shunt-1000", "/run/shunt", session]));
+    assert_eq!(dirs(Some("/run/user/0"), 0), paths(&["/run/user/0/shunt", "/run/shunt"]));
+    assert_eq!(dirs(None, 0), paths(&["/run/shunt", "/run/user/0/shunt"]));
+}
+
+#[test]
 fn each_run_directory_has_its_own_default_state_directory() {
     let users =
         [("XDG_RUNTIME_DIR", "/run/user/1000"), ("XDG_STATE_HOME", "/u/state"), ("HOME", "/u")];

@@ -284,7 +284,10 @@ fn one_of<'n>(what: &str, all: impl Iterator<Item = &'n str>) -> Remedy {
     let names = all.take(10).collect::<Vec<_>>().join(", ");
     let text = match names.is_empty() {
         true => format!("there is no {what}; create one first"),
-        false => format!("name a {what} of the document, such as {names}"),
+        false => {
+            let article = if what.starts_with('a') { "an" } else { "a" };
+            format!("name {article} {what} of the document, such as {names}")
+        }
     };
     Remedy::choose(text, names)
 }

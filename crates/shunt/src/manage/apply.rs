@@ -47,7 +47,7 @@ pub(crate) struct Apply {
 impl Apply {
     pub(crate) fn run(self) -> Result<()> {
         let source = SourceFile::read(&self.file, "-f").map_err(UsageError::from)?;
-        let document = source.document(&self.target.run_dir()).map_err(UsageError::from)?;
+        let document = source.document(self.target.daemon.path()?).map_err(UsageError::from)?;
         let name = source.name().to_owned();
         let post = |path: &str, expected| {
             let sent = self.target.send(Method::POST, path, Some(&document), expected);

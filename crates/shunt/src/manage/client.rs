@@ -1,23 +1,20 @@
 //! Client of the daemon's API: common options, requests and output.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
-use api::{ApplyOutcome, Client, ClientError, Method, Reply};
-use model::config::socket_path;
+use api::{ApplyOutcome, ClientError, Method, Reply};
 use model::state::Problem;
 use serde_json::Value;
 
 use crate::error::UsageError;
 use crate::flat::flat;
+use crate::run_dir::RunDirArg;
 use crate::text::print;
 
 /// Daemon to use, and output format of its answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DaemonArgs {
-    /// Run directory of the daemon (run_dir in its configuration).
-    #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon")]
-    pub(super) run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) daemon: RunDirArg,
     /// Print the daemon's answer as JSON.
     #[arg(long, global = true, help_heading = "Daemon")]
     pub(super) json: bool,
@@ -42,15 +39,6 @@ impl ChangeArgs {
 }
 
 impl DaemonArgs {
-    /// Run directory of the daemon.
-    pub(super) fn run_dir(&self) -> PathBuf {
-        self.run_dir.clone().unwrap_or_else(model::config::default_run_dir)
-    }
-
-    pub(super) fn client(&self) -> Client {
-        Client::new(&socket_path(&self.run_dir()))
-    }
-
     pub(super) fn send(
         &self,
         method: Method,
@@ -58,7 +46,8 @@ impl DaemonArgs {
         body: Option<&Value>,
         expected: Option<u64>,
     ) -> Result<Reply> {
-        let reply = self.client().send(method, path, body, expected).map_err(usage_or_failure)?;
+        let client = self.daemon.client()?;
+        let reply = client.send(method, path, body, expected).map_err(usage_or_failure)?;
         if let Some(warning) = &reply.warning {
             eprintln!("warning: {warning}");
         }
@@ -141,7 +130,7 @@ fn usage_or_failure(error: ClientError) -> anyhow::Error {
 
 /// Checks that an object to be created does not exist: a PUT would replace all its settings.
 pub(super) fn must_be_new(target: &DaemonArgs, path: &str) -> Result<()> {
-    match target.client().send(Method::GET, path, None, None) {
+    match target.daemon.client()?.send(Method::GET, path, None, None) {
         Ok(_) => {
             let (above, name) = path.rsplit_once('/').unwrap_or_default();
             let kind = match above {

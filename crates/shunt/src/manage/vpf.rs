@@ -156,7 +156,10 @@ impl Vpfs {
     }
 
     fn wanted(&self, name: &str) -> Result<VpfRequest<'_>> {
-        let sockets = self.daemon.socket_dir.clone().unwrap_or_else(|| self.target.run_dir());
+        let sockets = match &self.daemon.socket_dir {
+            Some(dir) => dir.clone(),
+            None => self.target.daemon.path()?.to_owned(),
+        };
         let sockets = std::path::absolute(sockets)?;
         let vdpa = self.daemon.vdpa.iter().map(|text| vdpa(text)).collect::<Result<_>>()?;
         Ok(VpfRequest { name: name.to_owned(), flags: &self.daemon, sockets, vdpa })

@@ -1,0 +1,125 @@
+//! The daemon that a command is for: `--run-dir`, `SHUNT_RUN_DIR`, or the only one that runs.
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use api::Client;
+use api::daemons::{self, RunningDaemon};
+use model::config::socket_path;
+use model::state::Remedy;
+
+use crate::error::UsageError;
+
+/// Option that names the daemon.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct RunDirArg {
+    /// Run directory of the daemon (run_dir in its configuration). Default: SHUNT_RUN_DIR, or that
+    /// of the only daemon that runs.
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon")]
+    run_dir: Option<PathBuf>,
+    /// The directory, once it is known: a command is for one daemon, whatever starts meanwhile.
+    #[arg(skip)]
+    found: OnceCell<PathBuf>,
+}
+
+impl RunDirArg {
+    /// Run directory of the daemon.
+    ///
+    /// # Errors
+    /// None is named, and no daemon or more than one runs.
+    pub(crate) fn path(&self) -> Result<&Path> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let run_dir = match self.named() {
+            Some(named) => named,
+            None => only(daemons::running())?,
+        };
+        Ok(self.found.get_or_init(|| run_dir))
+    }
+
+    /// Client of the daemon.
+    ///
+    /// # Errors
+    /// As [`path`](Self::path).
+    pub(crate) fn client(&self) -> Result<Client> {
+        Ok(Client::new(&socket_path(self.path()?)))
+    }
+
+    /// Run directory of the option, or of the environment.
+    pub(crate) fn named(&self) -> Option<PathBuf> {
+        let variable = || std::env::var_os("SHUNT_RUN_DIR").filter(|value| !value.is_empty());
+        self.run_dir.clone().or_else(|| variable().map(PathBuf::from))
+    }
+}
+
+/// Run directory of the only daemon.
+fn only(mut running: Vec<RunningDaemon>) -> Result<PathBuf> {
+    match running.len() {
+        0 => bail!(
+            "no daemon of this user runs; start one with `shunt up --config FILE`, or name the \
+             --run-dir of another user's"
+        ),
+        1 => Ok(running.remove(0).run_dir),
+        number => {
+            let run_dirs: Vec<_> =
+                running.iter().map(|one| one.run_dir.display().to_string()).collect();
+            let lines: String = running.iter().map(line).collect();
+            let remedy = format!(
+                "choose one with --run-dir, or for all commands with SHUNT_RUN_DIR:{lines}"
+            );
+            let remedy = Remedy::choose(remedy, run_dirs.join(", "));
+            let message = format!("is missing: {number} daemons run");
+            Err(UsageError::option("--run-dir", (), &message, remedy).into())
+        }
+    }
+}
+
+/// Run directory, process and state file of a daemon.
+fn line(daemon: &RunningDaemon) -> String {
+    let RunningDaemon { run_dir, pid, state_file } = daemon;
+    let pid = pid.map_or(String::new(), |pid| format!("  process {pid}"));
+    let state = state_file.as_ref().map_or(String::new(), |file| format!("  {}", file.display()));
+    format!("\n  {}{pid}{state}", run_dir.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn daemon(run_dir: &str, pid: u32) -> RunningDaemon {
+        let state_file = Some(Path::new(run_dir).join("state/state.json"));
+        RunningDaemon { run_dir: run_dir.into(), pid: Some(pid), state_file }
+    }
+
+    #[test]
+    fn the_only_daemon_is_the_one_meant() {
+        assert_eq!(only(vec![daemon("/run/a", 1)]).unwrap(), Path::new("/run/a"));
+    }
+
+    #[test]
+    fn several_daemons_are_listed_with_the_way_to_choose() {
+        let error = only(vec![daemon("/run/a", 11), daemon("/run/b", 22)]).unwrap_err();
+        let UsageError(problems) = error.downcast().expect("the user must choose");
+        assert_eq!(
+            problems.to_string(),
+            "--run-dir: is missing: 2 daemons run; choose one with --run-dir, or for all commands \
+             with SHUNT_RUN_DIR:\n  /run/a  process 11  /run/a/state/state.json\n  \
+             /run/b  process 22  /run/b/state/state.json"
+        );
+        assert_eq!(problems.problems[0].allowed, "/run/a, /run/b");
+    }
+
+    #[test]
+    fn without_a_daemon_the_error_says_how_to_start_one() {
+        let error = only(Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("start one with `shunt up --config FILE`"), "{error}");
+    }
+
+    #[test]
+    fn a_named_directory_needs_no_running_daemon() {
+        let named = RunDirArg { run_dir: Some("/nowhere".into()), ..RunDirArg::default() };
+        assert_eq!(named.path().unwrap(), Path::new("/nowhere"));
+    }
+}

@@ -1,0 +1,150 @@
+"""Commands without --run-dir find the daemon that runs: real daemons, in a mount namespace with an empty /run.
+
+So no daemon of the host is found, and none of the test is found by the host's commands.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+from daemon import binary
+
+USER = 65533  # of no process of the host
+
+
+class Site:
+    """A mount namespace with an empty /run, /tmp and /var/lib, and a directory for run directories."""
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
+        os.chmod(self.dir, 0o755)
+        self.program = shutil.copy(binary(), os.path.join(self.dir, "shunt"))
+        os.chmod(self.program, 0o755)
+        mounts = [f"mount -t tmpfs -o mode={mode} tmpfs {path}" for path, mode in (("/run", 755), ("/tmp", 1777), ("/var/lib", 755))]
+        command = " && ".join([*mounts, "echo", "exec sleep infinity"])
+        self._holder = subprocess.Popen(["unshare", "-m", "sh", "-ec", command], stdout=subprocess.PIPE)
+        self._holder.stdout.readline()
+        self.daemons = []
+
+    def argv(self, user, *args):
+        """A command line of shunt in the namespace, as this user and without a runtime directory."""
+        become = [] if user == 0 else ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        clean = ["env", "-u", "XDG_RUNTIME_DIR", "-u", "SHUNT_RUN_DIR", f"HOME={self.dir}"]
+        return ["nsenter", "-t", str(self._holder.pid), "-m", *become, *clean, self.program, *args]
+
+    def start(self, name=None, user=0):
+        """Starts a daemon with this run directory, by default the default one; returns process and run directory."""
+        run_dir = name and os.path.join(self.dir, name)
+        top = ""
+        if run_dir:
+            os.makedirs(run_dir, exist_ok=True)
+            os.chown(run_dir, user, user)
+            top = f"run_dir = {json.dumps(run_dir)}\n"
+        config = os.path.join(self.dir, f"{name or 'default'}-{user}.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'{top}[[nic]]\nname = "nic-{name or "default"}"\nkind = "soft"\ntotal_vfs = 1\n')
+        process = subprocess.Popen(self.argv(user, "up", "--config", config), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.daemons.append(process)
+        if process.stdout.readline() != "ready\n":
+            raise AssertionError("the daemon did not start")
+        return process, run_dir
+
+    def ask(self, *args, user=0):
+        """Runs a command without --run-dir."""
+        return subprocess.run(self.argv(user, *args), capture_output=True, text=True, timeout=30, check=False)
+
+    def close(self):
+        """Ends all daemons and the namespace."""
+        for process in self.daemons:
+            if process.poll() is None:
+                process.terminate()
+            process.wait(timeout=10)
+            process.stdout.close()
+        self._holder.kill()
+        self._holder.wait()
+        self._holder.stdout.close()
+        shutil.rmtree(self.dir)
+
+
+class Find(unittest.TestCase):
+    """A command is for the only daemon."""
+
+    def setUp(self):
+        self.site = Site()
+        self.addCleanup(self.site.close)
+
+    def finds(self, nic, user=0):
+        """Asserts that commands find the daemon with this NIC."""
+        done = self.site.ask("nic", "list", user=user)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(nic, done.stdout)
+
+    def test_the_only_daemon_is_found_wherever_its_run_directory_is(self):
+        none = self.site.ask("nic", "list")
+        self.assertEqual(none.returncode, 1)
+        self.assertIn("start one with `shunt up --config FILE`", none.stderr)
+        for name in (None, "other"):
+            process, _ = self.site.start(name)
+            self.finds(f"nic-{name or 'default'}")
+            stats = self.site.ask("stats")
+            self.assertEqual((stats.returncode, stats.stderr), (0, ""))
+            process.terminate()
+            process.wait(timeout=10)
+            self.assertEqual(self.site.ask("nic", "list").returncode, 1)
+
+    def test_several_daemons_are_listed_with_process_and_state_file(self):
+        daemons = [self.site.start(name) for name in (None, "one", "two")]
+        told = self.site.ask("nic", "list")
+        self.assertEqual(told.returncode, 2)
+        self.assertIn("3 daemons run; choose one with --run-dir, or for all commands with SHUNT_RUN_DIR", told.stderr)
+        listed = {}
+        for run_dir, pid, state in re.findall(r"^  (\S+)  process (\d+)  (\S+)$", told.stderr, re.MULTILINE):
+            listed[run_dir] = (int(pid), state)
+        self.assertEqual(len(listed), 3, told.stderr)
+        for process, run_dir in daemons:
+            pid, state = listed[run_dir or "/run/shunt"]
+            self.assertEqual(pid, process.pid)
+            self.assertEqual(state, f"{run_dir}/state/state.json" if run_dir else "/var/lib/shunt/state.json")
+        error = json.loads(self.site.ask("nic", "list", "--json").stderr)["errors"][0]
+        self.assertEqual((error["field"], set(error["allowed"].split(", "))), ("--run-dir", set(listed)))
+        for process, _ in daemons[:2]:
+            process.terminate()
+            process.wait(timeout=10)
+        self.finds("nic-two")
+
+    def test_a_killed_daemon_is_not_found_and_an_upgraded_one_is(self):
+        process, _ = self.site.start("killed")
+        process.kill()
+        process.wait(timeout=10)
+        self.site.start("alive")
+        self.finds("nic-alive")
+        done = self.site.ask("upgrade", "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        pid = json.loads(done.stdout)["pid"]
+        self.addCleanup(self.end, pid)
+        self.finds("nic-alive")
+        self.site.start("second")
+        self.assertIn(f"process {pid}  ", self.site.ask("nic", "list").stderr)
+
+    def end(self, pid):
+        """Ends a process that took over."""
+        os.kill(pid, 15)
+        deadline = time.monotonic() + 10
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def test_each_user_finds_only_daemons_that_take_its_commands(self):
+        self.site.start("of-root")
+        self.assertEqual(self.site.ask("nic", "list", user=USER).returncode, 1)
+        self.site.start("of-user", user=USER)
+        self.finds("nic-of-root")
+        self.finds("nic-of-user", user=USER)
+
+
+if __name__ == "__main__":
+    unittest.main()
