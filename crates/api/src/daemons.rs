@@ -2,11 +2,11 @@
 //!
 //! # Model
 //! A daemon is found in a default run directory, or by a symbolic link. A daemon with another run
-//! directory makes the link at its start: in `/run/shunt.d` for root, else beside the user's default
-//! run directory, such as `/run/user/1000/shunt.d`. The link is named after the device and inode of
-//! the run directory, so each run directory has one link. A held lock means that a daemon runs
-//! there. So the link of a killed daemon is ignored, and the next daemon removes it. The lock file
-//! names the process and the state file.
+//! directory makes the link at its start: in `/run/shunt.d` for root, else beside the default run
+//! directory of the user, such as `/run/user/1000/shunt.d`. The link is named after the device and
+//! inode of the run directory, so each run directory has one link. A held lock means that a daemon
+//! runs there. So the link of a killed daemon is ignored, and the next daemon removes it. The lock
+//! file names the process and the state file.
 //!
 //! # Limits
 //! Only daemons that this user may command are found: for root those of root and the one in
