@@ -89,7 +89,7 @@ pub(crate) fn forward(
 
     // Complete: the sender gets its buffers back only after the copy.
     marker.touch(0); // from here on only the sender's ring
-    let notified = stages.complete(transmit, &mut scratch.transmit);
+    let notified = stages.complete(transmit);
 
     // Count.
     let block = source.block();

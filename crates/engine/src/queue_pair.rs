@@ -73,7 +73,7 @@ impl AttachedRing<dyn Receive> {
             if stages.is_sampling()
                 && let Some(ring) = ring.guest_ring()
             {
-                ring.stage(indices.len(), buffers);
+                ring.stage(indices.len());
                 stages.end(Stage::Descriptors);
             }
             ring.deliver(burst, indices, edit, buffers)
@@ -91,7 +91,7 @@ impl AttachedRing<dyn Receive> {
         deliver: impl FnOnce(&mut dyn Receive, &mut BurstBuffers) -> Delivered,
     ) -> Delivered {
         let delivered = deliver(&mut *self.ring, buffers);
-        let notified = stages.publish(&mut *self.ring, buffers);
+        let notified = stages.publish(&mut *self.ring);
         block.add(counter::RX_FRAMES, u64::from(delivered.frames));
         block.add(counter::RX_BYTES, delivered.bytes);
         block.add(counter::RX_NOTIFIES, u64::from(notified));

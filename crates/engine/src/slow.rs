@@ -91,14 +91,6 @@ impl<'a> Pipeline<'a> {
         self.source.snapshot
     }
 
-    fn prefetch(&self, port: Option<&std::sync::Arc<Port>>, frames: usize) {
-        if let Some(port) = port
-            && let Some(attached) = port.receive(self.source.pair).0.as_ref()
-        {
-            attached.ring.prefetch(frames);
-        }
-    }
-
     /// Frames as the next stage sees them, and the memory of that stage; `None` if they came from
     /// there, or if their headers are not known after the edit. Such frames are dropped and
     /// counted.

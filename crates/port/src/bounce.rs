@@ -82,7 +82,7 @@ impl Transmit for BouncedTransmit<'_> {
         let polled = self.half.poll(buffers);
         if polled.frames > 0 {
             buffers.malformed = self.buffer.take(&self.half.burst(buffers));
-            self.notification = self.half.complete(buffers);
+            self.notification = self.half.complete();
         }
         polled
     }
@@ -91,7 +91,7 @@ impl Transmit for BouncedTransmit<'_> {
         buffers.burst(self.buffer.0.buffers(), &[])
     }
 
-    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn complete(&mut self) -> Notification {
         self.notification
     }
 

@@ -7,10 +7,9 @@ use crate::half::Transmit;
 use crate::software_offload::OffloadScratch;
 
 /// Working buffers for one burst. A lane has a pair, one for each direction, and lends them to the
-/// ring that it serves. So many rings use no more of its L1 cache than one.
+/// half that it serves. So many halves use no more of its L1 cache than one.
 #[derive(Debug)]
 pub struct BurstBuffers {
-    pub(crate) stage: virtq::StagingBuffers,
     /// The first 16 bytes of each frame of the burst.
     pub(crate) headers: Box<[HeaderBytes; BURST]>,
     /// Longer snapshots of the frames; valid if `has_snapshots`.
@@ -27,7 +26,6 @@ pub struct BurstBuffers {
 impl Default for BurstBuffers {
     fn default() -> BurstBuffers {
         BurstBuffers {
-            stage: virtq::StagingBuffers::default(),
             headers: Box::new([[0; 16]; BURST]),
             snapshots: vec![HeaderSnapshot::EMPTY; BURST],
             has_snapshots: false,

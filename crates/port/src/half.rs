@@ -54,7 +54,7 @@ pub trait Transmit: Send {
     fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a>;
 
     /// Returns the buffers of the last poll to the guest. Must follow a poll that took frames.
-    fn complete(&mut self, buffers: &mut BurstBuffers) -> Notification;
+    fn complete(&mut self) -> Notification;
 
     /// Enables kicks: the guest kicks at its next frame.
     fn enable_notification(&mut self) -> Readiness;
@@ -84,12 +84,9 @@ impl dyn Transmit + '_ {
 
 /// Frames that go to the guest.
 pub trait Receive: Send {
-    /// Prefetches what a delivery of `frames` reads first. Takes nothing.
-    fn prefetch(&self, _frames: usize) {}
-
     /// Copies the frames of `burst` at `indices`, in that order, and applies `edit` to each. The
-    /// guest does not see them before [`publish`](Self::publish), which must follow with the same
-    /// `buffers`. These are not those of `burst`.
+    /// guest does not see them before [`publish`](Self::publish). `buffers` are not those of
+    /// `burst`.
     fn deliver(
         &mut self,
         burst: &Burst<'_>,
@@ -99,7 +96,7 @@ pub trait Receive: Send {
     ) -> Delivered;
 
     /// Publishes the delivered frames to the guest.
-    fn publish(&mut self, buffers: &mut BurstBuffers) -> Notification;
+    fn publish(&mut self) -> Notification;
 
     /// Delivers some of the frames parked before this ring (see [`parked`](crate::parked)), as
     /// [`deliver`](Self::deliver) does. Frames without a buffer stay parked. Not on the hot path.
@@ -141,7 +138,7 @@ pub trait GuestRing {
 
     /// First step of a [`deliver`](Receive::deliver) of `frames`, for measurements: takes the
     /// guest's buffers.
-    fn stage(&mut self, _frames: usize, _buffers: &mut BurstBuffers) {}
+    fn stage(&mut self, _frames: usize) {}
 
     /// Stops the ring; returns the position at which the next owner continues.
     fn stop(&mut self) -> Position;
@@ -164,7 +161,7 @@ impl Receive for DiscardReceive {
         Delivered { frames: indices.len() as u32, bytes, ..Delivered::default() }
     }
 
-    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         Notification::Unneeded
     }
 }

@@ -83,7 +83,7 @@ impl<S: RxSource> Transmit for KernelRx<S> {
         self.rx_buffer.burst(buffers)
     }
 
-    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn complete(&mut self) -> Notification {
         self.rx_buffer.clear();
         Notification::Unneeded
     }
@@ -227,7 +227,7 @@ impl<S: TxSink> Receive for KernelTx<S> {
         self.sink.allow_copies(copies);
     }
 
-    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         Notification::Unneeded
     }
 }

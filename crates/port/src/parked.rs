@@ -300,7 +300,7 @@ impl Receive for ParkingReceive {
         self.parked.park_all(burst, indices, edit, &mut buffers.scratch)
     }
 
-    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         Notification::Unneeded
     }
 }
@@ -312,10 +312,6 @@ struct DrainingReceive {
 }
 
 impl Receive for DrainingReceive {
-    fn prefetch(&self, frames: usize) {
-        self.ring.prefetch(frames);
-    }
-
     fn deliver(
         &mut self,
         burst: &Burst<'_>,
@@ -346,8 +342,8 @@ impl Receive for DrainingReceive {
         delivered
     }
 
-    fn publish(&mut self, buffers: &mut BurstBuffers) -> Notification {
-        self.ring.publish(buffers)
+    fn publish(&mut self) -> Notification {
+        self.ring.publish()
     }
 
     fn drain_parked(&mut self, buffers: &mut BurstBuffers) -> Delivered {

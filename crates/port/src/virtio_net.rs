@@ -88,12 +88,10 @@ impl Transmit for TransmitRing {
         if self.queue.is_idle() {
             return Polled { fault: self.queue.fault(), ..Polled::default() };
         }
-        self.queue.lend_staging(true, &mut buffers.stage);
         let n = self.queue.stage(BURST);
         let mut polled = Polled { frames: n as u32, ..Polled::default() };
         polled.fault = self.queue.fault();
         if n == 0 {
-            self.queue.lend_staging(false, &mut buffers.stage);
             return polled;
         }
         let (frames, arena) = self.queue.buffers();
@@ -124,11 +122,9 @@ impl Transmit for TransmitRing {
         buffers.burst(frames, arena)
     }
 
-    fn complete(&mut self, buffers: &mut BurstBuffers) -> Notification {
+    fn complete(&mut self) -> Notification {
         self.queue.add_used_all();
-        let is_needed = self.queue.publish();
-        self.queue.lend_staging(false, &mut buffers.stage);
-        Notification::needed(is_needed)
+        Notification::needed(self.queue.publish())
     }
 
     fn enable_notification(&mut self) -> Readiness {
@@ -181,10 +177,6 @@ impl ReceiveRing {
 }
 
 impl Receive for ReceiveRing {
-    fn prefetch(&self, frames: usize) {
-        self.queue.prefetch(frames);
-    }
-
     fn deliver(
         &mut self,
         burst: &Burst<'_>,
@@ -192,7 +184,6 @@ impl Receive for ReceiveRing {
         edit: VlanEdit,
         buffers: &mut BurstBuffers,
     ) -> Delivered {
-        self.queue.lend_staging(true, &mut buffers.stage);
         let mut delivered = Delivered::default();
         let simple = edit == VlanEdit::None && self.layout.header == HEADER_LEN;
         let mut left = indices;
@@ -232,9 +223,10 @@ impl Receive for ReceiveRing {
         delivered
     }
 
-    fn publish(&mut self, buffers: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         let is_needed = self.queue.publish();
-        self.queue.lend_staging(false, &mut buffers.stage);
+        // The next burst finds its buffers checked, and their lines in the cache.
+        self.queue.stage(BURST);
         Notification::needed(is_needed)
     }
 
@@ -253,8 +245,7 @@ impl GuestRing for ReceiveRing {
         self.queue.disable_notification();
     }
 
-    fn stage(&mut self, frames: usize, buffers: &mut BurstBuffers) {
-        self.queue.lend_staging(true, &mut buffers.stage);
+    fn stage(&mut self, frames: usize) {
         self.queue.stage(frames);
     }
 

@@ -17,7 +17,7 @@ use crate::packed::{PackedDevice, recover};
 use crate::ring::{Addresses, Features, SetupError};
 use crate::split::SplitDevice;
 use crate::split::ring::SplitRing;
-use crate::staging::{BURST, Content, Staging, StagingBuffers};
+use crate::staging::{BURST, Content, Staging};
 use crate::start::{Position, Start};
 
 /// A guest's ring, as the daemon holds it. See the crate's documentation for the life of a buffer.
@@ -25,8 +25,6 @@ use crate::start::{Position, Start};
 pub struct DeviceQueue {
     kind: Kind,
     staging: Staging,
-    /// The staging buffers are an owner's: see [`lend_staging`](Self::lend_staging).
-    is_lent: bool,
     /// Packed rings only: a split ring holds its own position.
     inflight: Option<InflightRecord>,
     /// Dirty log, while the front-end logs writes.
@@ -87,8 +85,7 @@ impl DeviceQueue {
         let kind = Kind::new(&memory, (addresses, size), features, readable, &start)?;
         let log = start.log.map(|log| Box::new(WriteLog::new(log, &memory, addresses)));
         let staging = Staging::new(memory, content, features.contains(Features::INDIRECT));
-        let mut queue =
-            DeviceQueue { kind, staging, is_lent: false, inflight: start.inflight, log };
+        let mut queue = DeviceQueue { kind, staging, inflight: start.inflight, log };
         if let Some(log) = &queue.log {
             each!(&queue.kind, device => device.log_shown(log));
         }
@@ -114,28 +111,6 @@ impl DeviceQueue {
         self.staging.end
     }
 
-    /// Prefetches the descriptors that the next [`stage`](Self::stage) of `n` will read.
-    pub fn prefetch(&self, n: usize) {
-        each!(&self.kind, device => device.prefetch(n.min(BURST)));
-    }
-
-    /// Uses `stage` in place of the queue's own staging buffers, or with `false` returns it. Drops
-    /// the staged buffers: the next [`stage`](Self::stage) takes them again. No effect if the queue
-    /// is in that state already.
-    #[inline]
-    pub fn lend_staging(&mut self, is_lent: bool, stage: &mut StagingBuffers) {
-        if self.is_lent == is_lent {
-            return;
-        }
-        self.is_lent = is_lent;
-        let staging = &mut self.staging;
-        let left = &staging.stage.0[staging.position..staging.end];
-        each!(&mut self.kind, device => device.put_back(left));
-        staging.position = 0;
-        staging.end = 0;
-        std::mem::swap(&mut staging.stage, stage);
-    }
-
     /// The staged buffers in order, and the arena of their further slices.
     #[inline]
     pub fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
@@ -145,8 +120,8 @@ impl DeviceQueue {
     /// The headers cut off the staged buffers, in order, if headers are kept.
     #[inline]
     pub fn virtio_headers(&self) -> &[ChainHeader] {
-        let Staging { keep, stage, position, end, .. } = &self.staging;
-        if *keep { &stage.1[*position..*end] } else { &[] }
+        let Staging { keep, headers, position, end, .. } = &self.staging;
+        if *keep { &headers[*position..*end] } else { &[] }
     }
 
     /// Adds a used entry for the next staged buffer, into which `len` bytes were written. The guest
@@ -158,7 +133,7 @@ impl DeviceQueue {
     pub fn add_used(&mut self, len: u32) {
         let staging = &mut self.staging;
         assert!(staging.position < staging.end);
-        let ticket = staging.stage.0[staging.position & (BURST - 1)].ticket;
+        let ticket = staging.staged[staging.position & (BURST - 1)].ticket;
         each!(&mut self.kind, device => device.add_used(ticket, len));
         if self.log.is_some() {
             self.log_buffers(&[len]);
@@ -174,7 +149,7 @@ impl DeviceQueue {
     #[inline]
     pub fn add_used_batch(&mut self, lens: &[u32]) {
         let staging = &mut self.staging;
-        let staged = &staging.stage.0[staging.position..staging.end][..lens.len()];
+        let staged = &staging.staged[staging.position..staging.end][..lens.len()];
         each!(&mut self.kind, device => device.add_used_batch(staged, lens));
         if self.log.is_some() {
             self.log_buffers(lens);

@@ -50,7 +50,7 @@ pub use inflight::InflightRecord;
 pub use log::Log;
 pub use pool::{Segment, Used};
 pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};
-pub use staging::{BURST, Content, StagingBuffers};
+pub use staging::{BURST, Content};
 pub use start::{Position, Start};
 
 #[cfg(test)]

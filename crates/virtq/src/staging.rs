@@ -31,21 +31,6 @@ pub enum Content {
     Writable,
 }
 
-/// Memory for staged buffers. A queue has its own. A lane that serves many queues lends them its
-/// single one, which stays in its L1 cache: see
-/// [`DeviceQueue::lend_staging`](crate::DeviceQueue::lend_staging).
-#[derive(Debug)]
-pub struct StagingBuffers(
-    pub(crate) Box<[Buffer<'static>; BURST]>,
-    pub(crate) Box<[ChainHeader; BURST]>,
-);
-
-impl Default for StagingBuffers {
-    fn default() -> StagingBuffers {
-        StagingBuffers(Box::new([Buffer::EMPTY; BURST]), Box::new([[0; _]; BURST]))
-    }
-}
-
 /// Buffers taken and not yet used, and the state of their checks.
 #[derive(Debug)]
 pub(crate) struct Staging {
@@ -54,10 +39,11 @@ pub(crate) struct Staging {
     pub(crate) keep: bool,
     pub(crate) fault: Option<Fault>,
     truncations: u32,
-    /// `stage[position..end]` are taken and not yet used.
+    /// `staged[position..end]`, with their `headers` if those are kept, are taken and not yet used.
     pub(crate) position: usize,
     pub(crate) end: usize,
-    pub(crate) stage: StagingBuffers,
+    pub(crate) staged: Box<[Buffer<'static>; BURST]>,
+    pub(crate) headers: Box<[ChainHeader; BURST]>,
     arena: Vec<GuestSlice<'static>>,
     pub(crate) translator: Translator,
 }
@@ -75,7 +61,8 @@ impl Staging {
             truncations: guestmem::guard::truncations().wrapping_sub(1),
             position: 0,
             end: 0,
-            stage: StagingBuffers::default(),
+            staged: Box::new([Buffer::EMPTY; BURST]),
+            headers: Box::new([[0; _]; BURST]),
             arena: Vec::with_capacity(ARENA),
             translator: Translator::new(memory),
         }
@@ -129,8 +116,8 @@ impl Staging {
         match follow(&mut chain) {
             Ok(ticket) => {
                 let at = self.end & (BURST - 1);
-                let header = self.keep.then_some(&mut self.stage.1[at]);
-                self.stage.0[at] = chain.finish(header, ticket);
+                let header = self.keep.then_some(&mut self.headers[at]);
+                self.staged[at] = chain.finish(header, ticket);
                 self.end += 1;
                 Some(ticket)
             }
@@ -147,9 +134,9 @@ impl Staging {
         if self.position == 0 && self.arena.is_empty() {
             return;
         }
-        self.stage.0.copy_within(self.position..self.end, 0);
+        self.staged.copy_within(self.position..self.end, 0);
         if self.keep {
-            self.stage.1.copy_within(self.position..self.end, 0);
+            self.headers.copy_within(self.position..self.end, 0);
         }
         self.end -= self.position;
         self.position = 0;
@@ -162,7 +149,7 @@ impl Staging {
     /// would fill the arena with them and never stage again.
     #[cold]
     fn make_room_in_arena(&mut self) {
-        let staged = &mut self.stage.0[..self.end];
+        let staged = &mut self.staged[..self.end];
         let first = staged.iter().find(|buffer| buffer.rest_len > 0);
         let unused = first.map_or(self.arena.len(), |buffer| usize::from(buffer.rest_start));
         self.arena.drain(..unused);
@@ -192,7 +179,7 @@ impl Staging {
     /// The staged buffers in order, and the arena of their further slices.
     #[inline]
     pub(crate) fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
-        let staged = &self.stage.0[self.position..self.end];
+        let staged = &self.staged[self.position..self.end];
         // SAFETY: only lifetimes change: from `'static`, which is for storage only, to that of this
         // borrow, during which the memory can be neither dropped nor replaced.
         unsafe {

@@ -138,17 +138,6 @@ impl Outbound {
         Ok(flushed)
     }
 
-    /// Prefetches the space of the next `frames` frames for writing.
-    #[inline]
-    pub fn prefetch(&self, frames: usize) {
-        let size = self.handle.umem().chunks().size;
-        for addr in self.free.iter().rev().take(frames) {
-            if let Some(room) = self.handle.umem().slice(place(*addr, 1, size), 1) {
-                room.prefetch_write(0);
-            }
-        }
-    }
-
     #[inline]
     fn pieces(&self, len: u32) -> usize {
         let size = self.handle.umem().chunks().size;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use host::tsc;
-use port::{BurstBuffers, GuestRing, Notification, Receive, Transmit};
+use port::{GuestRing, Notification, Receive, Transmit};
 
 use crate::counters::CounterBlock;
 use crate::lane::counter;
@@ -128,9 +128,9 @@ impl StageClock {
     /// Publishes the delivered frames; returns `true` if the guest was notified. [`Stage::Publish`]
     /// ends when the ring's lock is released: the unlock waits for the reads of a publication.
     #[inline(always)]
-    pub(crate) fn publish(&self, ring: &mut dyn Receive, buffers: &mut BurstBuffers) -> bool {
+    pub(crate) fn publish(&self, ring: &mut dyn Receive) -> bool {
         self.end(Stage::Copy);
-        match ring.publish(buffers) {
+        match ring.publish() {
             Notification::Unneeded => false,
             Notification::Sent => true,
             Notification::Needed => self.notify(ring.guest_ring()),
@@ -139,9 +139,9 @@ impl StageClock {
 
     /// Completes the sender's buffers; returns `true` if the guest was notified.
     #[inline(always)]
-    pub(crate) fn complete(&self, ring: &mut dyn Transmit, buffers: &mut BurstBuffers) -> bool {
+    pub(crate) fn complete(&self, ring: &mut dyn Transmit) -> bool {
         self.end(Stage::Classify);
-        match ring.complete(buffers) {
+        match ring.complete() {
             Notification::Unneeded => false,
             Notification::Sent => true,
             Notification::Needed => self.notify(ring.guest_ring()),

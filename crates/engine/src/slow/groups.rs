@@ -11,10 +11,6 @@ pub(crate) struct Groups {
     next: [u8; BURST],
     /// First frames, by order of appearance.
     firsts: [(u16, u8); BURST],
-    /// Number of frames for each receiver.
-    sizes: [u8; BURST],
-    /// Index of the receiver of each frame.
-    group_of: [u8; BURST],
     len: usize,
     at: usize,
     indices: [u8; BURST],
@@ -30,8 +26,6 @@ impl Groups {
             last: Box::new([0; PORTS_MAX]),
             next: [0; BURST],
             firsts: [(0, 0); BURST],
-            sizes: [0; BURST],
-            group_of: [0; BURST],
             len: 0,
             at: 0,
             indices: [0; BURST],
@@ -48,30 +42,15 @@ impl Groups {
 
     pub(crate) fn add(&mut self, port: u16, frame: usize) {
         let last = &mut self.last[usize::from(port) % PORTS_MAX];
-        let group = match *last {
+        match *last {
             0 => {
                 self.firsts[self.len] = (port, frame as u8);
-                self.sizes[self.len] = 0;
                 self.len += 1;
-                self.len as u8 - 1
             }
-            before => {
-                self.next[usize::from(before - 1)] = frame as u8;
-                self.group_of[usize::from(before - 1)]
-            }
-        };
+            before => self.next[usize::from(before - 1)] = frame as u8,
+        }
         *last = frame as u8 + 1;
-        self.group_of[frame] = group;
-        self.sizes[usize::from(group)] += 1;
         self.next[frame] = frame as u8;
-    }
-
-    /// Receivers, and the number of frames for each.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = (u16, usize)> {
-        self.firsts[..self.len]
-            .iter()
-            .zip(&self.sizes)
-            .map(|((port, _), n)| (*port, usize::from(*n)))
     }
 
     pub(crate) fn next(&mut self) -> Option<(u16, &[u8])> {

@@ -101,11 +101,6 @@ impl Pipeline<'_> {
                 Action::Drop(reason) => self.drop_at_nic(reason, 1),
             }
         }
-        // Reading a receiver's ring takes three dependent loads. Prefetching all rings overlaps
-        // them with the delivery to the first.
-        for (to, len) in groups.sizes() {
-            self.prefetch(self.snapshot().port(PortId(to)), len);
-        }
         while let Some((to, indices)) = groups.next() {
             delivered += self.send_to_function((from, PortId(to)), view, indices, egress);
         }

@@ -74,9 +74,6 @@ impl Pipeline<'_> {
                 }
             }
         }
-        for (to, len) in groups.sizes() {
-            self.prefetch(switch.port(PortId(to)), len);
-        }
         while let Some((to, indices)) = groups.next() {
             delivered += self.send_to_port(switch, (from, PortId(to)), view, indices, egress);
         }

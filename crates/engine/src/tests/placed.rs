@@ -30,7 +30,7 @@ impl Transmit for Device {
         Burst { headers: &[], snapshots: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
     }
 
-    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn complete(&mut self) -> Notification {
         Notification::Unneeded
     }
 

@@ -112,7 +112,7 @@ impl Receive for CaptureReceive {
     }
 
     /// No notification: the writer polls, so the lane makes no system call.
-    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         self.input.producer.publish();
         Notification::Unneeded
     }

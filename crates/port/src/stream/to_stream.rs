@@ -74,7 +74,7 @@ impl Receive for ToStream {
     }
 
     /// No notification: the kernel wakes the peer.
-    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         let mut out = self.stream.out();
         self.stream.flush(&mut out);
         Notification::Unneeded

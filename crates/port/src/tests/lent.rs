@@ -57,7 +57,7 @@ impl<P: DerefMut<Target = T>, T: Transmit + ?Sized> Lent<P> {
 
     /// Returns `true` if the guest was notified.
     pub(super) fn complete(&mut self) -> bool {
-        let notification = self.half.complete(&mut self.buffers);
+        let notification = self.half.complete();
         notify(notification, self.half.guest_ring())
     }
 
@@ -79,7 +79,7 @@ impl<P: DerefMut<Target = T>, T: Receive + ?Sized> Lent<P> {
 
     /// Returns `true` if the guest was notified.
     pub(super) fn publish(&mut self) -> bool {
-        let notification = self.half.publish(&mut self.buffers);
+        let notification = self.half.publish();
         notify(notification, self.half.guest_ring())
     }
 }

@@ -38,7 +38,7 @@ impl Receive for Ring {
         Delivered { frames: done as u32, no_buffer, ..Delivered::default() }
     }
 
-    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         Notification::Unneeded
     }
 }

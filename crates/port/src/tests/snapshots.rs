@@ -135,19 +135,16 @@ fn rings_share_the_room_of_their_lane() {
             (0..BURST).for_each(|i| {
                 from.send(&frame(i + number, len), &Layout::chain(&[]));
             });
-            let staged = from.ring.burst().frames.as_ptr().addr();
             std::mem::swap(&mut from.ring.buffers, &mut buffers);
             from.ring.poll();
             from.ring.snapshot_headers();
             let burst = from.ring.burst();
             assert_eq!((burst.snapshots.len(), burst.snapshots.as_ptr()), (BURST, snapshots));
             assert_eq!((burst.headers.len(), burst.headers.as_ptr()), (BURST, headers));
-            assert_ne!(burst.frames.as_ptr().addr(), staged, "not in the ring's own");
             for (i, snapshots) in burst.snapshots.iter().enumerate() {
                 assert_eq!(*snapshots, HeaderSnapshot::of_frame(&frame(i + number, len)));
             }
             from.ring.complete();
-            assert_eq!(from.ring.burst().frames.as_ptr().addr(), staged, "returned");
             std::mem::swap(&mut from.ring.buffers, &mut buffers);
         }
     });

@@ -297,7 +297,7 @@ impl Transmit for DirectRing {
         buffers.burst(&[], &[])
     }
 
-    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn complete(&mut self) -> Notification {
         Notification::Unneeded
     }
 

@@ -156,7 +156,7 @@ impl Transmit for FromWire {
         buffers.burst(frames, arena)
     }
 
-    fn complete(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn complete(&mut self) -> Notification {
         self.inbound.give_back();
         if !self.inbound.needs_wakeup() {
             return Notification::Unneeded;

@@ -123,10 +123,6 @@ fn send(outbound: &mut Outbound, len: u32, longest: u32, content: &TxContent<'_>
 }
 
 impl Receive for ToWire {
-    fn prefetch(&self, frames: usize) {
-        self.outbound.prefetch(frames);
-    }
-
     fn deliver(
         &mut self,
         burst: &Burst<'_>,
@@ -164,7 +160,7 @@ impl Receive for ToWire {
         delivered
     }
 
-    fn publish(&mut self, _: &mut BurstBuffers) -> Notification {
+    fn publish(&mut self) -> Notification {
         match self.outbound.flush() {
             Ok(Flushed::Nothing) => return Notification::Unneeded,
             Ok(Flushed::Called) => {}

@@ -18,8 +18,6 @@ use crate::start::Position;
 
 /// Size of the device's event area, bytes (section 2.8.14).
 const EVENT_AREA: u64 = 4;
-/// Descriptors that share a cache line.
-const IN_A_LINE: usize = 4;
 
 /// State of the device in a packed ring.
 #[derive(Debug)]
@@ -87,21 +85,6 @@ impl PackedDevice {
         self.ring.size() - self.published.distance(self.next_avail, self.ring.size())
     }
 
-    #[inline]
-    pub(crate) fn prefetch(&self, n: usize) {
-        let size = self.ring.size();
-        for i in (0..n.min(size.into())).step_by(IN_A_LINE) {
-            self.ring.prefetch(self.next_avail.advance(i as u16, size).index());
-        }
-    }
-
-    /// Drops the `left` staged buffers: they are available again.
-    #[inline]
-    pub(crate) fn put_back(&mut self, left: &[Buffer<'static>]) {
-        let descriptors = left.iter().map(|buffer| buffer.ticket.descriptors).sum();
-        self.next_avail = self.next_avail.retreat(descriptors, self.ring.size());
-    }
-
     /// Stages up to `wanted` buffers behind those that are staged.
     pub(crate) fn take(&mut self, staging: &mut Staging, wanted: usize) {
         // A truncated ring reads as zeros, and so as empty: only this check detects it.
@@ -127,8 +110,8 @@ impl PackedDevice {
         let (wanted, prefix, size) = (format.wanted_flags(), format.prefix, ring.size());
         let mut at = self.next_avail;
         let mut taken = 0;
-        let (buffers, headers) = (&mut staging.stage.0, &mut staging.stage.1);
-        let places = buffers[staging.end..].iter_mut().zip(&mut headers[staging.end..]);
+        let places =
+            staging.staged[staging.end..].iter_mut().zip(&mut staging.headers[staging.end..]);
         for place in places.take(n) {
             let word = ring.word(at.index());
             if word.telling_flags() != wanted | Word::available_flags(at) {

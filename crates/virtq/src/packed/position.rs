@@ -34,15 +34,6 @@ impl PackedPosition {
         }
     }
 
-    /// `n` descriptors back, at most `size`.
-    #[inline]
-    pub(crate) fn retreat(self, n: u16, size: u16) -> PackedPosition {
-        match n <= self.index() {
-            true => PackedPosition(self.0 - n),
-            false => PackedPosition((self.index() + (size - n)) | !self.0 & PackedPosition::WRAP),
-        }
-    }
-
     /// Descriptors from `self` to `to`, which is at most a ring ahead.
     #[inline(always)]
     pub(crate) fn distance(self, to: PackedPosition, size: u16) -> u16 {

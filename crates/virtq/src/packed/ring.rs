@@ -173,12 +173,6 @@ impl PackedRing {
         unsafe { self.at(index).write_volatile(addr) }
     }
 
-    /// Asks the cache for the descriptor at `index`.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, index: u16) {
-        guestmem::prefetch(self.at(index).cast());
-    }
-
     /// Event suppression area of the driver.
     #[inline(always)]
     pub(crate) fn driver_events(&self) -> &AtomicU32 {

@@ -49,20 +49,6 @@ impl SplitDevice {
         }
     }
 
-    #[inline]
-    pub(crate) fn prefetch(&self, n: usize) {
-        for i in 0..n {
-            let head = self.ring.avail_entry(self.next_avail.wrapping_add(i as u16));
-            self.ring.prefetch_descriptor(head);
-        }
-    }
-
-    /// Drops the `left` staged buffers: they are available again.
-    #[inline]
-    pub(crate) fn put_back(&mut self, left: &[Buffer<'static>]) {
-        self.next_avail = self.next_avail.wrapping_sub(left.len() as u16);
-    }
-
     /// Stages up to `wanted` buffers behind those that are staged.
     pub(crate) fn take(&mut self, staging: &mut Staging, wanted: usize) {
         let mut ready = usize::from(self.seen_avail.wrapping_sub(self.next_avail));
@@ -114,8 +100,8 @@ impl SplitDevice {
         let (ring, format, window) = (self.ring, staging.format, staging.translator.last_hit());
         let (wanted, prefix, mask) = (format.wanted_flags(), format.prefix, ring.mask());
         let mut taken = 0;
-        let (buffers, headers) = (&mut staging.stage.0, &mut staging.stage.1);
-        let places = buffers[staging.end..].iter_mut().zip(&mut headers[staging.end..]);
+        let places =
+            staging.staged[staging.end..].iter_mut().zip(&mut staging.headers[staging.end..]);
         for (&head, place) in heads.iter().zip(places) {
             let piece = ring.descriptor(head);
             let simple = (piece.flags == wanted)

@@ -231,8 +231,8 @@ impl Transmit for Treacherous {
         burst
     }
 
-    fn complete(&mut self, buffers: &mut BurstBuffers) -> Notification {
-        self.ring.complete(buffers)
+    fn complete(&mut self) -> Notification {
+        self.ring.complete()
     }
 
     fn enable_notification(&mut self) -> Readiness {

@@ -90,20 +90,6 @@ fn a_ring_taken_over_at_any_place_goes_on_there() {
 }
 
 #[test]
-fn buffers_swapped_out_of_the_staging_are_taken_again() {
-    let guest = guest(READABLE);
-    let mut device = guest.device(Features::empty());
-    assert_eq!(device.stage(BURST), 3);
-    device.add_used(0);
-    device.lend_staging(true, &mut crate::StagingBuffers::default());
-    assert_eq!(device.buffers().0.len(), 0);
-    assert_eq!(device.stage(BURST), 2);
-    let tickets: Vec<_> =
-        device.buffers().0.iter().map(|b| (b.ticket.id, b.ticket.descriptors)).collect();
-    assert_eq!(tickets, [(0xbeef, 3), (1, 1)]);
-}
-
-#[test]
 fn buffers_are_taken_by_the_last_flags_that_are_written() {
     let memory = memory(1 << 20);
     let features = Features::PACKED | Features::INDIRECT;

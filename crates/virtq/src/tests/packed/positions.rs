@@ -27,13 +27,12 @@ fn counts(size: u16) -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn places_advance_retreat_and_are_apart_as_counts_are() {
+fn places_advance_and_are_apart_as_counts_are() {
     for size in SIZES {
         for count in counts(size) {
             for n in steps(size) {
                 let (from, to) = (place(count, size), place(count + u32::from(n), size));
                 assert_eq!(from.advance(n, size), to, "{count} + {n} of {size}");
-                assert_eq!(to.retreat(n, size), from, "{count} + {n} - {n} of {size}");
                 assert_eq!(from.distance(to, size), n, "{count} to {n} more of {size}");
             }
         }
