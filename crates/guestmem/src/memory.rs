@@ -68,11 +68,8 @@ impl Window {
     #[inline(always)]
     fn find(&self, addr: u64, len: u32) -> Option<*mut u8> {
         let offset = addr.wrapping_sub(self.guest_addr);
-        // Both are computed, so that there is one branch; if the first fails, the second's
-        // difference has wrapped and is irrelevant.
-        let room = self.size.wrapping_sub(offset);
-        let inside = (offset < self.size) & (room >= u64::from(len));
-        inside.then(|| self.start.wrapping_add(offset as usize))
+        let is_inside = offset < self.size && self.size - offset >= u64::from(len);
+        is_inside.then(|| self.start.wrapping_add(offset as usize))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::mem::transmute;
 use std::sync::Arc;
 
-use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket, Translator};
+use guestmem::{Buffer, GuestMemory, GuestSlice, LastHit, Ticket, Translator};
 
-use crate::chain::{CHAIN_MAX, Chain, ChainFormat, ChainHeader, HEADER_MAX};
+use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, ChainFormat, ChainHeader, HEADER_MAX};
 use crate::fault::Fault;
 
 /// Most buffers handled together.
@@ -80,30 +80,36 @@ impl Staging {
         self.fault.is_none() && self.arena.len() <= ARENA - CHAIN_MAX
     }
 
-    /// Writes a buffer of one slice, and its header, to a free place. The caller counts it.
+    /// Writes a chain of one descriptor, the range (`addr`, `len`), and its header to a free place.
+    /// Returns `false` if it is not the usual case. The caller counts it.
     #[inline(always)]
-    pub(crate) fn put_simple<const KEEP: bool>(
-        format: ChainFormat,
+    pub(crate) fn put_simple<const WRITABLE: bool, const KEEP: bool>(
+        (format, window): (ChainFormat, LastHit<'_>),
         (place, header): (&mut Buffer<'static>, &mut ChainHeader),
-        slice: GuestSlice<'_>,
-        id: u16,
-    ) {
+        (addr, len, id): (u64, u32, u16),
+    ) -> bool {
+        let prefix = if WRITABLE { 0 } else { format.prefix };
+        if len <= prefix || len > CHAIN_BYTES_MAX {
+            return false;
+        }
+        let Some(slice) = window.slice(addr, len) else { return false };
         if KEEP {
-            *header = header_of(&slice, format.prefix);
+            *header = header_of(&slice, prefix);
         }
         // SAFETY: the translator keeps the memory, and `buffers` lends staged buffers only while
         // the queue is borrowed.
-        let slice = unsafe { slice.skip(format.prefix).forget_lifetime() };
+        let slice = unsafe { slice.skip(prefix).forget_lifetime() };
         *place = Buffer::single(slice, id);
         // Of a frame to send, the lines of its first 65 bytes. Of a receive buffer, two lines,
         // since the frame's length is unknown. The hardware prefetches longer runs by itself.
-        if format.writable {
+        if WRITABLE {
             slice.prefetch_write(0);
             slice.prefetch_write(64);
         } else {
             slice.prefetch_read(0);
             slice.prefetch_read((slice.len() - 1).min(64));
         }
+        true
     }
 
     /// Stages the chain that `follow` walks, or records its fault; returns the chain's ticket.

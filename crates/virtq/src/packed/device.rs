@@ -7,7 +7,7 @@ use guestmem::{Buffer, Ticket};
 use super::event::EventSuppression;
 use super::position::PackedPosition;
 use super::ring::{PackedRing, Word};
-use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
+use crate::chain::{CHAIN_MAX, Chain, Table};
 use crate::crash;
 use crate::fault::Fault;
 use crate::inflight::{InflightRecord, Publication};
@@ -92,9 +92,10 @@ impl PackedDevice {
         let end = staging.end + wanted;
         while staging.end < end && staging.takes_more() {
             let n = (end - staging.end).min(self.room().into());
-            let taken = match staging.keep {
-                false => self.take_simple::<false>(staging, n),
-                true => self.take_simple::<true>(staging, n),
+            let taken = match (staging.format.writable, staging.keep) {
+                (true, _) => self.take_simple::<true, false>(staging, n),
+                (false, false) => self.take_simple::<false, false>(staging, n),
+                (false, true) => self.take_simple::<false, true>(staging, n),
             };
             // The next buffer is not available, or not simple.
             if taken == n || !self.take_chain(staging) {
@@ -105,9 +106,14 @@ impl PackedDevice {
 
     /// Stages up to `n` of the next buffers while they are the usual case: one descriptor, in the
     /// region of the last hit. Returns their number. Its state is in locals, and so in registers.
-    fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, n: usize) -> usize {
+    #[inline(always)]
+    fn take_simple<const WRITABLE: bool, const KEEP: bool>(
+        &mut self,
+        staging: &mut Staging,
+        n: usize,
+    ) -> usize {
         let (ring, format, window) = (self.ring, staging.format, staging.translator.last_hit());
-        let (wanted, prefix, size) = (format.wanted_flags(), format.prefix, ring.size());
+        let (wanted, size) = (format.wanted_flags(), ring.size());
         let mut at = self.next_avail;
         let mut taken = 0;
         let places =
@@ -117,11 +123,10 @@ impl PackedDevice {
             if word.telling_flags() != wanted | Word::available_flags(at) {
                 break;
             }
-            let len = word.len();
-            let simple = (len > prefix) & (len <= CHAIN_BYTES_MAX);
-            let slice = window.slice(ring.addr(at.index()), len).filter(|_| simple);
-            let Some(slice) = slice else { break };
-            Staging::put_simple::<KEEP>(format, place, slice, word.id());
+            let range = (ring.addr(at.index()), word.len(), word.id());
+            if !Staging::put_simple::<WRITABLE, KEEP>((format, window), place, range) {
+                break;
+            }
             taken += 1;
             at = at.advance(1, size);
         }

@@ -6,7 +6,7 @@ use guestmem::{Buffer, Ticket};
 
 use super::event::EventSuppression;
 use super::ring::SplitRing;
-use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
+use crate::chain::{CHAIN_MAX, Chain, Table};
 use crate::crash;
 use crate::fault::Fault;
 use crate::log::WriteLog;
@@ -28,6 +28,8 @@ pub(crate) struct SplitDevice {
     next_avail: u16,
     /// The available index as last read: entries before it need no new read.
     seen_avail: u16,
+    /// The descriptors of entries before it were prefetched.
+    prefetched: u16,
     /// The next used entry to write.
     next_used: u16,
     /// The used index as the guest sees it.
@@ -44,6 +46,7 @@ impl SplitDevice {
             event_idx,
             next_avail: next,
             seen_avail: next,
+            prefetched: next,
             next_used: next,
             published: next,
         }
@@ -68,49 +71,63 @@ impl SplitDevice {
             return;
         }
         staging.notice_truncation();
-        let mut heads = [0u16; BURST];
-        let ring = self.ring;
-        for (i, head) in heads[..n].iter_mut().enumerate() {
-            *head = ring.avail_entry(self.next_avail.wrapping_add(i as u16));
-            ring.prefetch_descriptor(*head);
-        }
-        let mut heads = &heads[..n];
-        while let [next, rest @ ..] = heads {
-            if !staging.takes_more() {
-                break;
-            }
-            let simple = match staging.keep {
-                false => self.take_simple::<false>(staging, heads),
-                true => self.take_simple::<true>(staging, heads),
+        self.prefetch_descriptors(n);
+        let mut left = n;
+        while left > 0 && staging.takes_more() {
+            let run = self.ring.run(self.next_avail, left);
+            let taken = match (staging.format.writable, staging.keep) {
+                (true, _) => self.take_simple::<true, false>(staging, run),
+                (false, false) => self.take_simple::<false, false>(staging, run),
+                (false, true) => self.take_simple::<false, true>(staging, run),
             };
-            match simple {
-                0 => {
-                    self.take_chain(staging, *next);
-                    heads = rest;
-                }
-                taken => heads = &heads[taken..],
+            left -= taken;
+            if taken < run {
+                self.take_chain(staging);
+                left -= 1;
             }
+        }
+        // Those of the next burst arrive while this one is copied.
+        self.prefetch_descriptors(usize::from(self.seen_avail.wrapping_sub(self.next_avail)));
+    }
+
+    /// Prefetches the descriptors of the next `n` available entries, at most a burst, as far as
+    /// that is not done.
+    #[inline(always)]
+    fn prefetch_descriptors(&mut self, n: usize) {
+        let n = n.min(BURST);
+        let done = usize::from(self.prefetched.wrapping_sub(self.next_avail)).min(n);
+        self.prefetched = self.next_avail.wrapping_add(n as u16);
+        for i in done..n {
+            let head = self.ring.avail_entry(self.next_avail.wrapping_add(i as u16));
+            self.ring.prefetch_descriptor(head);
         }
     }
 
-    /// Stages the chains at the front of `heads` while they are the usual case: one descriptor, in
-    /// the region of the last hit. Returns their number. Its state is in locals, and so in
-    /// registers.
-    fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, heads: &[u16]) -> usize {
+    /// Stages the chains of the next `n` available entries while they are the usual case: one
+    /// descriptor, in the region of the last hit. Returns their number. Its state is in locals, and
+    /// so in registers.
+    #[inline(always)]
+    fn take_simple<const WRITABLE: bool, const KEEP: bool>(
+        &mut self,
+        staging: &mut Staging,
+        n: usize,
+    ) -> usize {
         let (ring, format, window) = (self.ring, staging.format, staging.translator.last_hit());
-        let (wanted, prefix, mask) = (format.wanted_flags(), format.prefix, ring.mask());
+        let (wanted, mask) = (format.wanted_flags(), ring.mask());
         let mut taken = 0;
         let places =
             staging.staged[staging.end..].iter_mut().zip(&mut staging.headers[staging.end..]);
-        for (&head, place) in heads.iter().zip(places) {
-            let piece = ring.descriptor(head);
-            let simple = (piece.flags == wanted)
-                & (head <= mask)
-                & (piece.len > prefix)
-                & (piece.len <= CHAIN_BYTES_MAX);
-            let slice = window.slice(piece.addr, piece.len).filter(|_| simple);
-            let Some(slice) = slice else { break };
-            Staging::put_simple::<KEEP>(format, place, slice, head);
+        for (head, place) in ring.avail_run(self.next_avail, n).zip(places) {
+            if head > mask {
+                break;
+            }
+            let Descriptor { addr, len, flags, .. } = ring.descriptor(head);
+            let range = (addr, len, head);
+            if flags != wanted
+                || !Staging::put_simple::<WRITABLE, KEEP>((format, window), place, range)
+            {
+                break;
+            }
             taken += 1;
         }
         staging.end += taken;
@@ -118,10 +135,11 @@ impl SplitDevice {
         taken
     }
 
-    /// Stages any chain, or records its fault. Reads the descriptors again: values read by
+    /// Stages the next chain, of any kind, or records its fault. Reads it again: values read by
     /// [`take_simple`](Self::take_simple) do not count.
     #[cold]
-    fn take_chain(&mut self, staging: &mut Staging, head: u16) {
+    fn take_chain(&mut self, staging: &mut Staging) {
+        let head = self.ring.avail_entry(self.next_avail);
         if head > self.ring.mask() {
             staging.fault = Some(Fault::BadIndex);
             return;

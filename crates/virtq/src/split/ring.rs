@@ -90,6 +90,23 @@ impl SplitRing {
         unsafe { self.avail.add(2 + usize::from(index & self.mask)).read_volatile() }
     }
 
+    /// Entries from position `index` on that follow without a wrap, at most `n`.
+    #[inline(always)]
+    pub(crate) fn run(&self, index: u16, n: usize) -> usize {
+        n.min(usize::from(self.mask) + 1 - usize::from(index & self.mask))
+    }
+
+    /// The entries of the available ring from position `index` on, as [`run`](Self::run) of `n`
+    /// counts them. Each is read once.
+    #[inline(always)]
+    pub(crate) fn avail_run(&self, index: u16, n: usize) -> impl Iterator<Item = u16> {
+        let n = self.run(index, n);
+        let first = self.avail.wrapping_add(2 + usize::from(index & self.mask));
+        // SAFETY: the run ends at the latest with the last entry, inside the part that `new`
+        // checked.
+        (0..n).map(move |i| unsafe { first.add(i).read_volatile() })
+    }
+
     #[inline(always)]
     pub(crate) fn set_avail_entry(&self, index: u16, head: u16) {
         // SAFETY: as in `avail_entry`.
