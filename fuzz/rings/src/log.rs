@@ -166,13 +166,13 @@ impl Link {
                 let [lent, receive] = &mut link.buffers;
                 let burst = link.transmit.burst(lent);
                 let delivered = link.receive.deliver(&burst, &indices, edit, receive);
-                let _ = link.receive.publish(receive);
+                let _ = link.receive.publish();
                 delivered.frames
             });
             self.seen.done += u64::from(delivered);
         }
         if polled.frames > 0 {
-            let _ = self.watched(|link| link.transmit.complete(&mut link.buffers[0]));
+            let _ = self.watched(|link| link.transmit.complete());
         }
     }
 }
