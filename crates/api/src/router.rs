@@ -144,5 +144,5 @@ async fn body(body: Body) -> Result<Value, ApiError> {
         Err(error) if error.is::<LengthLimitError>() => return Err(ApiError::TooLarge),
         Err(_) => return Err(bad("the body broke off", "send it again")),
     };
-    json::parse(&bytes).map_err(|error| bad(&format!("the body {error}"), error.remedy()))
+    json::parse(&bytes).map_err(|error| ApiError::BadRequest(error.problem("the body ").into()))
 }

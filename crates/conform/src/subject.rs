@@ -154,7 +154,9 @@ pub enum ManagerRequest {
 /// Error of a request that the manager rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
-    /// Path of the rejected field, or empty.
+    /// The object, such as `VF 1 of NIC nic0`, or empty.
+    pub object: String,
+    /// Its rejected field, or empty.
     pub field: String,
     /// Its value.
     pub value: String,
@@ -167,11 +169,12 @@ pub struct Rejection {
 impl Rejection {
     /// The error in one line.
     pub fn text(&self) -> String {
-        let Rejection { field, value, error, allowed } = self;
-        let colon = if field.is_empty() { "" } else { ": " };
+        let Rejection { object, field, value, error, allowed } = self;
+        let of = if object.is_empty() || field.is_empty() { "" } else { ", " };
+        let colon = if object.is_empty() && field.is_empty() { "" } else { ": " };
         let space = if value.is_empty() { "" } else { " " };
         let then = if allowed.is_empty() { "" } else { "; " };
-        format!("{field}{colon}{value}{space}{error}{then}{allowed}")
+        format!("{object}{of}{field}{colon}{value}{space}{error}{then}{allowed}")
     }
 }
 

@@ -217,9 +217,9 @@ impl DataPlane {
         }
         let wanted = wanted_ports(to);
         let mut staged = StagedChange::default();
-        if let Err(problem) = self.stage(&wanted, &compiled, &mut staged) {
+        if let Err(problems) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
-            return Err(PlaneError(problem.into()));
+            return Err(PlaneError(problems));
         }
         let before = self.labels();
         self.put_in_force(wanted, compiled, staged);

@@ -6,7 +6,9 @@
 use anyhow::{Context, Result};
 use host::group::group_id;
 use model::config::Config;
-use model::state::{Attachment, Problem, SocketMode, SocketPermissions, Stream, VhostUser};
+use model::state::{
+    Attachment, Problem, Problems, SocketMode, SocketPermissions, Stream, VhostUser,
+};
 use vhost_user::SocketAccess;
 
 use super::port_spec::PortSpec;
@@ -48,7 +50,7 @@ impl DefaultAccess {
         self,
         spec: &PortSpec,
         at: &str,
-    ) -> Result<Option<SocketAccess>, Problem> {
+    ) -> Result<Option<SocketAccess>, Problems> {
         let (mode, group, permissions) = match spec {
             PortSpec::Attachment(
                 Attachment::VhostUser(VhostUser { mode, socket_group, socket_mode, .. })
@@ -70,7 +72,7 @@ impl DefaultAccess {
             group_id(group).map_err(|error| {
                 let allowed = "create the group, or name another";
                 let field = format!("{at}.socket_group");
-                Problem::new(field, group.as_str(), error.to_string(), allowed)
+                Problems::from(Problem::new(field, group.as_str(), error.to_string(), allowed))
             })
         });
         Ok(Some(self.with(gid.transpose()?, *permissions)))

@@ -9,6 +9,8 @@ use std::fmt::{self, Write};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::state::{Problem, of_path};
+
 /// Error of [`parse`].
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
@@ -16,10 +18,12 @@ pub enum JsonError {
     #[error("is not JSON: {0}")]
     Syntax(#[from] serde_json::Error),
     /// An object has a key twice.
-    #[error("has {path} twice, the second time at line {line} column {column}")]
+    #[error("has {field}{} twice, the second time at line {line} column {column}", of(.object))]
     Repeated {
-        /// Path of the key, such as `nic[0].vf[1].mac`.
-        path: String,
+        /// Object with the key, such as `VF 1 of NIC nic0`; empty for the whole document.
+        object: String,
+        /// The key, such as `mac`.
+        field: String,
         /// Line of the second one, from 1.
         line: usize,
         /// End of the key in that line.
@@ -27,12 +31,20 @@ pub enum JsonError {
     },
 }
 
+fn of(object: &str) -> String {
+    if object.is_empty() { String::new() } else { format!(" of {object}") }
+}
+
 impl JsonError {
-    /// The remedy, as an imperative.
-    pub fn remedy(&self) -> &'static str {
+    /// The problem; `whole` names the document, such as `the body`.
+    pub fn problem(&self, whole: &str) -> Problem {
         match self {
-            JsonError::Syntax(_) => "correct it",
-            JsonError::Repeated { .. } => "keep one of them",
+            JsonError::Syntax(_) => Problem::new("", (), format!("{whole}{self}"), "correct it"),
+            JsonError::Repeated { object, field, line, column } => {
+                let message =
+                    format!("is there twice, the second time at line {line} column {column}");
+                Problem::new(field, (), message, "keep one of them").of(object)
+            }
         }
     }
 }
@@ -47,7 +59,11 @@ pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
     let value = At(&place).deserialize(&mut reader);
     match (value, place.repeated.into_inner()) {
         (Err(error), Some(path)) => {
-            Err(JsonError::Repeated { path, line: error.line(), column: error.column() })
+            // The names of objects may follow the repeated key.
+            let document = serde_json::from_slice(bytes).unwrap_or_default();
+            let (object, field) = of_path(&document, &path);
+            let (line, column) = (error.line(), error.column());
+            Err(JsonError::Repeated { object, field, line, column })
         }
         (value, _) => {
             let value = value?;
@@ -212,9 +228,13 @@ mod tests {
             (r#"{"nic": [], "nic": []}"#, "has nic twice, the second time at line 1 column 17"),
             ("{\"a\": 1,\n \"a\": 1}", "has a twice, the second time at line 2 column 4"),
             (r#"{"a": 1, "\u0061": 1}"#, "has a twice,"),
-            (r#"{"nic": [{}, {"vf": [{"mac": 1, "mac": 2}]}]}"#, "has nic[1].vf[0].mac twice,"),
-            (r#"[[{"a": {"b": 1, "b": 1}}]]"#, "has [0][0].a.b twice,"),
-            (r#"{"\u001b[2J": 1, "\u001b[2J": 1}"#, "has \\u{1b}[2J twice,"),
+            (
+                r#"{"nic": [{}, {"vf": [{"mac": 1, "mac": 2}]}]}"#,
+                "has mac of VF 0 of NIC without name twice,",
+            ),
+            (r#"{"nic": [{"mode": 1, "mode": 2, "name": "a"}]}"#, "has mode of NIC a twice,"),
+            (r#"[[{"a": {"b": 1, "b": 1}}]]"#, "has a.b twice,"),
+            (r#"{"\u001b[2J": 1, "\u001b[2J": 1}"#, "has \\u{1b} twice,"),
         ] {
             let error = parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with(told), "{text}: {error}");

@@ -5,13 +5,14 @@
 //! Bars below show the cost of the whole route, on one scale for all panels: bytes on PCIe (frame
 //! and overhead), cycles of the switch (copies and the rest), cycles of guests.
 
+use model::state::Problems;
 use std::fmt::Write;
 
 use crate::dma::FCS;
 use crate::frames::FrameMix;
 use crate::load::{self, Guests, MachineLoad};
 use crate::machine::{Host, Machine};
-use crate::predict::{PathKind, Pattern, Scenario, ScenarioError, predict};
+use crate::predict::{PathKind, Pattern, Scenario, predict};
 use crate::units::{Bytes, FrameRate};
 
 const WIDTH: f64 = 900.0;
@@ -65,7 +66,7 @@ pub fn path_cost(
     path: PathKind,
     guests: u32,
     frames: &FrameMix,
-) -> Result<PathCost, ScenarioError> {
+) -> Result<PathCost, Problems> {
     let pattern = Pattern::NorthSouth;
     // Applies the checks of a scenario.
     predict(machine, &Scenario { pattern, path, frames: frames.clone(), guests, cores_each: 1.0 })?;
@@ -109,7 +110,7 @@ fn crossings(machine: &Machine, path: PathKind, guests: u32) -> u32 {
 ///
 /// # Errors
 /// The scenario is impossible.
-pub fn draw(machine: &Machine, guests: u32, frames: &FrameMix) -> Result<String, ScenarioError> {
+pub fn draw(machine: &Machine, guests: u32, frames: &FrameMix) -> Result<String, Problems> {
     // A card with too few VFs gets no panel.
     let paths = [PathKind::Vf, PathKind::Vhost].into_iter();
     let paths = paths.filter(|path| *path != PathKind::Vf || guests <= machine.vfs());

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use model::state::{Problem, Problems};
+use serde_json::Value;
+
 use crate::units::Bytes;
 
 /// Valid frame sizes of the model, in bytes, FCS included.
@@ -16,41 +19,32 @@ const KINDS_MAX: usize = 16;
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrameMix(Vec<(f64, f64)>);
 
-/// Invalid frame mix.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FrameMixError {
-    /// Neither a number nor a mix.
-    #[error(
-        "{0:?} is not a frame size; expected bytes with FCS (64 to 9018), `imix`, or sizes with shares, e.g. 64:7,1518:1"
-    )]
-    Form(String),
-    /// Size out of range.
-    #[error("frames of {0} bytes: allowed are 64 to 9018, FCS included")]
-    Size(u32),
-    /// Invalid shares.
-    #[error("the shares in {0:?} must be above 0 and at most 1000000")]
-    Share(String),
-    /// Too many sizes.
-    #[error("{0} sizes in a mix exceed max {KINDS_MAX}")]
-    Many(usize),
+/// Allowed values of a frame mix, for messages.
+const ALLOWED: &str =
+    "bytes with FCS (64 to 9018), `imix`, or sizes with shares, such as 64:7,1518:1";
+
+/// An invalid frame mix.
+fn invalid(value: impl Into<Value>, message: impl Into<String>, allowed: &str) -> Problems {
+    Problem::new("frames", value, message, format!("write {allowed}")).into()
 }
 
 impl FrameMix {
     /// Frames of one size.
     ///
     /// # Errors
-    /// [`FrameMixError::Size`].
-    pub fn of(bytes: u32) -> Result<Self, FrameMixError> {
+    /// The size is out of range.
+    pub fn of(bytes: u32) -> Result<Self, Problems> {
         Self::mix([(bytes, 1.0)])
     }
 
-    fn mix(kinds: impl IntoIterator<Item = (u32, f64)>) -> Result<Self, FrameMixError> {
+    fn mix(kinds: impl IntoIterator<Item = (u32, f64)>) -> Result<Self, Problems> {
         let kinds: Vec<_> = kinds.into_iter().collect();
         if kinds.len() > KINDS_MAX {
-            return Err(FrameMixError::Many(kinds.len()));
+            let message = format!("is a mix of too many sizes, {}", kinds.len());
+            return Err(invalid((), message, &format!("at most {KINDS_MAX} sizes")));
         }
         if let Some(&(size, _)) = kinds.iter().find(|(size, _)| !SIZES.contains(size)) {
-            return Err(FrameMixError::Size(size));
+            return Err(Problem::out_of_range("frames", size, SIZES.start(), SIZES.end()).into());
         }
         let sum: f64 = kinds.iter().map(|(_, share)| share).sum();
         Ok(Self(kinds.into_iter().map(|(size, share)| (f64::from(size), share / sum)).collect()))
@@ -71,20 +65,24 @@ impl FrameMix {
 }
 
 impl FromStr for FrameMix {
-    type Err = FrameMixError;
+    type Err = Problems;
 
-    fn from_str(text: &str) -> Result<Self, FrameMixError> {
+    fn from_str(text: &str) -> Result<Self, Problems> {
         if text.eq_ignore_ascii_case("imix") {
             return Self::mix(IMIX);
         }
-        let form = || FrameMixError::Form(text.to_owned());
+        let form = || invalid(text, "is not a frame size", ALLOWED);
         let kind = |kind: &str| {
             let (size, share) = kind.split_once(':').unwrap_or((kind, "1"));
             let size = size.trim().parse().map_err(|_| form())?;
             let share: f64 = share.trim().parse().map_err(|_| form())?;
             match share > 0.0 && share <= 1e6 {
                 true => Ok((size, share)),
-                false => Err(FrameMixError::Share(text.to_owned())),
+                false => Err(invalid(
+                    text,
+                    "has a share out of range",
+                    "shares above 0, at most 1000000",
+                )),
             }
         };
         Self::mix(text.split(',').map(kind).collect::<Result<Vec<_>, _>>()?)
@@ -126,7 +124,7 @@ mod tests {
         for (text, said) in [
             ("", "not a frame size"),
             ("large", "not a frame size"),
-            ("0", "frames of 0 bytes"),
+            ("0", "frames: 0 is out of range"),
             ("63", "64 to 9018"),
             ("64:0", "above 0"),
             ("64:-1", "above 0"),

@@ -16,4 +16,4 @@ pub mod units;
 pub mod validate;
 pub mod workload;
 
-pub use range::{CORES, ValueError};
+pub use range::CORES;

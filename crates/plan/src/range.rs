@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use model::state::{Problem, Problems};
+
 /// Allowed cores of a guest or host.
 pub const CORES: RangeInclusive<f64> = 0.001..=1024.0;
 /// Allowed guest cycles for a frame.
@@ -9,31 +11,16 @@ pub(crate) const CYCLES: RangeInclusive<f64> = 1.0..=1e9;
 /// Allowed frame rates, in million frames per second.
 pub(crate) const MPPS: RangeInclusive<f64> = 1e-9..=1e5;
 
-/// Value out of range.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{of}: {field} = {value}: allowed are {allowed}")]
-pub struct ValueError {
-    /// Object with the value, e.g. `host "rack"`.
-    pub of: String,
-    /// Field.
-    pub field: &'static str,
-    /// Given value.
-    pub value: String,
-    /// Allowed values.
-    pub allowed: String,
-}
-
-/// Checks that a value is within a range.
+/// Checks that a value is within a range; `of` is the object with the value, such as `host rack`.
 pub(crate) fn check_range(
     of: &str,
-    field: &'static str,
+    field: &str,
     value: impl Into<f64>,
     range: RangeInclusive<f64>,
-) -> Result<(), ValueError> {
+) -> Result<(), Problems> {
     let value = value.into();
     if range.contains(&value) {
         return Ok(());
     }
-    let allowed = format!("{} to {}", range.start(), range.end());
-    Err(ValueError { of: of.to_owned(), field, value: value.to_string(), allowed })
+    Err(Problem::out_of_range(field, value, range.start(), range.end()).of(of).into())
 }

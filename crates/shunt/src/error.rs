@@ -31,9 +31,8 @@ impl UsageError {
         message: &str,
         allowed: &[&str],
     ) -> UsageError {
-        let allowed = allowed.join(", ");
-        let remedy = Remedy::choose(format!("write one of {allowed}"), allowed);
-        UsageError::option(option, value, message, remedy)
+        let allowed = allowed.iter().copied();
+        UsageError(Problem::not_one_of(option, value, message, allowed).into())
     }
 
     /// A number of an option out of its range, both ends included.
@@ -43,8 +42,7 @@ impl UsageError {
         least: impl std::fmt::Display,
         most: impl std::fmt::Display,
     ) -> UsageError {
-        let remedy = format!("write a number, {least} to {most}");
-        UsageError::option(option, value, "is out of range", remedy)
+        UsageError(Problem::out_of_range(option, value, least, most).into())
     }
 }
 

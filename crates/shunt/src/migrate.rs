@@ -12,6 +12,7 @@ use migrate::{
     self, MigrateError, MigrationOutcome, MigrationReport, MigrationSpec, RecoverySpec, StepReport,
 };
 use model::config::socket_path;
+use model::state::Problem;
 
 use crate::error::UsageError;
 use crate::run_dir::RunDirArg;
@@ -135,7 +136,11 @@ impl Migrate {
             print(&text)?;
             return match plan.obstacles.is_empty() {
                 true => Ok(()),
-                false => Err(UsageError::new("no adapter to migrate").into()),
+                false => {
+                    let remedy = "remove the obstacles of the plan";
+                    let problem = Problem::new("", (), "cannot be migrated", remedy);
+                    Err(UsageError(problem.of(format!("guest {}", self.vm)).into()).into())
+                }
             };
         }
         let report = migrate::run(&spec, &mut self.teller()).map_err(told)?;
@@ -211,15 +216,17 @@ impl Migrate {
             return Ok(Client::new(&socket_path(Path::new(&self.to))));
         }
         let Some(file) = &self.token_file else {
-            return Err(UsageError::new(format!(
-                "{} requires a token; give --token-file",
-                self.to
-            ))
-            .into());
+            let value = self.to.as_str();
+            return Err(
+                UsageError::option("--to", value, "requires a token", "give --token-file").into()
+            );
         };
-        let mistake = |error: anyhow::Error| UsageError::new(format!("{error:#}"));
-        let token = Token::read(file).map_err(mistake)?;
-        Ok(Client::at(&self.to, token, self.ca.as_deref()).map_err(mistake)?)
+        let mistake = |option: &str, error: anyhow::Error| {
+            UsageError::option(option, (), &format!("is not usable: {error:#}"), "correct it")
+        };
+        let token = Token::read(file).map_err(|error| mistake("--token-file", error))?;
+        Ok(Client::at(&self.to, token, self.ca.as_deref())
+            .map_err(|error| mistake("--to", error))?)
     }
 }
 
@@ -229,7 +236,10 @@ fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
         Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
             Ok((name.to_owned(), path.to_owned()))
         }
-        _ => Err(UsageError::new(format!("--socket {text}: expected NAME=/PATH"))),
+        _ => {
+            let remedy = "write NAME=/PATH";
+            Err(UsageError::option("--socket", text.as_str(), "is not allowed", remedy))
+        }
     };
     given.iter().map(pair).collect()
 }

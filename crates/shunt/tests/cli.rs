@@ -114,15 +114,15 @@ fn nothing_at_all_is_answered_with_the_help() {
 fn values_that_the_lab_cannot_measure() {
     let north_south = ["lab", "run", "--pattern", "north-south"];
     for (flag, value, words) in [
-        ("--vms", "0", &["--vms 0", "1 to 8"][..]),
-        ("--vms", "9", &["--vms 9", "1 to 8"]),
+        ("--vms", "0", &["--vms: 0", "1 to 8"][..]),
+        ("--vms", "9", &["--vms: 9", "1 to 8"]),
         ("--vms", "two", &["--vms", "two"]),
         ("--vms", "99999999999999999999999", &["--vms", "too large"]),
-        ("--frame", "63", &["--frame 63", "64 to 1518"]),
-        ("--frame", "1519", &["--frame 1519", "64 to 1518"]),
+        ("--frame", "63", &["--frame: 63", "64 to 1518"]),
+        ("--frame", "1519", &["--frame: 1519", "64 to 1518"]),
         ("--frame", "4294967296", &["--frame"]),
-        ("--seconds", "0", &["--seconds 0", "0.1 to 3600"]),
-        ("--seconds", "3601", &["--seconds 3601", "0.1 to 3600"]),
+        ("--seconds", "0", &["--seconds: 0", "0.1 to 3600"]),
+        ("--seconds", "3601", &["--seconds: 3601", "0.1 to 3600"]),
         ("--seconds", "nan", &["--seconds", "0.1 to 3600"]),
         ("--seconds", "inf", &["--seconds", "0.1 to 3600"]),
         ("--path", "carrier-pigeon", &["carrier-pigeon", "vf"]),
@@ -131,15 +131,15 @@ fn values_that_the_lab_cannot_measure() {
     }
     fails(2, &["lab", "run", "--pattern", "up-down"], &["up-down", "north-south, east-west"]);
     let chain = ["lab", "run", "--pattern", "east-west", "--vms", "1"];
-    fails(2, &chain, &["--vms 1", "east-west", "2 to 8"]);
+    fails(2, &chain, &["--vms: 1", "east-west", "2 to 8"]);
     fails(2, &["lab", "--seconds", "0"], &["seconds 0", "0.1 to 3600"]);
-    fails(2, &["lab", "scale", "--rounds", "0"], &["--rounds 0", "1 to 100"]);
+    fails(2, &["lab", "scale", "--rounds", "0"], &["--rounds: 0", "1 to 100"]);
     fails(2, &["lab", "ntttcp", "--rounds", "101"], &["rounds 101", "1 to 100"]);
     fails(2, &["lab", "netperf", "--seconds", "0"], &["seconds 0", "0.1 to 3600"]);
     fails(2, &["lab", "hyperv", "--seconds", "1"], &["hyperv has no setting seconds"]);
     fails(2, &["lab", "hyperv", "--rounds", "0"], &["rounds 0", "1 to 100"]);
     fails(2, &["lab", "vpf", "--path", "sriov"], &["sriov", "vf, vhost, virtio"]);
-    fails(2, &["lab", "distance", "--samples", "0"], &["--samples 0", "1 to 100000"]);
+    fails(2, &["lab", "distance", "--samples", "0"], &["--samples: 0", "1 to 100000"]);
     for cpus in ["0", "0,0", "0,x", "0,1,2"] {
         fails(2, &["lab", "distance", "--cpus", cpus], &["--cpus", "two different CPUs", "0,1"]);
     }

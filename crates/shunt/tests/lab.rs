@@ -221,19 +221,22 @@ fn back_to_back_frames_are_searched_for() {
 #[test]
 fn what_cannot_be_measured_is_refused_by_name() {
     for (args, word) in [
-        (&["idle", "--guests", "1"][..], "--guests 1: allowed are 2 to 255"),
-        (&["idle", "--seconds", "0"], "--seconds 0"),
-        (&["idle", "--frames", "0"], "--frames 0"),
-        (&["idle", "--cpu-latency", "1000001"], "--cpu-latency 1000001: allowed are 0 to 1000000"),
+        (&["idle", "--guests", "1"][..], "--guests: 1 is out of range; write a number, 2 to 255"),
+        (&["idle", "--seconds", "0"], "--seconds: 0"),
+        (&["idle", "--frames", "0"], "--frames: 0"),
+        (&["idle", "--cpu-latency", "1000001"], "--cpu-latency: 1000001 is out of range"),
         (&["idle", "--cpu-latency", "soon"], "--cpu-latency"),
-        (&["hostile", "--bursts", "0"], "--bursts 0"),
-        (&["calibrate", "--rate", "999"], "--rate 999: allowed are 1000 to 1000000"),
-        (&["calibrate", "--seconds", "0"], "--seconds 0"),
+        (&["hostile", "--bursts", "0"], "--bursts: 0"),
+        (
+            &["calibrate", "--rate", "999"],
+            "--rate: 999 is out of range; write a number, 1000 to 1000000",
+        ),
+        (&["calibrate", "--seconds", "0"], "--seconds: 0"),
         (&["calibrate", "--delay", "normal:1"], "expected constant:US"),
         (&["calibrate", "--delay", "uniform:9,8"], "shortest delay 9: allowed are 0 to 8"),
         (
             &["throughput", "--pattern", "east-west", "--back-to-back", "101"],
-            "--back-to-back 101: allowed are 0 to 100",
+            "--back-to-back: 101 is out of range; write a number, 0 to 100",
         ),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_shunt")).arg("lab").args(args).output();
@@ -478,11 +481,11 @@ fn the_bare_loop_spins_for_each_frame() {
 #[test]
 fn the_bare_loop_rejects_what_it_cannot_serve() {
     for (args, words) in [
-        (&["bare", "--socket", "a"][..], "--socket must be given twice"),
-        (&["bare", "--socket", "a", "--socket", "b", "--mac", "02:00:00:00:00:01"], "--mac must"),
+        (&["bare", "--socket", "a"][..], "--socket: must be given twice"),
+        (&["bare", "--socket", "a", "--socket", "b", "--mac", "02:00:00:00:00:01"], "--mac: must"),
         (
             &["bare", "--socket", "a", "--socket", "b", "--delay-cycles", "1000001"],
-            "allowed are 0 to 1000000",
+            "1000001 is out of range; write a number, 0 to 1000000",
         ),
     ] {
         let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));

@@ -570,7 +570,10 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
         ("nic = = 3", &["x.toml:1:7: "]),
         ("\n\n[[nic]\n", &["x.toml:3:7: the header of a list entry"]),
         ("{\"nic\": }", &["is not JSON"]),
-        ("{\"nic\": [],\n \"nic\": []}", &["has nic twice, the second time at line 2", "keep one"]),
+        (
+            "{\"nic\": [],\n \"nic\": []}",
+            &["nic: is there twice, the second time at line 2", "keep one"],
+        ),
         ("version = 2", &["version: 2 is newer than this program"]),
         (
             "[[adapter]]\nname = 1\n",
@@ -940,19 +943,22 @@ fn mistakes_about_virtual_pfs_change_nothing() {
     let site = Site::furnished();
     let before = site.json("export");
     for (line, words) in [
-        ("vpf vm", vec!["there is no virtual PF vm", "--vfs"]),
-        ("vpf vm --grant all", vec!["vm does not exist yet; give --vfs"]),
+        ("vpf vm", vec!["virtual PF vm does not exist", "--vfs"]),
+        ("vpf vm --grant all", vec!["virtual PF vm does not exist; give --vfs"]),
         ("vpf vm --vfs 8", vec!["8 is not in 0..=7"]),
-        ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp only reads"]),
-        ("vpf vm --qmp /run/vm.qmp", vec!["there is no virtual PF vm"]),
-        ("vpf vm --remove", vec!["there is no virtual PF vm"]),
-        ("vpf vm --vfs 1 --nic nic0 --mac 02", vec!["--mac 02", "six hex pairs"]),
-        ("vpf vm --vfs 1 --nic nic0 --vdpa 0", vec!["--vdpa 0", "0=/dev/vhost-vdpa-0"]),
+        ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp: only reads"]),
+        ("vpf vm --qmp /run/vm.qmp", vec!["virtual PF vm does not exist"]),
+        ("vpf vm --remove", vec!["virtual PF vm does not exist"]),
+        ("vpf vm --vfs 1 --nic nic0 --mac 02", vec!["--mac: \"02\"", "six hex pairs"]),
+        ("vpf vm --vfs 1 --nic nic0 --vdpa 0", vec!["--vdpa: \"0\"", "0=/dev/vhost-vdpa-0"]),
         (
             "vpf vm --vfs 1 --nic nic0 --vdpa 0=/dev/none",
             vec!["there is no /dev/none", "vhost_vdpa"],
         ),
-        ("vpf vm --vfs 1 --nic nic0 --vdpa 1=/dev/null", vec!["--vdpa 1: vm has 1 VFs"]),
+        (
+            "vpf vm --vfs 1 --nic nic0 --vdpa 1=/dev/null",
+            vec!["--vdpa: 1 is no VF of vm, which has 1 VFs"],
+        ),
         ("vpf vm --model igb --vfs 3", vec!["igb has 7 VFs"]),
         (
             "vpf vm --model e1000 --nic nic0 --vfs 1",

@@ -161,10 +161,10 @@ fn what_cannot_be_gets_one_clear_message() {
     let dir = tempfile::tempdir().unwrap();
     let cycle = CHAIN.replace("\"firewall\", \"cache\"]", "\"firewall\", \"cache\", \"firewall\"]");
     let bad = [
-        ("cycle.toml", cycle.as_str(), "passes \"firewall\" twice"),
-        ("zero.toml", &CHAIN.replace("imix", "0"), "frames of 0 bytes"),
-        ("none.toml", "", "no [[service]]"),
-        ("many.toml", &CHAIN.replace("guests = 2", "guests = 70\npath = \"vf\""), "need 140 VFs"),
+        ("cycle.toml", cycle.as_str(), "\"firewall\" is passed twice"),
+        ("zero.toml", &CHAIN.replace("imix", "0"), "the workload, frames: 0 is out of range"),
+        ("none.toml", "", "has no [[service]]"),
+        ("many.toml", &CHAIN.replace("guests = 2", "guests = 70\npath = \"vf\""), "needs 140 VFs"),
     ];
     for (name, text, expected) in bad {
         let path = file(dir.path(), name, text);
@@ -175,14 +175,17 @@ fn what_cannot_be_gets_one_clear_message() {
     }
     let chain = file(dir.path(), "chain.toml", CHAIN);
     for (args, expected) in [
-        (&["--nic", "3c509"][..], "unknown NIC profile \"3c509\"; expected one of 82598"),
-        (&["--cores", "0"], "--cores 0"),
+        (&["--nic", "3c509"][..], "--nic: \"3c509\" is no NIC profile; write one of 82598"),
+        (&["--cores", "0"], "--cores: 0 is out of range; write a number, 0.001 to 1024"),
         (&["--what-if", "colour=1..3"], "cores, guest-cores"),
-        (&["--what-if", "cores=many"], "\"many\": expected numbers"),
-        (&["--what-if", "cores=0"], "0: allowed are 0.001 to 1024"),
+        (&["--what-if", "cores=many"], "\"many\" is no number"),
+        (
+            &["--what-if", "cores=0"],
+            "--what-if, cores: 0 is out of range; write a number, 0.001 to 1024",
+        ),
         (&["--what-if", "cores=9..1"], "such as 1..8"),
         (&["--what-if", "lanes=3"], "1, 2, 4, 8 or 16 lanes"),
-        (&["--what-if", "nic=xl710,3c509"], "unknown NIC profile \"3c509\""),
+        (&["--what-if", "nic=xl710,3c509"], "\"3c509\" is no NIC profile"),
     ] {
         let (code, _, error) = plan(&[&["--workload", &chain], args].concat());
         assert_eq!(code, Some(2), "{error}");

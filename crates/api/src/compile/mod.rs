@@ -155,7 +155,7 @@ pub fn compile(
         let old = before.and_then(|before| before.nic(&state.nics[at].name));
         match nics::nic(&scope, old) {
             Ok(nic) => all.nics.push(nic),
-            Err(problem) => problems.push(problem),
+            Err(found) => problems = problems.and(found),
         }
     }
     problems.or(all).map_err(|problems| problems.named(&state.to_document()))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bridge::PortId;
 use bridge::nic::{Filter, MirroredFrames, Mode};
-use model::state::{Bridging, FunctionName, MirrorDirection, PathInForce, Problem};
+use model::state::{Bridging, FunctionName, MirrorDirection, PathInForce, Problems};
 
 use super::function::{FunctionEntry, Member, NicScope};
 use super::origin::Origins;
@@ -12,7 +12,10 @@ use super::ports::{MonitorList, function_port, plain_port};
 use super::{CompiledNic, CompiledPort, PortLocation, PortOwner, switch, switchdev};
 
 /// Compiles a NIC; `old` is the previous result.
-pub(super) fn nic(scope: &NicScope<'_>, old: Option<&CompiledNic>) -> Result<CompiledNic, Problem> {
+pub(super) fn nic(
+    scope: &NicScope<'_>,
+    old: Option<&CompiledNic>,
+) -> Result<CompiledNic, Problems> {
     let mut build = Build {
         scope,
         config: bridge::nic::NicConfig {

@@ -9,7 +9,9 @@ use bridge::switch::{
     Beyond, Learning, Native, PortConfig, StaticEntry, Storm, SwitchConfig, SwitchMirror, VidSet,
     Vlans,
 };
-use model::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK, Vxlan};
+use model::state::{
+    self, MirrorDirection, PathInForce, Problem, Problems, SwitchPort, UPLINK, Vxlan,
+};
 use wire::{Mac, Vid};
 
 use super::fields::Fields;
@@ -34,7 +36,7 @@ pub(super) fn switch(
     vfs: &[&FunctionEntry<'_>],
     monitors: &mut MonitorList,
     old: Option<&CompiledSwitch>,
-) -> Result<BuiltSwitch, Problem> {
+) -> Result<BuiltSwitch, Problems> {
     let (wanted, at) = scope.switch.as_ref().expect("the caller has seen a switch");
     let old = old.filter(|old| old.name == wanted.name);
     let none = Numbers::default();
@@ -112,7 +114,7 @@ fn numbers(
     switch: &state::Switch,
     at: &str,
     before: &Numbers,
-) -> Result<Numbers, Problem> {
+) -> Result<Numbers, Problems> {
     let on_it = |member: &&Member<'_>| member.adapter.switch.as_deref() == Some(&switch.name);
     let members: Vec<&Member<'_>> = scope.members.iter().filter(on_it).collect();
     let stay: BTreeSet<&str> = members.iter().map(|member| &*member.adapter.name).collect();
@@ -128,7 +130,7 @@ fn numbers(
         let error = format!("has {ports} adapters, tunnels and mirrors of adapters on it");
         let most = bridge::switch::MAX_PORTS - 1;
         let allowed = format!("put some on another switch or on VFs; {most} is the most");
-        Problem::new(at, (), error, allowed)
+        Problem::new(at, (), error, allowed).into()
     })
 }
 

@@ -63,6 +63,7 @@ impl SoftNic {
                 let others = rejection.body.problems.iter().skip(1);
                 let more = others.map(|problem| format!("; {problem}"));
                 Ok(Err(Rejection {
+                    object: first.object,
                     field: first.field,
                     value: first.value,
                     error: first.message,

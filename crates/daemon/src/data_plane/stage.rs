@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use api::compile::{self, Compiled, PortOwner};
 use bridge::nic::Function;
 use engine::Port;
-use model::state::{Attachment, Problem, VhostUser};
+use model::state::{Attachment, Problem, Problems, VhostUser};
 use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 use port::xdp::Address;
 use vhost_user::SocketAccess;
@@ -59,7 +59,7 @@ impl DataPlane {
         wanted: &[WantedPort],
         compiled: &Compiled,
         staged: &mut StagedChange,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), Problems> {
         for nic in &compiled.nics {
             if !self.instances.contains_key(&nic.name) {
                 self.instances
@@ -94,7 +94,7 @@ impl DataPlane {
         want: &WantedPort,
         access: Option<SocketAccess>,
         staged: &mut StagedChange,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), Problems> {
         let (Some(access), Some(resource)) = (access, want.spec.resource()) else { return Ok(()) };
         let mut served = self.instances.values().flat_map(|instance| instance.served.values());
         let Some(held) = served.find(|held| held.spec.resource().as_ref() == Some(&resource))
@@ -197,7 +197,7 @@ impl DataPlane {
         &mut self,
         compiled: &compile::CompiledNic,
         staged: &mut StagedChange,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), Problems> {
         let nic = &compiled.name;
         for (path, label) in files(compiled) {
             if self.instances[nic].captures.contains_key(path)

@@ -19,6 +19,7 @@ mod situation;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use model::state::{Problem, Problems};
 use serde::Serialize;
 use traffic::protocol::contend::{Phase, Slice};
 
@@ -59,13 +60,14 @@ impl FairnessSpec {
     /// Validates the settings.
     ///
     /// # Errors
-    /// One sentence that names the option, the value and the allowed range.
-    pub fn check(&self) -> Result<(), String> {
+    /// An option, its value and the allowed range.
+    pub fn check(&self) -> Result<(), Problems> {
         if !(4..=64).contains(&self.guests) || !self.guests.is_multiple_of(2) {
-            return Err(format!("--guests {}: allowed are even numbers from 4 to 64", self.guests));
+            let remedy = "write an even number, 4 to 64";
+            return Err(Problem::new("--guests", self.guests, "is not allowed", remedy).into());
         }
         if !(self.seconds >= 0.1 && self.seconds <= 60.0) {
-            return Err(format!("--seconds {}: allowed are 0.1 to 60", self.seconds));
+            return Err(Problem::out_of_range("--seconds", self.seconds, 0.1, 60).into());
         }
         Ok(())
     }

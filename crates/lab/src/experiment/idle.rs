@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use model::state::{Problem, Problems};
 use serde::Serialize;
 use traffic::protocol::probe::{ProbeSpec, WakeTimes};
 use traffic::{Event, Task};
@@ -41,19 +42,21 @@ impl IdleSpec {
     /// Validates the settings.
     ///
     /// # Errors
-    /// One sentence that names the option, the value and the allowed range.
-    pub fn check(&self) -> Result<(), String> {
+    /// An option, its value and the allowed range.
+    pub fn check(&self) -> Result<(), Problems> {
         if !(2..=255).contains(&self.guests) {
-            return Err(format!("--guests {}: allowed are 2 to 255", self.guests));
+            return Err(Problem::out_of_range("--guests", self.guests, 2, 255).into());
         }
         if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
-            return Err(format!("--seconds {}: allowed are 0.1 to 3600", self.seconds));
+            return Err(Problem::out_of_range("--seconds", self.seconds, 0.1, 3600).into());
         }
         if !(1..=1_000_000).contains(&self.frames) {
-            return Err(format!("--frames {}: allowed are 1 to 1000000", self.frames));
+            return Err(Problem::out_of_range("--frames", self.frames, 1, 1_000_000).into());
         }
         match self.cpu_latency_us {
-            Some(us @ 1_000_001..) => Err(format!("--cpu-latency {us}: allowed are 0 to 1000000")),
+            Some(us @ 1_000_001..) => {
+                Err(Problem::out_of_range("--cpu-latency", us, 0, 1_000_000).into())
+            }
             _ => Ok(()),
         }
     }

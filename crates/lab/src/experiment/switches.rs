@@ -108,7 +108,7 @@ pub fn run(
     settings: SwitchesSettings,
     mut told: impl FnMut(&str),
 ) -> Result<Switches> {
-    settings.check().map_err(anyhow::Error::msg)?;
+    settings.check()?;
     settings.check_installed(program)?;
     if !settings.switches.iter().all(|switch| switch.is_vhost_user()) {
         // Before any process is started.

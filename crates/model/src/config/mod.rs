@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use position::of_file;
 use serde_json::Value;
 
-pub use position::Position;
+pub use position::{Position, of_toml};
 pub use source_file::{MAX_FILE_BYTES, SourceFile};
 
 use crate::state::{

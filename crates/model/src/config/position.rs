@@ -1,6 +1,7 @@
 //! Positions of errors in a file.
 
 use crate::state::{MAX_PROBLEMS, Problem, Problems};
+use crate::suggest::nearest;
 
 /// A position in a file: line and column from 1, the column in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,4 +46,15 @@ pub(super) fn of_file(
     remedy: impl Into<String>,
 ) -> Problems {
     of_lines(file, vec![(None, Problem::new("", (), message, remedy.into()))], 0)
+}
+
+/// A mistake that the TOML parser reports, with its position.
+pub fn of_toml(text: &str, error: &toml::de::Error) -> Problem {
+    let message = error.message().lines().collect::<Vec<_>>().join(" ");
+    let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let meant = names.split_first().and_then(|(word, known)| nearest(word, known.iter().copied()));
+    let remedy = meant.map_or("correct it".to_owned(), |meant| format!("did you mean {meant}?"));
+    let at = error.span().map(|span| Position::of(text, span.start));
+    let Position { line, column } = at.unwrap_or(Position { line: 0, column: 0 });
+    Problem { line, column, ..Problem::new("", (), message.as_str(), remedy) }
 }

@@ -155,7 +155,7 @@ impl SourceFile {
 
     fn json(&self) -> Result<Value, Problems> {
         json::parse(self.text.as_bytes())
-            .map_err(|error| of_file(&self.name, error.to_string(), error.remedy()))
+            .map_err(|error| Problems::from(error.problem("")).in_file(&self.name))
     }
 
     fn toml(&self) -> Result<Value, Problems> {

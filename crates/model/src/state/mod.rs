@@ -55,6 +55,7 @@ pub use move_request::{MoveRequest, MoveStep};
 pub use moving::{MovePhase, Moving};
 pub use nic::{Bridging, Nic, NicKind};
 pub use object_name::kind_of_list;
+pub(crate) use object_name::of_path;
 pub use plan::{ChangePlan, FieldChange, ObjectKind, PlanAction, PlanStep};
 pub(crate) use problem::cut;
 pub use problem::{MAX_PROBLEMS, Problem, Problems, Remedy};

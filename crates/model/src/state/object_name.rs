@@ -10,7 +10,7 @@ use super::schema::join;
 const TOP: [&str; 4] = ["nic", "switch", "adapter", "vpf"];
 
 /// Object and field of a path in the document. An index in a list of plain values is left out.
-pub(super) fn of_path(document: &Value, path: &str) -> (String, String) {
+pub(crate) fn of_path(document: &Value, path: &str) -> (String, String) {
     let (mut object, mut field) = (String::new(), String::new());
     let mut here = document;
     for part in path.split('.') {

@@ -104,6 +104,37 @@ impl Problem {
         }
     }
 
+    /// A number outside of its range, both ends included.
+    pub fn out_of_range(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        least: impl fmt::Display,
+        most: impl fmt::Display,
+    ) -> Problem {
+        let value = match value.into() {
+            // 0.0 is written as 0.
+            Value::Number(number) if number.is_f64() => {
+                let whole = number.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 1e15);
+                whole.map_or(Value::Number(number), |whole| (whole as i64).into())
+            }
+            other => other,
+        };
+        let remedy = format!("write a number, {least} to {most}");
+        Problem::new(path, value, "is out of range", remedy)
+    }
+
+    /// A value that is none of these.
+    pub fn not_one_of<'a>(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        message: impl Into<String>,
+        allowed: impl IntoIterator<Item = &'a str>,
+    ) -> Problem {
+        let allowed = allowed.into_iter().collect::<Vec<_>>().join(", ");
+        let remedy = Remedy::choose(format!("write one of {allowed}"), allowed);
+        Problem::new(path, value, message, remedy)
+    }
+
     /// The problem of that object, whose fields it names.
     #[must_use]
     pub fn of(mut self, object: impl Into<String>) -> Problem {
@@ -195,6 +226,22 @@ impl Problems {
     /// These problems.
     pub fn or<T>(self, value: T) -> Result<T, Problems> {
         if self.problems.is_empty() { Ok(value) } else { Err(self) }
+    }
+
+    /// The problems of this file.
+    #[must_use]
+    pub fn in_file(mut self, name: &str) -> Problems {
+        self.problems.iter_mut().for_each(|problem| name.clone_into(&mut problem.file));
+        self
+    }
+
+    /// The problems of that object, unless they have one.
+    #[must_use]
+    pub fn of(mut self, object: &str) -> Problems {
+        for problem in self.problems.iter_mut().filter(|problem| problem.object.is_empty()) {
+            object.clone_into(&mut problem.object);
+        }
+        self
     }
 
     /// The problems with objects and fields named instead of their positions in `document`.

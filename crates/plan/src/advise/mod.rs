@@ -10,6 +10,8 @@ mod search;
 
 use search::{Candidate, PathSearch};
 
+use model::state::{Problem, Problems};
+
 use crate::dma::FCS;
 use crate::frames::FrameMix;
 use crate::limit::{Limit, Resource, Scope};
@@ -86,51 +88,29 @@ pub struct Alternative {
     pub binding: Limit,
 }
 
-/// Reason why no advice is possible.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum AdviceError {
-    /// Adapters fixed to path `vf` need more VFs than the NIC has.
-    #[error(
-        "adapters with path = \"vf\" need {wanted} VFs: {nic} has {vfs}; remove some `path`, or choose another NIC"
-    )]
-    Functions {
-        /// VFs needed.
-        wanted: u32,
-        /// Name of the NIC.
-        nic: String,
-        /// VFs of the NIC.
-        vfs: u32,
-    },
-    /// Guests need more cores than the host has.
-    #[error(
-        "guests need {wanted} cores: the host has {cores} for guests; reduce `cores`, or choose another host"
-    )]
-    Cores {
-        /// Cores needed.
-        wanted: f64,
-        /// Cores of the host for guests.
-        cores: f64,
-    },
-}
-
 /// Recommends paths for a workload on a machine.
 ///
 /// # Errors
 /// Adapters fixed to `vf` exceed the NIC's VFs, or guests exceed the host's cores.
-pub fn advise(machine: &Machine, workload: &Workload) -> Result<Advice, AdviceError> {
+pub fn advise(machine: &Machine, workload: &Workload) -> Result<Advice, Problems> {
     let vfs = machine.vfs();
     let search = PathSearch { machine, workload, hops: workload.hops(), vfs };
     let fewest_vf: Vec<_> =
         workload.adapters.iter().map(|adapter| adapter.fixed.unwrap_or(PathKind::Vhost)).collect();
     let wanted = workload.functions(&fewest_vf);
     if wanted > vfs {
-        return Err(AdviceError::Functions { wanted, nic: machine.card().to_owned(), vfs });
+        let message =
+            format!("= \"vf\" of adapters needs {wanted} VFs, and {} has {vfs}", machine.card());
+        let remedy = "remove some `path`, or choose another NIC";
+        return Err(Problem::new("path", (), message, remedy).into());
     }
     let cores = machine.host.guest_cores.value;
     let of = |service: &Service| f64::from(service.guests.count) * service.guests.cores_each;
     let wanted: f64 = workload.services.iter().map(of).sum();
     if wanted > cores * (1.0 + ROUNDING) {
-        return Err(AdviceError::Cores { wanted, cores });
+        let message = format!("of guests are {wanted} in all, and the host has {cores} for guests");
+        let remedy = "reduce `cores`, or choose another host";
+        return Err(Problem::new("cores", (), message, remedy).into());
     }
     let free: Vec<_> =
         (0..fewest_vf.len()).filter(|at| workload.adapters[*at].fixed.is_none()).collect();
@@ -244,7 +224,7 @@ mod tests {
     use super::*;
     use crate::validate::testbed;
 
-    fn advice(text: &str) -> Result<Advice, AdviceError> {
+    fn advice(text: &str) -> Result<Advice, Problems> {
         advise(&testbed().unwrap(), &Workload::parse(text).unwrap())
     }
 
@@ -283,7 +263,8 @@ mod tests {
         let text = "frames = \"64\"\n[[service]]\nname = \"a\"\nguests = 9\n\
                     [[flow]]\nname = \"f\"\nthrough = [\"wire\", \"a\"]\n";
         let error = advice(text).unwrap_err();
-        assert_eq!(error, AdviceError::Cores { wanted: 9.0, cores: 8.0 });
+        let told = "cores: of guests are 9 in all, and the host has 8 for guests; reduce";
+        assert!(error.to_string().starts_with(told), "{error}");
     }
 
     /// Compares the predicted crossover with that of nfv-2017's measurements.

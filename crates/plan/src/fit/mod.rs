@@ -16,13 +16,14 @@
 mod parameter;
 
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
+use model::state::Problems;
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
 pub use parameter::Parameter;
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::predict::{Scenario, ScenarioError, predict, switch_cycles};
+use crate::predict::{Scenario, predict, switch_cycles};
 use crate::units::{Cycles, FrameRate};
 
 /// Residual above which a point's influence grows only linearly: about 3 %.
@@ -93,7 +94,7 @@ pub enum FitError {
     },
     /// A point is no valid scenario.
     #[error("invalid measured point")]
-    Scenario(#[from] ScenarioError),
+    Scenario(#[from] Problems),
     /// The machine lacks a figure.
     #[error("the machine has no figure {0:?}")]
     Parameter(Parameter),

@@ -23,7 +23,7 @@ mod solve;
 #[cfg(test)]
 mod tests;
 
-pub use file::FleetError;
+use model::state::{Problem, Problems};
 use serde::Serialize;
 
 use crate::frames::FrameMix;
@@ -250,7 +250,7 @@ impl Fleet {
     ///
     /// # Errors
     /// The first mistake, with its place.
-    pub fn parse(text: &str) -> Result<Self, FleetError> {
+    pub fn parse(text: &str) -> Result<Self, Problems> {
         file::parse(text)
     }
 
@@ -258,7 +258,7 @@ impl Fleet {
     ///
     /// # Errors
     /// A chain that fits no host even alone, or a linear program that cannot be solved.
-    pub fn plan(&self) -> Result<FleetPlan, FleetError> {
+    pub fn plan(&self) -> Result<FleetPlan, Problems> {
         let (classes, of) = self.classes();
         let demands = self.demands(&classes)?;
         let bound = solve::bound(&classes, &self.chains, &demands)?;
@@ -298,7 +298,7 @@ impl Fleet {
     fn demands(
         &self,
         classes: &[HostClass<'_>],
-    ) -> Result<Vec<Vec<[Option<Demand>; 3]>>, FleetError> {
+    ) -> Result<Vec<Vec<[Option<Demand>; 3]>>, Problems> {
         let mut all = Vec::new();
         for chain in &self.chains {
             let on = |class: &HostClass<'_>| {
@@ -311,7 +311,13 @@ impl Fleet {
                 let Some(&(limit, taken)) = least.min_by(|a, b| a.1.total_cmp(&b.1)) else {
                     continue;
                 };
-                return Err(FleetError::Chain { name: chain.name.clone(), limit, taken });
+                let percent = taken * 100.0;
+                let message = format!(
+                    "fits no host, even alone: it needs {percent:.0} % of {limit} on the best one"
+                );
+                let remedy = "reduce its `services`, `cores` or `mpps`, or add a larger host";
+                let problem = Problem::new("", (), message, remedy);
+                return Err(problem.of(format!("chain {}", chain.name)).into());
             }
             all.push(on.into_iter().map(|layouts| layouts.map(Result::ok)).collect());
         }

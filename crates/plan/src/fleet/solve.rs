@@ -7,8 +7,10 @@
 use std::time::Duration;
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOutcome, Variable};
+use model::state::Problems;
 
-use super::{ChainKind, Demand, Demands, FleetError, HostClass, SHARED, Shortage};
+use super::file::wrong;
+use super::{ChainKind, Demand, Demands, HostClass, SHARED, Shortage};
 
 /// Time limit of the solver.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -64,16 +66,18 @@ fn taken(
     terms
 }
 
-fn solve(mut problem: Problem) -> Result<Solution, FleetError> {
+fn solve(mut problem: Problem) -> Result<Solution, Problems> {
     problem.set_time_limit(TIME_LIMIT);
     match problem.solve() {
         Ok(SolveOutcome::Solution(solution)) => Ok(solution),
         Ok(SolveOutcome::Interrupted(_)) => {
-            let text =
-                format!("timeout after {} s; merge equal kinds with `count`", TIME_LIMIT.as_secs());
-            Err(FleetError::Solver(text))
+            let message = format!("is not solved after {} s", TIME_LIMIT.as_secs());
+            Err(wrong("", message, "merge equal kinds with `count`"))
         }
-        Err(error) => Err(FleetError::Solver(error.to_string())),
+        Err(error) => {
+            let message = format!("has a linear program that could not be solved: {error}");
+            Err(wrong("", message, "plan parts of the fleet separately"))
+        }
     }
 }
 
@@ -95,7 +99,7 @@ pub(super) fn bound(
     classes: &[HostClass<'_>],
     chains: &[ChainKind],
     demands: &Demands,
-) -> Result<LpBound, FleetError> {
+) -> Result<LpBound, Problems> {
     let mut problem = Problem::new(OptimizationDirection::Maximize);
     let variables = variables(&mut problem, chains, demands, PLACED_REWARD);
     let each = |class: &HostClass<'_>| problem.add_var(-1.0, (0.0, f64::from(class.count)));
@@ -128,7 +132,7 @@ pub(super) fn missing(
     classes: &[HostClass<'_>],
     chains: &[ChainKind],
     demands: &Demands,
-) -> Result<Vec<Shortage>, FleetError> {
+) -> Result<Vec<Shortage>, Problems> {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
     let variables = variables(&mut problem, chains, demands, 0.0);
     let more: Vec<_> = SHARED.iter().map(|_| problem.add_var(1.0, (0.0, f64::INFINITY))).collect();

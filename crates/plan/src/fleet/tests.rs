@@ -122,18 +122,18 @@ fn a_large_fleet_comes_near_its_bound() {
 fn each_fault_is_said_with_its_place() {
     assert!(Fleet::parse(GOOD).is_ok());
     let faults = [
-        ("xl710", "xl711", "host \"a\": unknown NIC profile \"xl711\""),
-        ("nfv-2017", "nfv", "unknown host profile"),
-        ("services = 2", "services = 0", "services = 0: allowed are 1 to 64"),
-        ("name = \"c\"", "name = \"c d\"", "name \"c d\" in chains"),
-        ("mpps = 0.1", "mpps = -1.0", "mpps = -1"),
-        ("count = 1\nservices", "count = 0\nservices", "chain \"c\": count = 0"),
-        ("\"64\"", "\"12\"", "chain \"c\": frames of 12 bytes"),
+        ("xl710", "xl711", "host a, nic: \"xl711\" is no NIC profile"),
+        ("nfv-2017", "nfv", "\"nfv\" is no host profile; write one of"),
+        ("services = 2", "services = 0", "services: 0 is out of range; write a number, 1 to 64"),
+        ("name = \"c\"", "name = \"c d\"", "chain c d, name: \"c d\" is not allowed"),
+        ("mpps = 0.1", "mpps = -1.0", "mpps: -1 is out of range"),
+        ("count = 1\nservices", "count = 0\nservices", "chain c, count: 0 is out of range"),
+        ("\"64\"", "\"12\"", "chain c, frames: 12 is out of range"),
         ("name = \"c\"", "nom = \"c\"", "unknown field `nom`"),
         (
             "count = 1\nservices = 2",
             "count = 100000\nservices = 64",
-            "6400000 guests exceed max 1000000",
+            "the fleet, guests: are 6400000 in all; write at most 1000000",
         ),
     ];
     for (from, to, said) in faults {
@@ -142,10 +142,10 @@ fn each_fault_is_said_with_its_place() {
         let error = Fleet::parse(&text).unwrap_err().to_string();
         assert!(error.contains(said), "{to}: {error}");
     }
-    assert!(Fleet::parse("").unwrap_err().to_string().contains("no [[host]]"));
+    assert!(Fleet::parse("").unwrap_err().to_string().contains("the fleet has no [[host]]"));
     let too_much = Fleet::parse(&GOOD.replace("mpps = 0.1", "mpps = 90.0")).unwrap();
     let error = too_much.plan().unwrap_err().to_string();
-    assert!(error.contains("chain \"c\" fits no host, even alone"), "{error}");
+    assert!(error.contains("chain c fits no host, even alone"), "{error}");
 }
 
 proptest! {

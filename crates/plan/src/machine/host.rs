@@ -1,8 +1,9 @@
 //! Host figures of the model: CPUs, switch costs, memory.
 
+use model::state::{Problem, Problems};
 use serde::{Deserialize, Serialize};
 
-use super::{Figure, InvalidField, check_figures};
+use super::{Figure, check_figures};
 use crate::units::Hertz;
 
 /// Host with its switch.
@@ -114,17 +115,15 @@ impl Host {
             .collect()
     }
 
-    pub(super) fn check(&self) -> Result<(), InvalidField> {
+    pub(super) fn check(&self) -> Result<(), Problems> {
         for costs in
             [Some(&self.switch), self.soft_nic.as_ref(), Some(&self.kernel)].into_iter().flatten()
         {
             if !(1..=4).contains(&costs.copies) {
-                let (field, value) = ("copies".to_owned(), costs.copies.to_string());
-                return Err(InvalidField { field, value, allowed: "1 to 4" });
+                return Err(Problem::out_of_range("copies", costs.copies, 1, 4).into());
             }
             if !(1..=1024).contains(&costs.burst) {
-                let (field, value) = ("burst".to_owned(), costs.burst.to_string());
-                return Err(InvalidField { field, value, allowed: "1 to 1024" });
+                return Err(Problem::out_of_range("burst", costs.burst, 1, 1024).into());
             }
         }
         check_figures(self.figures())

@@ -8,7 +8,9 @@ mod host;
 mod nic;
 
 pub use host::{Costs, Host, Polling};
+use model::config::of_toml;
 use model::profile::FILES;
+use model::state::{Problem, Problems, Remedy};
 use nic::Card;
 pub use nic::{EmbeddedSwitch, Nic, NicWire};
 use serde::de::DeserializeOwned;
@@ -55,41 +57,6 @@ impl Machine {
     }
 }
 
-/// Reason why a profile cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// Neither a known profile nor a file.
-    #[error("unknown {kind} profile {name:?}; expected one of {known}, or the path of a profile")]
-    Unknown {
-        /// "NIC" or "host".
-        kind: &'static str,
-        /// Given name.
-        name: String,
-        /// Known names.
-        known: String,
-    },
-    /// Unreadable file, syntax error, or a wrong field.
-    #[error("profile {name}: {text}")]
-    Form {
-        /// Name of the profile.
-        name: String,
-        /// Cause, with line and column.
-        text: String,
-    },
-    /// Value out of range.
-    #[error("profile {name}: {field} = {value}: allowed is {allowed}")]
-    Value {
-        /// Name of the profile.
-        name: String,
-        /// Field.
-        field: String,
-        /// Given value.
-        value: String,
-        /// Allowed values.
-        allowed: &'static str,
-    },
-}
-
 const HOSTS: [(&str, &str); 2] = [
     ("nfv-2017", include_str!("../../profiles/host/nfv-2017.toml")),
     ("shunt", include_str!("../../profiles/host/shunt.toml")),
@@ -115,10 +82,10 @@ impl Nic {
     ///
     /// # Errors
     /// The profile is unknown or invalid.
-    pub fn named(name: &str) -> Result<Self, ProfileError> {
+    pub fn named(name: &str) -> Result<Self, Problems> {
         let card: Card = read("NIC", cards(), name)?;
         let nic = card.nic(name);
-        nic.check().map_err(|fault| fault.of(name))?;
+        nic.check().map_err(|problems| problems.of(&format!("profile {name}")))?;
         Ok(nic)
     }
 }
@@ -128,9 +95,9 @@ impl Host {
     ///
     /// # Errors
     /// The profile is unknown or invalid.
-    pub fn named(name: &str) -> Result<Self, ProfileError> {
+    pub fn named(name: &str) -> Result<Self, Problems> {
         let host: Self = read("host", HOSTS.iter(), name)?;
-        host.check().map_err(|fault| fault.of(name))?;
+        host.check().map_err(|problems| problems.of(&format!("profile {name}")))?;
         Ok(host)
     }
 }
@@ -139,37 +106,24 @@ fn read<'a, T: DeserializeOwned>(
     kind: &'static str,
     known: impl Iterator<Item = &'a (&'a str, &'a str)> + Clone,
     name: &str,
-) -> Result<T, ProfileError> {
+) -> Result<T, Problems> {
     let builtin = known.clone().find(|(known, _)| *known == name).map(|(_, text)| *text);
     let text = match builtin {
         Some(text) => text.to_owned(),
         None => std::fs::read_to_string(name).map_err(|error| {
-            let name = name.to_owned();
+            let field = kind.to_ascii_lowercase();
             if error.kind() != std::io::ErrorKind::NotFound {
-                return ProfileError::Form { name, text: error.to_string() };
+                let message = format!("cannot be read: {error}");
+                return Problems::from(Problem::new(field, name, message, "name a profile"));
             }
-            let known = known.map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-            ProfileError::Unknown { kind, name, known }
+            let message = format!("is no {kind} profile");
+            let known: Vec<&str> = known.map(|(name, _)| *name).collect();
+            let allowed = format!("{}, or the path of a profile", known.join(", "));
+            let remedy = Remedy::choose(format!("write one of {allowed}"), allowed);
+            Problem::new(field, name, message, remedy).into()
         })?,
     };
-    toml::from_str(&text).map_err(|error: toml::de::Error| ProfileError::Form {
-        name: name.to_owned(),
-        text: error.to_string().trim_end().to_owned(),
-    })
-}
-
-/// A field with a value that is not allowed.
-struct InvalidField {
-    field: String,
-    value: String,
-    allowed: &'static str,
-}
-
-impl InvalidField {
-    fn of(self, name: &str) -> ProfileError {
-        let Self { field, value, allowed } = self;
-        ProfileError::Value { name: name.to_owned(), field, value, allowed }
-    }
+    toml::from_str(&text).map_err(|error| Problems::from(of_toml(&text, &error)).in_file(name))
 }
 
 /// Allowed range of any figure.
@@ -178,15 +132,13 @@ const FIGURES: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
 /// Checks the range of each figure.
 fn check_figures<'a>(
     figures: impl IntoIterator<Item = (&'a str, &'a Figure)>,
-) -> Result<(), InvalidField> {
+) -> Result<(), Problems> {
     let wrong = |(_, figure): &(&str, &Figure)| !FIGURES.contains(&figure.value);
     match figures.into_iter().find(wrong) {
         None => Ok(()),
-        Some((field, figure)) => Err(InvalidField {
-            field: field.to_owned(),
-            value: figure.value.to_string(),
-            allowed: "above 0 and at most 1e12",
-        }),
+        Some((field, figure)) => {
+            Err(Problem::out_of_range(field, figure.value, "1e-9", "1e12").into())
+        }
     }
 }
 
@@ -212,24 +164,21 @@ mod tests {
     #[test]
     fn what_is_no_profile_is_said() {
         let error = Nic::named("3c509").unwrap_err().to_string();
-        assert!(
-            error.contains("unknown NIC profile \"3c509\"; expected one of 82598, cx6"),
-            "{error}"
-        );
+        assert!(error.contains("\"3c509\" is no NIC profile; write one of 82598, cx6"), "{error}");
         let bad = |from: &str, to: &str| {
             let (_, file) = cards().find(|(name, _)| *name == "xl710").unwrap();
             let text = file.replacen(from, to, 1);
             assert_ne!(text, *file, "nothing was changed");
             match toml::from_str::<Card>(&text).map(|card| card.nic("x")) {
-                Ok(nic) => nic.check().map_err(|fault| fault.of("x").to_string()).unwrap_err(),
+                Ok(nic) => nic.check().unwrap_err().to_string(),
                 Err(error) => error.to_string(),
             }
         };
         assert!(
             bad("generation = 3", "generation = 9")
-                .contains("link.generation = 9: allowed is 1 to 5")
+                .contains("link.generation: 9 is out of range; write 1 to 5")
         );
-        assert!(bad("value = 40.0", "value = -1.0").contains("allowed is above 0"));
+        assert!(bad("value = 40.0", "value = -1.0").contains("write a number, 1e-9 to 1e12"));
         assert!(bad("lanes = 8", "lanes = 8\nlames = 8").contains("lames"));
     }
 }

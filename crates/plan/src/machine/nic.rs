@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use model::state::{Problem, Problems};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Figure, InvalidField, check_figures};
+use super::{Figure, check_figures};
 use crate::dma::Batches;
 use crate::pcie::PcieLink;
 
@@ -107,25 +108,25 @@ impl Nic {
         ]
     }
 
-    pub(super) fn check(&self) -> Result<(), InvalidField> {
+    pub(super) fn check(&self) -> Result<(), Problems> {
         if let Some((field, allowed)) = self.link.fault() {
             let PcieLink { generation, lanes, max_payload, max_read_request } = self.link;
             let value = match field {
-                "generation" => generation.to_string(),
-                "lanes" => lanes.to_string(),
-                "max_payload" => max_payload.to_string(),
-                _ => max_read_request.to_string(),
+                "generation" => generation.into(),
+                "lanes" => lanes.into(),
+                "max_payload" => max_payload,
+                _ => max_read_request,
             };
-            return Err(InvalidField { field: format!("link.{field}"), value, allowed });
+            let (field, remedy) = (format!("link.{field}"), format!("write {allowed}"));
+            return Err(Problem::new(field, value, "is out of range", remedy).into());
         }
         let ports = self.wire.ports;
         if !(1..=8).contains(&ports) {
-            let (field, value) = ("wire.ports".to_owned(), ports.to_string());
-            return Err(InvalidField { field, value, allowed: "1 to 8" });
+            return Err(Problem::out_of_range("wire.ports", ports, 1, 8).into());
         }
         if self.link_share.value > 1.0 {
-            let (field, value) = ("link_share".to_owned(), self.link_share.value.to_string());
-            return Err(InvalidField { field, value, allowed: "at most 1" });
+            let value = self.link_share.value;
+            return Err(Problem::out_of_range("link_share", value, "1e-9", 1).into());
         }
         check_figures(self.figures())
     }

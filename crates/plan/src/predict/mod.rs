@@ -20,6 +20,8 @@ use std::collections::BTreeSet;
 pub use latency::{Latency, Station};
 pub use report::results::{PathKind, Pattern};
 
+use model::state::{Problem, Problems};
+
 use crate::CORES;
 use crate::dma::FCS;
 use crate::frames::FrameMix;
@@ -41,27 +43,6 @@ pub struct Scenario {
     pub guests: u32,
     /// Cores of each guest.
     pub cores_each: f64,
-}
-
-/// Reason why a scenario is impossible.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ScenarioError {
-    /// Number of guests out of range.
-    #[error("{0} guests: allowed are 1 to 4096, and at least 2 for east/west")]
-    Guests(u32),
-    /// Cores out of range.
-    #[error("{0} cores for each guest: allowed are 0.001 to 1024")]
-    Cores(f64),
-    /// More guests than VFs.
-    #[error("{guests} guests on path vf: {nic} has {vfs} VFs")]
-    Functions {
-        /// Number of guests.
-        guests: u32,
-        /// Name of the NIC.
-        nic: String,
-        /// Its VFs.
-        vfs: u32,
-    },
 }
 
 /// One limit and its rate.
@@ -107,7 +88,7 @@ impl Prediction {
 ///
 /// # Errors
 /// The scenario is impossible: [`ScenarioError`].
-pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, ScenarioError> {
+pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, Problems> {
     check(machine, scenario)?;
     // The load of one frame per second: the inverse of a share is the rate at which it is full.
     let (guest_set, hops) = traffic(machine, scenario, FrameRate(1.0));
@@ -185,18 +166,22 @@ fn traffic(machine: &Machine, scenario: &Scenario, rate: FrameRate) -> (GuestSet
     }
 }
 
-fn check(machine: &Machine, scenario: &Scenario) -> Result<(), ScenarioError> {
+fn check(machine: &Machine, scenario: &Scenario) -> Result<(), Problems> {
     let &Scenario { guests, cores_each, .. } = scenario;
     let least = if scenario.pattern == Pattern::EastWest { 2 } else { 1 };
     if !(least..=4096).contains(&guests) {
-        return Err(ScenarioError::Guests(guests));
+        return Err(Problem::out_of_range("--guests", guests, least, 4096).into());
     }
     if !CORES.contains(&cores_each) {
-        return Err(ScenarioError::Cores(cores_each));
+        let [least, most] = [CORES.start(), CORES.end()];
+        return Err(Problem::out_of_range("--guest-cores", cores_each, least, most).into());
     }
     if scenario.path == PathKind::Vf && guests > machine.vfs() {
-        let nic = machine.card().to_owned();
-        return Err(ScenarioError::Functions { guests, nic, vfs: machine.vfs() });
+        let (nic, vfs) = (machine.card(), machine.vfs());
+        let message = format!("are too many for path vf: {nic} has {vfs} VFs");
+        return Err(
+            Problem::new("--guests", guests, message, format!("write at most {vfs}")).into()
+        );
     }
     Ok(())
 }

@@ -50,8 +50,11 @@ fn what_cannot_be_is_said() {
     let said = |pattern, path, guests| {
         predict(&machine, &scenario(pattern, path, 64, guests)).unwrap_err().to_string()
     };
-    assert!(said(Pattern::EastWest, PathKind::Vf, 1).contains("at least 2 for east/west"));
-    assert!(said(Pattern::NorthSouth, PathKind::Vhost, 0).starts_with("0 guests"));
+    assert!(
+        said(Pattern::EastWest, PathKind::Vf, 1)
+            .contains("--guests: 1 is out of range; write a number, 2")
+    );
+    assert!(said(Pattern::NorthSouth, PathKind::Vhost, 0).starts_with("--guests: 0 is"));
     assert!(said(Pattern::NorthSouth, PathKind::Vf, 65).contains("has 64 VFs"));
 }
 

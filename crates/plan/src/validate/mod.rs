@@ -5,13 +5,13 @@
 mod lab;
 mod published;
 
+use model::state::Problems;
 pub use published::testbed;
 use serde::Serialize;
 
 use crate::fit::{Estimate, Fit, FitError, Observation, Parameter, fit};
-use crate::frames::FrameMixError;
 use crate::limit::Limit;
-use crate::machine::{Machine, ProfileError};
+use crate::machine::Machine;
 use crate::predict::{PathKind, Pattern, Scenario, predict};
 
 /// Error above which a point counts as unexplained, in percent.
@@ -129,7 +129,7 @@ pub enum ValidateError {
     Guests(u32, u32),
     /// Invalid frame sizes of a point.
     #[error("a point of the results: {0}")]
-    Frames(FrameMixError),
+    Frames(Problems),
     /// Lab results without a valid clock rate.
     #[error(
         "machine.tsc_mhz of the results is missing or outside 100 to 20000; cycles cannot be converted"
@@ -140,7 +140,7 @@ pub enum ValidateError {
     NoPoints,
     /// Invalid profiles of the paper's machine.
     #[error("cannot read the profiles of the paper's machine")]
-    Profile(#[from] ProfileError),
+    Profile(#[from] Problems),
     /// Failed fit.
     #[error("the fit failed")]
     Fit(#[from] FitError),

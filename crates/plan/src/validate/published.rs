@@ -3,12 +3,13 @@
 //! `virtio` is left out: the paper's polling guests reached only 0.01 Mpps through it, which no
 //! cost explains.
 
+use model::state::Problems;
 use report::published;
 
 use super::{Hypothesis, Measured, Off, Point, hypothesis};
 use crate::fit::{Observation, Parameter};
 use crate::frames::FrameMix;
-use crate::machine::{Host, Machine, Nic, ProfileError};
+use crate::machine::{Host, Machine, Nic};
 use crate::predict::{PathKind, Pattern, Scenario};
 use crate::units::FrameRate;
 
@@ -88,7 +89,7 @@ const HYPOTHESES: [Hypothesis; 9] = [
 ///
 /// # Errors
 /// Its profiles are invalid.
-pub fn testbed() -> Result<Machine, ProfileError> {
+pub fn testbed() -> Result<Machine, Problems> {
     Ok(Machine { nic: Nic::named("xl710")?, host: Host::named("nfv-2017")? })
 }
 
@@ -97,7 +98,7 @@ impl Measured {
     ///
     /// # Errors
     /// The profiles of its machine are invalid.
-    pub fn published() -> Result<Self, ProfileError> {
+    pub fn published() -> Result<Self, Problems> {
         let mut machine = testbed()?;
         for (parameter, value) in START {
             parameter.set(&mut machine, value);

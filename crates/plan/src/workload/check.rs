@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use model::state::{Problem, Problems, Remedy};
+use serde_json::Value;
+
 use super::{Adapter, File, Flow, FlowEntry, Service, ServiceEntry, WIRE, Workload};
-use crate::frames::{FrameMix, FrameMixError};
+use crate::frames::FrameMix;
 use crate::load::Guests;
 use crate::predict::PathKind;
-use crate::range::{CORES, CYCLES, MPPS, ValueError, check_range};
+use crate::range::{CORES, CYCLES, MPPS, check_range};
 use crate::units::FrameRate;
 
 const SERVICES_MAX: usize = 64;
@@ -14,88 +17,18 @@ const ADAPTERS_MAX: usize = 4;
 const FLOWS_MAX: usize = 256;
 const GUESTS_MAX: u32 = 4096;
 
-/// Mistake in a workload file.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum WorkloadError {
-    /// Syntax error, or a wrong field.
-    #[error("{0}")]
-    Form(String),
-    /// No service, or no flow.
-    #[error("no [[{0}]]; a workload needs at least one service and one flow")]
-    Empty(&'static str),
-    /// Too many entries.
-    #[error("{count} {what} exceed max {max}")]
-    Many {
-        /// Kind of entry.
-        what: String,
-        /// Number of entries.
-        count: usize,
-        /// Maximum.
-        max: usize,
-    },
-    /// Duplicate name.
-    #[error("two {0} have the name {1:?}; rename one")]
-    Twice(&'static str, String),
-    /// Invalid name.
-    #[error("{0} name {1:?}: use 1 to 32 letters, digits and hyphens, but not \"wire\"")]
-    Name(&'static str, String),
-    /// Value out of range.
-    #[error(transparent)]
-    Value(#[from] ValueError),
-    /// Invalid frame sizes.
-    #[error("{of}: {why}")]
-    Frames {
-        /// The workload or flow.
-        of: String,
-        /// Cause.
-        why: FrameMixError,
-    },
-    /// Missing frame sizes.
-    #[error(
-        "flow {0:?} has no frame sizes; set `frames` for it or for the workload, e.g. frames = \"imix\""
-    )]
-    Sizes(String),
-    /// Flow without a service, or with one end only.
-    #[error(
-        "flow {0:?} has through = {1}; expected two or more of services and the wire, with at least one service"
-    )]
-    Short(String, String),
-    /// Unknown service.
-    #[error("flow {flow:?}: unknown service {service:?}; expected one of {known}")]
-    Unknown {
-        /// Name of the flow.
-        flow: String,
-        /// Given name.
-        service: String,
-        /// Known services.
-        known: String,
-    },
-    /// Wire in the middle of a flow.
-    #[error("flow {0:?} has the wire between services; split it into two flows")]
-    Wire(String),
-    /// Service that occurs twice in a flow.
-    #[error("flow {flow:?} passes {service:?} twice; make return traffic another flow")]
-    Cycle {
-        /// Name of the flow.
-        flow: String,
-        /// Name of the service.
-        service: String,
-    },
-    /// Rates for some flows only.
-    #[error("flow {0:?} has no mpps, but others have; set it for all flows or for none")]
-    Rates(String),
-}
-
-pub(super) fn check(file: File) -> Result<Workload, WorkloadError> {
-    few("[[service]]", file.service.len(), SERVICES_MAX)?;
-    few("[[flow]]", file.flow.len(), FLOWS_MAX)?;
+pub(super) fn check(file: File) -> Result<Workload, Problems> {
+    few("the workload", "service", file.service.len(), SERVICES_MAX)?;
+    few("the workload", "flow", file.flow.len(), FLOWS_MAX)?;
     for (what, is_empty) in [("service", file.service.is_empty()), ("flow", file.flow.is_empty())] {
         if is_empty {
-            return Err(WorkloadError::Empty(what));
+            let message = format!("has no [[{what}]]");
+            let remedy = "write at least one service and one flow";
+            return Err(Problem::new("", (), message, remedy).of("the workload").into());
         }
     }
-    unique("services", "service", file.service.iter().map(|one| &one.name))?;
-    unique("flows", "flow", file.flow.iter().map(|one| &one.name))?;
+    unique("service", file.service.iter().map(|one| &one.name))?;
+    unique("flow", file.flow.iter().map(|one| &one.name))?;
     let mut workload = Workload {
         services: Vec::new(),
         adapters: Vec::new(),
@@ -108,7 +41,7 @@ pub(super) fn check(file: File) -> Result<Workload, WorkloadError> {
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = workload.adapters.iter().find(|adapter| !seen.insert(&adapter.name)) {
-        return Err(WorkloadError::Twice("adapters", twice.name.clone()));
+        return Err(twice_named("adapter", &twice.name));
     }
     let of_all = file.frames.as_deref().map(|text| frames("the workload", text)).transpose()?;
     workload.has_rates = file.flow.iter().any(|flow| flow.mpps.is_some());
@@ -119,11 +52,21 @@ pub(super) fn check(file: File) -> Result<Workload, WorkloadError> {
     Ok(workload)
 }
 
-fn few(what: &str, count: usize, max: usize) -> Result<(), WorkloadError> {
+fn few(of: &str, field: &str, count: usize, max: usize) -> Result<(), Problems> {
+    let message = format!("has too many entries, {count}");
     match count <= max {
         true => Ok(()),
-        false => Err(WorkloadError::Many { what: what.to_owned(), count, max }),
+        false => {
+            Err(Problem::new(field, (), message, format!("write at most {max}")).of(of).into())
+        }
     }
+}
+
+/// Another service, flow or adapter has this name.
+fn twice_named(kind: &str, name: &str) -> Problems {
+    Problem::new("name", name, "is the name of another one", "rename one of them")
+        .of(format!("{kind} {name}"))
+        .into()
 }
 
 /// Valid name: 1 to 32 letters, digits and hyphens.
@@ -132,44 +75,42 @@ pub(crate) fn is_name(name: &str) -> bool {
     is_plain && (1..=32).contains(&name.len())
 }
 
-fn unique<'a>(
-    all: &'static str,
-    one: &'static str,
-    names: impl Iterator<Item = &'a String>,
-) -> Result<(), WorkloadError> {
+fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Problems> {
     let mut seen = BTreeSet::new();
     for name in names {
         if !is_name(name) || name == WIRE {
-            return Err(WorkloadError::Name(one, name.clone()));
+            let remedy = "write 1 to 32 letters, digits and hyphens, but not \"wire\"";
+            let problem = Problem::new("name", name.as_str(), "is not allowed", remedy);
+            return Err(problem.of(kind).into());
         }
         if !seen.insert(name) {
-            return Err(WorkloadError::Twice(all, name.clone()));
+            return Err(twice_named(kind, name));
         }
     }
     Ok(())
 }
 
-fn frames(of: &str, text: &str) -> Result<FrameMix, WorkloadError> {
-    text.parse().map_err(|why| WorkloadError::Frames { of: of.to_owned(), why })
+fn frames(of: &str, text: &str) -> Result<FrameMix, Problems> {
+    text.parse().map_err(|problems: Problems| problems.of(of))
 }
 
 /// Adds a service and its adapters; returns the first and last adapter.
-fn service(entry: &ServiceEntry, to: &mut Workload) -> Result<(usize, usize), WorkloadError> {
-    let of = format!("service {:?}", entry.name);
+fn service(entry: &ServiceEntry, to: &mut Workload) -> Result<(usize, usize), Problems> {
+    let of = format!("service {}", entry.name);
     check_range(&of, "guests", entry.guests, 1.0..=f64::from(GUESTS_MAX))?;
     check_range(&of, "cores", entry.cores, CORES)?;
     entry.cycles.map(|cycles| check_range(&of, "cycles", cycles, CYCLES)).transpose()?;
     let path = |path: &String| {
         let wrong = |_| {
-            let (of, value) = (of.clone(), format!("{path:?}"));
-            let allowed = "\"vf\", \"vhost\" and \"virtio\"".to_owned();
-            ValueError { of, field: "path", value, allowed }
+            let names = PathKind::ALL.map(PathKind::as_str);
+            let problem = Problem::not_one_of("path", path.as_str(), "is not allowed", names);
+            Problems::from(problem.of(of.clone()))
         };
         path.parse::<PathKind>().map_err(wrong)
     };
     let fixed = entry.path.as_ref().map(path).transpose()?;
-    few(&format!("adapters of {of}"), entry.adapters.len(), ADAPTERS_MAX)?;
-    unique("adapters of one service", "adapter", entry.adapters.iter())?;
+    few(&of, "adapters", entry.adapters.len(), ADAPTERS_MAX)?;
+    unique("adapter", entry.adapters.iter())?;
     let service = to.services.len();
     let guests = Guests { count: entry.guests, cores_each: entry.cores, cycles: entry.cycles };
     to.services.push(Service { name: entry.name.clone(), guests });
@@ -187,19 +128,25 @@ fn flow(
     workload: &Workload,
     ends: &[(usize, usize)],
     of_all: Option<&FrameMix>,
-) -> Result<Flow, WorkloadError> {
+) -> Result<Flow, Problems> {
     let name = entry.name.clone();
     let frames = match (&entry.frames, of_all) {
-        (Some(text), _) => frames(&format!("flow {name:?}"), text)?,
+        (Some(text), _) => frames(&format!("flow {name}"), text)?,
         (None, Some(all)) => all.clone(),
-        (None, None) => return Err(WorkloadError::Sizes(name)),
+        (None, None) => {
+            let remedy = "set it for the flow or for the workload, such as frames = \"imix\"";
+            return Err(missing("frames", "is missing", remedy, &name));
+        }
     };
     let rate = match entry.mpps {
         Some(mpps) => {
-            check_range(&format!("flow {name:?}"), "mpps", mpps, MPPS)?;
+            check_range(&format!("flow {name}"), "mpps", mpps, MPPS)?;
             FrameRate::mpps(mpps)
         }
-        None if workload.has_rates => return Err(WorkloadError::Rates(name)),
+        None if workload.has_rates => {
+            let remedy = "set it for all flows or for none";
+            return Err(missing("mpps", "is missing, and other flows have it", remedy, &name));
+        }
         None => FrameRate::mpps(1.0),
     };
     let through = places(entry, workload)?;
@@ -211,16 +158,27 @@ fn flow(
     Ok(Flow { name, rate, frames, hops })
 }
 
+/// A field of a flow that must be there.
+fn missing(field: &str, message: &str, remedy: &str, flow: &str) -> Problems {
+    Problem::new(field, (), message, remedy).of(format!("flow {flow}")).into()
+}
+
 /// Services of a flow, as indices; `None` is the wire.
-fn places(entry: &FlowEntry, workload: &Workload) -> Result<Vec<Option<usize>>, WorkloadError> {
+fn places(entry: &FlowEntry, workload: &Workload) -> Result<Vec<Option<usize>>, Problems> {
     let FlowEntry { name, through, .. } = entry;
-    few(&format!("services in flow {name:?}"), through.len(), SERVICES_MAX)?;
+    let of = format!("flow {name}");
+    few(&of, "through", through.len(), SERVICES_MAX)?;
+    let wrong = |value: Value, message: &str, remedy: Remedy| {
+        Problems::from(Problem::new("through", value, message, remedy).of(of.clone()))
+    };
     let is_wire = |place: &String| place == WIRE;
     if through.len() < 2 || through.iter().all(is_wire) {
-        return Err(WorkloadError::Short(name.clone(), format!("{through:?}")));
+        let remedy = "write two or more of services and the wire, with at least one service";
+        return Err(wrong(Value::Null, "is too short, or has no service", remedy.into()));
     }
     if through[1..through.len() - 1].iter().any(is_wire) {
-        return Err(WorkloadError::Wire(name.clone()));
+        let message = "has the wire between services";
+        return Err(wrong(Value::Null, message, "split it into two flows".into()));
     }
     let mut seen = BTreeSet::new();
     let place = |place: &String| {
@@ -230,12 +188,15 @@ fn places(entry: &FlowEntry, workload: &Workload) -> Result<Vec<Option<usize>>, 
         let known = || workload.services.iter().map(|one| one.name.as_str()).collect::<Vec<_>>();
         let number = workload.services.iter().position(|one| one.name == *place);
         let Some(number) = number else {
-            let (flow, service) = (name.clone(), place.clone());
-            return Err(WorkloadError::Unknown { flow, service, known: known().join(", ") });
+            let problem = Problem::not_one_of("through", place.as_str(), "is no service", known());
+            return Err(Problems::from(problem.of(of.clone())));
         };
         match seen.insert(number) {
             true => Ok(Some(number)),
-            false => Err(WorkloadError::Cycle { flow: name.clone(), service: place.clone() }),
+            false => {
+                let remedy = "make return traffic another flow".into();
+                Err(wrong(place.as_str().into(), "is passed twice", remedy))
+            }
         }
     };
     through.iter().map(place).collect()

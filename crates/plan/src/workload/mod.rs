@@ -29,8 +29,9 @@ mod check;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use check::WorkloadError;
 pub(crate) use check::is_name;
+use model::config::of_toml;
+use model::state::Problems;
 use serde::Deserialize;
 
 use crate::frames::FrameMix;
@@ -92,9 +93,8 @@ impl Workload {
     ///
     /// # Errors
     /// The first mistake, with its place.
-    pub fn parse(text: &str) -> Result<Self, WorkloadError> {
-        let file: File = toml::from_str(text)
-            .map_err(|error| WorkloadError::Form(error.to_string().trim_end().to_owned()))?;
+    pub fn parse(text: &str) -> Result<Self, Problems> {
+        let file: File = toml::from_str(text).map_err(|error| of_toml(text, &error))?;
         check::check(file)
     }
 

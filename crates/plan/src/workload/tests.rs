@@ -40,34 +40,58 @@ fn frames_come_in_by_the_first_adapter_and_leave_by_the_last() {
 #[test]
 fn each_fault_is_said_with_its_place() {
     let faults = [
-        ("guests = 2", "guests = 0", "service \"firewall\": guests = 0: allowed are 1 to 4096"),
+        (
+            "guests = 2",
+            "guests = 0",
+            "service firewall, guests: 0 is out of range; write a number, 1 to 4096",
+        ),
         ("guests = 2", "guest = 2", "unknown field `guest`"),
-        ("guests = 2", "cores = 0.0", "cores = 0"),
-        ("guests = 2", "cycles = nan", "cycles = NaN"),
-        ("name = \"cache\"", "name = \"firewall\"", "two services have the name \"firewall\""),
+        ("guests = 2", "cores = 0.0", "service firewall, cores: 0 is out of range"),
+        ("guests = 2", "cycles = nan", "service firewall, cycles: is out of range"),
+        (
+            "name = \"cache\"",
+            "name = \"firewall\"",
+            "service firewall, name: \"firewall\" is the name of another one",
+        ),
         (
             "name = \"cache\"",
             "name = \"firewall-inside\"",
-            "two adapters have the name \"firewall-inside\"",
+            "adapter firewall-inside, name: \"firewall-inside\" is the name of another one",
         ),
-        ("name = \"cache\"", "name = \"wire\"", "service name \"wire\""),
-        ("\"vhost\"", "\"fast\"", "path = \"fast\": allowed are \"vf\", \"vhost\""),
-        ("frames = \"64\"", "frames = \"0\"", "flow \"inner\": frames of 0 bytes"),
-        ("frames = \"imix\"", "", "flow \"web\" has no frame sizes"),
-        ("mpps = 1.5", "mpps = 0", "flow \"web\": mpps = 0"),
-        ("mpps = 1.5", "", "flow \"web\" has no mpps, but others have"),
+        (
+            "name = \"cache\"",
+            "name = \"wire\"",
+            "service, name: \"wire\" is not allowed; write 1 to 32 letters",
+        ),
+        ("\"vhost\"", "\"fast\"", "path: \"fast\" is not allowed; write one of vf, vhost, virtio"),
+        (
+            "frames = \"64\"",
+            "frames = \"0\"",
+            "flow inner, frames: 0 is out of range; write a number, 64 to 9018",
+        ),
+        (
+            "frames = \"imix\"",
+            "",
+            "flow web, frames: is missing; set it for the flow or for the workload",
+        ),
+        ("mpps = 1.5", "mpps = 0", "flow web, mpps: 0 is out of range"),
+        ("mpps = 1.5", "", "flow web, mpps: is missing, and other flows have it"),
         (
             "\"cache\", \"wire\"",
             "\"cache\", \"firewall\"",
-            "passes \"firewall\" twice; make return traffic another flow",
+            "through: \"firewall\" is passed twice; make return traffic another flow",
         ),
-        ("\"firewall\", \"cache\"", "\"wire\", \"cache\"", "has the wire between services"),
+        (
+            "\"firewall\", \"cache\"",
+            "\"wire\", \"cache\"",
+            "through: has the wire between services; split it",
+        ),
         (
             "\"firewall\", \"cache\"",
             "\"firewall\", \"nat\"",
-            "unknown service \"nat\"; expected one of firewall, cache",
+            "through: \"nat\" is no service; write one of firewall, cache",
         ),
-        ("[\"cache\", \"firewall\"]", "[\"cache\"]", "flow \"inner\" has through = [\"cache\"]"),
+        ("[\"cache\", \"firewall\"]", "[\"cache\"]", "flow inner, through: is too short"),
         ("[\"cache\", \"firewall\"]", "[\"wire\", \"wire\"]", "with at least one service"),
     ];
     for (from, to, said) in faults {
@@ -77,7 +101,7 @@ fn each_fault_is_said_with_its_place() {
         assert!(error.contains(said), "{to}: {error}");
     }
     let error = Workload::parse("frames = \"64\"").unwrap_err().to_string();
-    assert!(error.contains("no [[service]]"), "{error}");
+    assert!(error.contains("the workload has no [[service]]"), "{error}");
 }
 
 /// Text with some characters replaced.

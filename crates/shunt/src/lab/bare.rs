@@ -53,17 +53,24 @@ const DELAY_MAX: u64 = 1_000_000;
 impl Bare {
     pub(super) fn run(self) -> Result<()> {
         let Ok(sockets) = <[PathBuf; 2]>::try_from(self.socket) else {
-            return Err(UsageError::new("--socket must be given twice, one for each guest").into());
+            let message = "must be given twice";
+            return Err(
+                UsageError::option("--socket", (), message, "give one for each guest").into()
+            );
         };
         let addresses = match self.mac[..] {
             [] => [1, 2].map(|guest| Mac([2, 0, 0, 0, 0, guest])),
             [first, second] => [first, second],
-            _ => return Err(UsageError::new("--mac must be given twice or not at all").into()),
+            _ => {
+                let message = "must be given twice or not at all";
+                return Err(
+                    UsageError::option("--mac", (), message, "give one for each guest").into()
+                );
+            }
         };
         if self.delay_cycles > DELAY_MAX {
-            let text =
-                format!("--delay-cycles {}: allowed are 0 to {DELAY_MAX}", self.delay_cycles);
-            return Err(UsageError::new(text).into());
+            let cycles = self.delay_cycles;
+            return Err(UsageError::out_of_range("--delay-cycles", cycles, 0, DELAY_MAX).into());
         }
         bare::serve(&BareSpec {
             sockets,

@@ -48,13 +48,10 @@ impl Calibrate {
     pub(super) fn run(self) -> Result<()> {
         check_seconds(self.seconds)?;
         if !(1..=100).contains(&self.trials) {
-            return Err(
-                UsageError::new(format!("--trials {}: allowed are 1 to 100", self.trials)).into()
-            );
+            return Err(UsageError::out_of_range("--trials", self.trials, 1, 100).into());
         }
         if !(1_000.0..=RATE_MAX).contains(&self.rate) {
-            let text = format!("--rate {}: allowed are 1000 to {RATE_MAX}", self.rate);
-            return Err(UsageError::new(text).into());
+            return Err(UsageError::out_of_range("--rate", self.rate, 1000, RATE_MAX).into());
         }
         let mut delays = self.delay;
         if delays.is_empty() {

@@ -18,14 +18,14 @@ pub(super) fn check_seconds(seconds: f64) -> Result<(), UsageError> {
     if (0.1..=3600.0).contains(&seconds) {
         return Ok(());
     }
-    Err(UsageError::new(format!("--seconds {seconds}: allowed are 0.1 to 3600")))
+    Err(UsageError::out_of_range("--seconds", seconds, 0.1, 3600))
 }
 
 pub(super) fn check_rounds(rounds: usize) -> Result<(), UsageError> {
     if (1..=100).contains(&rounds) {
         return Ok(());
     }
-    Err(UsageError::new(format!("--rounds {rounds}: allowed are 1 to 100")))
+    Err(UsageError::out_of_range("--rounds", rounds, 1, 100))
 }
 
 /// Error: results are incomplete; they are in this directory.

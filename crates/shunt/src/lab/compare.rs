@@ -5,6 +5,7 @@ use clap::Args;
 use lab::experiment::compare::{self, CompareSettings, Side};
 use lab::experiment::forwarding::PointSpec;
 use lab::experiment::step::Machine;
+use model::state::Problem;
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 
 use super::common::{program, progress};
@@ -68,24 +69,21 @@ impl Compare {
             ring: self.ring,
             load: GeneratorLoad::Closed,
         };
-        point.check().map_err(UsageError::new)?;
+        point.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {
-            let text = "--path virtio: the kernel is the same for both; allowed are vf and vhost";
-            return Err(UsageError::new(text).into());
+            let message = "is the kernel's, which is the same for both";
+            return Err(UsageError::choose("--path", "virtio", message, &["vf", "vhost"]).into());
         }
         let bare = [&self.a, &self.b].iter().any(|side| matches!(side, Side::Bare(_)));
         if bare && (self.pattern, self.vms) != (Pattern::NorthSouth, 1) {
-            let text =
-                "bare: it has two sockets, so only --pattern north-south and --vms 1 are allowed";
-            return Err(UsageError::new(text).into());
+            let remedy = "give --pattern north-south and --vms 1";
+            let problem = Problem::new("", (), "has two sockets only", remedy).of("bare");
+            return Err(UsageError(problem.into()).into());
         }
         if !(8..=1000).contains(&self.pairs) || !self.pairs.is_multiple_of(2) {
-            let text = format!(
-                "--pairs {}: allowed are even numbers from 8 to 1000, so that each side is first \
-                 as often as the other",
-                self.pairs
-            );
-            return Err(UsageError::new(text).into());
+            let message = "is not allowed: each side is first as often as the other";
+            let remedy = "write an even number, 8 to 1000";
+            return Err(UsageError::option("--pairs", self.pairs, message, remedy).into());
         }
         let settings = CompareSettings { sides: [self.a, self.b], point, pairs: self.pairs };
         let machine = Machine { program: &program()?, cpus: host::cpu::allowed() };

@@ -36,8 +36,7 @@ fn two_cpus(text: &str) -> Result<(usize, usize), String> {
 impl Distance {
     pub(super) fn run(self) -> Result<()> {
         if !(1..=100_000).contains(&self.samples) {
-            let text = format!("--samples {}: allowed are 1 to 100000", self.samples);
-            return Err(UsageError::new(text).into());
+            return Err(UsageError::out_of_range("--samples", self.samples, 1, 100_000).into());
         }
         let cpus = match self.cpus {
             Some(cpus) => cpus,

@@ -33,7 +33,7 @@ impl Fairness {
     pub(super) fn run(self) -> Result<()> {
         let Fairness { guests, seconds, json } = self;
         let spec = FairnessSpec { guests, seconds };
-        spec.check().map_err(UsageError::new)?;
+        spec.check().map_err(UsageError)?;
         let fairness = fairness::run(&program()?, host::cpu::allowed(), spec, |done, of| {
             progress("situation", done, of);
         })?;

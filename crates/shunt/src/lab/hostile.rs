@@ -32,8 +32,7 @@ impl Hostile {
     pub(super) fn run(self) -> Result<()> {
         let bursts = self.bursts;
         if !(1..=1_000_000_000).contains(&bursts) {
-            let text = format!("--bursts {bursts}: allowed are 1 to 1000000000");
-            return Err(UsageError::new(text).into());
+            return Err(UsageError::out_of_range("--bursts", bursts, 1, 1_000_000_000).into());
         }
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         eprintln!("seed {seed}");

@@ -39,7 +39,7 @@ impl Idle {
     pub(super) fn run(self) -> Result<()> {
         let Idle { guests, seconds, frames, cpu_latency: cpu_latency_us, json } = self;
         let spec = IdleSpec { guests, seconds, frames, cpu_latency_us };
-        spec.check().map_err(UsageError::new)?;
+        spec.check().map_err(UsageError)?;
         let idle = idle::run(&program()?, host::cpu::allowed(), spec)?;
         if json {
             return Ok(print(&format!("{}\n", serde_json::to_string_pretty(&idle)?))?);

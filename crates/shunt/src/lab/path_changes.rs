@@ -34,9 +34,7 @@ impl PathChanges {
     pub(super) fn run(self) -> Result<()> {
         let count = self.count;
         if !(1..=1_000_000).contains(&count) {
-            return Err(
-                UsageError::new(format!("--count {count}: allowed are 1 to 1000000")).into()
-            );
+            return Err(UsageError::out_of_range("--count", count, 1, 1_000_000).into());
         }
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         eprintln!("seed {seed}");

@@ -74,8 +74,7 @@ impl Upgrade {
     pub(super) fn run(self) -> Result<()> {
         let mirrors = self.mirrors;
         if mirrors > MIRRORS_MAX {
-            let text = format!("--mirrors {mirrors}: allowed are 0 to {MIRRORS_MAX}");
-            return Err(UsageError::new(text).into());
+            return Err(UsageError::out_of_range("--mirrors", mirrors, 0, MIRRORS_MAX).into());
         }
         self.common.run(RestartKind::Upgrade, false, mirrors, self.gap_max)
     }
@@ -85,7 +84,14 @@ impl Kill {
     pub(super) fn run(self) -> Result<()> {
         let ring = self.common.ring;
         if self.no_inflight && ring != RingKind::Split {
-            return Err(UsageError::new(format!("--no-inflight: not with --ring {ring}")).into());
+            let message = format!("needs --ring split, and the ring is {ring}");
+            return Err(UsageError::option(
+                "--no-inflight",
+                (),
+                &message,
+                "leave one of the two out",
+            )
+            .into());
         }
         self.common.run(RestartKind::Kill, !self.no_inflight, 0, None)
     }
@@ -101,7 +107,7 @@ impl Common {
     ) -> Result<()> {
         let Common { count, rate, ring, json } = self;
         if !(1..=100_000).contains(&count) {
-            return Err(UsageError::new(format!("--count {count}: allowed are 1 to 100000")).into());
+            return Err(UsageError::out_of_range("--count", count, 1, 100_000).into());
         }
         let run = RestartRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
         let told = restarts::run(&program()?, host::cpu::allowed(), run, |done| {

@@ -60,7 +60,7 @@ impl Run {
             ring: self.ring,
             load: self.load,
         };
-        spec.check().map_err(UsageError::new)?;
+        spec.check().map_err(UsageError)?;
         let point = forwarding::run(&program()?, &spec, host::cpu::allowed())?;
         if self.json {
             println!("{}", report::json::point(&point)?);

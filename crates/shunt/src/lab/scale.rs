@@ -44,8 +44,7 @@ impl Scale {
     pub(super) fn run(self) -> Result<()> {
         check_rounds(self.rounds)?;
         if !(1..=512).contains(&self.in_flight) {
-            let text = format!("--in-flight {}: allowed are 1 to 512", self.in_flight);
-            return Err(UsageError::new(text).into());
+            return Err(UsageError::out_of_range("--in-flight", self.in_flight, 1, 512).into());
         }
         check_seconds(self.seconds)?;
         let settings = scale::ScaleSettings {

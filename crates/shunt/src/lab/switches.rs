@@ -119,26 +119,29 @@ impl Switches {
         let switch_cpu = self.switch_cpu.unwrap_or(cpus[0]);
         let guest_cpu = self.guest_cpu.unwrap_or(cpus[cpus.len() - 1]);
         let wrong = if switch_cpu == guest_cpu {
-            Some("--switch-cpu and --guest-cpu must differ: two CPUs are needed".to_owned())
+            let message = "is the CPU of the guests too: two CPUs are needed";
+            Some(UsageError::option("--switch-cpu", switch_cpu, message, "choose another CPU"))
         } else if has_twice(&self.switch) {
-            Some("--switch: give each switch once".to_owned())
-        } else if has_twice(&self.ring) || has_twice(&self.mergeable) {
-            Some("--ring, --mergeable: give each value once".to_owned())
+            Some(UsageError::option("--switch", (), "has a switch twice", "give each once"))
+        } else if has_twice(&self.ring) {
+            Some(UsageError::option("--ring", (), "has a value twice", "give each once"))
+        } else if has_twice(&self.mergeable) {
+            Some(UsageError::option("--mergeable", (), "has a value twice", "give each once"))
         } else if let Some(size) = self.sizes.iter().find(|size| !(64..=1518).contains(*size)) {
-            Some(format!("--sizes: {size} is out of range, allowed are 64 to 1518"))
+            Some(UsageError::out_of_range("--sizes", *size, 64, 1518))
         } else if !(2..=1000).contains(&self.pairs) {
-            Some(format!("--pairs {}: allowed are 2 to 1000", self.pairs))
+            Some(UsageError::out_of_range("--pairs", self.pairs, 2, 1000))
         } else if !(0.05..=60.0).contains(&self.slot) {
-            Some(format!("--slot {}: allowed are 0.05 to 60", self.slot))
+            Some(UsageError::out_of_range("--slot", self.slot, 0.05, 60))
         } else if !(0.0..=60.0).contains(&self.settle) {
-            Some(format!("--settle {}: allowed are 0 to 60", self.settle))
+            Some(UsageError::out_of_range("--settle", self.settle, 0, 60))
         } else if !(1..=switches::BURSTS_MAX).contains(&self.bursts) {
-            Some(format!("--bursts {}: allowed are 1 to {}", self.bursts, switches::BURSTS_MAX))
+            Some(UsageError::out_of_range("--bursts", self.bursts, 1, switches::BURSTS_MAX))
         } else {
             None
         };
-        if let Some(text) = wrong {
-            return Err(UsageError::new(text).into());
+        if let Some(wrong) = wrong {
+            return Err(wrong.into());
         }
         let rings = self.ring.iter().flat_map(|ring| {
             let of = move |mergeable: &String| Rings {
@@ -162,7 +165,7 @@ impl Switches {
             delay_cycles: self.delay_cycles,
             hugepages: !self.no_hugepages,
         };
-        settings.check().map_err(UsageError::new)?;
+        settings.check().map_err(UsageError)?;
         Ok(settings)
     }
 }
@@ -464,9 +467,9 @@ mod tests {
     #[test]
     fn a_guest_without_ports_for_a_switch_is_rejected_with_what_is_possible() {
         let error = settings(&["--guest", "lab", "--switch", "shunt,linux-bridge"]).unwrap_err();
-        let words = "lab is allowed on bare, shunt, shunt-beside-switch, shunt-switch, shunt-rules, \
-                     ovs-dpdk, ovs-dpdk-rules, testpmd; linux-bridge takes --guest \
-                     testpmd";
+        let words = "--guest: \"lab\" has no ports for switch linux-bridge; write one of testpmd, \
+                     or leave lab and choose from --switch bare, shunt, shunt-beside-switch, \
+                     shunt-switch, shunt-rules, ovs-dpdk, ovs-dpdk-rules, testpmd";
         assert!(error.contains(words), "{error}");
         assert!(settings(&["--guest", "lab", "--switch", "shunt,bare"]).is_ok());
     }

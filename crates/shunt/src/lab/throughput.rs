@@ -90,18 +90,17 @@ impl Throughput {
             ring: self.ring,
             load: GeneratorLoad::Closed,
         };
-        spec.check().map_err(UsageError::new)?;
+        spec.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {
-            let text = "--path virtio: a generator at a constant rate needs vf or vhost";
-            return Err(UsageError::new(text).into());
+            let message = "has no generator at a constant rate";
+            return Err(UsageError::choose("--path", "virtio", message, &["vf", "vhost"]).into());
         }
         if !(0.0..=86_400.0).contains(&self.soak) {
-            let text = format!("--soak {}: allowed are 0 to 86400 seconds", self.soak);
-            return Err(UsageError::new(text).into());
+            return Err(UsageError::out_of_range("--soak", self.soak, 0, 86_400).into());
         }
         if self.back_to_back > 100 {
-            let text = format!("--back-to-back {}: allowed are 0 to 100", self.back_to_back);
-            return Err(UsageError::new(text).into());
+            let searches = self.back_to_back;
+            return Err(UsageError::out_of_range("--back-to-back", searches, 0, 100).into());
         }
         let settings = ThroughputSettings {
             ndr_tolerance: self.ndr_tolerance,

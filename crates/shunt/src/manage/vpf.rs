@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use api::{ApplyOutcome, Method};
 use clap::{Args, ValueEnum};
-use model::state::{State, Vpf};
+use model::state::{Problem, State, Vpf};
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find};
@@ -98,10 +98,8 @@ impl Vpfs {
         let wanted = self.wanted(name)?;
         if let Some(qmp) = &self.qmp {
             if wanted.is_any() {
-                return Err(UsageError::new(
-                    "--qmp only reads; make changes in a command of their own",
-                )
-                .into());
+                let remedy = "make changes in a command of their own";
+                return Err(UsageError::option("--qmp", (), "only reads", remedy).into());
             }
             return self.numvfs(name, qmp);
         }
@@ -109,9 +107,7 @@ impl Vpfs {
         if wanted.is_any() {
             wanted.put_into(&mut document)?;
         } else if !entries(&document["vpf"]).any(|vpf| vpf["name"] == *name) {
-            let text =
-                format!("there is no virtual PF {name}; give --vfs or --model igb to make it");
-            return Err(UsageError::new(text).into());
+            return Err(missing(name, "give --vfs or --model igb to make it").into());
         }
         if self.how.dry_run || document != before {
             self.apply(&document, reply.generation, None)?;
@@ -132,14 +128,14 @@ impl Vpfs {
         let actual = self.target.get("/v1/actual")?["vpfs"].take();
         let vpf = find(&actual, "name", &json!(name));
         if vpf.is_null() {
-            return Err(UsageError::new(format!("there is no virtual PF {name}")).into());
+            return Err(missing(name, "see shunt vpf").into());
         }
         let Some(vfs) = enabled::enabled(qmp, name)? else {
-            let text = format!(
-                "the QEMU at {} has no PF vpf-{name}; name the QEMU started with the options of shunt vpf {name}",
-                qmp.display()
-            );
-            return Err(UsageError::new(text).into());
+            let message = format!("is of a QEMU without the PF vpf-{name}");
+            let remedy =
+                format!("name the QEMU that was started with the options of shunt vpf {name}");
+            let qmp = qmp.to_string_lossy();
+            return Err(UsageError::option("--qmp", &*qmp, &message, remedy).into());
         };
         let with_driver = vpf["enabled_vfs"].clone();
         let (count, at) = (vfs.len(), vfs.join(", "));
@@ -211,18 +207,25 @@ impl Vpfs {
     }
 }
 
+/// There is no virtual PF of this name.
+fn missing(name: &str, remedy: &str) -> UsageError {
+    let problem = Problem::new("", (), "does not exist", remedy);
+    UsageError(problem.of(format!("virtual PF {name}")).into())
+}
+
 /// Parses `0=/dev/vhost-vdpa-0`; the device must exist.
 fn vdpa(text: &str) -> Result<(u16, String)> {
-    let wrong = |why: String| anyhow::Error::from(UsageError::new(format!("--vdpa {text}: {why}")));
-    let form = || wrong("expected a VF number and a device, such as 0=/dev/vhost-vdpa-0".into());
+    let wrong = |why: &str, remedy: &str| -> anyhow::Error {
+        UsageError::option("--vdpa", text, why, remedy).into()
+    };
+    let form =
+        || wrong("is not allowed", "write a VF number and a device, such as 0=/dev/vhost-vdpa-0");
     let (vf, device) = text.split_once('=').ok_or_else(form)?;
     let vf = vf.parse().map_err(|_| form())?;
     if !Path::new(device).exists() {
-        let why = format!(
-            "there is no {device} on this host: it takes a vDPA device (vdpa dev add, or a driver with VFs that \
-             has it) and the module vhost_vdpa"
-        );
-        return Err(wrong(why));
+        let remedy = "make the vDPA device (vdpa dev add, or a driver with VFs that has it), and \
+                      load the module vhost_vdpa";
+        return Err(wrong(&format!("names no device: there is no {device}"), remedy));
     }
     Ok((vf, device.to_owned()))
 }

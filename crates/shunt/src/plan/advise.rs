@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use model::state::Problems;
 use plan::advise::{AdapterAdvice, Advice, advise, crossover};
 use plan::frames::FrameMix;
 use plan::limit::Resource;
@@ -11,7 +12,7 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
-use super::input::{HOST, MachineArgs, read_toml, titles, write_new};
+use super::input::{HOST, MachineArgs, of_file, read_toml, titles, write_new};
 use super::{file, sweep};
 use crate::error::UsageError;
 use crate::text::{print, table, wrapped};
@@ -44,20 +45,15 @@ impl Advise {
     pub(super) fn run(self) -> Result<()> {
         let machine = self.on.machine()?;
         let path = self.workload.as_ref().context("clap asks for it")?;
-        let mistake = |error: &dyn std::fmt::Display| {
-            UsageError::new(format!("shunt plan: {}: {error}", path.display()))
-        };
-        let workload =
-            Workload::parse(&read_toml(path, "a workload")?).map_err(|error| mistake(&error))?;
+        let mistake = |problems: Problems| of_file(path, problems);
+        let workload = Workload::parse(&read_toml(path, "a workload")?).map_err(mistake)?;
         if let Some(what) = &self.what_if {
-            let text = sweep::sweep(&machine, &workload, what, self.json)
-                .map_err(|error| mistake(&error))?;
+            let text = sweep::sweep(&machine, &workload, what, self.json).map_err(UsageError)?;
             return Ok(print(&text)?);
         }
-        let advice = advise(&machine, &workload).map_err(|error| mistake(&error))?;
+        let advice = advise(&machine, &workload).map_err(mistake)?;
         if let Some(to) = &self.write {
-            let text = file::configuration(&machine, &workload, &advice)
-                .map_err(|error| UsageError::new(format!("shunt plan: --write: {error}")))?;
+            let text = file::configuration(&machine, &workload, &advice).map_err(UsageError)?;
             write_new(to, &text)?;
         }
         let text = match self.json {

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use model::state::Problems;
 use plan::explain::draw;
 use plan::frames::FrameMix;
 
-use super::input::MachineArgs;
+use super::input::{MachineArgs, of_option};
 use crate::error::UsageError;
 use crate::text::print;
 
@@ -36,12 +37,9 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn run(self) -> Result<()> {
         let machine = self.on.machine()?;
-        let frames: FrameMix = self
-            .frame
-            .parse()
-            .map_err(|error| UsageError::new(format!("shunt plan: --frame: {error}")))?;
-        let svg = draw(&machine, self.guests, &frames)
-            .map_err(|error| UsageError::new(format!("shunt plan: {error}")))?;
+        let frames: FrameMix =
+            self.frame.parse().map_err(|problems: Problems| of_option("--frame", problems))?;
+        let svg = draw(&machine, self.guests, &frames).map_err(UsageError)?;
         match self.out {
             None => Ok(print(&svg)?),
             Some(path) => std::fs::write(&path, svg)

@@ -1,6 +1,7 @@
 //! Configuration that implements an advice.
 
 use model::config::{Config, MAX_FILE_BYTES, default_run_dir};
+use model::state::{Problem, Problems};
 use plan::advise::Advice;
 use plan::machine::{Machine, SOFT_VFS};
 use plan::predict::PathKind;
@@ -15,7 +16,7 @@ pub(super) fn configuration(
     machine: &Machine,
     workload: &Workload,
     advice: &Advice,
-) -> Result<String, String> {
+) -> Result<String, Problems> {
     let mut text = format!("# Recommended by `shunt plan` for {}.\n", machine.card());
     let total_vfs = advice.functions.min(SOFT_VFS);
     if total_vfs < advice.functions {
@@ -57,12 +58,12 @@ pub(super) fn configuration(
         }
     }
     if text.len() > MAX_FILE_BYTES {
-        return Err(format!(
-            "{number} adapters: a configuration has at most {MAX_FILE_BYTES} bytes; plan for fewer guests"
-        ));
+        let message =
+            format!("of {number} adapters needs more than the {MAX_FILE_BYTES} bytes of a file");
+        return Err(Problem::new("--write", (), message, "plan for fewer guests").into());
     }
     match Config::parse("the configuration", &text) {
         Ok(_) => Ok(text),
-        Err(errors) => Err(format!("the daemon would reject it: {errors}")),
+        Err(problems) => Err(problems), // the daemon would reject it
     }
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use plan::fleet::{Fleet as Task, FleetError, FleetPlan, PlacedChains, Placement, Utilization};
+use model::state::Problems;
+use plan::fleet::{Fleet as Task, FleetPlan, PlacedChains, Placement, Utilization};
 use serde_json::json;
 
-use super::input::read_toml;
-use crate::error::UsageError;
+use super::input::{of_file, read_toml};
 use crate::text::{print, table, wrapped};
 
 /// Maximum placements in the text output.
@@ -35,9 +35,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn run(self) -> Result<()> {
-        let mistake = |error: FleetError| {
-            UsageError::new(format!("shunt plan: {}: {error}", self.fleet.display()))
-        };
+        let mistake = |problems: Problems| of_file(&self.fleet, problems);
         let task = Task::parse(&read_toml(&self.fleet, "a fleet")?).map_err(mistake)?;
         let begun = Instant::now();
         let plan = task.plan().map_err(mistake)?;

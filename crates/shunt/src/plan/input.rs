@@ -8,6 +8,8 @@ use clap::Args;
 use plan::CORES;
 use plan::machine::{Figure, Host, Machine, Nic};
 
+use model::state::{Problem, Problems};
+
 use crate::error::UsageError;
 
 /// Machine of a query.
@@ -43,21 +45,19 @@ impl MachineArgs {
     }
 
     pub(super) fn machine(&self) -> Result<Machine, UsageError> {
-        let usage_error =
-            |error: plan::machine::ProfileError| UsageError::new(format!("shunt plan: {error}"));
-        let mut host = Host::named(self.host()).map_err(usage_error)?;
+        let mut host =
+            Host::named(self.host()).map_err(|problems| of_option("--host", problems))?;
         if let (Some(nic), Some(_)) = (&self.nic, &host.soft_nic) {
-            let text = format!(
-                "shunt plan: --nic {nic}: path vf of host {} is the software NIC; leave --nic out",
-                self.host()
-            );
-            return Err(UsageError::new(text));
+            let message =
+                format!("is not used: path vf of host {} is the software NIC", self.host());
+            return Err(UsageError::option("--nic", nic.as_str(), &message, "leave --nic out"));
         }
-        let nic = Nic::named(self.nic.as_deref().unwrap_or(NIC)).map_err(usage_error)?;
+        let nic = Nic::named(self.nic.as_deref().unwrap_or(NIC))
+            .map_err(|problems| of_option("--nic", problems))?;
         if let Some(cores) = self.cores {
             if !CORES.contains(&cores) {
-                let text = format!("shunt plan: --cores {cores}: allowed are 0.001 to 1024");
-                return Err(UsageError::new(text));
+                let [least, most] = [CORES.start(), CORES.end()];
+                return Err(UsageError::out_of_range("--cores", cores, least, most));
             }
             host.switch_cores = Figure::new(cores, "--cores");
         }
@@ -76,17 +76,32 @@ pub(super) fn write_new(to: &Path, text: &str) -> Result<()> {
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     match written {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let text = format!("shunt plan: {} exists: give another name", to.display());
-            Err(UsageError::new(text).into())
+            let name = to.to_string_lossy();
+            Err(UsageError::option("--write", &*name, "exists already", "give another name").into())
         }
         other => other.with_context(|| format!("{} cannot be written", to.display())),
     }
 }
 
+/// Mistakes in the value of an option.
+pub(super) fn of_option(option: &str, mut problems: Problems) -> UsageError {
+    for problem in problems.problems.iter_mut().filter(|problem| problem.object.is_empty()) {
+        option.clone_into(&mut problem.field);
+    }
+    UsageError(problems)
+}
+
+/// Mistakes in a file.
+pub(super) fn of_file(path: &Path, problems: impl Into<Problems>) -> UsageError {
+    UsageError(problems.into().in_file(&path.to_string_lossy()))
+}
+
 /// Text of a file that the user names.
 pub(super) fn read(path: &PathBuf) -> Result<String, UsageError> {
-    std::fs::read_to_string(path)
-        .map_err(|error| UsageError::new(format!("shunt plan: {}: {error}", path.display())))
+    std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot be read: {error}");
+        of_file(path, Problem::new("", (), message, "name a file that can be read"))
+    })
 }
 
 /// Text of `what`, which must be TOML; results of the lab are JSON.
@@ -94,11 +109,14 @@ pub(super) fn read_toml(path: &PathBuf, what: &str) -> Result<String, UsageError
     let text = read(path)?;
     match text.trim_start().starts_with('{') {
         false => Ok(text),
-        true => Err(UsageError::new(format!(
-            "shunt plan: {0}: is JSON, and {what} is TOML (docs/planner.md). What shunt lab \
-             measured goes into a host's profile: shunt plan validate --from {0} --write \
-             host.toml, then --host host.toml",
-            path.display()
-        ))),
+        true => {
+            let message = format!("is JSON, and {what} is TOML (docs/planner.md)");
+            let remedy = format!(
+                "put what shunt lab measured into a host's profile: shunt plan validate --from {} \
+                 --write host.toml, then --host host.toml",
+                path.display()
+            );
+            Err(of_file(path, Problem::new("", (), message, remedy)))
+        }
     }
 }

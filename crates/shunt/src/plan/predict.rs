@@ -1,11 +1,12 @@
 //! `shunt plan predict`: one point.
 
 use anyhow::Result;
+use model::state::Problems;
 use plan::machine::Machine;
 use plan::predict::{Latency, PathKind, Pattern, Prediction, Scenario, predict};
 use serde_json::{Value, json};
 
-use super::input::{MachineArgs, titles};
+use super::input::{MachineArgs, of_option, titles};
 use crate::error::UsageError;
 use crate::text::{print, table};
 
@@ -44,14 +45,11 @@ pub(super) struct Predict {
 impl Predict {
     pub(super) fn run(self) -> Result<()> {
         let machine = self.on.machine()?;
-        let frames = self
-            .frame
-            .parse()
-            .map_err(|error| UsageError::new(format!("shunt plan: --frame: {error}")))?;
+        let frames =
+            self.frame.parse().map_err(|problems: Problems| of_option("--frame", problems))?;
         let &Self { pattern, path, guests, guest_cores: cores_each, .. } = &self;
         let scenario = Scenario { pattern, path, frames, guests, cores_each };
-        let said = predict(&machine, &scenario)
-            .map_err(|error| UsageError::new(format!("shunt plan: {error}")))?;
+        let said = predict(&machine, &scenario).map_err(UsageError)?;
         let text = match self.json {
             true => format!("{:#}\n", object(&self, &machine, &said)),
             false => people(&machine, &scenario, &said),

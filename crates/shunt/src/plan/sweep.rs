@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use model::state::{Problem, Problems};
 use plan::CORES;
 use plan::advise::{Advice, advise};
 use plan::frames::FrameMix;
@@ -15,8 +16,9 @@ use crate::text::table;
 /// Maximum values of a query.
 const VALUES_MAX: usize = 64;
 
-const FIGURES: &str =
-    "nic, cores, guest-cores, ghz, vfs, lanes, line, guests and frame are allowed";
+/// Parameters.
+const FIGURES: [&str; 9] =
+    ["nic", "cores", "guest-cores", "ghz", "vfs", "lanes", "line", "guests", "frame"];
 
 /// Runs the query for each value.
 pub(super) fn sweep(
@@ -24,18 +26,18 @@ pub(super) fn sweep(
     workload: &Workload,
     what: &str,
     is_json: bool,
-) -> Result<String, String> {
-    let wrong = |why: &str| format!("--what-if {what}: {why}");
-    let (figure, values) = what
-        .split_once('=')
-        .ok_or_else(|| wrong("expected PARAMETER=VALUES, such as cores=1..8"))?;
-    let values = values_of(values)
-        .ok_or_else(|| wrong("expected at most 64 values, such as 1..8 or 1,2,4"))?;
+) -> Result<String, Problems> {
+    let wrong = |remedy: &str| Problem::new("--what-if", what, "is not allowed", remedy);
+    let (figure, values) =
+        what.split_once('=').ok_or_else(|| wrong("write PARAMETER=VALUES, such as cores=1..8"))?;
+    let values =
+        values_of(values).ok_or_else(|| wrong("write at most 64 values, such as 1..8 or 1,2,4"))?;
     let mut asked = Vec::new();
     for value in values {
         let (mut machine, mut workload) = (machine.clone(), workload.clone());
-        set(&mut machine, &mut workload, figure, &value).map_err(|why| wrong(&why))?;
-        let advice = advise(&machine, &workload).map_err(|error| wrong(&error.to_string()))?;
+        let of = |problems: Problems| problems.of("--what-if");
+        set(&mut machine, &mut workload, figure, &value).map_err(of)?;
+        let advice = advise(&machine, &workload).map_err(of)?;
         asked.push((value, advice));
     }
     Ok(match is_json {
@@ -61,25 +63,28 @@ fn set(
     workload: &mut Workload,
     figure: &str,
     value: &str,
-) -> Result<(), String> {
+) -> Result<(), Problems> {
     if machine.host.soft_nic.is_some() && ["nic", "vfs", "lanes", "line"].contains(&figure) {
-        return Err(
-            "path vf of this host is the software NIC, which has no card's figures".to_owned()
-        );
+        let message = "is a figure of a card, and path vf of this host is the software NIC";
+        return Err(Problem::new(figure, (), message, "choose another --host").into());
     }
     if figure == "nic" {
-        machine.nic = Nic::named(value).map_err(|error| error.to_string())?;
+        machine.nic = Nic::named(value)?;
         return Ok(());
     }
+    let wrong = |message: &str, remedy: &str| Problem::new(figure, value, message, remedy);
     let number: f64 =
-        value.parse().map_err(|_| format!("{value:?}: expected numbers, such as 1..8 or 1,2,4"))?;
+        value.parse().map_err(|_| wrong("is no number", "write numbers, such as 1..8 or 1,2,4"))?;
     let within = |range: RangeInclusive<f64>| match range.contains(&number) {
         true => Ok(number),
-        false => Err(format!("{number}: allowed are {} to {}", range.start(), range.end())),
+        false => {
+            let problem = Problem::out_of_range(figure, number, range.start(), range.end());
+            Err(Problems::from(problem))
+        }
     };
     let whole = |range| match within(range)?.fract() == 0.0 {
         true => Ok(number as u32),
-        false => Err(format!("{number}: expected an integer")),
+        false => Err(Problems::from(wrong("is not allowed", "write a whole number"))),
     };
     match figure {
         "cores" => machine.host.switch_cores.value = within(CORES)?,
@@ -89,17 +94,17 @@ fn set(
         "vfs" => machine.nic.vfs = whole(0.0..=65535.0)?,
         "lanes" => match whole(1.0..=16.0)? {
             lanes if lanes.is_power_of_two() => machine.nic.link.lanes = lanes as u8,
-            _ => return Err("a link has 1, 2, 4, 8 or 16 lanes".to_owned()),
+            _ => return Err(wrong("is not allowed", "write 1, 2, 4, 8 or 16 lanes").into()),
         },
         "guests" => {
             let count = whole(1.0..=4096.0)?;
             workload.services.iter_mut().for_each(|service| service.guests.count = count);
         }
         "frame" => {
-            let frames = FrameMix::of(whole(64.0..=9018.0)?).map_err(|error| error.to_string())?;
+            let frames = FrameMix::of(whole(64.0..=9018.0)?)?;
             workload.flows.iter_mut().for_each(|flow| flow.frames = frames.clone());
         }
-        _ => return Err(FIGURES.to_owned()),
+        _ => return Err(Problem::not_one_of("", figure, "is no parameter", FIGURES).into()),
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! `shunt plan validate`: accuracy of the model.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use model::state::Problem;
 use plan::validate::{Errors, Measured, ValidateError, Validation};
 use report::json;
 
-use super::input::{read, write_new};
+use super::input::{of_file, read, write_new};
 use crate::error::UsageError;
 use crate::text::{print, table, wrapped};
 
@@ -45,20 +46,23 @@ impl Validate {
             Some(from) => {
                 let path = if from.is_dir() { from.join("results.json") } else { from.clone() };
                 let mistake = |error: &dyn std::fmt::Display| {
-                    UsageError::new(format!("shunt plan: {}: {error}", path.display()))
+                    let remedy = "name the results of another run";
+                    of_file(&path, Problem::new("", (), error.to_string(), remedy))
                 };
                 let results = json::read(&read(&path)?).map_err(|error| mistake(&error))?;
                 Measured::lab(&results).map_err(|error| mistake(&error))?
             }
         };
         let (validation, machine) = match measured.validate(self.fit_guests) {
-            Err(error @ (ValidateError::Guests(..) | ValidateError::Fit(_))) => {
-                let of = self
-                    .from
-                    .as_ref()
-                    .map_or_else(String::new, |from| format!("{}: ", from.display()));
+            Err(ValidateError::Guests(guests, most)) => {
+                return Err(UsageError::out_of_range("--fit-guests", guests, 2, most).into());
+            }
+            Err(error @ ValidateError::Fit(_)) => {
                 let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
-                return Err(UsageError::new(format!("shunt plan: {of}{error}{cause}")).into());
+                let remedy = "measure more points";
+                let problem = Problem::new("", (), format!("{error}{cause}"), remedy);
+                let from = self.from.as_deref().unwrap_or(Path::new("the published points"));
+                return Err(of_file(from, problem).into());
             }
             other => other?,
         };

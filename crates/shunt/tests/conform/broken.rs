@@ -246,9 +246,9 @@ impl Subject for Broken {
         if self.is(Fault::NeedsPf) && matches!(change, ManagerRequest::Vf { .. }) {
             let nics = self.inner.in_force()?.actual.nics;
             if nics.iter().all(|nic| nic.vfs.is_empty()) {
-                let (field, value, allowed) = Default::default();
+                let (object, field, value, allowed) = Default::default();
                 let error = "the PF is down".to_owned();
-                return Ok(Err(Rejection { field, value, error, allowed }));
+                return Ok(Err(Rejection { object, field, value, error, allowed }));
             }
         }
         let Some(spoiled) = self.spoiled(change)? else { return Ok(Ok(())) };

@@ -38,7 +38,7 @@ fn settings_are_given_to_the_first_guests() {
 fn an_odd_crowd_is_refused() {
     let check = |guests, seconds| FairnessSpec { guests, seconds }.check();
     assert!(check(8, 2.0).is_ok() && check(4, 0.1).is_ok());
-    assert!(check(7, 2.0).unwrap_err().contains("--guests 7"));
+    assert!(check(7, 2.0).unwrap_err().to_string().contains("--guests: 7 is not allowed"));
     assert!(check(66, 2.0).is_err() && check(2, 2.0).is_err());
-    assert!(check(8, f64::NAN).unwrap_err().contains("--seconds NaN"));
+    assert!(check(8, f64::NAN).unwrap_err().to_string().contains("--seconds: is out of range"));
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use model::state::{Problem, Problems};
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 use wire::Mac;
 
@@ -33,19 +34,19 @@ impl PointSpec {
     /// Validates the point.
     ///
     /// # Errors
-    /// One sentence that names the option, the value and the allowed range.
-    pub fn check(&self) -> Result<(), String> {
+    /// An option, its value and the allowed range.
+    pub fn check(&self) -> Result<(), Problems> {
         let least = if self.pattern == Pattern::EastWest { 2 } else { 1 };
         if !(least..=8).contains(&self.vms) {
-            let (vms, pattern) = (self.vms, self.pattern);
-            return Err(format!("--vms {vms}: {pattern} takes {least} to 8 guests"));
+            let message = format!("is out of range for {}", self.pattern);
+            let remedy = format!("write a number, {least} to 8");
+            return Err(Problem::new("--vms", self.vms, message, remedy).into());
         }
         if !(64..=1518).contains(&self.frame_bytes) {
-            let bytes = self.frame_bytes;
-            return Err(format!("--frame {bytes}: frames are 64 to 1518 bytes, with their FCS"));
+            return Err(Problem::out_of_range("--frame", self.frame_bytes, 64, 1518).into());
         }
         if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
-            return Err(format!("--seconds {}: allowed are 0.1 to 3600", self.seconds));
+            return Err(Problem::out_of_range("--seconds", self.seconds, 0.1, 3600).into());
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use model::state::{Problem, Problems, Remedy};
 use serde::Serialize;
 
 use super::guest::GuestType;
@@ -54,16 +55,18 @@ impl SwitchesSettings {
     /// Fails if a switch does not support the settings.
     ///
     /// # Errors
-    /// A sentence that names the supported values.
-    pub fn check(&self) -> Result<(), String> {
+    /// The guest, and the supported values.
+    pub fn check(&self) -> Result<(), Problems> {
         let guest = self.guest;
         if let Some(switch) = self.switches.iter().find(|switch| !guest.fits(**switch)) {
-            return Err(format!(
-                "--guest {guest} has no ports for switch {switch}; {guest} is allowed on {}; \
-                 {switch} takes --guest {}",
+            let message = format!("has no ports for switch {switch}");
+            let allowed = GuestType::names(|guest| guest.fits(*switch));
+            let remedy = format!(
+                "write one of {allowed}, or leave {guest} and choose from --switch {}",
                 SwitchType::names(|switch| guest.fits(switch)),
-                GuestType::names(|guest| guest.fits(*switch)),
-            ));
+            );
+            let remedy = Remedy::choose(remedy, allowed);
+            return Err(Problem::new("--guest", guest.to_string(), message, remedy).into());
         }
         Ok(())
     }

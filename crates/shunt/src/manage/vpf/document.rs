@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::super::patch::list;
+use super::missing;
 use crate::error::UsageError;
 
 /// Attachment of a virtual PF's functions.
@@ -157,20 +158,20 @@ impl VpfRequest<'_> {
         let known = vpf["vf"].as_array().map_or(0, Vec::len) as u16;
         let vfs = match (self.flags.vfs, igb) {
             (Some(vfs), true) if vfs != IGB_VFS => {
-                let text = format!("--vfs {vfs}: igb has {IGB_VFS} VFs; leave it out");
-                return Err(UsageError::new(text).into());
+                let message = format!("is not allowed: igb has {IGB_VFS} VFs");
+                return Err(UsageError::option("--vfs", vfs, &message, "leave it out").into());
             }
             (_, true) => 0,
             (Some(vfs), false) => vfs,
             (None, false) if is_new => {
-                return Err(
-                    UsageError::new(format!("{name} does not exist yet; give --vfs")).into()
-                );
+                return Err(missing(name, "give --vfs to make it").into());
             }
             (None, false) => known,
         };
         if let Some((vf, _)) = self.vdpa.iter().find(|(vf, _)| *vf >= vfs) {
-            return Err(UsageError::new(format!("--vdpa {vf}: {name} has {vfs} VFs")).into());
+            let message = format!("is no VF of {name}, which has {vfs} VFs");
+            let remedy = "name a VF with a lower number, or raise --vfs";
+            return Err(UsageError::option("--vdpa", *vf, &message, remedy).into());
         }
         let pf = vpf["pf"].as_str().map_or_else(|| format!("{name}-pf"), str::to_owned);
         let place = self.place(document, &pf, vfs);
@@ -266,8 +267,9 @@ impl VpfRequest<'_> {
             set(adapter, "trunks", self.flags.trunks.as_deref().map(list));
             set(adapter, "max_tx_mbps", self.flags.max_tx_mbps);
         } else if self.flags.trunks.is_some() || self.flags.max_tx_mbps.is_some() {
-            let text = "--trunks and --max-tx-mbps are for igb; for virtio set each adapter (shunt adapter set)";
-            return Err(UsageError::new(text).into());
+            let option = if self.flags.trunks.is_some() { "--trunks" } else { "--max-tx-mbps" };
+            let remedy = "set each adapter (shunt adapter set)";
+            return Err(UsageError::option(option, (), "is for igb", remedy).into());
         }
         Ok(())
     }
@@ -308,7 +310,8 @@ impl VpfRequest<'_> {
                 let number = |text: &str| {
                     let number = text.trim().parse::<u64>();
                     number.map_err(|_| {
-                        UsageError::new(format!("--grant-vfs {text} is not a VF number"))
+                        let remedy = "write all, or VF numbers such as 0,1";
+                        UsageError::option("--grant-vfs", text, "is no VF number", remedy)
                     })
                 };
                 let vfs = some.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
@@ -325,7 +328,7 @@ pub(super) fn remove(document: &mut Value, name: &str) -> Result<()> {
     let vpfs = document["vpf"].as_array_mut();
     let at = vpfs.as_ref().and_then(|vpfs| vpfs.iter().position(|vpf| vpf["name"] == name));
     let Some((vpfs, at)) = vpfs.zip(at) else {
-        return Err(UsageError::new(format!("there is no virtual PF {name}")).into());
+        return Err(missing(name, "see shunt vpf").into());
     };
     let vpf = vpfs.remove(at);
     let vfs = vpf["vf"].as_array().into_iter().flatten();
@@ -372,7 +375,8 @@ fn base(name: &str) -> [u8; 6] {
 
 fn mac(text: &str) -> Result<[u8; 6], UsageError> {
     let wrong = || {
-        UsageError::new(format!("--mac {text}: expected six hex pairs, such as 52:54:00:12:34:00"))
+        let remedy = "write six hex pairs, such as 52:54:00:12:34:00";
+        UsageError::option("--mac", text, "is not allowed", remedy)
     };
     let pairs: Vec<u8> = text
         .split(':')
