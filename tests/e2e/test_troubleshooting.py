@@ -124,6 +124,10 @@ class Symptoms(Installed):
         self.assertRegex(self.host.run("shunt switch acl sw0 a"), r"deny .* [1-9]\d*\n")
         self.remedy("shunt switch acl sw0 web --remove 1", web="a")
         self.shows("shunt stats", "rx_down")
+        self.host.run("ip -n b link set e0 down; ip -n a neighbour replace 10.1.0.2 lladdr 02:00:00:00:00:0b dev e0")
+        self.assertGreater(self.lost(), 0)
+        self.shows("shunt stats", "rx_no_buffer")
+        self.host.run("ip -n b link set e0 up")
         self.assertIn("cause", self.host.run("shunt explain tx_spoofed_mac"))
 
     def test_vfs(self):
@@ -140,7 +144,11 @@ class Symptoms(Installed):
         self.assertIn("PortPolicy", self.row("a"))
         self.host.run("shunt switch acl sw0 a --clear; shunt nic set nic0 --num-vfs 0; shunt nic set nic0 --num-vfs 1; shunt adapter set b --iov-weight 50")
         self.assertIn("NoFreeVf", self.row("b"))
-        for code in ("WeightZero", "NoFreeVf", "VfDisabled", "PortPolicy"):
+        self.host.run("shunt nic create nic1 --total-vfs 1; shunt switch create sw1 --nic nic1")
+        self.addCleanup(self.host.run, "shunt adapter delete c; shunt switch delete sw1; shunt nic delete nic1")
+        self.host.run("shunt adapter create c --switch sw1 --mac 02:00:00:00:00:0d --socket /run/shunt/c.sock --iov-weight 9")
+        self.assertIn("SwitchNotIov", self.row("c"))
+        for code in ("WeightZero", "NoFreeVf", "VfDisabled", "SwitchNotIov", "PortPolicy"):
             self.assertIn(f"| `{code}` |", self.page)
         self.host.run("shunt adapter set a --iov-weight 0; shunt adapter set b --iov-weight 0; shunt nic set nic0 --num-vfs 0; shunt nic set nic0 --num-vfs 4")
 

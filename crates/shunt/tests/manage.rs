@@ -189,7 +189,7 @@ fn a_site_is_built_shown_and_taken_down_by_commands() {
     site.says("switch acl sw0 web --add 'deny protocol=17 to_port=67-68' --add count");
     let rules = site.says("switch acl sw0 web");
     assert!(
-        rules.contains("protocol=17 to_port=67-68") && rules.contains("every frame"),
+        rules.contains("protocol=udp to_port=67-68") && rules.contains("every frame"),
         "{rules}"
     );
     let ports = site.says("switch ports sw0");
@@ -336,7 +336,7 @@ fn tables_follow_the_terminal_and_keep_each_address_on_one_line() {
 #[test]
 fn columns_of_sentences_are_wrapped_on_a_narrow_terminal_only() {
     let site = Site::furnished();
-    let networks = "from_ip=10.0.0.0/16 to_ip=10.1.0.0/16 protocol=17 from_port=68 to_port=67";
+    let networks = "from_ip=10.0.0.0/16 to_ip=10.1.0.0/16 protocol=udp from_port=68 to_port=67";
     site.says(&format!("switch acl sw0 web --add 'deny {networks}'"));
     let (utf8, acl) = ([("LANG", "C.UTF-8")], "switch acl sw0 web");
     let narrow = on_terminal(&site, 60, acl, &utf8);
@@ -386,8 +386,8 @@ fn rules_are_shown_with_counts_and_removed_by_number() {
     let text = site.says("switch acl sw0 web");
     let cells: Vec<Vec<&str>> =
         text.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(cells[1], ["1", "deny", "protocol=17", "to_port=53", "41"]);
-    assert_eq!(cells[2], ["2", "count", "protocol=6", "42"]);
+    assert_eq!(cells[1], ["1", "deny", "protocol=udp", "to_port=53", "41"]);
+    assert_eq!(cells[2], ["2", "count", "protocol=tcp", "42"]);
     assert_eq!(cells[3], ["3", "allow", "every", "frame", "-"]);
     let json = site.json("switch acl sw0 web");
     let fields = ["rule", "action", "protocol", "frames"].map(|field| &json[1][field]);

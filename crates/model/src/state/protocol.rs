@@ -32,6 +32,11 @@ impl IpProtocol {
     pub fn named(name: &str) -> Option<IpProtocol> {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| IpProtocol(*number))
     }
+
+    /// Its name, if it has one.
+    pub fn name(self) -> Option<&'static str> {
+        NAMES.iter().find(|(_, number)| *number == self.0).map(|(name, _)| *name)
+    }
 }
 
 impl<'de> Deserialize<'de> for IpProtocol {

@@ -5,7 +5,7 @@ use api::Method;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::cells::{cell, entries, find};
+use super::cells::{cell, condition, entries, find};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use super::switch::port_path;
 use crate::error::UsageError;
@@ -124,7 +124,7 @@ fn show_rules(rules: &[Value]) -> String {
         let conditions = rule.as_object().into_iter().flatten();
         let conditions = conditions.filter(|(name, _)| !OWN.contains(&name.as_str()));
         let conditions: Vec<String> =
-            conditions.map(|(name, value)| format!("{name}={}", cell(value))).collect();
+            conditions.map(|(name, value)| condition(name, value)).collect();
         let all = if conditions.is_empty() { "every frame".into() } else { conditions.join(" ") };
         [cell(&rule["rule"]), cell(&rule["action"]), all, cell(&rule["frames"])]
     };

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::acl::kept;
-use super::cells::{cell, entries, find, told_of};
+use super::cells::{cell, condition, entries, find, told_of};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use crate::error::UsageError;
 use crate::text::table;
@@ -107,7 +107,7 @@ fn show(rules: &[Value]) -> String {
         let conditions = rule.as_object().into_iter().flatten();
         let conditions = conditions.filter(|(name, _)| !OWN.contains(&name.as_str()));
         let mut words: Vec<String> =
-            conditions.map(|(name, value)| format!("{name}={}", cell(value))).collect();
+            conditions.map(|(name, value)| condition(name, value)).collect();
         if words.is_empty() {
             words.push("every frame".to_owned());
         }
@@ -158,7 +158,7 @@ mod tests {
         });
         assert_eq!(read.unwrap(), expected);
         let text = show(&[expected]);
-        for word in ["protocol=6", "to_port=443", "pop_vlan", "push_vlan=100", "push_qos=3"] {
+        for word in ["protocol=tcp", "to_port=443", "pop_vlan", "push_vlan=100", "push_qos=3"] {
             assert!(text.contains(word), "{text}");
         }
         assert!(rule("vf0").unwrap_err().to_string().contains("vf0 uplink"));
