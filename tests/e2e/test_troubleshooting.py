@@ -58,10 +58,11 @@ class Symptoms(Installed):
 
     def test_no_daemon(self):
         """Without a daemon, for another user, and with another run directory."""
-        self.shows("setpriv --reuid 65534 --clear-groups shunt adapter list", "is a daemon running?", 1)
-        self.shows("shunt adapter list --run-dir /run/other", "is a daemon running?", 1)
+        self.shows("setpriv --reuid 65534 --clear-groups shunt adapter list", "no daemon of this user runs", 1)
+        for other in ("shunt adapter list --run-dir /run/other", "SHUNT_RUN_DIR=/run/other shunt adapter list"):
+            self.shows(other, "is a daemon running?", 1)
         self.host.run("systemctl stop shunt")
-        self.shows("shunt adapter list", "is a daemon running?", 1)
+        self.shows("shunt adapter list", "no daemon of this user runs", 1)
         self.remedy("systemctl start shunt")
         self.host.run("ip -n a address replace 10.1.0.1/24 dev e0; ip -n b address replace 10.1.0.2/24 dev e0; ip -n a link set e0 up; ip -n b link set e0 up")
 
