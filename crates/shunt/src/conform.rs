@@ -6,7 +6,9 @@ use anyhow::{Context, Result, bail};
 use conform::soft::SoftNic;
 use conform::{SuiteReport, TestReport, TestResult};
 
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{print, table};
 
 /// Test a NIC against known SR-IOV issues.
@@ -16,6 +18,7 @@ use crate::text::{print, table};
 /// sends real frames. No root, no hardware, less than a minute. The exit code is 1 if a test fails;
 /// "n/a" says why the issue does not apply to this NIC, or cannot be tested.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("tests of a NIC against known SR-IOV issues"))]
 #[command(after_help = "\
 Examples:
   shunt conform                           all tests, as a table
@@ -24,7 +27,7 @@ Examples:
   shunt conform --list                    names, threads and requirements")]
 pub(crate) struct Conform {
     /// Only tests with one of these words in their names.
-    #[arg(value_name = "WORD")]
+    #[arg(value_name = "WORD", add = complete::words(conform::tests().map(|test| test.name)))]
     words: Vec<String>,
     /// Print JSON: an object, with --list an array.
     #[arg(long)]

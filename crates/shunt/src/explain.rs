@@ -4,11 +4,14 @@ use anyhow::Result;
 use api::stats::{FAULTS, ReasonEntry};
 use serde_json::{Value, json};
 
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{print, table};
 
 /// Explain why frames were dropped or a ring was stopped: meaning, likely cause and remedy.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("meaning, cause and remedy of drop reasons and ring faults"))]
 #[command(after_help = "\
 Examples:
   shunt explain                           all drop reasons and ring faults
@@ -16,6 +19,7 @@ Examples:
   shunt explain bad_index                 a ring fault")]
 pub(crate) struct Explain {
     /// Name of a reason, or of its counter; all reasons if absent.
+    #[arg(add = complete::drop_reason())]
     reason: Option<String>,
     /// Print JSON: an object, or a list of all.
     #[arg(long)]

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
 
+mod complete;
 mod conform;
 mod error;
 mod explain;
@@ -24,11 +25,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 use daemon::log::Log;
 use error::{UsageError, of_command_line};
 use model::state::{Problem, Problems};
+use pages::Title;
 use rustix::io::Errno;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// Network I/O for virtual machines and containers, with SR-IOV at its centre.
 #[derive(Debug, Parser)]
+#[command(add = Title("network I/O for virtual machines and containers"))]
 #[command(name = "shunt", version, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
@@ -67,6 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    complete::answer(Cli::command);
     let as_json = std::env::args().any(|argument| argument == "--json");
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -169,7 +173,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Lab(lab) => lab.run(),
         Command::Plan(plan) => plan.run(),
         Command::Conform(conform) => conform.run(),
-        Command::Completions(completions) => completions.run(Cli::command()),
+        Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(Cli::command()),
     }
 }

@@ -14,7 +14,9 @@ use migrate::{
 use model::config::socket_path;
 use model::state::Problem;
 
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::run_dir::RunDirArg;
 use crate::text::print;
 
@@ -29,6 +31,7 @@ use crate::text::print;
 /// --abort (the guest is at the source) or --finish (it is at the target). Both refuse to act on an
 /// uncertain state.
 #[derive(Debug, Args)]
+#[command(add = Title("live migration of a guest with its adapters"))]
 #[command(after_help = "\
 Examples:
   shunt migrate web --from-qmp /run/web.qmp --to /run/shunt-b --to-qmp /run/web-b.qmp \\
@@ -57,7 +60,7 @@ pub(crate) struct Migrate {
     #[command(flatten)]
     daemon: RunDirArg,
     /// Target daemon: a run directory, http://127.0.0.1:PORT or https://HOST:PORT.
-    #[arg(long, value_name = "DAEMON", help_heading = "Daemon")]
+    #[arg(long, value_name = "DAEMON", help_heading = "Daemon", add = complete::run_dir())]
     to: String,
     /// File with the target daemon's token, for http and https.
     #[arg(long, value_name = "FILE", help_heading = "Daemon")]
@@ -66,7 +69,7 @@ pub(crate) struct Migrate {
     #[arg(long, value_name = "FILE", help_heading = "Daemon")]
     ca: Option<PathBuf>,
     /// Adapter to migrate; repeatable. Default: all adapters of the guest.
-    #[arg(long = "adapter", value_name = "NAME", help_heading = "Adapters")]
+    #[arg(long = "adapter", value_name = "NAME", help_heading = "Adapters", add = complete::adapter())]
     adapters: Vec<String>,
     /// Path of an adapter's socket on the target, if it differs; repeatable.
     #[arg(long = "socket", value_name = "NAME=PATH", help_heading = "Adapters")]

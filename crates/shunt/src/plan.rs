@@ -9,6 +9,7 @@ mod predict;
 mod sweep;
 mod validate;
 
+use crate::pages::Title;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -19,6 +20,7 @@ use clap::{Args, Subcommand};
 /// `nfv-2017` and the NIC `xl710` hold the results of `shunt plan validate`. docs/planner.md
 /// describes the model and the format of a workload.
 #[derive(Debug, Args)]
+#[command(add = Title("planner of paths for a workload"))]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:

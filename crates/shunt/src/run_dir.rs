@@ -9,6 +9,7 @@ use api::daemons::{self, RunningDaemon};
 use model::config::socket_path;
 use model::state::Remedy;
 
+use crate::complete;
 use crate::error::UsageError;
 
 /// Option that names the daemon.
@@ -16,7 +17,7 @@ use crate::error::UsageError;
 pub(crate) struct RunDirArg {
     /// Run directory of the daemon (run_dir in its configuration). Default: SHUNT_RUN_DIR, or that
     /// of the only daemon that runs.
-    #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon")]
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon", add = complete::run_dir())]
     run_dir: Option<PathBuf>,
     /// The directory, once it is known: a command is for one daemon, whatever starts meanwhile.
     #[arg(skip)]
@@ -24,6 +25,17 @@ pub(crate) struct RunDirArg {
 }
 
 impl RunDirArg {
+    /// The option in the words of a command line that need not be complete.
+    pub(crate) fn of_words(words: &[String]) -> RunDirArg {
+        let mut after = words.iter().skip_while(|word| !word.starts_with("--run-dir"));
+        let run_dir = match after.next().map(|word| word.split_once('=')) {
+            Some(Some((_, dir))) => Some(dir),
+            Some(None) => after.next().map(String::as_str),
+            None => None,
+        };
+        RunDirArg { run_dir: run_dir.map(PathBuf::from), ..RunDirArg::default() }
+    }
+
     /// Run directory of the daemon.
     ///
     /// # Errors

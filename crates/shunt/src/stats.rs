@@ -10,7 +10,9 @@ use api::stats::{self, LaneStats, PortStats, ReasonEntry};
 use model::config::default_run_dir;
 use serde_json::{Value, json};
 
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::run_dir::RunDirArg;
 use crate::text::{of_stdout, print};
 use report::Align::{Left, Right};
@@ -21,6 +23,7 @@ use report::Align::{Left, Right};
 /// its last counters are shown, and the exit code is 1 ("daemon_runs": false with --json). Each
 /// drop reason has an explanation: `shunt explain`.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("counters of a daemon, and their rates"))]
 #[command(after_help = "\
 Examples:
   shunt stats                             of the only daemon that runs
@@ -29,7 +32,7 @@ Examples:
   shunt stats --run-dir /tmp/x --json     of another daemon, as JSON")]
 pub(crate) struct Stats {
     /// Ports to show: an adapter, vf0, uplink, a NIC, or NIC/port. All if absent.
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = complete::counted_port())]
     ports: Vec<String>,
     #[command(flatten)]
     daemon: RunDirArg,

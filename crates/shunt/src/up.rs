@@ -8,6 +8,7 @@ use daemon::Launch;
 use model::config::{Config, SourceFile};
 
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Run the daemon in the foreground.
@@ -17,6 +18,7 @@ use crate::text::print;
 /// output once all sockets are served, and logs to standard error (SHUNT_LOG=debug for more). The
 /// file is read only at the start: SIGHUP is logged and ignored.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("the daemon: software SR-IOV NICs and switches"))]
 #[command(after_help = "\
 Examples:
   shunt up --config shunt.toml            serve the NICs of shunt.toml

@@ -732,13 +732,7 @@ fn events_tell_what_was_done_and_why_a_path_changed() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made_of_the_same_table() {
-    for shell in ["bash", "zsh", "fish"] {
-        let output = shunt(&words(&format!("completions {shell}")), "", "");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("iov-weight") && text.contains("adapter"), "{shell}");
-    }
-    assert_eq!(shunt(&words("completions tcl"), "", "").status.code(), Some(2));
+fn manual_pages_are_made_of_the_command_line() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let pages = dir.path().join("man1");
     let output = shunt(&words(&format!("man {}", pages.display())), "", "");

@@ -8,6 +8,7 @@ use lab::bench::bare::{self, BareSpec};
 use wire::Mac;
 
 use crate::error::UsageError;
+use crate::pages::Title;
 
 /// Run the bare copying loop as a vhost-user switch between two guests.
 ///
@@ -15,6 +16,7 @@ use crate::error::UsageError;
 /// with the same guests. Prints a line "ready", then counters as JSON for each line on standard
 /// input, until SIGINT or SIGTERM. It polls without sleeping while a guest is attached.
 #[derive(Debug, Args)]
+#[command(add = Title("bare copying loop as a vhost-user switch"))]
 #[command(after_help = "\
 Examples:
   shunt lab bare --socket /tmp/a.sock --socket /tmp/b.sock --cpu 0

@@ -9,6 +9,7 @@ use lab::measure::delay::Distribution;
 
 use super::common::{check_seconds, program, progress};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Maximum frames a second.
@@ -20,6 +21,7 @@ const RATE_MAX: f64 = 1_000_000.0;
 /// `shunt lab throughput` measures the latency; the table compares both. The exit code is non-zero
 /// on errors only: noise is no error.
 #[derive(Debug, Args)]
+#[command(add = Title("error of latency figures, from known delays"))]
 #[command(after_help = "\
 Examples:
   shunt lab calibrate                                  four distributions, nine trials each

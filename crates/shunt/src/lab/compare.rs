@@ -9,7 +9,9 @@ use model::state::Problem;
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 
 use super::common::{program, progress};
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{print, wrapped};
 
 /// Compare two builds of shunt at one point.
@@ -19,6 +21,7 @@ use crate::text::{print, wrapped};
 /// fresh processes and this program's guests. A permutation test at 1 % separates a difference from
 /// noise.
 #[derive(Debug, Args)]
+#[command(add = Title("comparison of two builds of shunt"))]
 #[command(after_help = "\
 Examples:
   shunt lab compare ./old/shunt target/release/shunt
@@ -32,10 +35,10 @@ pub(super) struct Compare {
     #[arg(value_name = "B")]
     b: Side,
     /// Traffic pattern: north-south or east-west.
-    #[arg(long, default_value = "north-south")]
+    #[arg(long, default_value = "north-south", add = complete::pattern())]
     pattern: Pattern,
     /// Path: vf or vhost.
-    #[arg(long, default_value = "vf")]
+    #[arg(long, default_value = "vf", add = complete::path())]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 1, value_name = "N")]

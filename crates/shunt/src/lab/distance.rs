@@ -5,12 +5,14 @@ use clap::Args;
 use lab::experiment::distance;
 
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Measure the distance of two CPUs: the round trip of a cache line between them.
 ///
 /// The cost of a frame follows it. On a virtual machine it changes over time.
 #[derive(Debug, Args)]
+#[command(add = Title("distance of two CPUs"))]
 #[command(after_help = "\
 Examples:
   shunt lab distance                       the CPUs that experiments use, for two seconds

@@ -6,6 +6,7 @@ use lab::experiment::fairness::{self, FairnessSpec, Situation};
 
 use super::common::{program, progress};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Measure each guest's share of a lane under contention.
@@ -14,6 +15,7 @@ use crate::text::print;
 /// with maximum and with minimum rates; and the cost for the others of a receiver that takes no
 /// frames.
 #[derive(Debug, Args)]
+#[command(add = Title("shares of a lane under contention"))]
 #[command(after_help = "\
 Example:
   shunt lab fairness --guests 8 --json")]

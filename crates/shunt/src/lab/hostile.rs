@@ -6,12 +6,14 @@ use lab::experiment::hostile::{self, HostileRun};
 
 use super::common::{program, progress, seed_from_clock};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Attack a daemon from a hostile guest, while honest ones account for every frame.
 ///
 /// Exit code 1 if an honest guest lost a frame or received a wrong one, or the daemon ended.
 #[derive(Debug, Args)]
+#[command(add = Title("hostile guest beside honest ones"))]
 #[command(after_help = "\
 Examples:
   shunt lab hostile --bursts 20000 --seed 7

@@ -6,10 +6,12 @@ use lab::experiment::idle::{self, IdleSpec};
 
 use super::common::program;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Measure idle CPU with silent guests, and the wake-up latency of the first frame.
 #[derive(Debug, Args)]
+#[command(add = Title("idle CPU and wake-up latency with silent guests"))]
 #[command(after_help = "\
 Example:
   shunt lab idle --guests 64 --json

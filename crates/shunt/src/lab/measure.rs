@@ -12,7 +12,9 @@ use report::experiment::{self, Experiment, SHIPPED, SettingOverride};
 use report::{self, PathKind, Pattern, Results};
 
 use super::common::{IncompleteRun, program};
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{of_stdout, print, wrapped};
 
 /// Default directory of reports.
@@ -46,10 +48,10 @@ pub(super) struct Named {
 #[derive(Debug, Default, Args)]
 pub(super) struct Measure {
     /// Paths: vf, vhost, virtio.
-    #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
+    #[arg(long = "path", value_name = "PATH", value_delimiter = ',', add = complete::path())]
     paths: Vec<PathKind>,
     /// Patterns: north-south, east-west.
-    #[arg(long = "pattern", value_name = "PATTERN", value_delimiter = ',')]
+    #[arg(long = "pattern", value_name = "PATTERN", value_delimiter = ',', add = complete::pattern())]
     patterns: Vec<Pattern>,
     /// Numbers of guests.
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -145,6 +147,7 @@ fn text_of(name: &str) -> Result<String> {
 
 /// List the experiments of this program.
 #[derive(Debug, Args)]
+#[command(add = Title("table of experiments"))]
 #[command(after_help = "\
 Example:
   shunt lab list")]
@@ -165,13 +168,14 @@ impl List {
 
 /// Print an experiment file, or the JSON Schema of experiment files or of results.
 #[derive(Debug, Args)]
+#[command(add = Title("experiment file, or a JSON Schema"))]
 #[command(after_help = "\
 Examples:
   shunt lab show nfv > mine.toml
   shunt lab show --schema experiment > experiment.schema.json")]
 pub(super) struct Show {
     /// Name of an experiment.
-    #[arg(value_name = "NAME", required_unless_present = "schema")]
+    #[arg(value_name = "NAME", required_unless_present = "schema", add = complete::words(experiment::SHIPPED.map(|(name, _)| name)))]
     name: Option<String>,
     /// Print a JSON Schema: experiment (experiment files), results (results.json).
     #[arg(long, value_name = "OF", conflicts_with = "name")]
@@ -200,6 +204,7 @@ impl Show {
 ///
 /// Measures the remaining steps, in the same directory, and writes the report again.
 #[derive(Debug, Args)]
+#[command(add = Title("continuation of an interrupted run"))]
 #[command(after_help = "\
 Example:
   shunt lab resume lab-results/2026-03-01T09-30-00Z-lab1")]
@@ -224,6 +229,7 @@ impl Resume {
 ///
 /// For each: begin, experiment, steps measured and total, directory and command.
 #[derive(Debug, Args)]
+#[command(add = Title("table of earlier runs"))]
 #[command(after_help = "\
 Example:
   shunt lab history")]

@@ -6,6 +6,7 @@ use lab::experiment::path_changes::{self, PathChangesRun};
 
 use super::common::{program, progress, seed_from_clock};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Change adapters' paths at random while numbered frames flow, and account for every frame.
@@ -14,6 +15,7 @@ use crate::text::print;
 /// one request to the daemon for each change. Exit code 1 if a frame was lost, duplicated,
 /// reordered or corrupted.
 #[derive(Debug, Args)]
+#[command(add = Title("account of frames over path changes"))]
 #[command(after_help = "\
 Examples:
   shunt lab path-changes --count 1000

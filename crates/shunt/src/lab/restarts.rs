@@ -9,6 +9,7 @@ use report::RingKind;
 
 use super::common::{program, progress};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Options of both commands.
@@ -33,6 +34,7 @@ struct Common {
 /// Two guests send to each other. Exit code 1 if a frame was lost, duplicated, reordered or
 /// corrupted, a buffer was not returned exactly once, or a gap exceeded the limit.
 #[derive(Debug, Args)]
+#[command(add = Title("account of frames over hot restarts"))]
 #[command(after_help = "\
 Examples:
   shunt lab upgrade --count 100
@@ -58,6 +60,7 @@ pub(super) struct Upgrade {
 /// was lost, reordered or corrupted, more than a burst in each direction was duplicated after a
 /// kill, or a buffer was not returned exactly once.
 #[derive(Debug, Args)]
+#[command(add = Title("account of frames over kills of the daemon"))]
 #[command(after_help = "\
 Examples:
   shunt lab kill --count 100

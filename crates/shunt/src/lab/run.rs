@@ -6,13 +6,16 @@ use lab::experiment::forwarding::{self, PointSpec};
 use report::{self, GeneratorLoad, PathKind, Pattern, RingKind};
 
 use super::common::program;
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::of_stdout;
 
 /// Measure one point.
 ///
 /// Prints rates, and the switch's cycles by stage of a burst, which its lanes sample.
 #[derive(Debug, Args)]
+#[command(add = Title("measurement of one point"))]
 #[command(after_help = "\
 Examples:
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
@@ -22,10 +25,10 @@ Examples:
   shunt lab run --pattern north-south --path virtio          the kernel's tap and bridge")]
 pub(super) struct Run {
     /// Traffic pattern: north-south or east-west.
-    #[arg(long)]
+    #[arg(long, add = complete::pattern())]
     pattern: Pattern,
     /// Path: vf, vhost or virtio.
-    #[arg(long, default_value = "vf")]
+    #[arg(long, default_value = "vf", add = complete::path())]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 2, value_name = "N")]

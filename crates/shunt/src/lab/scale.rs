@@ -7,10 +7,12 @@ use report::RingKind;
 
 use super::common::{check_rounds, check_seconds, program, progress};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Measure the cost of a 64 B frame by number of VFs and MAC addresses.
 #[derive(Debug, Args)]
+#[command(add = Title("cost of a frame by number of VFs and MAC addresses"))]
 #[command(after_help = "\
 Examples:
   shunt lab scale --rounds 5 --json

@@ -9,7 +9,9 @@ use lab::experiment::switches::{
 use report::{Align, Stages};
 
 use super::common::{check_rounds, program};
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{of_stdout, print};
 
 /// Compare switches between two ports of the same guest: cycles per frame, frames per second.
@@ -23,6 +25,7 @@ use crate::text::{of_stdout, print};
 /// have interfaces (veth), which the guest reaches by AF_PACKET: their figures include the guest's
 /// system calls.
 #[derive(Debug, Args)]
+#[command(add = Title("comparison of switches between two ports of a guest"))]
 #[command(after_help = "\
 Examples:
   shunt lab switches                                     shunt, bare, ovs-dpdk, testpmd
@@ -39,10 +42,12 @@ pub(super) struct Switches {
         value_delimiter = ',',
         value_name = "NAMES",
         default_value = "shunt,bare,ovs-dpdk,testpmd",
+        add = complete::words(SwitchType::ALL.map(SwitchType::as_str)),
         help = switch_help()
     )]
     switch: Vec<SwitchType>,
-    #[arg(long, value_name = "NAME", default_value = "testpmd", help = guest_help())]
+    #[arg(long, value_name = "NAME", default_value = "testpmd", add = complete::words(GuestType::ALL.map(GuestType::as_str)),
+        help = guest_help())]
     guest: GuestType,
     /// Rings of the guests, measured one after the other: split, packed.
     #[arg(
@@ -188,6 +193,7 @@ fn has_twice<T: PartialEq>(list: &[T]) -> bool {
 ///
 /// Same as: shunt lab switches --switch bare,shunt --guest lab.
 #[derive(Debug, Args)]
+#[command(add = Title("overhead of the daemon over the bare copying loop"))]
 #[command(after_help = "\
 Example:
   shunt lab overhead --pairs 40 --json")]
@@ -208,6 +214,7 @@ impl Overhead {
 /// synthetic; the path synthetic with a VLAN and 100 rules at each port. The guest is this
 /// program's own.
 #[derive(Debug, Args)]
+#[command(add = Title("cost of the software switch per frame"))]
 #[command(after_help = "\
 Example:
   shunt lab switching --pairs 40 --json")]

@@ -10,7 +10,9 @@ use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 use traffic::Latency;
 
 use super::common::program;
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Search for the non-drop and partial-drop rates, and measure latency below them.
@@ -19,6 +21,7 @@ use crate::text::print;
 /// tolerance, since a shared machine takes CPU time away at any time. Marks a rate whose search did
 /// not reach its width, and a trial whose generator missed its rate.
 #[derive(Debug, Args)]
+#[command(add = Title("non-drop and partial-drop rates, and latency below them"))]
 #[command(after_help = "\
 Examples:
   shunt lab throughput --pattern east-west --frame 64
@@ -28,10 +31,10 @@ Examples:
   shunt lab throughput --pattern east-west --soak 3600")]
 pub(super) struct Throughput {
     /// Traffic pattern: north-south or east-west.
-    #[arg(long)]
+    #[arg(long, add = complete::pattern())]
     pattern: Pattern,
     /// Path: vf or vhost.
-    #[arg(long, default_value = "vf")]
+    #[arg(long, default_value = "vf", add = complete::path())]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 2, value_name = "N")]

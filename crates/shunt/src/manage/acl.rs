@@ -8,14 +8,17 @@ use serde_json::{Value, json};
 use super::cells::{cell, condition, entries, find};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use super::switch::port_path;
+use crate::complete;
 use crate::error::UsageError;
 use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Acl {
     /// Name of the switch.
+    #[arg(add = complete::switch())]
     switch: String,
     /// Adapter or tunnel at the port, or uplink.
+    #[arg(add = complete::switch_port())]
     adapter: String,
     /// Append a rule for frames from the port: allow, deny or count, and matches such as
     /// from_ip=10.0.0.0/8 protocol=tcp to_port=443.

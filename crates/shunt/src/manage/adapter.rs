@@ -8,10 +8,13 @@ use serde_json::{Value, json};
 use super::cells::{cell, entries, find, rates, told_of, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
 use super::patch::{FunctionFlags, Number, Patch, attachment_help};
+use crate::complete;
+use crate::pages::Title;
 use crate::text::table;
 
 /// Show and change adapters: the network adapters of guests.
 #[derive(Debug, Args)]
+#[command(add = Title("network adapters of virtual machines and containers"))]
 #[command(after_help = "\
 Examples:
   shunt adapter list                      each adapter's path, and the reason
@@ -30,24 +33,29 @@ pub(crate) struct Adapters {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List all adapters with their path, and the reason if it is not the requested one.
+    #[command(add = Title("table of network adapters and their paths"))]
     #[command(after_help = "\
 Examples:
   shunt adapter list")]
     List,
     /// Show one adapter, as in a file for `shunt apply`.
+    #[command(add = Title("one network adapter, as in a state file"))]
     #[command(after_help = "\
 Examples:
   shunt adapter show web")]
     Show {
         /// Name of the adapter.
+        #[arg(add = complete::adapter())]
         adapter: String,
     },
     /// Create an adapter.
+    #[command(add = Title("a new network adapter of a guest"))]
     #[command(after_help = "\
 Examples:
   shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock")]
     Create(Box<Create>),
     /// Change some settings of an adapter; the others stay.
+    #[command(add = Title("settings of a network adapter"))]
     #[command(after_help = "\
 Examples:
   shunt adapter set web --iov-weight 100 --vlan 7
@@ -55,6 +63,7 @@ Examples:
   shunt adapter set web --path synthetic --dry-run")]
     Set {
         /// Name of the adapter.
+        #[arg(add = complete::adapter())]
         adapter: String,
         #[command(flatten)]
         settings: Box<Settings>,
@@ -62,12 +71,14 @@ Examples:
         how: ChangeArgs,
     },
     /// Remove an adapter, and the settings of its port.
+    #[command(add = Title("removal of a network adapter"))]
     #[command(after_help = "\
 Examples:
   shunt adapter delete web
   shunt adapter delete web --owner 17")]
     Delete {
         /// Name of the adapter.
+        #[arg(add = complete::adapter())]
         adapter: String,
         /// Only if this is still the token of its VF's owner (`shunt vf list --json`).
         #[arg(long, value_name = "TOKEN")]
@@ -82,10 +93,10 @@ struct Create {
     /// Name: 1 to 63 letters, digits, dots, - and _.
     adapter: String,
     /// Switch of the adapter.
-    #[arg(long, conflicts_with = "nic")]
+    #[arg(long, conflicts_with = "nic", add = complete::switch())]
     switch: Option<String>,
     /// NIC of the adapter, without a switch; then a VF is its only path.
-    #[arg(long)]
+    #[arg(long, add = complete::nic())]
     nic: Option<String>,
     #[command(flatten)]
     settings: Settings,
@@ -99,7 +110,7 @@ struct Settings {
     #[arg(long)]
     mac: Option<String>,
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket",
-        help = attachment_help("Attachment of its guest"))]
+        add = complete::attachment(), help = attachment_help("Attachment of its guest"))]
     attachment: Option<String>,
     /// Another field of the attachment, such as netns=blue; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]
@@ -108,7 +119,7 @@ struct Settings {
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
     /// Listening side of the socket: server (the daemon listens) or client.
-    #[arg(long)]
+    #[arg(long, add = complete::one_of("SocketMode"))]
     mode: Option<String>,
     /// Queue pairs, each a receive and a transmit queue.
     #[arg(long, allow_negative_numbers = true, value_name = "N")]
@@ -125,10 +136,10 @@ struct Settings {
     #[arg(long, allow_negative_numbers = true, value_name = "W")]
     vmq_weight: Option<Number>,
     /// Requested path: vf, vmq, synthetic, or auto to follow its traffic.
-    #[arg(long)]
+    #[arg(long, add = complete::one_of("WantedPath"))]
     path: Option<String>,
     /// Requested VF, by number; any for a free one.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", add = complete::vf())]
     vf: Option<String>,
 }
 

@@ -10,6 +10,7 @@ use model::config::SourceFile;
 
 use super::client::DaemonArgs;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Apply a state file atomically.
@@ -20,6 +21,7 @@ use crate::text::print;
 /// ignored. The plan is shown first. If another client changes the state between the plan and the
 /// apply, no change is made.
 #[derive(Debug, Args)]
+#[command(add = Title("atomic application of a state file"))]
 #[command(after_help = "\
 Examples:
   shunt export > state.toml               save the present state
@@ -122,6 +124,7 @@ fn agreed(in_use: &[String]) -> Result<bool> {
 
 /// Write the desired state, as a file for `shunt apply`.
 #[derive(Debug, Args)]
+#[command(add = Title("desired state of the daemon, as a file"))]
 #[command(after_help = "\
 Examples:
   shunt export > state.toml

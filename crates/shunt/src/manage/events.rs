@@ -7,6 +7,7 @@ use api::{Event, EventList};
 use clap::Args;
 
 use super::client::DaemonArgs;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Poll interval of `--follow`.
@@ -14,6 +15,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Show recent events: applies, path changes with their reason, guests that attached or detached.
 #[derive(Debug, Args)]
+#[command(add = Title("recent events of the daemon"))]
 #[command(after_help = "\
 Examples:
   shunt events

@@ -6,14 +6,16 @@ use serde_json::Value;
 
 use super::cells::{cell, entries};
 use super::client::{DaemonArgs, encode_segment};
+use crate::complete;
 use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Fdb {
     /// Name of the switch.
+    #[arg(add = complete::switch())]
     switch: String,
     /// Only addresses behind this port: an adapter, a tunnel, or uplink.
-    #[arg(long)]
+    #[arg(long, add = complete::switch_port())]
     port: Option<String>,
     /// Only this address.
     #[arg(long)]

@@ -9,10 +9,13 @@ use super::cells::{attachment, cell, entries, find, told_of, with_actual, with_s
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
 use super::patch::{Number, Patch, attachment_help};
 use super::rules::{Rules, representors};
+use crate::complete;
+use crate::pages::Title;
 use crate::text::table;
 
 /// Show and change NICs.
 #[derive(Debug, Args)]
+#[command(add = Title("software SR-IOV NICs"))]
 #[command(after_help = "\
 Examples:
   shunt nic list
@@ -31,20 +34,24 @@ pub(crate) struct Nics {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List all NICs: VFs, switch, and readiness for VFs.
+    #[command(add = Title("table of NICs"))]
     #[command(after_help = "\
 Examples:
   shunt nic list
   shunt nic list --json")]
     List,
     /// Show one NIC, as in a file for `shunt apply`.
+    #[command(add = Title("one NIC, as in a state file"))]
     #[command(after_help = "\
 Examples:
   shunt nic show nic0")]
     Show {
         /// Name of the NIC.
+        #[arg(add = complete::nic())]
         nic: String,
     },
     /// Create a NIC.
+    #[command(add = Title("a new software SR-IOV NIC"))]
     #[command(after_help = "\
 Examples:
   shunt nic create nic0 --total-vfs 8 --num-vfs 4
@@ -57,7 +64,7 @@ Examples:
         total_vfs: u64,
         /// Card profile whose limits it has (default ideal; an unknown name lists them); fixed from
         /// then on.
-        #[arg(long)]
+        #[arg(long, add = complete::profile())]
         profile: Option<String>,
         /// Receive queues for adapters without a VF; fixed from then on.
         #[arg(long, allow_negative_numbers = true, value_name = "N")]
@@ -68,12 +75,14 @@ Examples:
         how: ChangeArgs,
     },
     /// Change some settings of a NIC; the others stay.
+    #[command(add = Title("settings of a NIC"))]
     #[command(after_help = "\
 Examples:
   shunt nic set nic0 --num-vfs 0
   shunt nic set nic0 --bridging vepa --dry-run")]
     Set {
         /// Name of the NIC.
+        #[arg(add = complete::nic())]
         nic: String,
         #[command(flatten)]
         settings: Box<Settings>,
@@ -81,6 +90,7 @@ Examples:
         how: ChangeArgs,
     },
     /// Show or change the rules of a NIC in mode switchdev, with their counters.
+    #[command(add = Title("rules of a NIC in mode switchdev"))]
     #[command(after_help = "\
 Examples:
   shunt nic rules nic0
@@ -89,11 +99,13 @@ Examples:
   shunt nic rules nic0 --clear")]
     Rules(Rules),
     /// Remove an unused NIC.
+    #[command(add = Title("removal of a NIC"))]
     #[command(after_help = "\
 Examples:
   shunt nic delete nic0")]
     Delete {
         /// Name of the NIC.
+        #[arg(add = complete::nic())]
         nic: String,
         #[command(flatten)]
         how: ChangeArgs,
@@ -107,13 +119,13 @@ struct Settings {
     num_vfs: Option<Number>,
     /// Eswitch mode: legacy, the NIC's own bridge, or switchdev, rules of the host and
     /// representors.
-    #[arg(long)]
+    #[arg(long, add = complete::one_of("NicMode"))]
     mode: Option<String>,
     /// Switching between functions: veb, vepa or isolated.
-    #[arg(long)]
+    #[arg(long, add = complete::one_of("Bridging"))]
     bridging: Option<String>,
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "uplink_socket",
-        help = attachment_help("Attachment of the uplink, or none for none"))]
+        add = complete::attachment(), help = attachment_help("Attachment of the uplink, or none for none"))]
     uplink: Option<String>,
     /// Another field of the uplink, such as zero_copy=require; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]
@@ -122,10 +134,11 @@ struct Settings {
     #[arg(long, value_name = "PATH")]
     uplink_socket: Option<String>,
     /// Listening side of that socket: server (the daemon listens) or client.
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", add = complete::one_of("SocketMode"))]
     uplink_mode: Option<String>,
     /// Attachment of a guest that has the PF, as --uplink; not with a switch on the NIC.
-    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "pf_socket")]
+    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "pf_socket",
+        add = complete::attachment())]
     pf_attachment: Option<String>,
     /// Vhost-user socket of a guest that has the PF; not with a switch on the NIC.
     #[arg(long, value_name = "PATH")]

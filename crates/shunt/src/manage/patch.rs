@@ -3,6 +3,7 @@
 use model::state::{Attachment, AttachmentKind};
 use serde_json::{Map, Value, json};
 
+use crate::complete;
 use crate::error::UsageError;
 
 /// A merge patch under construction.
@@ -140,7 +141,7 @@ pub(super) struct VlanFlags {
     #[arg(long, allow_negative_numbers = true, value_name = "PCP")]
     qos: Option<Number>,
     /// Tag protocol: 802.1q or 802.1ad.
-    #[arg(long, value_name = "PROTO")]
+    #[arg(long, value_name = "PROTO", add = complete::one_of("VlanProto"))]
     proto: Option<String>,
 }
 
@@ -195,7 +196,7 @@ pub(super) struct FunctionFlags {
     #[arg(long)]
     promiscuous: Option<OnOff>,
     /// Link state for the guest: auto, enable or disable.
-    #[arg(long, value_name = "STATE")]
+    #[arg(long, value_name = "STATE", add = complete::one_of("LinkState"))]
     link_state: Option<String>,
     #[command(flatten)]
     rates: RateFlags,
@@ -228,13 +229,14 @@ impl FunctionFlags {
 #[derive(Debug, clap::Args)]
 pub(super) struct MirrorFlags {
     /// Mirror its frames to this adapter.
-    #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["mirror_file", "no_mirror"])]
+    #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["mirror_file", "no_mirror"],
+        add = complete::adapter())]
     mirror_to: Option<String>,
     /// Mirror its frames to this pcapng file.
     #[arg(long, value_name = "FILE", conflicts_with = "no_mirror")]
     mirror_file: Option<String>,
     /// Direction of mirrored frames, seen from the guest: rx, tx or both.
-    #[arg(long, value_name = "DIRECTION")]
+    #[arg(long, value_name = "DIRECTION", add = complete::one_of("MirrorDirection"))]
     mirror_direction: Option<String>,
     /// Stop mirroring.
     #[arg(long)]

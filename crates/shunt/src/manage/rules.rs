@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 use super::acl::kept;
 use super::cells::{cell, condition, entries, find, told_of};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
+use crate::complete;
 use crate::error::UsageError;
 use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Rules {
     /// Name of the NIC, in mode switchdev.
+    #[arg(add = complete::nic())]
     nic: String,
     /// Append a rule: source and destination (a function, representor or drop), then matches and
     /// actions such as protocol=6 to_port=443 push_vlan=100 pop_vlan priority=5.

@@ -12,10 +12,13 @@ use super::fdb::Fdb;
 use super::patch::OnOff;
 use super::patch::{Number, Patch, list as listed, switched};
 use super::tunnel::{Tunnel, tunnels};
+use crate::complete;
+use crate::pages::Title;
 use crate::text::table;
 
 /// Show and change switches and their ports.
 #[derive(Debug, Args)]
+#[command(add = Title("software switches and their ports"))]
 #[command(after_help = "\
 Examples:
   shunt switch create sw0 --nic nic0 --iov          --iov cannot be set later
@@ -34,19 +37,23 @@ pub(crate) struct Switches {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List all switches.
+    #[command(add = Title("table of switches"))]
     #[command(after_help = "\
 Examples:
   shunt switch list")]
     List,
     /// Show one switch, as in a file for `shunt apply`.
+    #[command(add = Title("one switch, as in a state file"))]
     #[command(after_help = "\
 Examples:
   shunt switch show sw0")]
     Show {
         /// Name of the switch.
+        #[arg(add = complete::switch())]
         switch: String,
     },
     /// Create a switch.
+    #[command(add = Title("a new software switch"))]
     #[command(after_help = "\
 Examples:
   shunt switch create sw0 --nic nic0 --iov")]
@@ -54,7 +61,7 @@ Examples:
         /// Name: 1 to 15 of the characters a-z, 0-9 and -.
         switch: String,
         /// NIC that it is attached to.
-        #[arg(long)]
+        #[arg(long, add = complete::nic())]
         nic: String,
         /// Allow VFs for its adapters; fixed from then on.
         #[arg(long)]
@@ -66,11 +73,13 @@ Examples:
         how: ChangeArgs,
     },
     /// Change settings of a switch.
+    #[command(add = Title("settings of a switch"))]
     #[command(after_help = "\
 Examples:
   shunt switch set sw0 --ageing-s 60")]
     Set {
         /// Name of the switch.
+        #[arg(add = complete::switch())]
         switch: String,
         /// Ageing time of learned addresses, in seconds.
         #[arg(long, allow_negative_numbers = true, value_name = "S")]
@@ -79,24 +88,29 @@ Examples:
         how: ChangeArgs,
     },
     /// Remove an unused switch.
+    #[command(add = Title("removal of a switch"))]
     #[command(after_help = "\
 Examples:
   shunt switch delete sw0")]
     Delete {
         /// Name of the switch.
+        #[arg(add = complete::switch())]
         switch: String,
         #[command(flatten)]
         how: ChangeArgs,
     },
     /// List the ports of a switch with settings of their own.
+    #[command(add = Title("table of switch ports"))]
     #[command(after_help = "\
 Examples:
   shunt switch ports sw0")]
     Ports {
         /// Name of the switch.
+        #[arg(add = complete::switch())]
         switch: String,
     },
     /// Change some settings of a port; the others stay.
+    #[command(add = Title("settings of a switch port"))]
     #[command(after_help = "\
 Examples:
   shunt switch port sw0 web --dhcp-guard on --isolated on
@@ -104,6 +118,7 @@ Examples:
   shunt switch port sw0 web --reset")]
     Port(Box<Port>),
     /// Show the rules of a port with their counts, or change them.
+    #[command(add = Title("rules of a switch port, with their counts"))]
     #[command(after_help = "\
 Examples:
   shunt switch acl sw0 web
@@ -112,6 +127,7 @@ Examples:
   shunt switch acl sw0 web --clear --add 'allow from_ip=10.0.0.0/8' --add deny")]
     Acl(Acl),
     /// List the addresses that a switch knows: learned and static ones.
+    #[command(add = Title("table of the addresses that a switch knows"))]
     #[command(after_help = "\
 Examples:
   shunt switch fdb sw0
@@ -119,14 +135,17 @@ Examples:
   shunt switch fdb sw0 --mac 02:00:00:00:00:01 --json")]
     Fdb(Fdb),
     /// List the tunnels of a switch: VXLAN, to switches on other hosts.
+    #[command(add = Title("table of the tunnels of a switch"))]
     #[command(after_help = "\
 Examples:
   shunt switch tunnels sw0")]
     Tunnels {
         /// Name of the switch.
+        #[arg(add = complete::switch())]
         switch: String,
     },
     /// Create, change or remove a tunnel; settings without a flag stay.
+    #[command(add = Title("a VXLAN tunnel of a switch"))]
     #[command(after_help = "\
 Examples:
   shunt switch tunnel sw0 far --vni 7 --peers 10.0.0.2,10.0.0.3
@@ -138,8 +157,10 @@ Examples:
 #[derive(Debug, Args)]
 struct Port {
     /// Name of the switch.
+    #[arg(add = complete::switch())]
     switch: String,
     /// Adapter or tunnel at the port, or uplink.
+    #[arg(add = complete::switch_port())]
     adapter: String,
     /// Uplink only: VLANs that may be tagged, such as 5,100-199; none for all.
     #[arg(long, value_name = "VLANS")]

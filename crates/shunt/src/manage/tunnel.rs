@@ -8,13 +8,16 @@ use serde_json::Value;
 use super::cells::{cell, entries, find, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use super::patch::{Number, Patch, list};
+use crate::complete;
 use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Tunnel {
     /// Name of the switch.
+    #[arg(add = complete::switch())]
     switch: String,
     /// Name of the tunnel's port.
+    #[arg(add = complete::tunnel())]
     tunnel: String,
     /// VXLAN network identifier, the same on every host, 1 to 16777215.
     #[arg(long, allow_negative_numbers = true, value_name = "N")]

@@ -1,5 +1,6 @@
 //! `shunt upgrade`: hot restart without loss.
 
+use crate::pages::Title;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -14,6 +15,7 @@ use super::client::DaemonArgs;
 /// milliseconds. Without --binary, it runs the current content of the daemon's program file. If it
 /// fails for any reason, the old process continues, and the error says why.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("hot restart of the daemon, without loss"))]
 #[command(after_help = "\
 Examples:
   shunt upgrade                                  restart with the installed program

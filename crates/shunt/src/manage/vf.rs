@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::cells::{cell, entries, find, rates};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, release_path};
 use super::patch::{FunctionFlags, Patch};
+use crate::complete;
+use crate::pages::Title;
 use crate::text::table;
 
 /// Show and change VFs, with the flags of `ip link set PF vf N`.
@@ -16,6 +18,7 @@ use crate::text::table;
 /// settings instead of its own, except for the addresses. A VF that was assigned to an adapter
 /// cannot be set here: use `shunt adapter set`.
 #[derive(Debug, Args)]
+#[command(add = Title("VFs of a NIC"))]
 #[command(after_help = "\
 Examples:
   shunt vf list nic0
@@ -33,24 +36,30 @@ pub(crate) struct Vfs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the VFs of a NIC: their adapters and settings.
+    #[command(add = Title("table of the VFs of a NIC"))]
     #[command(after_help = "\
 Examples:
   shunt vf list nic0")]
     List {
         /// Name of the NIC.
+        #[arg(add = complete::nic())]
         nic: String,
     },
     /// Show the settings of a VF, as in its entry of a NIC.
+    #[command(add = Title("one VF, as in a state file"))]
     #[command(after_help = "\
 Examples:
   shunt vf show nic0 3")]
     Show {
         /// Name of the NIC.
+        #[arg(add = complete::nic())]
         nic: String,
         /// VF number.
+        #[arg(add = complete::vf())]
         vf: u64,
     },
     /// Change some settings of a VF; the others stay.
+    #[command(add = Title("settings of a VF"))]
     #[command(after_help = "\
 Examples:
   shunt vf set nic0 3 --mac 02:00:00:00:00:03 --vlan 100 --spoof-check on
@@ -58,14 +67,17 @@ Examples:
   shunt vf set nic0 3 --link-state disable")]
     Set(Box<Set>),
     /// Reset all settings of a VF.
+    #[command(add = Title("default settings of a VF"))]
     #[command(after_help = "\
 Examples:
   shunt vf reset nic0 3
   shunt vf reset nic0 3 --owner 17")]
     Reset {
         /// Name of the NIC.
+        #[arg(add = complete::nic())]
         nic: String,
         /// VF number.
+        #[arg(add = complete::vf())]
         vf: u64,
         /// Only if this is still its owner's token (`shunt vf list --json`).
         #[arg(long, value_name = "TOKEN")]
@@ -78,8 +90,10 @@ Examples:
 #[derive(Debug, Args)]
 struct Set {
     /// Name of the NIC.
+    #[arg(add = complete::nic())]
     nic: String,
     /// VF number.
+    #[arg(add = complete::vf())]
     vf: u64,
     /// Administrative MAC address.
     #[arg(long)]

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find};
 use super::client::{ChangeArgs, DaemonArgs};
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{print, table};
 use document::{VpfArgs, VpfRequest};
 use qemu::QemuArgs;
@@ -24,6 +26,7 @@ use qemu::QemuArgs;
 /// Without a name, lists the virtual PFs. With only a name, prints its options again. Options of
 /// the daemon's side change only the settings they name; repeating them changes nothing.
 #[derive(Debug, Args)]
+#[command(add = Title("virtual PFs: PFs with VFs for guests"))]
 #[command(after_help = "\
 Examples:
   shunt vpf vm7 --vfs 7 --memory 4G       a NIC vm7 with 8 adapters, and QEMU's options for them
@@ -38,6 +41,7 @@ pub(crate) struct Vpfs {
     #[command(flatten)]
     target: DaemonArgs,
     /// Name of the virtual PF.
+    #[arg(add = complete::vpf())]
     name: Option<String>,
     #[command(flatten)]
     daemon: VpfArgs,

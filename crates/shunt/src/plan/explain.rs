@@ -9,6 +9,7 @@ use plan::frames::FrameMix;
 
 use super::input::{MachineArgs, of_option};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::print;
 
 /// Longest chain that is readable in a drawing.
@@ -16,6 +17,7 @@ const GUESTS_MAX: u32 = 16;
 
 /// Draw bytes and cycles of a frame on its path through a chain of guests, as SVG.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("drawing of the bytes and cycles of a frame"))]
 #[command(after_help = "\
 Examples:
   shunt plan explain --guests 6 --frame 1518 --out chain.svg   12 crossings of PCIe on VFs, 2 on the switch

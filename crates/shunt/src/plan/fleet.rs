@@ -9,6 +9,7 @@ use plan::fleet::{Fleet as Task, FleetPlan, PlacedChains, Placement, Utilization
 use serde_json::json;
 
 use super::input::{of_file, read_toml};
+use crate::pages::Title;
 use crate::text::{print, table, wrapped};
 
 /// Maximum placements in the text output.
@@ -20,6 +21,7 @@ const SHOWN: usize = 24;
 /// the switch. A linear program gives the upper bound; the placement derived from it is compared
 /// with a greedy one.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("placement of chains of guests on many hosts"))]
 #[command(after_help = "\
 Examples:
   shunt plan fleet --fleet fleet.toml            placed chains by layout, and hosts used

@@ -10,6 +10,7 @@ use plan::machine::{Figure, Host, Machine, Nic};
 
 use model::state::{Problem, Problems};
 
+use crate::complete;
 use crate::error::UsageError;
 
 /// Machine of a query.
@@ -17,11 +18,11 @@ use crate::error::UsageError;
 pub(super) struct MachineArgs {
     /// NIC: a card profile with planner parameters (default xl710; an unknown name lists them), or
     /// the path of such a file.
-    #[arg(long, value_name = "NIC")]
+    #[arg(long, value_name = "NIC", add = complete::profile())]
     pub(super) nic: Option<String>,
     /// Host and switch: nfv-2017 (the default, the paper's), shunt, or a profile file; `shunt plan
     /// validate --from DIR --write FILE` makes one from a run of `shunt lab`.
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", add = complete::words(["nfv-2017", "shunt"]))]
     pub(super) host: Option<String>,
     /// Threads of the switch, instead of the profile's.
     #[arg(long, value_name = "N")]

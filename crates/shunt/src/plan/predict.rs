@@ -7,7 +7,9 @@ use plan::predict::{Latency, PathKind, Pattern, Prediction, Scenario, predict};
 use serde_json::{Value, json};
 
 use super::input::{MachineArgs, of_option, titles};
+use crate::complete;
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{print, table};
 
 /// Loads of reported latencies, as shares of the predicted rate.
@@ -15,6 +17,7 @@ const LOADS: [f64; 4] = [0.0, 0.5, 0.8, 0.95];
 
 /// Predict one point: all guests on one path, with one pattern of traffic.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("prediction of one point"))]
 #[command(after_help = "\
 Examples:
   shunt plan predict --nic xl710 --pattern east-west --path vhost --frame 64 --guests 8 --json
@@ -23,10 +26,10 @@ pub(super) struct Predict {
     #[command(flatten)]
     on: MachineArgs,
     /// Traffic pattern: north-south (over the wire) or east-west (from guest to guest, in a chain).
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", add = complete::pattern())]
     pattern: Pattern,
     /// Path: vf, vhost (the switch) or virtio (the kernel's tap and bridge).
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", add = complete::path())]
     path: PathKind,
     /// Frame size with FCS in bytes, imix, or sizes with shares as 64:7,1518:1.
     #[arg(long, value_name = "SIZE")]

@@ -10,12 +10,14 @@ use report::json;
 
 use super::input::{of_file, read, write_new};
 use crate::error::UsageError;
+use crate::pages::Title;
 use crate::text::{print, table, wrapped};
 
 /// Fit the model to points of few guests, and compare its predictions with points of many.
 ///
 /// The points are nfv-2017's 180, or those of a run of `shunt lab` on this machine or another.
 #[derive(Debug, clap::Args)]
+#[command(add = Title("accuracy of the planner against measurements"))]
 #[command(after_help = "\
 Examples:
   shunt plan validate                     fitted to points of 1 to 4 guests, predicts 5 to 8

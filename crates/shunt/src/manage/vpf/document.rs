@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::patch::list;
 use super::missing;
+use crate::complete;
 use crate::error::UsageError;
 
 /// Attachment of a virtual PF's functions.
@@ -30,13 +31,13 @@ pub(super) struct VpfArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=7))]
     pub(super) vfs: Option<u16>,
     /// Device model of QEMU: virtio or igb.
-    #[arg(long)]
+    #[arg(long, add = complete::one_of("VpfModel"))]
     pub(super) model: Option<String>,
     /// NIC of its VFs; without it and --switch, the NIC of the same name, made if missing.
-    #[arg(long, conflicts_with = "switch")]
+    #[arg(long, conflicts_with = "switch", add = complete::nic())]
     pub(super) nic: Option<String>,
     /// Switch of its functions.
-    #[arg(long)]
+    #[arg(long, add = complete::switch())]
     pub(super) switch: Option<String>,
     /// Attachment of its functions: vhost-user sockets, stream sockets, or taps that QEMU makes.
     /// [default: vhost-user; stream for igb]
@@ -65,7 +66,7 @@ pub(super) struct VpfArgs {
     pub(super) no_control: bool,
     /// Settings that the guest may change: all, none, or some of mac, vlan, rate, spoof_check,
     /// trust, link_state.
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", add = complete::list_of([&["all", "none"][..], &SETTINGS].concat()))]
     pub(super) grant: Option<String>,
     /// Prefix of addresses that the guest may set, such as 52:54:00.
     #[arg(long, value_name = "LIST")]
@@ -74,7 +75,7 @@ pub(super) struct VpfArgs {
     #[arg(long, value_name = "LIST")]
     pub(super) grant_vlans: Option<String>,
     /// Tag protocols allowed for those VLANs besides the host's: 802.1q, 802.1ad.
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", add = complete::list_of(["802.1q", "802.1ad"]))]
     pub(super) grant_vlan_protos: Option<String>,
     /// VFs that the guest may set, such as 0,1; all for all.
     #[arg(long, value_name = "LIST")]
