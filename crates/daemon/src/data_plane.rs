@@ -33,11 +33,12 @@ use api::plane::PlaneError;
 use api::{Cause, Events};
 use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
-use model::state::{Allocation, Facts, State, WantedPath, allocate};
+use model::state::{Allocation, Facts, State, Tap, WantedPath, allocate};
 
 use super::auto_paths::AutoPaths;
 use super::devices::Devices;
 use super::faults::FaultLog;
+use super::kept_taps::KeptTaps;
 use super::nic_instance::{NicInstance, PortBackend};
 use super::saved_rings;
 use super::socket_access::DefaultAccess;
@@ -57,6 +58,7 @@ pub(super) struct DataPlane {
     pub(super) sockets: Sockets,
     pub(super) devices: Devices,
     vdpas: Vdpas,
+    kept_taps: KeptTaps,
     instances: BTreeMap<String, NicInstance>,
     compiled: Compiled,
     /// State of links when `compiled` was made.
@@ -100,6 +102,7 @@ impl DataPlane {
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
             vdpas: Vdpas::new(DeviceRecords::new(&run_dir), quota.clone()),
+            kept_taps: KeptTaps::new(&run_dir),
             run_dir,
             quota,
             instances: BTreeMap::new(),
@@ -216,6 +219,11 @@ impl DataPlane {
             compile::compile(to, &allocations, &LiveLinks::default(), None).map_err(PlaneError)?;
         }
         let wanted = wanted_ports(to);
+        let taps: Vec<Tap> = wanted.iter().filter_map(WantedPort::kept_tap).cloned().collect();
+        let is_handover = self.handover.is_some();
+        if !is_handover {
+            self.kept_taps.add(&taps);
+        }
         let mut staged = StagedChange::default();
         if let Err(problems) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
@@ -223,6 +231,9 @@ impl DataPlane {
         }
         let before = self.labels();
         self.put_in_force(wanted, compiled, staged);
+        if !is_handover {
+            self.kept_taps.retain(&taps);
+        }
         saved_rings::remove(&self.run_dir, before.difference(&self.labels()));
         self.state = to.clone();
         self.live = live;
@@ -258,6 +269,11 @@ impl DataPlane {
             let _ = self.sockets.set_access(token, before);
         }
         drop(ports); // open devices hold the resources of the suspended ones
+        if self.handover.is_none() {
+            let before = wanted_ports(&self.state);
+            let taps: Vec<Tap> = before.iter().filter_map(WantedPort::kept_tap).cloned().collect();
+            self.kept_taps.retain(&taps);
+        }
         if !suspended.is_empty() {
             suspended.into_iter().for_each(|token| self.devices.resume(token));
             self.steer();

@@ -23,6 +23,7 @@ mod devices;
 mod faults;
 mod handover;
 mod inflight;
+mod kept_taps;
 mod leftovers;
 pub mod log;
 mod machine;

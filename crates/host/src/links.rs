@@ -1,31 +1,61 @@
-//! Requests on interfaces that only rtnetlink has: bridges, veth pairs, addresses.
+//! Requests on interfaces that only rtnetlink has: bridges, veth pairs, addresses, default routes,
+//! and marks (the alias of an interface, which `ip link` shows).
 //!
 //! Follows rtnetlink(7) and `include/uapi/linux/{rtnetlink,if_link,if_addr,veth}.h`. Other requests
 //! are in [`crate::interface`].
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use rustix::net::netdevice::name_to_index;
 
-use crate::netlink::{Netlink, NetlinkMessage};
+use crate::netlink::{Netlink, NetlinkMessage, attributes, u32_at};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
 const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_PID: u16 = 19;
+const IFLA_IFALIAS: u16 = 20;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BR_MCAST_SNOOPING: u16 = 23;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+/// No duplicate address detection: the address works at once.
+const IFA_F_NODAD: u8 = 2;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RT_TABLE_MAIN: u8 = 254;
+const RTPROT_STATIC: u8 = 4;
+const RTN_UNICAST: u8 = 1;
 const IFF_UP: u32 = 1;
+/// Bytes of `struct ifinfomsg`, which precedes the attributes of an interface.
+const INTERFACE_HEADER: usize = 16;
+
+/// An address of an interface, and the length of its network's prefix in bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of the prefix: up to 32 for IPv4, and 128 for IPv6.
+    pub prefix_len: u8,
+}
+
+impl std::fmt::Display for LinkAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix_len)
+    }
+}
 
 /// A netlink request that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,17 +132,90 @@ impl Links {
         self.done(request).map_err(error(format!("cannot remove {name}")))
     }
 
-    /// Adds an IPv4 address with its network.
+    /// Adds an address with its network; returns `false` if the interface has it already.
     ///
     /// # Errors
-    /// The interface is missing, or has the address already.
-    pub fn add_address(&mut self, name: &str, ip: Ipv4Addr, prefix: u8) -> Result<(), LinkError> {
-        // struct ifaddrmsg: family, prefix, flags, scope, interface
-        let mut header = vec![AddressFamily::INET.as_raw() as u8, prefix, 0, 0];
-        header.extend_from_slice(&self.index(name)?.to_ne_bytes());
-        let request = NetlinkMessage::new(RTM_NEWADDR, &header).creating();
-        let request = request.with(IFA_LOCAL, &ip.octets()).with(IFA_ADDRESS, &ip.octets());
-        self.done(request).map_err(error(format!("{name} cannot have {ip}")))
+    /// The interface is missing, or the kernel refuses (IPv6 may be disabled).
+    pub fn add_address(&mut self, name: &str, address: LinkAddress) -> Result<bool, LinkError> {
+        let request = address_request(RTM_NEWADDR, self.index(name)?, address).creating();
+        added(self.done(request)).map_err(error(format!("{name} cannot have {address}")))
+    }
+
+    /// Removes an address; an interface without it is no error.
+    ///
+    /// # Errors
+    /// The interface is missing, or the kernel refuses.
+    pub fn remove_address(&mut self, name: &str, address: LinkAddress) -> Result<(), LinkError> {
+        let request = address_request(RTM_DELADDR, self.index(name)?, address).acknowledged();
+        removed(self.done(request)).map_err(error(format!("cannot remove {address} of {name}")))
+    }
+
+    /// Adds the default route of the gateway's family; returns `false` if it is there already.
+    ///
+    /// # Errors
+    /// `EEXIST` if another default route precedes it; else the kernel's: the interface is down or
+    /// has no address in the gateway's network.
+    pub fn add_gateway(&mut self, name: &str, gateway: IpAddr) -> Result<bool, LinkError> {
+        let refused = || error(format!("{name} cannot have gateway {gateway}"));
+        let index = self.index(name)?;
+        let route = |kind| route_request(kind, index, gateway);
+        match self.done(route(RTM_NEWROUTE).creating()) {
+            Err(Errno::EXIST) => {}
+            result => return result.map(|()| true).map_err(refused()),
+        }
+        // The kernel appends a route behind others, unless it is the same as one of them.
+        let appended = self.done(route(RTM_NEWROUTE).appending());
+        if !added(appended).map_err(refused())? {
+            return Ok(false);
+        }
+        removed(self.done(route(RTM_DELROUTE).acknowledged())).map_err(refused())?;
+        Err(refused()(Errno::EXIST))
+    }
+
+    /// Removes a default route; an interface without it is no error.
+    ///
+    /// # Errors
+    /// The interface is missing, or the kernel refuses.
+    pub fn remove_gateway(&mut self, name: &str, gateway: IpAddr) -> Result<(), LinkError> {
+        let request = route_request(RTM_DELROUTE, self.index(name)?, gateway).acknowledged();
+        removed(self.done(request))
+            .map_err(error(format!("cannot remove gateway {gateway} of {name}")))
+    }
+
+    /// Marks an interface with an alias of at most 255 bytes.
+    ///
+    /// # Errors
+    /// The interface is missing, or the kernel refuses.
+    pub fn set_mark(&mut self, name: &str, mark: &str) -> Result<(), LinkError> {
+        let request = NetlinkMessage::new(RTM_SETLINK, &interface(self.index(name)?, 0));
+        self.done(request.acknowledged().with(IFLA_IFALIAS, mark.as_bytes()))
+            .map_err(error(format!("cannot mark {name}")))
+    }
+
+    /// `true` if there is an interface of this name with this mark.
+    pub fn has_mark(&self, name: &str, mark: &str) -> bool {
+        self.marked(name, mark).is_some()
+    }
+
+    /// Deletes the interface if it has this mark; returns `true` if it had.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn remove_marked(&mut self, name: &str, mark: &str) -> Result<bool, LinkError> {
+        let Some(index) = self.marked(name, mark) else { return Ok(false) };
+        let request = NetlinkMessage::new(RTM_DELLINK, &interface(index, 0)).acknowledged();
+        removed(self.done(request)).map_err(error(format!("cannot remove {name}")))?;
+        Ok(true)
+    }
+
+    /// Index of the interface, if it has this mark.
+    fn marked(&self, name: &str, mark: &str) -> Option<u32> {
+        let request = NetlinkMessage::new(RTM_GETLINK, &interface(0, 0));
+        let found = self.0.exchange(request.with_text(IFLA_IFNAME, name)).ok()?;
+        let mut given = attributes(found.get(INTERFACE_HEADER..)?);
+        let (_, alias) = given.find(|(kind, _)| *kind == IFLA_IFALIAS)?;
+        let alias = alias.strip_suffix(&[0]).unwrap_or(alias);
+        (alias == mark.as_bytes()).then(|| u32_at(&found, 4))?
     }
 
     fn index(&self, name: &str) -> Result<u32, LinkError> {
@@ -126,6 +229,48 @@ impl Links {
 
 fn error(what: impl Into<String>) -> impl FnOnce(Errno) -> LinkError {
     |source| LinkError { what: what.into(), source }
+}
+
+/// `true` if a request created its object, `false` if that exists.
+fn added(result: Result<(), Errno>) -> Result<bool, Errno> {
+    match result {
+        Err(Errno::EXIST) => Ok(false),
+        result => result.map(|()| true),
+    }
+}
+
+/// Success also if the object to remove does not exist.
+fn removed(result: Result<(), Errno>) -> Result<(), Errno> {
+    match result {
+        Err(Errno::ADDRNOTAVAIL | Errno::SRCH | Errno::NODEV) => Ok(()),
+        result => result,
+    }
+}
+
+fn octets(ip: IpAddr) -> (AddressFamily, Vec<u8>) {
+    match ip {
+        IpAddr::V4(ip) => (AddressFamily::INET, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (AddressFamily::INET6, ip.octets().to_vec()),
+    }
+}
+
+/// `struct ifaddrmsg`: family, prefix, flags, scope, interface; and the address.
+fn address_request(kind: u16, index: u32, address: LinkAddress) -> NetlinkMessage {
+    let (family, octets) = octets(address.ip);
+    let flags = if address.ip.is_ipv6() { IFA_F_NODAD } else { 0 };
+    let mut header = vec![family.as_raw() as u8, address.prefix_len, flags, 0];
+    header.extend_from_slice(&index.to_ne_bytes());
+    NetlinkMessage::new(kind, &header).with(IFA_LOCAL, &octets).with(IFA_ADDRESS, &octets)
+}
+
+/// `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, type and
+/// flags; and the gateway with its interface.
+fn route_request(kind: u16, index: u32, gateway: IpAddr) -> NetlinkMessage {
+    let (family, octets) = octets(gateway);
+    let family = family.as_raw() as u8;
+    let header = [family, 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
+    let request = NetlinkMessage::new(kind, &header).with(RTA_OIF, &index.to_ne_bytes());
+    request.with(RTA_GATEWAY, &octets)
 }
 
 /// `struct ifinfomsg`: family, type, index, flags, and the mask of flags to change.
@@ -142,5 +287,30 @@ mod tests {
         let mut links = Links::open().unwrap();
         let error = links.join("no-such-if0", "lo").unwrap_err();
         assert!(error.to_string().contains("no interface no-such-if0"), "{error}");
+        assert!(!links.has_mark("no-such-if0", "a"));
+        assert_eq!(links.remove_marked("no-such-if0", "a"), Ok(false));
+    }
+
+    #[test]
+    fn an_interface_with_another_mark_or_none_is_not_removed() {
+        let mut links = Links::open().unwrap();
+        assert!(!links.has_mark("lo", "a mark that it has not"));
+        assert_eq!(links.remove_marked("lo", "a mark that it has not"), Ok(false));
+        assert!(links.index("lo").is_ok());
+    }
+
+    #[test]
+    fn addresses_and_gateways_are_those_of_their_family() {
+        let bytes = |message: NetlinkMessage| message.into_bytes().split_off(16);
+        let v4 = LinkAddress { ip: [10, 0, 0, 2].into(), prefix_len: 24 };
+        let head = [2, 24, 0, 0, 7, 0, 0, 0];
+        let address = [&head[..], &[8, 0, 2, 0, 10, 0, 0, 2], &[8, 0, 1, 0, 10, 0, 0, 2]];
+        assert_eq!(bytes(address_request(RTM_NEWADDR, 7, v4)), address.concat());
+        let v6 = LinkAddress { ip: "fd00::2".parse().unwrap(), prefix_len: 64 };
+        assert_eq!(bytes(address_request(RTM_NEWADDR, 7, v6))[..4], [10, 64, IFA_F_NODAD, 0]);
+        let route = bytes(route_request(RTM_NEWROUTE, 7, [10, 0, 0, 1].into()));
+        let head = [2, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+        let attributes = [8, 0, 4, 0, 7, 0, 0, 0, 8, 0, 5, 0, 10, 0, 0, 1];
+        assert_eq!(route, [&head[..], &attributes].concat());
     }
 }

@@ -19,6 +19,7 @@ const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_APPEND: u16 = 0x800;
 /// Bytes of `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// Flags in an attribute's type.
@@ -98,6 +99,13 @@ impl NetlinkMessage {
     #[must_use]
     pub fn creating(mut self) -> NetlinkMessage {
         self.flags |= NLM_F_CREATE | NLM_F_EXCL;
+        self.acknowledged()
+    }
+
+    /// Asks to add the object behind others like it.
+    #[must_use]
+    pub fn appending(mut self) -> NetlinkMessage {
+        self.flags |= NLM_F_CREATE | NLM_F_APPEND;
         self.acknowledged()
     }
 

@@ -127,6 +127,19 @@ pub(crate) fn set_tun_carrier(fd: BorrowedFd<'_>, up: c_int) -> Result<(), Errno
     done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETCARRIER, &raw const up) })
 }
 
+/// Sets whether a tap outlives its queues.
+pub(crate) fn set_tun_persistent(fd: BorrowedFd<'_>, persistent: bool) -> Result<(), Errno> {
+    let value = libc::c_ulong::from(persistent);
+    // SAFETY: the value is the argument itself; the kernel touches no memory.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, value) })
+}
+
+/// Sets the user that may open a tap without CAP_NET_ADMIN.
+pub(crate) fn set_tun_owner(fd: BorrowedFd<'_>, user: u32) -> Result<(), Errno> {
+    // SAFETY: the user is the argument itself; the kernel touches no memory.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(user)) })
+}
+
 /// Sets the offloads that the reader of a tap takes, `TUN_F_*`.
 pub(crate) fn set_tun_offload(fd: BorrowedFd<'_>, flags: u32) -> Result<(), Errno> {
     // SAFETY: the flags are the argument itself; the kernel touches no memory.

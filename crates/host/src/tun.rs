@@ -2,8 +2,8 @@
 //!
 //! Model: `/dev/net/tun` is opened once for each queue, and each file becomes a queue of the
 //! interface (TUNSETIFF). Each frame has a virtio-net header of 12 bytes (IFF_VNET_HDR) with its
-//! offloads. A missing interface is created, and vanishes with its last queue; an existing one
-//! (made persistent by `ip tuntap add`) is used unchanged, and stays.
+//! offloads. A missing interface is created, and vanishes with its last queue unless it is made
+//! [persistent](persist); an existing one (such as of `ip tuntap add`) is used unchanged, and stays.
 //!
 //! Kernel documentation: `Documentation/networking/tuntap.rst`. The interface is in the namespace
 //! of the thread that opens it: see [`netns`](crate::netns).
@@ -23,6 +23,10 @@ const DEVICE: &str = "/dev/net/tun";
 pub const HEADER_LEN: u32 = 12;
 /// Most queues of a tap (`MAX_TAP_QUEUES`).
 pub const QUEUES_MAX: u16 = 256;
+
+/// Owner of persistent taps: the largest user ID, which no process has. A tap without an owner may
+/// be opened by every user of its namespace, one of user 0 by a root without capabilities.
+const NO_USER: u32 = u32::MAX - 1;
 
 const SEGMENTS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 const DATAGRAMS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -148,6 +152,20 @@ pub fn open(netns: Option<&str>, name: &str, queues: u16, offload: bool) -> Resu
 /// The kernel's error; Linux before 5.0 lacks the request.
 pub fn set_carrier(queue: BorrowedFd<'_>, up: bool) -> Result<(), Errno> {
     sys::set_tun_carrier(queue, up.into())
+}
+
+/// Keeps the tap of this queue when its last queue is closed. Only a process with CAP_NET_ADMIN in
+/// its namespace may open it then.
+///
+/// # Errors
+/// The kernel's error.
+pub fn persist(queue: BorrowedFd<'_>) -> Result<(), Errno> {
+    match sys::set_tun_owner(queue, NO_USER) {
+        // This user namespace lacks that user.
+        Err(Errno::INVAL) => sys::set_tun_owner(queue, rustix::process::geteuid().as_raw())?,
+        result => result?,
+    }
+    sys::set_tun_persistent(queue, true)
 }
 
 /// Step that failed.

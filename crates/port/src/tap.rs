@@ -6,19 +6,25 @@
 //! header precedes each frame, so checksums and segmentation are left to the sender on a wire, if
 //! there is one: 64 KiB cross between two kernels uncut.
 //!
-//! A missing interface is created in the named namespace with the given address and MTU, and set
-//! up. It is removed with the port or with its namespace. An existing interface is used unchanged.
-//! While it is down it takes no frames, which is no failure.
+//! A missing interface is created in the named namespace with the given addresses, routes and MTU,
+//! and set up. It is removed with the port or with its namespace. A tap with a mark is persistent
+//! instead: it is removed by its maker, which finds it by name and mark, and keeps all that its
+//! namespace has set. An existing interface without the mark is used unchanged. While it is down it
+//! takes no frames, which is no failure.
 //!
 //! # Limits
 //! [`BURST_BYTES`] a burst. Reading an idle tap is a system call: 200 ns.
 
+use std::error::Error as _;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use guestmem::{MapError, io};
 use host::interface::{InterfaceError, Interfaces};
+use host::links::{LinkAddress, LinkError, Links};
+use host::netns;
 use host::tun::{self, HEADER_LEN, Tap, TunError};
 use rustix::io::Errno;
 use wire::Mac;
@@ -60,6 +66,12 @@ pub struct TapSpec {
     pub mac: Option<Mac>,
     /// Set a created interface up.
     pub begins_up: bool,
+    /// Addresses of a created interface.
+    pub addresses: Vec<LinkAddress>,
+    /// Gateways of default routes through a created interface, at most one a family.
+    pub gateways: Vec<IpAddr>,
+    /// Mark of a created interface, which is then persistent.
+    pub mark: Option<String>,
 }
 
 /// Reason for which a tap port cannot be opened.
@@ -71,6 +83,28 @@ pub enum TapError {
     /// The interface cannot be configured.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// An address or a route cannot be set.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Another default route comes first.
+    #[error(
+        "tap {name:?}: there is another default route beside gateway {gateway}; delete that route, or leave \
+         the gateway out"
+    )]
+    SecondGateway {
+        /// Name of the interface.
+        name: String,
+        /// The gateway.
+        gateway: IpAddr,
+    },
+    /// The interface cannot be made persistent.
+    #[error("tap {name:?}: cannot be made persistent; leave netns out")]
+    Persistence {
+        /// Name of the interface.
+        name: String,
+        /// Error of the kernel.
+        source: Errno,
+    },
     /// The hand-over state is incomplete.
     #[error(transparent)]
     IncompleteHandover(#[from] IncompleteHandover),
@@ -89,20 +123,75 @@ pub enum TapError {
 /// # Errors
 /// [`TapError`]; a created interface is removed then.
 pub fn open(spec: &TapSpec) -> Result<OpenedDevice, TapError> {
-    let TapSpec { name, mtu, .. } = spec;
-    let tap = tun::open(spec.netns.as_deref(), name, spec.queue_pairs, spec.offload)?;
-    let interfaces = Interfaces::of(spec.netns.as_deref())?;
-    let notes = if tap.existed { differences(&interfaces, spec)? } else { Vec::new() };
-    if !tap.existed {
-        if let Some(mac) = spec.mac {
-            interfaces.set_mac(name, mac.0)?;
+    let TapSpec { name, mark, .. } = spec;
+    let netns = spec.netns.as_deref();
+    let interfaces = Interfaces::of(netns)?;
+    let mut links = netns::within(netns, Links::open).map_err(InterfaceError::from)??;
+    let is_own = mark.as_ref().is_some_and(|mark| links.has_mark(name, mark));
+    let open = || tun::open(netns, name, spec.queue_pairs, spec.offload);
+    let tap = match open() {
+        // A tap is made for one queue or for several.
+        Err(TunError::OneQueue { .. }) if is_own => {
+            links.remove(name)?;
+            open()?
         }
-        interfaces.set_mtu(name, u32::from(*mtu))?;
+        opened => opened?,
+    };
+    let mut notes = Vec::new();
+    if !tap.existed {
+        configure(&interfaces, spec)?;
         interfaces.set_up(name, spec.begins_up)?;
+        set_addresses(&mut links, spec)?;
+        if let (Some(mark), [first, ..]) = (mark, &tap.queues[..]) {
+            links.set_mark(name, mark)?;
+            // Last: until here a failure removes the interface.
+            tun::persist(first.as_fd())
+                .map_err(|source| TapError::Persistence { name: name.clone(), source })?;
+        }
+    } else if is_own {
+        // Its namespace may have changed anything, which is no reason to leave it without frames.
+        let restored = configure(&interfaces, spec).map_err(TapError::from);
+        let restored = restored.and_then(|()| set_addresses(&mut links, spec));
+        notes.extend(restored.err().map(|error| match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        }));
+    } else {
+        notes = differences(&interfaces, spec)?;
     }
     let Tap { queues, has_uso, .. } = tap;
     let queues = queues.into_iter().map(Arc::new).collect();
     with_queues(spec, interfaces, (queues, has_uso), notes)
+}
+
+/// Sets the MAC address and the MTU of our interface, where they differ.
+fn configure(interfaces: &Interfaces, spec: &TapSpec) -> Result<(), InterfaceError> {
+    let TapSpec { name, mac, .. } = spec;
+    let (state, mtu) = (interfaces.state(name)?, u32::from(spec.mtu));
+    if let Some(mac) = mac.filter(|mac| mac.0 != state.mac) {
+        interfaces.set_mac(name, mac.0)?;
+    }
+    if state.mtu != mtu {
+        interfaces.set_mtu(name, mtu)?;
+    }
+    Ok(())
+}
+
+/// Adds the addresses and default routes that our interface lacks.
+fn set_addresses(links: &mut Links, spec: &TapSpec) -> Result<(), TapError> {
+    let name = &spec.name;
+    for address in &spec.addresses {
+        links.add_address(name, *address)?;
+    }
+    for gateway in &spec.gateways {
+        match links.add_gateway(name, *gateway) {
+            Err(LinkError { source: Errno::EXIST, .. }) => {
+                return Err(TapError::SecondGateway { name: name.clone(), gateway: *gateway });
+            }
+            result => result?,
+        };
+    }
+    Ok(())
 }
 
 /// Adopts an open tap of the previous process (hot restart).
@@ -201,6 +290,11 @@ fn differences(interfaces: &Interfaces, spec: &TapSpec) -> Result<Vec<String>, I
         let its = Mac(state.mac);
         notes.push(format!("tap {name}: its address stays {its}, not {mac}"));
     }
+    let addresses = spec.addresses.iter().map(ToString::to_string);
+    let gateways = spec.gateways.iter().map(|gateway| format!("gateway {gateway}"));
+    notes.extend(addresses.chain(gateways).map(|it| {
+        format!("tap {name}: {it} is not set, since the daemon did not create the interface")
+    }));
     if !state.is_up {
         notes.push(format!("tap {name}: stays down (ip link set {name} up)"));
     }

@@ -22,7 +22,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 use host::interface::Interfaces;
-use host::links::Links;
+use host::links::{LinkAddress, Links};
 use wire::Mac;
 
 use crate::netns;
@@ -49,7 +49,8 @@ pub fn run(spec: &SocketSpec) -> Result<()> {
         let interfaces = Interfaces::of(None)?;
         interfaces.set_mac("eth0", mac.0)?;
         interfaces.set_up("eth0", true)?;
-        Links::open()?.add_address("eth0", ip, PREFIX)?;
+        let address = LinkAddress { ip: ip.into(), prefix_len: PREFIX };
+        Links::open()?.add_address("eth0", address)?;
     }
     match (&spec.part, spec.load.tcp) {
         (SocketRole::Send(to), true) => stream::send(*to, &spec.load),

@@ -14,7 +14,6 @@ use super::super::nic_instance::{PortBackend, ServedPort};
 use super::super::port_events::PortEvents;
 use super::super::port_spec::PortSpec;
 use super::super::vdpa::VdpaStart;
-use super::stage::opener;
 use super::{DataPlane, PreparedBackend, WantedPort};
 
 impl DataPlane {
@@ -102,7 +101,7 @@ impl DataPlane {
             PreparedBackend::Socket(_)
             | PreparedBackend::Vdpa(_)
             | PreparedBackend::AfterChange => {
-                let open = opener(want, addresses, self.access_to(want));
+                let open = self.opener(want, addresses, self.access_to(want));
                 // The change can no longer be rejected; a device that fails is tried again.
                 let opened = open.open();
                 (open, opened)

@@ -133,7 +133,7 @@ impl DataPlane {
                 PortSpec::Attachment(Attachment::Vduse(_)) => {
                     Ok(PreparedBackend::Vdpa(VdpaStart::OnResume))
                 }
-                _ => Ok(PreparedBackend::HandedOver(opener(want, addresses, access))),
+                _ => Ok(PreparedBackend::HandedOver(self.opener(want, addresses, access))),
             };
         }
         let resource = want.spec.resource();
@@ -171,10 +171,34 @@ impl DataPlane {
                 .map(PreparedBackend::Socket)
                 .map_err(|error| format!("{error:#}"));
         }
-        let open = opener(want, addresses, access);
+        let open = self.opener(want, addresses, access);
+        if let Some(tap) = want.kept_tap() {
+            self.kept_taps.trim(tap);
+        }
+        // Those who may do anything in a namespace cannot keep the daemon from its start.
+        let may_fail =
+            !self.tx_resumed && open.interface().is_some_and(|(_, netns)| netns.is_some());
         match open.open() {
-            Err(OpenError { text, may_appear: false }) => Err(text),
+            Err(OpenError { text, may_appear: false }) if !may_fail => Err(text),
             opened => Ok(PreparedBackend::Device(open, opened)),
+        }
+    }
+
+    /// Opener of a device, for anything but vhost-user and vDPA.
+    pub(super) fn opener(
+        &self,
+        want: &WantedPort,
+        addresses: Vec<Address>,
+        access: Option<SocketAccess>,
+    ) -> Box<dyn DeviceOpener> {
+        let label = label(&want.nic, &want.owner);
+        let begins_down = matches!(want.owner, PortOwner::Representor(_));
+        let mark = want.kept_tap().map(|_| self.kept_taps.mark().to_owned());
+        let mac = want.identity.mac;
+        let context = DeviceContext { mac, label, addresses, begins_down, access, mark };
+        match &want.spec {
+            PortSpec::Attachment(attachment) => device(attachment, context),
+            PortSpec::Tunnel(vxlan) => tunnel(vxlan),
         }
     }
 
@@ -236,21 +260,6 @@ impl ServedPort {
     fn is(&self, want: &WantedPort) -> bool {
         self.spec.serves_as(&want.spec)
             && self.identity.mac.is_some() == want.identity.mac.is_some()
-    }
-}
-
-/// Opener of a device, for anything but vhost-user and vDPA.
-pub(super) fn opener(
-    want: &WantedPort,
-    addresses: Vec<Address>,
-    access: Option<SocketAccess>,
-) -> Box<dyn DeviceOpener> {
-    let label = label(&want.nic, &want.owner);
-    let begins_down = matches!(want.owner, PortOwner::Representor(_));
-    let context = DeviceContext { mac: want.identity.mac, label, addresses, begins_down, access };
-    match &want.spec {
-        PortSpec::Attachment(attachment) => device(attachment, context),
-        PortSpec::Tunnel(vxlan) => tunnel(vxlan),
     }
 }
 

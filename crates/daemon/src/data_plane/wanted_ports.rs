@@ -1,7 +1,7 @@
 //! Ports that a state asks for.
 
 use api::compile::PortOwner;
-use model::state::{Adapter, Attachment, Nic, State, Vxlan};
+use model::state::{Adapter, Attachment, Nic, State, Tap, Vxlan};
 
 use super::super::device::Identity;
 use super::super::port_spec::PortSpec;
@@ -15,6 +15,19 @@ pub(super) struct WantedPort {
     pub(super) owner: PortOwner,
     pub(super) spec: PortSpec,
     pub(super) identity: Identity,
+}
+
+impl WantedPort {
+    /// Its tap, if that outlives the daemon: a guest's in a namespace.
+    pub(super) fn kept_tap(&self) -> Option<&Tap> {
+        let is_guests = matches!(self.owner, PortOwner::Adapter(_) | PortOwner::Pf);
+        match &self.spec {
+            PortSpec::Attachment(Attachment::Tap(tap)) => {
+                Some(tap).filter(|tap| is_guests && tap.netns.is_some())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// All attachments and tunnels of a state.

@@ -16,6 +16,7 @@ use port::{OpenedDevice, PortHandover, packet, pcap, stream, tap, vxlan, xdp};
 use vhost_user::SocketAccess;
 use wire::Mac;
 
+use super::super::kept_taps::link_address;
 use super::open::{DeviceOpener, OpenError};
 
 /// Parameters of a device beyond its own settings.
@@ -29,6 +30,8 @@ pub(in super::super) struct DeviceContext {
     pub(in super::super) addresses: Vec<Address>,
     /// A created interface stays switched off, as the kernel's representors do.
     pub(in super::super) begins_down: bool,
+    /// Mark of the device's interface, which then outlives the daemon.
+    pub(in super::super) mark: Option<String>,
     /// Users that may connect, if the device is a listening socket.
     pub(in super::super) access: Option<SocketAccess>,
 }
@@ -73,10 +76,20 @@ fn may_be_there(error: &InterfaceError) -> bool {
     }
 }
 
-fn tap_spec(tap: &Tap, DeviceContext { mac, begins_down, .. }: &DeviceContext) -> tap::TapSpec {
-    let Tap { interface, netns, queue_pairs, mtu, offload } = tap.clone();
-    let (mac, begins_up) = (*mac, !begins_down);
-    tap::TapSpec { name: interface, netns, queue_pairs, mtu, offload, mac, begins_up }
+fn tap_spec(tap: &Tap, context: &DeviceContext) -> tap::TapSpec {
+    let Tap { interface, netns, ip, gateway, queue_pairs, mtu, offload } = tap.clone();
+    tap::TapSpec {
+        name: interface,
+        netns,
+        queue_pairs,
+        mtu,
+        offload,
+        mac: context.mac,
+        begins_up: !context.begins_down,
+        addresses: ip.into_iter().map(link_address).collect(),
+        gateways: gateway,
+        mark: context.mark.clone(),
+    }
 }
 
 impl DeviceOpener for tap::TapSpec {

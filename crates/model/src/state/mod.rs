@@ -64,8 +64,8 @@ pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
 pub use switchdev::{NicMode, NicRule, Representor};
 pub use text::{
-    AnyMacText, FunctionName, InvalidText, IpPrefix, MacPrefix, MacText, PortRange, RuleTarget,
-    SocketPermissions, VlanRange,
+    AnyMacText, FunctionName, InterfaceAddress, InvalidText, IpPrefix, MacPrefix, MacText,
+    PortRange, RuleTarget, SocketPermissions, VlanRange,
 };
 pub use transition::transition;
 pub use vpf::{GuestSetting, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};

@@ -31,7 +31,7 @@ pub(super) struct TextFormat {
 }
 
 /// All formats.
-pub(super) static FORMATS: [TextFormat; 20] = [
+pub(super) static FORMATS: [TextFormat; 21] = [
     TextFormat {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -91,6 +91,12 @@ pub(super) static FORMATS: [TextFormat; 20] = [
         pattern: "^[0-9A-Fa-f.:]{2,45}$",
         allowed: "an IP address such as \"10.0.0.1\" or \"fd00::1\"",
         takes: |text| text.parse::<IpAddr>().is_ok(),
+    },
+    TextFormat {
+        name: "interface-address",
+        pattern: "^[0-9A-Fa-f.:]{2,45}/[0-9]{1,3}$",
+        allowed: "a unicast IP address with its prefix length, such as \"10.0.0.2/24\" or \"fd00::2/64\"",
+        takes: |text| text.parse::<InterfaceAddress>().is_ok(),
     },
     TextFormat {
         name: "socket-address",
@@ -333,6 +339,52 @@ impl fmt::Display for IpPrefix {
     }
 }
 
+/// An address of an interface, with the prefix length of its network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceAddress {
+    /// Unicast address.
+    pub address: IpAddr,
+    /// Prefix length: 1 to 32, or to 128.
+    pub length: u8,
+}
+
+impl InterfaceAddress {
+    /// `true` if the address is in the network.
+    pub fn reaches(&self, other: IpAddr) -> bool {
+        let length = u32::from(self.length);
+        match (self.address, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()) >> (32 - length) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()) >> (128 - length) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for InterfaceAddress {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let (address, length) = text.split_once('/').ok_or(InvalidText)?;
+        let address: IpAddr = address.parse().map_err(|_| InvalidText)?;
+        let length = u8::try_from(numbers(length)?.0).map_err(|_| InvalidText)?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let broadcast = address == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
+        let is_unicast = !address.is_multicast() && !address.is_unspecified() && !broadcast;
+        let good = is_unicast && (1..=bits).contains(&length);
+        if good { Ok(InterfaceAddress { address, length }) } else { Err(InvalidText) }
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
 /// A function of a NIC, or its uplink: `uplink`, `pf`, `vf0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FunctionName {
@@ -528,6 +580,7 @@ as_text!(
     VlanRange = "vlan-range",
     PortRange = "port-range",
     IpPrefix = "ip-prefix",
+    InterfaceAddress = "interface-address",
     MacPrefix = "mac-prefix",
     SocketPermissions = "permissions",
     AnyMacText = "any-mac",

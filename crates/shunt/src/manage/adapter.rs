@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates, told_of, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
-use super::patch::{FunctionFlags, Number, Patch, attachment_help};
+use super::patch::{FunctionFlags, Number, Patch, attachment_help, list as items};
 use crate::complete;
 use crate::pages::Title;
 use crate::text::table;
@@ -19,7 +19,7 @@ use crate::text::table;
 Examples:
   shunt adapter list                      each adapter's path, and the reason
   shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock
-  shunt adapter set web --attachment tap:web0 --attachment-set netns=blue
+  shunt adapter set web --attachment tap:web0 --netns blue --ip 10.0.0.2/24
   shunt adapter set web --iov-weight 100  give it a VF, if one is free
   shunt adapter set web --path synthetic  move it to the switch, without loss
   shunt adapter delete web")]
@@ -59,6 +59,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   shunt adapter set web --iov-weight 100 --vlan 7
+  shunt adapter set db --netns db --ip 10.0.0.2/24,fd00::2/64 --gateway 10.0.0.1
   shunt adapter set web --trunks 5,100-199 --spoof-check off --mirror-to probe
   shunt adapter set web --path synthetic --dry-run")]
     Set {
@@ -127,6 +128,15 @@ struct Settings {
     /// MTU of the guest, in bytes.
     #[arg(long, allow_negative_numbers = true, value_name = "BYTES")]
     mtu: Option<Number>,
+    /// Network namespace of a tap, by name or path; the tap then outlives the daemon.
+    #[arg(long, value_name = "NAME")]
+    netns: Option<String>,
+    /// IP addresses of a tap with their prefix lengths, separated by commas; none for none.
+    #[arg(long, value_name = "ADDRESSES")]
+    ip: Option<String>,
+    /// Gateways of a tap, one for IPv4 and one for IPv6, separated by a comma; none for none.
+    #[arg(long, value_name = "ADDRESSES")]
+    gateway: Option<String>,
     #[command(flatten)]
     own: FunctionFlags,
     /// Priority for getting a VF, 0 to 100; 0 for none.
@@ -156,6 +166,9 @@ impl Settings {
             .set("attachment.mode", self.mode.as_deref())
             .set("attachment.queue_pairs", self.queue_pairs.clone())
             .set("attachment.mtu", self.mtu.clone())
+            .set("attachment.netns", self.netns.as_deref())
+            .set("attachment.ip", self.ip.as_deref().map(items))
+            .set("attachment.gateway", self.gateway.as_deref().map(items))
             .set("iov_weight", self.iov_weight.clone())
             .set("vmq_weight", self.vmq_weight.clone())
             .set("path", self.path.as_deref())

@@ -1,9 +1,12 @@
 //! Kinds of attachments, and the settings of each.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::super::text::{self, InterfaceAddress};
 use super::super::{SocketPermissions, yes};
 
 declare_kinds! {
@@ -84,10 +87,19 @@ pub struct Tap {
     /// Name of the interface, unique among attachments of the namespace.
     #[schema(value_type = String, format = "interface")]
     pub interface: String,
-    /// Network namespace for the interface; left out: the daemon's own.
+    /// Network namespace for the interface; left out: the daemon's own. With it the interface of a
+    /// guest stays when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
+    /// IP addresses of the interface, each with the length of its network's prefix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub ip: Vec<InterfaceAddress>,
+    /// Gateways of default routes: one for each IP version, in a network of `ip` or link-local.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(schema_with = gateways)]
+    pub gateway: Vec<IpAddr>,
     /// Pairs of a receive and a transmit queue.
     #[serde(default = "queue_pairs")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
@@ -106,7 +118,9 @@ pub struct Tap {
 impl Tap {
     /// A tap of that name with default settings.
     pub fn of(interface: String) -> Tap {
-        Tap { interface, netns: None, queue_pairs: queue_pairs(), mtu: mtu(), offload: yes() }
+        let (netns, ip, gateway) = (None, Vec::new(), Vec::new());
+        let (queue_pairs, mtu, offload) = (queue_pairs(), mtu(), yes());
+        Tap { interface, netns, ip, gateway, queue_pairs, mtu, offload }
     }
 }
 
@@ -242,6 +256,13 @@ fn mtu() -> u16 {
 
 fn once() -> u32 {
     1
+}
+
+fn gateways() -> utoipa::openapi::schema::Array {
+    let gateways = utoipa::openapi::schema::ArrayBuilder::new().items(text::schema("ip-address"));
+    let description =
+        "Gateways of default routes: one for each IP version, in a network of `ip` or link-local.";
+    gateways.max_items(Some(2)).description(Some(description)).build()
 }
 
 /// Listener of a socket.

@@ -101,7 +101,7 @@ fn each_mistake_names_the_field_and_the_kind() {
         (json!({}), ".socket: is missing; write an absolute path"),
         (
             json!({"kind": "tap", "interface": "a", "socket": "/x"}),
-            ".socket: unknown field of kind tap; expected one of interface, kind, mtu,",
+            ".socket: unknown field of kind tap; expected one of gateway, interface, ip,",
         ),
         (
             json!({"kind": "packet", "interface": "a", "queue_pairs": 2}),
@@ -123,9 +123,81 @@ fn each_mistake_names_the_field_and_the_kind() {
         ),
         (json!({"kind": "pcap", "file": "/a", "sink": "/a"}), r#".sink: "/a" is a capture to"#),
     ];
+    all_told(&cases);
+}
+
+#[test]
+fn addresses_and_gateways_of_a_tap_fit_together() {
+    let tap = |ip: &[&str], gateway: &[&str]| json!({"kind": "tap", "interface": "net0", "netns": "web", "ip": ip, "gateway": gateway});
+    let both = written(tap(&["10.0.0.2/24", "fd00::2/64"], &["10.0.0.1", "fe80::1"]));
+    assert_eq!(both["ip"], json!(["10.0.0.2/24", "fd00::2/64"]), "read back");
+    assert_eq!(both["gateway"], json!(["10.0.0.1", "fe80::1"]));
+    assert_eq!(
+        written(tap(&["10.0.0.2/32", "10.1.0.2/1"], &["10.0.0.9"]))["gateway"][0],
+        "10.0.0.9"
+    );
+    let form = "is not allowed; write a unicast IP address with its prefix length";
+    let of_form = |text: &str| (tap(&[text], &[]), format!(r#".ip: "{text}" {form}"#));
+    let mut cases: Vec<(Value, String)> = [
+        "10.0.0.2",
+        "10.0.0.2/33",
+        "10.0.0.2/0",
+        "10.0.0/24",
+        "fd00::2/129",
+        "224.0.0.1/24",
+        "0.0.0.0/8",
+        "255.255.255.255/32",
+        "::/64",
+        "ff02::1/64",
+        "10.0.0.2/+8",
+        "web/24",
+    ]
+    .into_iter()
+    .map(of_form)
+    .collect();
+    let own: &[&str] = &["10.0.0.2/24"];
+    let more = [
+        (
+            own,
+            &["10.0.1.1"][..],
+            r#".gateway: "10.0.1.1" is not on link; write an address in the network of 10.0.0.2/24"#,
+        ),
+        (
+            own,
+            &["fd00::1"],
+            r#".gateway: "fd00::1" needs an IPv6 address in ip; add an IPv6 address to ip"#,
+        ),
+        (
+            &["fd00::2/64"],
+            &["10.0.0.1"],
+            r#".gateway: "10.0.0.1" needs an IPv4 address in ip; add"#,
+        ),
+        (&[], &["fe80::1"], r#".gateway: "fe80::1" needs an IPv6 address in ip"#),
+        (
+            own,
+            &["10.0.0.2"],
+            r#".gateway: "10.0.0.2" is an address of the interface itself; write"#,
+        ),
+        (
+            own,
+            &["10.0.0.1", "10.0.0.3"],
+            r#".gateway: "10.0.0.3" is the second IPv4 gateway; leave"#,
+        ),
+        (own, &["router"], r#".gateway: "router" is not allowed; write an IP address such as"#),
+        (&["10.0.0.2/24", "10.0.0.2/8"], &[], r#".ip: "10.0.0.2/8" is given twice; leave"#),
+        (own, &["10.0.0.1", "fe80::1", "fe80::2"], ".gateway: has 3 entries; write at most 2"),
+    ];
+    cases.extend(more.map(|(ip, gateway, told)| (tap(ip, gateway), told.to_owned())));
+    let packet = json!({"kind": "packet", "interface": "net0", "ip": own});
+    cases.push((packet, ".ip: unknown field of kind packet".to_owned()));
+    all_told(&cases);
+}
+
+/// Asserts that each value's error begins as expected, and is one line.
+fn all_told(cases: &[(Value, impl AsRef<str>)]) {
     for (value, expected) in cases {
         let told = told(value.clone());
-        assert!(told.starts_with(expected), "{value}\ntold: {told}");
+        assert!(told.starts_with(expected.as_ref()), "{value}\ntold: {told}");
         assert_eq!(told.lines().count(), 1, "{told}");
     }
 }

@@ -1,8 +1,9 @@
 //! Rules for attachments: unique resources, and settings that exclude each other.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
-use super::super::{Attachment, Pcap, SocketMode, State, Stream, Vduse, VhostUser, Xdp};
+use super::super::{Attachment, Pcap, SocketMode, State, Stream, Tap, Vduse, VhostUser, Xdp};
 use super::Check;
 
 impl<'a> Check<'a> {
@@ -44,6 +45,9 @@ impl<'a> Check<'a> {
             let key = (netns, interface.to_owned());
             self.interfaces.claim(&mut self.problems, key, &place, &interface);
         }
+        if let Attachment::Tap(tap) = attachment {
+            self.addresses(tap, at);
+        }
         if let Attachment::Vduse(Vduse { name, .. }) = attachment {
             if name == "control" {
                 let allowed = "write another name".to_owned();
@@ -60,6 +64,39 @@ impl<'a> Check<'a> {
         if *rate_mbps > 0 && *rate_pps > 0 {
             let allowed = "leave one of the two out".to_owned();
             self.wrong(format!("{at}.rate_pps"), *rate_pps, "is given beside rate_mbps", allowed);
+        }
+    }
+
+    /// IP addresses and gateways of a tap.
+    fn addresses(&mut self, Tap { ip, gateway, .. }: &Tap, at: &str) {
+        for (i, one) in ip.iter().enumerate() {
+            if ip[..i].iter().any(|other| other.address == one.address) {
+                let field = format!("{at}.ip[{i}]");
+                self.wrong(field, one.to_string(), "is given twice", "leave one of the two out");
+            }
+        }
+        for (i, one) in gateway.iter().enumerate() {
+            let is_v6 = one.is_ipv6();
+            let is_link_local = matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
+            let family = if is_v6 { "IPv6" } else { "IPv4" };
+            let mut same = ip.iter().filter(|own| own.address.is_ipv6() == is_v6).peekable();
+            let (error, remedy) = if gateway[..i].iter().any(|other| other.is_ipv6() == is_v6) {
+                (format!("is the second {family} gateway"), "leave one of the two out".to_owned())
+            } else if same.peek().is_none() {
+                let remedy = format!("add an {family} address to ip, or leave the gateway out");
+                (format!("needs an {family} address in ip"), remedy)
+            } else if ip.iter().any(|own| own.address == *one) {
+                let error = "is an address of the interface itself".to_owned();
+                (error, "write the address of the router".to_owned())
+            } else if !is_link_local && !same.clone().any(|own| own.reaches(*one)) {
+                let networks: Vec<String> = same.map(ToString::to_string).collect();
+                let networks = networks.join(" or ");
+                let remedy = format!("write an address in the network of {networks}");
+                ("is not on link".to_owned(), remedy)
+            } else {
+                continue;
+            };
+            self.wrong(format!("{at}.gateway[{i}]"), one.to_string(), &error, remedy);
         }
     }
 
