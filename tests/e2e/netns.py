@@ -64,7 +64,7 @@ class Interfaces:
             self.ip("link", "set", "dev", interface, "address", mac)
         for address in addresses:
             quick = ["nodad"] if ":" in address else []
-            self.ip("address", "add", address, "dev", interface, *quick)
+            self.ip("address", "replace", address, "dev", interface, *quick)
         self.ip("link", "set", "dev", interface, "up")
 
     def link(self, interface):

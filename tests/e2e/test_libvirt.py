@@ -6,26 +6,26 @@ libvirt's daemon, QEMU and shunt run in a mount namespace of the test, with empt
 
 import os
 import re
-import shutil
-import signal
 import socket
-import subprocess
-import tempfile
-import time
 import unittest
 
 import guest
 from bench import cpus
 from daemon import Daemon
 from guest import Agent, Place, initrd, skip_without_guests
-from qemu import HERE, KERNEL, Tree
+from literal import MountNamespace, blocks, text_of
+from qemu import KERNEL, Tree
 from tools import ping, wait_ping
 
-PAGE = os.path.join(HERE, "..", "..", "docs", "libvirt.md")
+PAGE = text_of("docs/libvirt.md")
 MACS = ("52:54:00:00:00:01", "52:54:00:00:00:02")
 PRIVATE = ("/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt", "/run/shunt", "/run/shunt-vm", "/var/lib/shunt")
 # No systemd, no AppArmor and no control groups in a container of CI; ownership (DAC) stays as libvirt sets it.
-QEMU_CONF = 'stdio_handler = "file"\nsecurity_driver = "none"\ncgroup_controllers = []\n'
+QEMU_CONF = 'stdio_handler = "file"\nsecurity_driver = "none"\ncgroup_controllers = []'
+CONFIGURE = f"""cp -a /etc/libvirt {{dir}}/etc
+printf '%s\\n' '{QEMU_CONF}' >>{{dir}}/etc/qemu.conf
+mount --bind {{dir}}/etc /etc/libvirt
+exec libvirtd"""
 DOMAIN = """<domain type='qemu'><name>web</name><memory unit='MiB'>384</memory><vcpu>1</vcpu>{memory}
 <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd><cmdline>{cmdline}</cmdline></os>
 <features><acpi/></features><on_crash>destroy</on_crash>
@@ -34,54 +34,16 @@ DOMAIN = """<domain type='qemu'><name>web</name><memory unit='MiB'>384</memory><
 <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng><memballoon model='none'/></devices></domain>"""
 
 
-def blocks(language):
-    """The code blocks of the page in this language."""
-    with open(PAGE, encoding="utf-8") as file:
-        return re.findall(rf"^```{language}\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
-
-
-class Site:
+class Site(MountNamespace):
     """A mount namespace with libvirt's daemon in it."""
 
     def __init__(self):
-        self.dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
-        os.chmod(self.dir, 0o755)
-        etc = os.path.join(self.dir, "etc")
-        shutil.copytree("/etc/libvirt", etc, symlinks=True)
-        with open(os.path.join(etc, "qemu.conf"), "a", encoding="utf-8") as file:
-            file.write(QEMU_CONF)
-        mounts = "".join(f"mkdir -p {path} && mount -t tmpfs -o mode=755 tmpfs {path} && " for path in PRIVATE)
-        self._log = os.path.join(self.dir, "libvirtd.log")
-        with open(self._log, "wb") as log:
-            command = f"{mounts} mount --bind {etc} /etc/libvirt && exec libvirtd"
-            self.process = subprocess.Popen(["unshare", "-m", "sh", "-ec", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.within = ["nsenter", "-t", str(self.process.pid), "-m"]
+        super().__init__(PRIVATE, CONFIGURE)
         self.wait_until(lambda: self.ask("virsh", "version").returncode == 0, "libvirtd")
 
     def log(self):
         """Log of libvirtd, and of QEMU."""
-        with open(self._log, encoding="utf-8", errors="replace") as file:
-            text = file.read()[-2000:]
-        return text + self.ask("sh", "-c", "tail -n 20 /var/log/libvirt/qemu/*.log").stdout
-
-    def wait_until(self, true, what, timeout=30):
-        """Waits until this is true."""
-        deadline = time.monotonic() + timeout
-        while not true():
-            if time.monotonic() > deadline or self.process.poll() is not None:
-                raise AssertionError(f"waited too long for {what}: {self.log()}")
-            time.sleep(0.1)
-
-    def ask(self, *argv, timeout=60, **options):
-        """Runs a command in the namespace."""
-        return subprocess.run([*self.within, *argv], capture_output=True, text=True, timeout=timeout, check=False, **options)
-
-    def run(self, *argv, **options):
-        """Output of a command that must succeed."""
-        done = self.ask(*argv, **options)
-        if done.returncode != 0:
-            raise AssertionError(f"{' '.join(argv)}: exit code {done.returncode}: {done.stderr}{self.log()}")
-        return done.stdout
+        return super().log() + self.ask("sh", "-c", "tail -n 20 /var/log/libvirt/qemu/*.log").stdout
 
     def connect(self, path):
         """A connection to a socket in the namespace."""
@@ -90,15 +52,9 @@ class Site:
         return connection
 
     def close(self):
-        """Ends the guest and libvirtd; the namespace ends with its last process."""
+        """Ends the guest and libvirtd."""
         self.ask("virsh", "destroy", "web")
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        super().close()
 
 
 class Page(unittest.TestCase):
@@ -109,22 +65,22 @@ class Page(unittest.TestCase):
         skip_without_guests()
         cls.site = Site()
         cls.addClassCleanup(cls.site.close)
-        (config,) = blocks("toml")
-        make_directory, start, cls.save = blocks("sh")
+        (config,) = blocks(PAGE, "toml")
+        make_directory, start, cls.save = blocks(PAGE, "sh")
         cls.site.run("sh", "-ec", make_directory)
         cls.daemon = Daemon(cls.site.dir, [], cpu=cpus()[0], config=config)
         cls.daemon.within = cls.site.within
         cls.addClassCleanup(cls.daemon.close)
         cls.daemon.start()
         cls.daemon.wait_ready()
-        memory, devices = blocks("xml")
+        memory, devices = blocks(PAGE, "xml")
         cmdline = f"{KERNEL} pci=nomsi shunt.modules=virtio_net"  # QEMU 7.2 without KVM dies of vhost with MSI-X
         text = DOMAIN.format(memory=memory, devices=devices, kernel=Tree().kernel, initrd=initrd(), cmdline=cmdline)
         xml = os.path.join(cls.site.dir, "web.xml")
         with open(xml, "w", encoding="utf-8") as file:
             file.write(text)
         cls.site.run("virsh", "define", xml)
-        cls.said = cls.shell(start)
+        cls.said = cls.site.shell(start)
         cls.agent = Agent("web")
         cls.attach_agent()
         cls.agent.wait_boot(1, 90, lambda: "running" in cls.site.run("virsh", "domstate", "web"))
@@ -138,12 +94,6 @@ class Page(unittest.TestCase):
         cls.guest.run("ip", "link", "set", first, "up")
         cls.other.run("ip", "address", "add", "10.0.0.2/24", "dev", second)
         cls.other.run("ip", "link", "set", second, "up")
-
-    @classmethod
-    def shell(cls, script):
-        """Output of a block of the page."""
-        path = f"{os.path.dirname(os.path.abspath(cls.daemon.program))}:{os.environ['PATH']}"
-        return cls.site.run("sh", "-ec", script, env={**os.environ, "PATH": path})
 
     @classmethod
     def attach_agent(cls):
@@ -181,27 +131,26 @@ class Page(unittest.TestCase):
         self.assertIn("unable to change config on 'vhostuser' network type", done.stderr)
         self.assertIn("Interface not found", self.site.ask("virsh", "domifstat", "web", MACS[0]).stderr)
         down, up, stats = (self.command_for(text) for text in ("domif-setlink web MAC down", "domif-setlink web MAC up", "domifstat"))
-        self.shell(down)
+        self.site.shell(down)
         self.assertEqual(ping(self.guest, "10.0.0.2", count=1), 0)
         self.assertIn("up", self.site.run("virsh", "domif-getlink", "web", MACS[0]))
         self.assertEqual(self.guest.read(f"/sys/class/net/{self.guest.interface(MACS[0])}/carrier"), "1")
-        self.shell(up)
+        self.site.shell(up)
         self.assert_traffic()
-        self.assertIn("nic0/vf0", self.shell(stats))
-        self.shell(self.command_for("domiftune"))
+        self.assertIn("nic0/vf0", self.site.shell(stats))
+        self.site.shell(self.command_for("domiftune"))
 
     def test_save(self):
         """A saved and restored guest connects again."""
         self.assert_traffic()
-        self.shell(self.save)
+        self.site.shell(self.save)
         self.attach_agent()
         self.assert_traffic()
 
     @staticmethod
     def command_for(libvirt):
         """Shunt's command beside one of libvirt's in the table of the page."""
-        with open(PAGE, encoding="utf-8") as file:
-            return re.search(rf"^\| `virsh {libvirt}.*?` \| `(.*?)`", file.read(), re.MULTILINE)[1]
+        return re.search(rf"^\| `virsh {libvirt}.*?` \| `(.*?)`", PAGE, re.MULTILINE)[1]
 
 
 class Guest(Place):

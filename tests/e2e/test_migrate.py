@@ -195,7 +195,7 @@ class Failing(MigrateBase):
         # It comes back with what it was told to hold, and lets that go.
         target.start()
         target.wait_ready()
-        self.moves.peers[1].up()  # its tap is a new one
+        self.moves.peers[1].up()
         self.assertEqual(self.moves.adapter(1)["reason"], "MigrationInProgress")
         body = json.dumps({"id": report["id"], "step": "abort"})
         self.assertEqual(target.ask("/v1/adapters/vm/move", "POST", body=body).status, 200)

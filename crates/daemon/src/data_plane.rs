@@ -33,7 +33,7 @@ use api::plane::PlaneError;
 use api::{Cause, Events};
 use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
-use model::state::{Allocation, Facts, State, Tap, WantedPath, allocate};
+use model::state::{Allocation, Facts, State, WantedPath, allocate};
 
 use super::auto_paths::AutoPaths;
 use super::devices::Devices;
@@ -47,7 +47,7 @@ use super::vdpa::{DeviceRecords, Vdpas};
 use announce::AnnouncementQueue;
 use parked_frames::FrameParking;
 use stage::{PreparedBackend, StagedChange};
-use wanted_ports::{WantedPort, wanted_ports};
+use wanted_ports::{WantedPort, kept_taps, wanted_ports};
 
 pub(super) use handover::PendingHandover;
 pub(super) use shared::SharedDataPlane;
@@ -139,6 +139,16 @@ impl DataPlane {
     pub(super) fn resume_tx(&mut self) {
         self.tx_resumed = true;
         self.fabric.resume_tx();
+        self.retain_taps();
+    }
+
+    /// Deletes the taps of a previous daemon or state. Not before the start is complete: until then
+    /// a state is applied in parts.
+    fn retain_taps(&mut self) {
+        if self.tx_resumed {
+            let taps = kept_taps(&wanted_ports(&self.state));
+            self.kept_taps.retain(&taps);
+        }
     }
 
     /// Housekeeping.
@@ -219,10 +229,8 @@ impl DataPlane {
             compile::compile(to, &allocations, &LiveLinks::default(), None).map_err(PlaneError)?;
         }
         let wanted = wanted_ports(to);
-        let taps: Vec<Tap> = wanted.iter().filter_map(WantedPort::kept_tap).cloned().collect();
-        let is_handover = self.handover.is_some();
-        if !is_handover {
-            self.kept_taps.add(&taps);
+        if self.handover.is_none() {
+            self.kept_taps.add(&kept_taps(&wanted));
         }
         let mut staged = StagedChange::default();
         if let Err(problems) = self.stage(&wanted, &compiled, &mut staged) {
@@ -231,11 +239,9 @@ impl DataPlane {
         }
         let before = self.labels();
         self.put_in_force(wanted, compiled, staged);
-        if !is_handover {
-            self.kept_taps.retain(&taps);
-        }
         saved_rings::remove(&self.run_dir, before.difference(&self.labels()));
         self.state = to.clone();
+        self.retain_taps();
         self.live = live;
         self.allocations = allocations;
         self.vfs_before.clear(); // the state in force has them from now on
@@ -269,11 +275,7 @@ impl DataPlane {
             let _ = self.sockets.set_access(token, before);
         }
         drop(ports); // open devices hold the resources of the suspended ones
-        if self.handover.is_none() {
-            let before = wanted_ports(&self.state);
-            let taps: Vec<Tap> = before.iter().filter_map(WantedPort::kept_tap).cloned().collect();
-            self.kept_taps.retain(&taps);
-        }
+        self.retain_taps();
         if !suspended.is_empty() {
             suspended.into_iter().for_each(|token| self.devices.resume(token));
             self.steer();

@@ -146,3 +146,38 @@ fn is_gone(error: &anyhow::Error) -> bool {
 pub(super) fn link_address(address: InterfaceAddress) -> LinkAddress {
     LinkAddress { ip: address.address, prefix_len: address.length }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tap(netns: &str, ip: &[&str]) -> Tap {
+        let interface = json!({"interface": "net0", "netns": netns, "ip": ip});
+        serde_json::from_value(interface).unwrap()
+    }
+
+    #[test]
+    fn taps_are_recorded_until_they_are_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let [web, db] = ["/nowhere/web", "/nowhere/db"].map(|netns| tap(netns, &["10.0.0.1/24"]));
+        let mut kept = KeptTaps::new(dir.path());
+        assert_eq!(kept.mark(), format!("shunt:{}", dir.path().display()));
+        kept.add(&[web.clone(), db.clone()]);
+        let changed = tap("/nowhere/db", &["10.0.0.2/24"]);
+        kept.add(std::slice::from_ref(&changed));
+        let mut again = KeptTaps::new(dir.path());
+        assert_eq!(again.recorded, [web, db, changed.clone()], "what a killed daemon knew");
+        again.retain(std::slice::from_ref(&changed));
+        assert_eq!(KeptTaps::new(dir.path()).recorded, [changed]);
+        fs::write(dir.path().join("taps.json"), "[{").unwrap();
+        assert_eq!(KeptTaps::new(dir.path()).recorded, [], "damaged");
+    }
+
+    #[test]
+    fn a_namespace_by_name_is_that_by_path() {
+        assert!(is_same(&tap("web", &[]), &tap("/run/netns/web", &["10.0.0.1/24"])));
+        assert!(!is_same(&tap("web", &[]), &tap("db", &[])));
+    }
+}

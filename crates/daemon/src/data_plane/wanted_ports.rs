@@ -30,6 +30,11 @@ impl WantedPort {
     }
 }
 
+/// Taps among these ports that outlive the daemon.
+pub(super) fn kept_taps(wanted: &[WantedPort]) -> Vec<Tap> {
+    wanted.iter().filter_map(WantedPort::kept_tap).cloned().collect()
+}
+
 /// All attachments and tunnels of a state.
 pub(super) fn wanted_ports(state: &State) -> Vec<WantedPort> {
     let mut wanted = Vec::new();

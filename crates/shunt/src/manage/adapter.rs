@@ -177,7 +177,8 @@ impl Settings {
     }
 
     /// Warns of an adapter whose device is missing, such as an interface of a network namespace
-    /// that does not exist yet; and of one that did not get the path it was just set to.
+    /// that does not exist yet; and of one that did not get the path it was just set to. Tells what
+    /// a device differs in.
     fn warn(&self, target: &DaemonArgs, adapter: &str, how: &ChangeArgs) -> Result<()> {
         if target.json {
             return Ok(());
@@ -188,6 +189,9 @@ impl Settings {
         if device["state"] == "gone" {
             let reason = cell(&device["reason"]);
             eprintln!("warning: adapter {adapter} has no device until it appears: {reason}");
+        }
+        for note in device["notes"].as_array().into_iter().flatten() {
+            eprintln!("note: adapter {adapter}: {}", cell(note));
         }
         let wanted = self.path.as_deref().or(self.vf.as_ref().map(|_| "vf"));
         let Some(wanted @ ("vf" | "vmq")) = wanted else { return Ok(()) };

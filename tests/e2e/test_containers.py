@@ -1,0 +1,366 @@
+"""docs/containers.md, run literally: namespaces and Podman containers; and what outlives the daemon.
+
+Podman and shunt run in a mount namespace of the test, with its own /run/netns, images and containers.
+"""
+
+import ctypes
+import json
+import os
+import re
+import socket
+import struct
+import threading
+import time
+import unittest
+
+from bench import cpus
+from daemon import Daemon
+from literal import MountNamespace, blocks, text_of
+from managed import Managed
+from netns import Network
+
+PAGE = text_of("docs/containers.md")
+PRIVATE = ("/run/netns", "/run/shunt", "/var/lib/shunt", "/run/containers", "/var/lib/containers", "/run/crun", "/run/libpod")
+# A container of CI has control groups of both versions, which crun does not take.
+CGROUPS = "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec sleep infinity"
+CONTAINERS = """[containers]
+cgroups = "disabled"
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+runtime = "crun"
+"""
+STORAGE = """[storage]
+driver = "vfs"
+graphroot = "/var/lib/containers/storage"
+runroot = "/run/containers/storage"
+"""
+ECHO = 'CMD ["/bin/busybox", "nc", "-ll", "-p", "7", "-e", "/bin/busybox", "cat"]'
+
+CLONE_NEWNET = 0x40000000
+TUNSETIFF = 0x400454CA
+IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x2, 0x1000, 0x4000
+SWITCH = {"version": 1, "nic": [{"name": "nic0", "total_vfs": 2, "num_vfs": 2}], "switch": [{"name": "sw0", "nic": "nic0"}]}
+
+
+def within(path, work):
+    """The result of `work` in a network namespace, by its path: a thread enters it, and no other is moved."""
+    result = []
+
+    def enter():
+        with open(path, "rb") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), f"cannot enter {path}")
+        result.append(work())
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def tcp(path):
+    """A TCP socket in a network namespace."""
+    made = within(path, socket.socket)
+    made.settimeout(20)
+    return made
+
+
+def image(site):
+    """The image `my-app`: busybox, which answers on TCP port 7 with what it receives."""
+    root = os.path.join(site.dir, "image")
+    libraries = re.findall(r"/\S+", site.run("ldd", "/bin/busybox"))
+    for path in ("/bin/busybox", *libraries):
+        site.run("install", "-D", path, root + path)
+    site.shell(f"tar -C {root} -c . | podman import --quiet --change '{ECHO}' - my-app")
+
+
+class Echo:
+    """A connection to one that answers with what it receives."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.number = 0
+
+    def send(self):
+        """Sends a further line."""
+        self.number += 1
+        self.connection.sendall(f"line {self.number}\n".encode())
+
+    def receive(self):
+        """The last line sent, once it has come back."""
+        expected, got = f"line {self.number}\n".encode(), b""
+        while len(got) < len(expected):
+            part = self.connection.recv(len(expected) - len(got))
+            if not part:
+                raise AssertionError(f"the connection has ended after {got!r}")
+            got += part
+        if got != expected:
+            raise AssertionError(f"{got!r} came back for {expected!r}")
+
+
+@unittest.skipIf("SHUNT_E2E_STANDIN" in os.environ, "the stand-in has no commands")
+@unittest.skipUnless(os.geteuid() == 0, "needs root: makes network namespaces")
+class Page(unittest.TestCase):
+    """The page, from its beginning to its end."""
+
+    def setUp(self):
+        self.site = MountNamespace(PRIVATE, CGROUPS)
+        self.addCleanup(self.site.close)
+        for name, text in (("CONTAINERS_CONF", CONTAINERS), ("CONTAINERS_STORAGE_CONF", STORAGE)):
+            path = self.site.environment[name] = os.path.join(self.site.dir, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        self.site.wait_until(lambda: "cgroup.procs" in self.site.ask("ls", "/sys/fs/cgroup").stdout, "the namespace")
+        image(self.site)
+        self.addCleanup(self.site.ask, "podman", "rm", "--force", "--all", "--time", "0")
+        self.config, self.adapter = blocks(PAGE, "toml")
+        self.daemon = Daemon(self.site.dir, [], cpu=cpus()[0], config=self.config)
+        self.daemon.within = self.site.within
+        self.addCleanup(self.daemon.close)
+        self.start()
+
+    def start(self):
+        """Starts the daemon."""
+        self.daemon.start()
+        self.daemon.wait_ready()
+
+    def ip(self, netns, *args):
+        """`ip` in a namespace."""
+        return self.site.run("ip", "-n", netns, *args)
+
+    def test_page(self):
+        """Each command does what the page says, and a connection to a container survives kill -9 and a stop."""
+        namespace, run, attach, change, remove = blocks(PAGE, "sh")
+        self.assertIn("10.0.0.1/24", self.site.shell(namespace))
+        self.assertIn("3 received", self.site.shell(run))
+        echo = Echo(tcp(f"/proc/{self.site.process.pid}/root/run/netns/web"))
+        self.addCleanup(echo.connection.close)
+        echo.connection.connect(("10.0.0.2", 7))
+        echo.send()
+        echo.receive()
+        self.assertIn("3 received", self.site.shell(attach))
+        self.assertIn("default via 10.0.0.1 dev net0", self.ip("cache", "route"))
+        self.assertIn("default via fd00::1 dev net0", self.ip("cache", "-6", "route"))
+
+        before = self.site.run("ip", "-json", "-n", "db", "link", "show", "net0")
+        for end in (self.daemon.kill, self.daemon.close):
+            end()
+            self.assertIn("NO-CARRIER", self.ip("db", "link", "show", "net0"))
+            self.assertIn("default via 10.0.0.1 dev net0", self.ip("db", "route"))
+            echo.send()
+            self.start()
+            echo.receive()
+        after = self.site.run("ip", "-json", "-n", "db", "link", "show", "net0")
+        self.assertEqual(json.loads(before)[0]["ifindex"], json.loads(after)[0]["ifindex"], "it is the same interface")
+
+        self.site.shell("podman restart --time 0 db")
+        again = tcp(f"/proc/{self.site.process.pid}/root/run/netns/web")
+        self.addCleanup(again.close)
+        self.site.wait_until(lambda: again.connect_ex(("10.0.0.2", 7)) == 0, "the restarted container")
+        shown = self.site.shell(change)
+        self.assertIn('gateway = ["10.0.0.1", "fd00::1"]', shown)
+        self.assertIn("fd00::2/64", self.ip("db", "address", "show", "net0"))
+        self.site.shell(remove)
+        self.assertNotIn("cache", self.site.run("ip", "netns"))
+        self.site.shell("shunt adapter delete db")
+        self.assertNotIn("net0", self.ip("db", "link"))
+
+    def test_file(self):
+        """The adapter of the file is that of the command."""
+        self.site.shell(blocks(PAGE, "sh")[0])
+        by_command = self.site.shell("shunt adapter show web --json")
+        self.site.shell("shunt adapter delete web")
+        self.daemon.close()
+        with open(os.path.join(self.site.dir, "shunt.toml"), "w", encoding="utf-8") as file:
+            file.write(f"{self.config}\n{self.adapter}")
+        self.site.shell("rm -r /var/lib/shunt/*")
+        self.start()
+        self.assertEqual(self.site.shell("shunt adapter show web --json"), by_command)
+        self.assertIn("fd00::1/64", self.ip("web", "address", "show", "net0"))
+
+
+@unittest.skipIf("SHUNT_E2E_STANDIN" in os.environ, "the stand-in has no commands")
+@unittest.skipUnless(os.geteuid() == 0, "needs root: makes network namespaces")
+class Taps(unittest.TestCase):
+    """Two adapters with taps in namespaces, and whose interface is whose."""
+
+    def setUp(self):
+        self.network = Network()
+        self.addCleanup(self.network.close)
+        self.daemon = Managed(cpu=cpus()[0])
+        self.addCleanup(self.daemon.close)
+        self.daemon.start()
+        self.daemon.wait_ready()
+        self.daemon.apply(SWITCH)
+        self.web, self.db = self.network.namespace("web"), self.network.namespace("db")
+
+    def create(self, space, number, *flags):
+        """Creates the adapter of a namespace by the command."""
+        given = ["--attachment", "tap:net0", "--netns", space.path, "--ip", f"10.0.0.{number}/24,fd00::{number}/64"]
+        name = space.name.rsplit("-", 1)[1]
+        return self.daemon.command("adapter", "create", name, "--switch", "sw0", "--mac", f"02:00:00:00:00:0{number}", *given, *flags)
+
+    def both(self):
+        """Creates both adapters."""
+        for done in (self.create(self.web, 1), self.create(self.db, 2, "--gateway", "10.0.0.1,fd00::1")):
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def restart(self):
+        """Kills the daemon and starts it again."""
+        self.daemon.kill()
+        self.daemon.start()
+        self.daemon.wait_ready()
+
+    def wait_gone(self, space):
+        """Waits until the interface is deleted, once the daemon has started."""
+        deadline = time.monotonic() + 5
+        while space.link("net0"):
+            self.assertLess(time.monotonic(), deadline, "the tap is there after 5 s")
+            time.sleep(0.05)
+
+    def addresses(self, space):
+        """Global addresses of the interface."""
+        shown = json.loads(space.ip("-json", "address", "show", "dev", "net0", "scope", "global"))
+        return {f"{one['local']}/{one['prefixlen']}" for one in shown[0]["addr_info"] if one}
+
+    def gateways(self, space):
+        """Gateways of default routes."""
+        shown = [json.loads(space.ip("-json", version, "route", "show", "default")) for version in ("-4", "-6")]
+        return {route["gateway"] for routes in shown for route in routes}
+
+    def test_hot_restart(self):
+        """A connection survives `shunt upgrade`, and a kill after it."""
+        self.both()
+        server = tcp(self.db.path)
+        self.addCleanup(server.close)
+        server.bind(("10.0.0.2", 7))
+        server.listen()
+        echo = Echo(tcp(self.web.path))
+        self.addCleanup(echo.connection.close)
+        echo.connection.connect(("10.0.0.2", 7))
+        far, _address = server.accept()
+        self.addCleanup(far.close)
+        far.settimeout(20)
+        for again in (self.daemon.upgrade, self.restart):
+            again()
+            echo.send()
+            far.sendall(far.recv(100))
+            echo.receive()
+
+    def test_what_the_container_sets_stays(self):
+        """Its own routes and addresses outlive the daemon; what it removed of the document's is set again."""
+        self.both()
+        self.db.ip("route", "add", "192.0.2.0/24", "via", "10.0.0.1")
+        self.db.ip("address", "add", "10.1.0.2/24", "dev", "net0")
+        self.db.ip("address", "del", "fd00::2/64", "dev", "net0")
+        self.db.ip("route", "del", "default")
+        self.restart()
+        self.assertEqual(self.addresses(self.db), {"10.0.0.2/24", "10.1.0.2/24", "fd00::2/64"})
+        self.assertEqual(self.gateways(self.db), {"10.0.0.1", "fd00::1"})
+        self.assertIn("192.0.2.0/24 via 10.0.0.1", self.db.ip("route"))
+
+    def test_changed_addresses(self):
+        """Addresses and gateways that the document no longer has are removed, also over a kill; the index stays."""
+        self.both()
+        index = self.db.link("net0")["ifindex"]
+        self.daemon.says("adapter", "set", "db", "--ip", "10.0.0.3/24", "--gateway", "10.0.0.254")
+        self.assertEqual((self.addresses(self.db), self.gateways(self.db)), ({"10.0.0.3/24"}, {"10.0.0.254"}))
+        adapter = self.daemon.export()["adapter"]
+        adapter[1]["attachment"] |= {"ip": ["10.0.0.4/24"], "gateway": []}
+        self.daemon.restart_with(toml({**SWITCH, "adapter": adapter}))
+        self.assertEqual((self.addresses(self.db), self.gateways(self.db)), ({"10.0.0.4/24"}, set()))
+        self.assertEqual(self.db.link("net0")["ifindex"], index)
+
+    def test_a_rejected_change_leaves_all_as_it_was(self):
+        """A gateway beside another default route is an error of a new tap, which is removed, and a note of one in use."""
+        self.both()
+        self.web.ip("link", "add", "dum0", "type", "bridge")
+        self.web.up("dum0", "10.9.0.1/24")
+        self.web.ip("route", "add", "default", "via", "10.9.0.9")
+        done = self.daemon.command("adapter", "set", "web", "--gateway", "10.0.0.9")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("there is another default route beside gateway 10.0.0.9", done.stderr)
+        self.assertEqual(self.gateways(self.web), {"10.9.0.9"})
+        self.daemon.says("adapter", "delete", "web")
+        done = self.create(self.web, 1, "--gateway", "10.0.0.9", "--json")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        error = json.loads(done.stdout or done.stderr)["errors"][0]
+        self.assertEqual((error["object"], error["field"]), ("adapter web", "attachment.interface"))
+        self.assertIn("another default route", error["message"])
+        self.assertIsNone(self.web.link("net0"))
+
+    def test_a_tap_without_its_adapter_is_deleted(self):
+        """With the adapter; and at the next start if the document lost the adapter while no daemon ran."""
+        self.both()
+        self.daemon.says("adapter", "delete", "web")
+        self.assertIsNone(self.web.link("net0"))
+        self.daemon.restart_with(toml(SWITCH))
+        self.wait_gone(self.db)
+
+    def test_a_tap_of_others_is_not_deleted(self):
+        """One that was there before is used with its own settings, and stays."""
+        self.db.ip("tuntap", "add", "dev", "net0", "mode", "tap")
+        self.db.up("net0", "10.5.0.2/24", mac="02:00:00:00:00:02")
+        done = self.create(self.db, 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("10.0.0.2/24 is not set, since the daemon did not create the interface", done.stderr)
+        self.restart()
+        self.daemon.says("adapter", "delete", "db")
+        self.assertEqual(self.addresses(self.db), {"10.5.0.2/24"})
+        # One that took the name of ours while no daemon ran.
+        another = self.network.namespace("another")
+        self.assertEqual([self.create(self.web, 1).returncode, self.create(another, 3).returncode], [0, 0])
+        self.daemon.kill()
+        self.web.ip("link", "del", "dev", "net0")
+        self.web.ip("tuntap", "add", "dev", "net0", "mode", "tap")
+        self.daemon.restart_with(toml(SWITCH))
+        self.wait_gone(another)
+        self.assertIsNotNone(self.web.link("net0"))
+
+    def test_no_other_process_opens_it(self):
+        """Root without capabilities, and other users, cannot open the tap while no daemon runs."""
+        self.both()
+        self.daemon.kill()
+        request = struct.pack("16sH22x", b"net0", IFF_TAP | IFF_NO_PI | IFF_VNET_HDR)
+        code = f"import fcntl; fcntl.ioctl(open('/dev/net/tun', 'r+b', buffering=0), {TUNSETIFF}, {request!r})"
+        drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+        for user in ("0", "65534", str(2**32 - 3)):
+            said = self.db.run("sh", "-c", '"$@" 2>&1 || true', "sh", *drop, "--reuid", user, "python3", "-c", code)
+            self.assertIn("Operation not permitted", said, f"user {user}")
+        self.db.run("python3", "-c", code)  # an administrator of the namespace may
+
+    def test_the_daemon_starts_whatever_a_container_does(self):
+        """An interface that took the name is no reason for the daemon not to serve the others."""
+        self.both()
+        self.daemon.kill()
+        self.db.ip("link", "del", "dev", "net0")
+        self.db.ip("link", "add", "net0", "type", "bridge")
+        self.daemon.start()
+        self.daemon.wait_ready()
+        self.assertRegex(self.daemon.says("adapter", "list"), r"db .* gone: .*net0.* is not a tap \(bridge\)")
+        self.db.ip("link", "del", "dev", "net0")
+        self.db.wait_link("net0")
+        self.assertEqual(self.addresses(self.db), {"10.0.0.2/24", "fd00::2/64"})
+
+
+def toml(document):
+    """The document as a configuration file: its tables in lines, for `Managed.restart_with`."""
+    lines = []
+    for kind in ("nic", "switch", "adapter"):
+        for one in document.get(kind, []):
+            lines.append(f"[[{kind}]]")
+            lines += [f"{name} = {inline(value)}" for name, value in one.items()]
+    return "\n".join(lines)
+
+
+def inline(value):
+    """A value in TOML, on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {inline(item)}" for name, item in value.items()) + " }"
+    return json.dumps(value)
+
+
+if __name__ == "__main__":
+    unittest.main()
