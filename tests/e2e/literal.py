@@ -86,6 +86,10 @@ class MountNamespace:
         """Output of commands that must succeed, as a user types them."""
         return self.run("bash", "-ec", script)
 
+    def path(self, path):
+        """A path of the namespace, as seen from outside."""
+        return f"/proc/{self.process.pid}/root{path}"
+
     def close(self):
         """Ends the process that keeps it; the namespace ends with its last process."""
         self.process.send_signal(signal.SIGTERM)

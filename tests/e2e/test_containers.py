@@ -135,7 +135,7 @@ class Page(unittest.TestCase):
         namespace, run, attach, change, remove = blocks(PAGE, "sh")
         self.assertIn("10.0.0.1/24", self.site.shell(namespace))
         self.assertIn("3 received", self.site.shell(run))
-        echo = Echo(tcp(f"/proc/{self.site.process.pid}/root/run/netns/web"))
+        echo = Echo(tcp(self.site.path("/run/netns/web")))
         self.addCleanup(echo.connection.close)
         echo.connection.connect(("10.0.0.2", 7))
         echo.send()
@@ -156,7 +156,7 @@ class Page(unittest.TestCase):
         self.assertEqual(json.loads(before)[0]["ifindex"], json.loads(after)[0]["ifindex"], "it is the same interface")
 
         self.site.shell("podman restart --time 0 db")
-        again = tcp(f"/proc/{self.site.process.pid}/root/run/netns/web")
+        again = tcp(self.site.path("/run/netns/web"))
         self.addCleanup(again.close)
         self.site.wait_until(lambda: again.connect_ex(("10.0.0.2", 7)) == 0, "the restarted container")
         shown = self.site.shell(change)

@@ -48,7 +48,7 @@ class Site(MountNamespace):
     def connect(self, path):
         """A connection to a socket in the namespace."""
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(f"/proc/{self.process.pid}/root{path}")
+        connection.connect(self.path(path))
         return connection
 
     def close(self):

@@ -6,10 +6,10 @@
 //! opens it by name.
 //!
 //! # Ownership
-//! Each such tap has a mark (its alias, shown by `ip link`) with the daemon's run directory. Only an
-//! interface with the mark is changed or deleted. The mark alone does not find a tap whose adapter
-//! was removed from the document while no daemon ran. So a file in the run directory records every
-//! tap before it is created, with its addresses and gateways, until it is deleted.
+//! Each such tap has a mark (its alias, shown by `ip link`) with the daemon's run directory. Only
+//! an interface with the mark is changed or deleted. The mark alone does not find a tap whose
+//! adapter was removed from the document while no daemon ran. So a file in the run directory
+//! records every tap before it is created, with its addresses and gateways, until it is deleted.
 //!
 //! # Limits
 //! The root of a container may do anything to interfaces of its namespace. A tap that it renames is
@@ -53,8 +53,7 @@ impl KeptTaps {
         self.record(all);
     }
 
-    /// Removes addresses and gateways that are recorded for a tap and that it shall not have, before
-    /// it gets its own.
+    /// Removes recorded addresses and gateways that a tap shall not have, before it gets its own.
     pub(super) fn trim(&self, tap: &Tap) {
         for before in self.recorded.iter().filter(|before| is_same(before, tap)) {
             let gateways = before.gateway.iter().filter(|it| !tap.gateway.contains(it));

@@ -3,7 +3,7 @@
 //! Model: `/dev/net/tun` is opened once for each queue, and each file becomes a queue of the
 //! interface (TUNSETIFF). Each frame has a virtio-net header of 12 bytes (IFF_VNET_HDR) with its
 //! offloads. A missing interface is created, and vanishes with its last queue unless it is made
-//! [persistent](persist); an existing one (such as of `ip tuntap add`) is used unchanged, and stays.
+//! [persistent](persist); an existing one (as of `ip tuntap add`) is used unchanged, and stays.
 //!
 //! Kernel documentation: `Documentation/networking/tuntap.rst`. The interface is in the namespace
 //! of the thread that opens it: see [`netns`](crate::netns).

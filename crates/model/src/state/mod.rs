@@ -16,6 +16,7 @@ mod attachment;
 mod daemon;
 mod fill;
 mod function;
+mod interface_address;
 mod move_request;
 mod moving;
 mod nic;
@@ -51,6 +52,7 @@ pub use attachment::*;
 pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
 use fill::{Filled, fill};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};
+pub use interface_address::InterfaceAddress;
 pub use move_request::{MoveRequest, MoveStep};
 pub use moving::{MovePhase, Moving};
 pub use nic::{Bridging, Nic, NicKind};
@@ -64,8 +66,8 @@ pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
 pub use switchdev::{NicMode, NicRule, Representor};
 pub use text::{
-    AnyMacText, FunctionName, InterfaceAddress, InvalidText, IpPrefix, MacPrefix, MacText,
-    PortRange, RuleTarget, SocketPermissions, VlanRange,
+    AnyMacText, FunctionName, InvalidText, IpPrefix, MacPrefix, MacText, PortRange, RuleTarget,
+    SocketPermissions, VlanRange,
 };
 pub use transition::transition;
 pub use vpf::{GuestSetting, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};

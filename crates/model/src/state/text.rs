@@ -13,6 +13,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use wire::Mac;
 
+use super::interface_address::InterfaceAddress;
 use super::protocol::IpProtocol;
 
 /// A text is not in the form of its field; the field's row in [`FORMATS`] has the explanation.
@@ -284,7 +285,7 @@ impl fmt::Display for PortRange {
 }
 
 /// Parses `7` or `7-9`; `FromStr` of integers would also accept a plus sign.
-fn numbers(text: &str) -> Result<(u16, u16), InvalidText> {
+pub(super) fn numbers(text: &str) -> Result<(u16, u16), InvalidText> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -336,52 +337,6 @@ impl fmt::Display for IpPrefix {
         let whole = if self.address.is_ipv4() { 32 } else { 128 };
         write!(f, "{}", self.address)?;
         if self.length == whole { Ok(()) } else { write!(f, "/{}", self.length) }
-    }
-}
-
-/// An address of an interface, with the prefix length of its network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InterfaceAddress {
-    /// Unicast address.
-    pub address: IpAddr,
-    /// Prefix length: 1 to 32, or to 128.
-    pub length: u8,
-}
-
-impl InterfaceAddress {
-    /// `true` if the address is in the network.
-    pub fn reaches(&self, other: IpAddr) -> bool {
-        let length = u32::from(self.length);
-        match (self.address, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                (own.to_bits() ^ other.to_bits()) >> (32 - length) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                (own.to_bits() ^ other.to_bits()) >> (128 - length) == 0
-            }
-            _ => false,
-        }
-    }
-}
-
-impl FromStr for InterfaceAddress {
-    type Err = InvalidText;
-
-    fn from_str(text: &str) -> Result<Self, InvalidText> {
-        let (address, length) = text.split_once('/').ok_or(InvalidText)?;
-        let address: IpAddr = address.parse().map_err(|_| InvalidText)?;
-        let length = u8::try_from(numbers(length)?.0).map_err(|_| InvalidText)?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        let broadcast = address == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
-        let is_unicast = !address.is_multicast() && !address.is_unspecified() && !broadcast;
-        let good = is_unicast && (1..=bits).contains(&length);
-        if good { Ok(InterfaceAddress { address, length }) } else { Err(InvalidText) }
-    }
-}
-
-impl fmt::Display for InterfaceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
     }
 }
 

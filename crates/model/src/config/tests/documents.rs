@@ -38,7 +38,7 @@ fn the_example_means_what_its_comments_say() {
     assert!(!client.settings.spoof_check);
     assert_eq!(vhost_user(&client.attachment).mode, SocketMode::Client);
     assert_eq!(client.attachment.socket(), Some("/var/run/vm5/net.sock"));
-    assert_eq!(adapter("nic0-vf3").attachment.to_string(), "tap:web0");
+    assert_eq!(adapter("nic0-vf3").attachment.to_string(), "tap:net0");
     assert_eq!(state.nic("nic2").unwrap().rules.len(), 2);
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::super::text::{self, InterfaceAddress};
-use super::super::{SocketPermissions, yes};
+use super::super::text;
+use super::super::{InterfaceAddress, SocketPermissions, yes};
 
 declare_kinds! {
     /// A vhost-user socket; the default.
@@ -87,8 +87,8 @@ pub struct Tap {
     /// Name of the interface, unique among attachments of the namespace.
     #[schema(value_type = String, format = "interface")]
     pub interface: String,
-    /// Network namespace for the interface; left out: the daemon's own. With it the interface of a
-    /// guest stays when the daemon ends.
+    /// Network namespace for the interface; left out: the daemon's own. A guest's interface in it
+    /// outlives the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
