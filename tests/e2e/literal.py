@@ -14,24 +14,13 @@ import time
 
 from daemon import binary
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
-
-def text_of(document, section=None):
-    """Text of a document of the repository, or of one section, by its heading."""
-    with open(os.path.join(ROOT, document), encoding="utf-8") as file:
-        text = file.read()
-    if section is None:
-        return text
-    found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+def section(text, heading):
+    """Text of a section of a page, by its heading."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if not found:
-        raise AssertionError(f"{document} has no section {section!r}")
+        raise AssertionError(f"there is no section {heading!r}")
     return found[1]
-
-
-def blocks(text, language):
-    """The fenced blocks in this language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def indented(text):

@@ -14,4 +14,9 @@ def page(name):
 
 def blocks(name, language):
     """The code blocks of a page in this language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE)
+    return fenced(page(name), language)
+
+
+def fenced(text, language):
+    """The code blocks of a text in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

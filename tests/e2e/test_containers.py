@@ -15,11 +15,12 @@ import unittest
 
 from bench import cpus
 from daemon import Daemon
-from literal import MountNamespace, blocks, text_of
+from literal import MountNamespace
 from managed import Managed
 from netns import Network
+from pages import fenced, page
 
-PAGE = text_of("docs/containers.md")
+PAGE = page("containers.md")
 PRIVATE = ("/run/netns", "/run/shunt", "/var/lib/shunt", "/run/containers", "/var/lib/containers", "/run/crun", "/run/libpod")
 # A container of CI has control groups of both versions, which crun does not take.
 CGROUPS = "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec sleep infinity"
@@ -115,7 +116,7 @@ class Page(unittest.TestCase):
         self.site.wait_until(lambda: "cgroup.procs" in self.site.ask("ls", "/sys/fs/cgroup").stdout, "the namespace")
         image(self.site)
         self.addCleanup(self.site.ask, "podman", "rm", "--force", "--all", "--time", "0")
-        self.config, self.adapter = blocks(PAGE, "toml")
+        self.config, self.adapter = fenced(PAGE, "toml")
         self.daemon = Daemon(self.site.dir, [], cpu=cpus()[0], config=self.config)
         self.daemon.within = self.site.within
         self.addCleanup(self.daemon.close)
@@ -132,7 +133,7 @@ class Page(unittest.TestCase):
 
     def test_page(self):
         """Each command does what the page says, and a connection to a container survives kill -9 and a stop."""
-        namespace, run, attach, change, remove = blocks(PAGE, "sh")
+        namespace, run, attach, change, remove = fenced(PAGE, "sh")
         self.assertIn("10.0.0.1/24", self.site.shell(namespace))
         self.assertIn("3 received", self.site.shell(run))
         echo = Echo(tcp(self.site.path("/run/netns/web")))
@@ -169,7 +170,7 @@ class Page(unittest.TestCase):
 
     def test_file(self):
         """The adapter of the file is that of the command."""
-        self.site.shell(blocks(PAGE, "sh")[0])
+        self.site.shell(fenced(PAGE, "sh")[0])
         by_command = self.site.shell("shunt adapter show web --json")
         self.site.shell("shunt adapter delete web")
         self.daemon.close()

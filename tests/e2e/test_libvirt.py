@@ -13,11 +13,12 @@ import guest
 from bench import cpus
 from daemon import Daemon
 from guest import Agent, Place, initrd, skip_without_guests
-from literal import MountNamespace, blocks, text_of
+from literal import MountNamespace
+from pages import fenced, page
 from qemu import KERNEL, Tree
 from tools import ping, wait_ping
 
-PAGE = text_of("docs/libvirt.md")
+PAGE = page("libvirt.md")
 MACS = ("52:54:00:00:00:01", "52:54:00:00:00:02")
 PRIVATE = ("/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt", "/run/shunt", "/run/shunt-vm", "/var/lib/shunt")
 # No systemd, no AppArmor and no control groups in a container of CI; ownership (DAC) stays as libvirt sets it.
@@ -65,15 +66,15 @@ class Page(unittest.TestCase):
         skip_without_guests()
         cls.site = Site()
         cls.addClassCleanup(cls.site.close)
-        (config,) = blocks(PAGE, "toml")
-        make_directory, start, cls.save = blocks(PAGE, "sh")
+        (config,) = fenced(PAGE, "toml")
+        make_directory, start, cls.save = fenced(PAGE, "sh")
         cls.site.run("sh", "-ec", make_directory)
         cls.daemon = Daemon(cls.site.dir, [], cpu=cpus()[0], config=config)
         cls.daemon.within = cls.site.within
         cls.addClassCleanup(cls.daemon.close)
         cls.daemon.start()
         cls.daemon.wait_ready()
-        memory, devices = blocks(PAGE, "xml")
+        memory, devices = fenced(PAGE, "xml")
         cmdline = f"{KERNEL} pci=nomsi shunt.modules=virtio_net"  # QEMU 7.2 without KVM dies of vhost with MSI-X
         text = DOMAIN.format(memory=memory, devices=devices, kernel=Tree().kernel, initrd=initrd(), cmdline=cmdline)
         xml = os.path.join(cls.site.dir, "web.xml")

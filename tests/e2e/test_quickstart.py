@@ -13,7 +13,8 @@ import subprocess
 import time
 import unittest
 
-from literal import MountNamespace, blocks, indented, text_of
+from literal import MountNamespace, indented, section
+from pages import fenced, page
 
 UP = "shunt up --config shunt.toml"
 PRIVATE = ("/tmp", "/run/dpdk")
@@ -25,13 +26,13 @@ BUILDS = ("cargo build --release", "alias shunt=")
 class QuickStart(unittest.TestCase):
     """One quick start at a time."""
 
-    def start(self, section):
+    def start(self, heading):
         """Writes the file of a section; returns its blocks of commands."""
-        text = text_of("README.md", section)
+        text = section(page("../README.md"), heading)
         self.site = MountNamespace(PRIVATE)
         self.addCleanup(self.site.close)
         self.site.wait_until(lambda: self.site.ask("test", "-d", "/tmp/.").returncode == 0, "the namespace")
-        (config,) = blocks(text, "toml")
+        (config,) = fenced(text, "toml")
         with open(os.path.join(self.site.dir, "shunt.toml"), "w", encoding="utf-8") as file:
             file.write(config)
         return indented(text)
