@@ -12,7 +12,7 @@ use crate::dma::FCS;
 use crate::frames::FrameMix;
 use crate::load::{self, Guests, MachineLoad};
 use crate::machine::{Host, Machine};
-use crate::predict::{PathKind, Pattern, Scenario, predict};
+use crate::predict::{Pattern, PlannedPath, Scenario, predict};
 use crate::units::{Bytes, FrameRate};
 
 const WIDTH: f64 = 900.0;
@@ -63,7 +63,7 @@ pub struct PathCost {
 /// The scenario is impossible.
 pub fn path_cost(
     machine: &Machine,
-    path: PathKind,
+    path: PlannedPath,
     guests: u32,
     frames: &FrameMix,
 ) -> Result<PathCost, Problems> {
@@ -98,22 +98,22 @@ fn without_copies(machine: &Machine) -> Machine {
     machine
 }
 
-fn crossings(machine: &Machine, path: PathKind, guests: u32) -> u32 {
+fn crossings(machine: &Machine, path: PlannedPath, guests: u32) -> u32 {
     match (path, machine.host.soft_nic.is_some()) {
         (_, true) => 0,
-        (PathKind::Vf, false) => 2 * guests,
-        (PathKind::Vhost | PathKind::Virtio, false) => 2,
+        (PlannedPath::Vf, false) => 2 * guests,
+        (PlannedPath::Synthetic | PlannedPath::Kernel, false) => 2,
     }
 }
 
-/// Draws a chain of `guests` guests on paths `vf` and `vhost`.
+/// Draws a chain of `guests` guests on paths `vf` and `synthetic`.
 ///
 /// # Errors
 /// The scenario is impossible.
 pub fn draw(machine: &Machine, guests: u32, frames: &FrameMix) -> Result<String, Problems> {
     // A card with too few VFs gets no panel.
-    let paths = [PathKind::Vf, PathKind::Vhost].into_iter();
-    let paths = paths.filter(|path| *path != PathKind::Vf || guests <= machine.vfs());
+    let paths = [PlannedPath::Vf, PlannedPath::Synthetic].into_iter();
+    let paths = paths.filter(|path| *path != PlannedPath::Vf || guests <= machine.vfs());
     let costs = paths.map(|path| path_cost(machine, path, guests, frames).map(|cost| (path, cost)));
     let costs = costs.collect::<Result<Vec<_>, _>>()?;
     let height = PANEL * costs.len() as f64;
@@ -139,11 +139,11 @@ pub fn draw(machine: &Machine, guests: u32, frames: &FrameMix) -> Result<String,
     Ok(svg)
 }
 
-fn panel(svg: &mut String, path: PathKind, guests: u32, cost: &PathCost) {
+fn panel(svg: &mut String, path: PlannedPath, guests: u32, cost: &PathCost) {
     let name = match path {
-        PathKind::Vf if cost.crossings == 0 => "the software NIC",
-        PathKind::Vf => "virtual functions",
-        PathKind::Vhost | PathKind::Virtio => "the switch",
+        PlannedPath::Vf if cost.crossings == 0 => "the software NIC",
+        PlannedPath::Vf => "virtual functions",
+        PlannedPath::Synthetic | PlannedPath::Kernel => "the switch",
     };
     let _ = writeln!(
         svg,
@@ -164,7 +164,7 @@ fn panel(svg: &mut String, path: PathKind, guests: u32, cost: &PathCost) {
         PCIE + 4.0,
         WIDTH - 20.0
     );
-    let is_card = path == PathKind::Vf && cost.crossings > 0;
+    let is_card = path == PlannedPath::Vf && cost.crossings > 0;
     let points = route_points(is_card, guests);
     let text: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let _ = writeln!(svg, "<polyline class=\"way\" points=\"{}\"/>", text.join(" "));
@@ -269,14 +269,16 @@ mod tests {
     fn a_chain_of_six_crosses_pcie_twelve_times_on_functions_and_twice_on_the_switch() {
         let machine = testbed().unwrap();
         let frames = FrameMix::of(1518).unwrap();
-        let vf = path_cost(&machine, PathKind::Vf, 6, &frames).unwrap();
-        let vhost = path_cost(&machine, PathKind::Vhost, 6, &frames).unwrap();
-        assert_eq!((vf.crossings, vhost.crossings), (12, 2));
+        let vf = path_cost(&machine, PlannedPath::Vf, 6, &frames).unwrap();
+        let switch = path_cost(&machine, PlannedPath::Synthetic, 6, &frames).unwrap();
+        assert_eq!((vf.crossings, switch.crossings), (12, 2));
         // A hop between VFs costs as much as one frame in and one frame out.
-        assert!((vf.up / vhost.up - 6.0).abs() < 0.01 && (vf.down / vhost.down - 6.0).abs() < 0.01);
+        assert!(
+            (vf.up / switch.up - 6.0).abs() < 0.01 && (vf.down / switch.down - 6.0).abs() < 0.01
+        );
         assert_eq!((vf.switch_cycles, vf.frame), (0.0, 6.0 * 1514.0));
-        assert!(vf.frame < vf.up && vhost.copy_cycles < vhost.switch_cycles);
-        assert!(vhost.switch_cycles > 0.0);
+        assert!(vf.frame < vf.up && switch.copy_cycles < switch.switch_cycles);
+        assert!(switch.switch_cycles > 0.0);
         let svg = draw(&machine, 6, &frames).unwrap();
         assert_eq!(svg.matches("class=\"cross\"").count(), 14, "{svg}");
         assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());

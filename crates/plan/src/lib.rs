@@ -9,6 +9,7 @@ pub mod frames;
 pub mod limit;
 pub mod load;
 pub mod machine;
+pub mod path;
 pub mod pcie;
 pub mod predict;
 mod range;

@@ -26,12 +26,11 @@
 
 use std::collections::BTreeMap;
 
-use report::results::PathKind;
-
 use crate::dma::{self, Crossing, FCS};
 use crate::frames::FrameMix;
 use crate::limit::{Limit, Resource, Scope};
 use crate::machine::{Costs, Host, Machine, Polling};
+use crate::path::PlannedPath;
 use crate::units::{BitRate, Bytes, Cycles, FrameRate, Seconds};
 
 /// Share of a forwarded frame's cost that counts for receiving, and for sending.
@@ -54,7 +53,7 @@ pub struct Guests {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdapterGroup {
     /// Path of the adapters.
-    pub path: PathKind,
+    pub path: PlannedPath,
     /// Index of the guests in [`GuestSet::guests`].
     pub guests: usize,
 }
@@ -72,7 +71,7 @@ pub struct GuestSet {
 
 impl GuestSet {
     /// Guests with one adapter each.
-    pub fn of(guests: Guests, path: PathKind) -> Self {
+    pub fn of(guests: Guests, path: PlannedPath) -> Self {
         Self {
             guests: vec![guests],
             adapters: vec![AdapterGroup { path, guests: 0 }],
@@ -114,7 +113,7 @@ pub struct FlowHop {
 /// leave by its second; equal paths share one adapter.
 pub fn chain(
     each: Guests,
-    paths: impl IntoIterator<Item = [PathKind; 2]>,
+    paths: impl IntoIterator<Item = [PlannedPath; 2]>,
     rate: FrameRate,
     frames: &FrameMix,
 ) -> (GuestSet, Vec<FlowHop>) {
@@ -174,11 +173,11 @@ impl MachineLoad {
 }
 
 /// Software costs of a path; `None` if a card carries it.
-pub(crate) fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
+pub(crate) fn costs(host: &Host, path: PlannedPath) -> Option<&Costs> {
     match path {
-        PathKind::Vf => host.soft_nic.as_ref(),
-        PathKind::Vhost => Some(&host.switch),
-        PathKind::Virtio => Some(&host.kernel),
+        PlannedPath::Vf => host.soft_nic.as_ref(),
+        PlannedPath::Synthetic => Some(&host.switch),
+        PlannedPath::Kernel => Some(&host.kernel),
     }
 }
 

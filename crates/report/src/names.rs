@@ -57,6 +57,10 @@ impl PathKind {
     /// All paths, in the order in which reports show them.
     pub const ALL: [PathKind; 3] = [PathKind::Vf, PathKind::Vhost, PathKind::Virtio];
 
+    /// The names, which are those of nfv-2017, in the daemon's words: below tables, and in help.
+    pub const MEANING: &str =
+        "vf: a VF; vhost: path synthetic of the daemon; virtio: tap and bridge of Linux";
+
     /// The name as in the CLI, JSON and CSV.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -32,7 +32,8 @@ pub fn all(points: &[Point], format: TextFormat) -> String {
     let overload: String = points.iter().filter_map(overload).collect();
     let bound = if points.iter().any(Point::is_lower_bound) { LEGEND_BOUND } else { "" };
     let disturbed = disturbed(points);
-    format!("{}\n{LEGEND}{bound}\n{disturbed}{overload}", tables.join("\n"))
+    let meaning = PathKind::MEANING;
+    format!("{}\n{LEGEND}\n{meaning}{bound}\n{disturbed}{overload}", tables.join("\n"))
 }
 
 /// The number of disturbed slots in a line; empty if there are none.

@@ -105,6 +105,7 @@ fn table_of_one_path() {
     of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
     on virtio the kernel is the switch. Of a point measured several times the row
     is the median by Mpps (of two, the lower) of the undisturbed slots
+    vf: a VF; vhost: path synthetic of the daemon; virtio: tap and bridge of Linux
     > lower bound: the generator was the bottleneck, not the switch
     ");
 }
@@ -154,6 +155,7 @@ fn table_of_three_paths() {
     of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
     on virtio the kernel is the switch. Of a point measured several times the row
     is the median by Mpps (of two, the lower) of the undisturbed slots
+    vf: a VF; vhost: path synthetic of the daemon; virtio: tap and bridge of Linux
     ");
 }
 

@@ -2,7 +2,7 @@
 
 use super::columns::{self, terminal};
 use super::format::{NONE, percent, three, whole};
-use super::names::{Pattern, SocketWorkload};
+use super::names::{PathKind, Pattern, SocketWorkload};
 use super::text_table::TextFormat;
 use super::transfer::Transfer;
 
@@ -89,7 +89,7 @@ pub fn all(transfers: &[Transfer], format: TextFormat) -> String {
         return text;
     }
     let bound = if transfers.iter().any(Transfer::is_lower_bound) { LEGEND_BOUND } else { "" };
-    text + LEGEND + bound + "\n"
+    format!("{text}{LEGEND}\n{}{bound}\n", PathKind::MEANING)
 }
 
 /// A column of transfers.

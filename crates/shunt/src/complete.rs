@@ -14,6 +14,7 @@ use clap_complete::engine::{
 use clap_complete::env::CompleteEnv;
 use model::profile::Profile;
 use model::state::{AttachmentKind, schema};
+use plan::path::PlannedPath;
 use report::{PathKind, Pattern};
 use serde_json::Value;
 
@@ -99,9 +100,14 @@ pub(crate) fn profile() -> ArgValueCandidates {
     words(Profile::names().iter().copied())
 }
 
-/// Paths of the lab and of the planner.
+/// Paths of the lab.
 pub(crate) fn path() -> ArgValueCandidates {
     words(PathKind::ALL.map(PathKind::as_str))
+}
+
+/// Paths of the planner.
+pub(crate) fn planned_path() -> ArgValueCandidates {
+    words(PlannedPath::ALL.map(PlannedPath::as_str))
 }
 
 /// Traffic patterns of the lab and of the planner.

@@ -27,8 +27,8 @@ Examples:
   shunt plan --workload chain.toml                       paths, rates, limits, margins
   shunt plan --workload chain.toml --nic e810 --cores 4  on another NIC, with four threads
   shunt plan --workload chain.toml --what-if cores=1..8  how the answer changes
-  shunt plan --workload chain.toml --write shunt.toml    a configuration with iov_weights
-  shunt plan predict --nic xl710 --pattern east-west --path vhost --frame 64 --guests 8
+  shunt plan --workload chain.toml --write shunt.toml    a configuration with these paths
+  shunt plan predict --nic xl710 --pattern east-west --path synthetic --frame 64 --guests 8
   shunt plan validate --fit-guests 4                     accuracy of the model
   shunt plan explain --guests 6 --out chain.svg          bytes and cycles of a frame
   shunt plan fleet --fleet fleet.toml                    chains on many hosts")]

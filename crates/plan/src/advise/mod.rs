@@ -1,7 +1,7 @@
 //! Advice: a path for each adapter of a workload, with the reason.
 //!
 //! # Model
-//! Every adapter without a fixed path is tried on `vf` and on `vhost`, within the VFs of the NIC.
+//! Every adapter without a fixed path is tried on `vf` and on `synthetic`, within the VFs of the NIC.
 //! The best candidate lets all flows grow furthest, by the same factor, before a resource is full.
 //! Among equals, fewer switch cores win, then fewer VFs. Up to 12 free adapters, all combinations
 //! are tried. Beyond that a local search ([`search`]) runs, and [`Advice::is_exact`] is false.
@@ -17,7 +17,7 @@ use crate::frames::FrameMix;
 use crate::limit::{Limit, Resource, Scope};
 use crate::load::{FlowEnd, FlowHop, MachineLoad};
 use crate::machine::Machine;
-use crate::predict::{PathKind, Pattern, Scenario, predict};
+use crate::predict::{Pattern, PlannedPath, Scenario, predict};
 use crate::units::{BitRate, Bytes, FrameRate};
 use crate::workload::{Service, Workload};
 
@@ -54,7 +54,7 @@ pub struct AdapterAdvice {
     /// Name of the adapter.
     pub name: String,
     /// Recommended path.
-    pub path: PathKind,
+    pub path: PlannedPath,
     /// Number of guests with this adapter.
     pub guests: u32,
     /// Traffic received by all its guests: the wanted rate, or the part of it that can be carried.
@@ -81,7 +81,7 @@ pub struct TrafficRate {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alternative {
     /// The other path.
-    pub path: PathKind,
+    pub path: PlannedPath,
     /// Growth of all traffic, relative to the recommendation: 0.8 is a fifth less.
     pub relative_scale: f64,
     /// Bottleneck on that path.
@@ -95,8 +95,11 @@ pub struct Alternative {
 pub fn advise(machine: &Machine, workload: &Workload) -> Result<Advice, Problems> {
     let vfs = machine.vfs();
     let search = PathSearch { machine, workload, hops: workload.hops(), vfs };
-    let fewest_vf: Vec<_> =
-        workload.adapters.iter().map(|adapter| adapter.fixed.unwrap_or(PathKind::Vhost)).collect();
+    let fewest_vf: Vec<_> = workload
+        .adapters
+        .iter()
+        .map(|adapter| adapter.fixed.unwrap_or(PlannedPath::Synthetic))
+        .collect();
     let wanted = workload.functions(&fewest_vf);
     if wanted > vfs {
         let message =
@@ -198,7 +201,7 @@ pub fn crossover(machine: &Machine, frames: &FrameMix) -> Option<u32> {
         predict(machine, &scenario).ok().map(|prediction| prediction.rate)
     };
     (2..=CHAIN_MAX).find(|&guests| {
-        match (rate(PathKind::Vf, guests), rate(PathKind::Vhost, guests)) {
+        match (rate(PlannedPath::Vf, guests), rate(PlannedPath::Synthetic, guests)) {
             (Some(vf), Some(switch)) => switch > vf,
             (None, Some(_)) => true, // more guests than functions
             _ => false,
@@ -249,10 +252,10 @@ mod tests {
     /// not split.
     #[test]
     fn guests_with_little_traffic_do_not_slow_others_down() {
-        let chain = "frames = \"64\"\n[[service]]\nname = \"a\"\npath = \"vhost\"\n\
-                     [[service]]\nname = \"b\"\npath = \"vhost\"\n\
+        let chain = "frames = \"64\"\n[[service]]\nname = \"a\"\npath = \"synthetic\"\n\
+                     [[service]]\nname = \"b\"\npath = \"synthetic\"\n\
                      [[flow]]\nname = \"f\"\nthrough = [\"wire\", \"a\", \"b\"]\nmpps = 2.0\n";
-        let idle = "[[service]]\nname = \"idle\"\nguests = 32\ncores = 0.01\npath = \"vhost\"\n\
+        let idle = "[[service]]\nname = \"idle\"\nguests = 32\ncores = 0.01\npath = \"synthetic\"\n\
                     [[flow]]\nname = \"drops\"\nthrough = [\"wire\", \"idle\"]\nmpps = 0.000001\n";
         let (alone, beside) = (advice(chain).unwrap(), advice(&format!("{chain}{idle}")).unwrap());
         assert!((beside.scale / alone.scale - 1.0).abs() < 0.01, "{alone:?} {beside:?}");
@@ -273,9 +276,10 @@ mod tests {
         let machine = testbed().unwrap();
         for bytes in [64, 128, 256, 512, 1024, 1518] {
             let measured = (2..=8).find(|&guests| {
-                let rate =
-                    |path| report::published::forwarding(Pattern::EastWest, path, bytes, guests);
-                rate(PathKind::Vhost).unwrap().mpps > rate(PathKind::Vf).unwrap().mpps
+                let rate = |path: PlannedPath| {
+                    report::published::forwarding(Pattern::EastWest, path.measured(), bytes, guests)
+                };
+                rate(PlannedPath::Synthetic).unwrap().mpps > rate(PlannedPath::Vf).unwrap().mpps
             });
             let said = crossover(&machine, &FrameMix::of(bytes).unwrap());
             let (measured, said) = (measured.unwrap(), said.unwrap());

@@ -1,7 +1,7 @@
 //! Local search for the paths of many adapters.
 //!
 //! # Model
-//! The search starts from all adapters on `vhost`, and from as many as possible on `vf`. It flips
+//! The search starts from all adapters on `synthetic`, and from as many as possible on `vf`. It flips
 //! one adapter, or all of a flow, and takes the best improvement until none is left. Then it
 //! restarts from random changes to the best result, within a budget of about a second. The random
 //! sequence is fixed, so results are reproducible.
@@ -16,7 +16,7 @@ use report::statistics::random::Random;
 use crate::limit::Limit;
 use crate::load::{FlowHop, MachineLoad};
 use crate::machine::Machine;
-use crate::predict::PathKind;
+use crate::predict::PlannedPath;
 use crate::workload::Workload;
 
 /// Relative difference below which two candidates are equally good.
@@ -28,7 +28,7 @@ const RESTARTS_MAX: usize = 200;
 
 /// Paths of all adapters, and their evaluation.
 pub(super) struct Candidate {
-    pub(super) paths: Vec<PathKind>,
+    pub(super) paths: Vec<PlannedPath>,
     pub(super) load: MachineLoad,
     pub(super) scale: f64,
     pub(super) binding: Limit,
@@ -58,7 +58,7 @@ pub(super) struct PathSearch<'a> {
 
 impl PathSearch<'_> {
     /// Evaluates these paths; `None` if they need more VFs than the NIC has.
-    fn evaluate(&self, paths: Vec<PathKind>) -> Option<Candidate> {
+    fn evaluate(&self, paths: Vec<PlannedPath>) -> Option<Candidate> {
         let functions = self.workload.functions(&paths);
         if functions > self.vfs {
             return None;
@@ -68,7 +68,7 @@ impl PathSearch<'_> {
         Some(Candidate { paths, load, scale: 1.0 / taken, binding: what.limit, functions })
     }
 
-    fn must_evaluate(&self, paths: &[PathKind]) -> Candidate {
+    fn must_evaluate(&self, paths: &[PlannedPath]) -> Candidate {
         // The caller has checked that these fit, and a workload has at least one hop with a cost.
         self.evaluate(paths.to_vec()).expect("the paths fit")
     }
@@ -83,13 +83,13 @@ impl PathSearch<'_> {
     }
 
     /// Best of all combinations.
-    pub(super) fn search_all(&self, fewest_vf: &[PathKind], free: &[usize]) -> Candidate {
+    pub(super) fn search_all(&self, fewest_vf: &[PlannedPath], free: &[usize]) -> Candidate {
         let mut best = self.must_evaluate(fewest_vf);
         for choice in 1_u32..1 << free.len() {
             let mut paths = fewest_vf.to_vec();
             for (bit, &at) in free.iter().enumerate() {
                 if choice >> bit & 1 == 1 {
-                    paths[at] = PathKind::Vf;
+                    paths[at] = PlannedPath::Vf;
                 }
             }
             if let Some(candidate) = self.evaluate(paths)
@@ -102,12 +102,12 @@ impl PathSearch<'_> {
     }
 
     /// Best candidate that the local search finds.
-    pub(super) fn search_local(&self, fewest_vf: &[PathKind], free: &[usize]) -> Candidate {
+    pub(super) fn search_local(&self, fewest_vf: &[PlannedPath], free: &[usize]) -> Candidate {
         let mut most_vf = fewest_vf.to_vec();
         for &at in free {
-            most_vf[at] = PathKind::Vf;
+            most_vf[at] = PlannedPath::Vf;
             if self.workload.functions(&most_vf) > self.vfs {
-                most_vf[at] = PathKind::Vhost;
+                most_vf[at] = PlannedPath::Synthetic;
             }
         }
         let mut left = usize::MAX;
@@ -156,7 +156,7 @@ impl PathSearch<'_> {
     fn moves(&self, candidate: &Candidate, free: &[usize]) -> Vec<Vec<usize>> {
         let mut changes: Vec<_> = free.iter().map(|&at| vec![at]).collect();
         for flow in &self.workload.flows {
-            for path in [PathKind::Vf, PathKind::Vhost] {
+            for path in [PlannedPath::Vf, PlannedPath::Synthetic] {
                 let ends = flow.hops.iter().flat_map(|&(from, to)| [from, to]).flatten();
                 let its = ends.filter(|at| free.contains(at) && candidate.paths[*at] != path);
                 let its: BTreeSet<_> = its.collect();
@@ -169,10 +169,10 @@ impl PathSearch<'_> {
     }
 }
 
-const fn flipped(path: PathKind) -> PathKind {
+const fn flipped(path: PlannedPath) -> PlannedPath {
     match path {
-        PathKind::Vf => PathKind::Vhost,
-        PathKind::Vhost | PathKind::Virtio => PathKind::Vf,
+        PlannedPath::Vf => PlannedPath::Synthetic,
+        PlannedPath::Synthetic | PlannedPath::Kernel => PlannedPath::Vf,
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
             machine.nic.vfs = vfs;
             let workload = Workload::parse(&text).unwrap();
             let search = PathSearch { machine: &machine, workload: &workload, hops: workload.hops(), vfs };
-            let fewest_vf = vec![PathKind::Vhost; workload.adapters.len()];
+            let fewest_vf = vec![PlannedPath::Synthetic; workload.adapters.len()];
             let free: Vec<_> = (0..fewest_vf.len()).collect();
             let (best, found) = (search.search_all(&fewest_vf, &free), search.search_local(&fewest_vf, &free));
             prop_assert!(found.functions <= vfs);

@@ -30,7 +30,7 @@ use crate::frames::FrameMix;
 use crate::limit::{Limit, Scope};
 use crate::load::{self, FlowHop, GuestSet, Guests, MachineLoad};
 use crate::machine::Machine;
-use crate::predict::PathKind;
+use crate::predict::PlannedPath;
 use crate::units::FrameRate;
 
 /// A kind of hosts.
@@ -77,14 +77,14 @@ pub enum ChainLayout {
     /// All guests on VFs.
     Vf,
     /// All guests on the switch.
-    Vhost,
+    Synthetic,
     /// The ends on VFs towards the wire, the rest on the switch.
     Mixed,
 }
 
 impl ChainLayout {
     /// All layouts.
-    pub const ALL: [Self; 3] = [Self::Vf, Self::Vhost, Self::Mixed];
+    pub const ALL: [Self; 3] = [Self::Vf, Self::Synthetic, Self::Mixed];
 }
 
 /// A resource of a host.
@@ -197,7 +197,6 @@ pub struct PlacedChains {
     /// Host kind.
     pub host: String,
     /// Layout.
-    #[serde(rename = "way")]
     pub layout: ChainLayout,
     /// Number of chains.
     pub count: u32,
@@ -220,7 +219,6 @@ pub struct ChainCount {
     /// Chain kind.
     pub chain: String,
     /// Layout.
-    #[serde(rename = "way")]
     pub layout: ChainLayout,
     /// Number of chains.
     pub count: u32,
@@ -334,7 +332,7 @@ fn demand(
 ) -> Result<Demand, (HostResource, f64)> {
     let (mut guest_set, hops) = traffic(chain, layout);
     let host = &machine.host;
-    let functions = guest_set.adapters.iter().filter(|party| party.path == PathKind::Vf).count();
+    let functions = guest_set.adapters.iter().filter(|party| party.path == PlannedPath::Vf).count();
     let vfs = match functions {
         0 => 0.0,
         functions => functions as f64 / f64::from(machine.vfs()),
@@ -371,12 +369,12 @@ fn shares(load: &MachineLoad, vfs: f64, cores: f64) -> (Demand, Option<(HostReso
 fn traffic(chain: &ChainKind, layout: ChainLayout) -> (GuestSet, Vec<FlowHop>) {
     let last = chain.services - 1;
     let paths = (0..chain.services).map(|service| match layout {
-        ChainLayout::Vf => [PathKind::Vf; 2],
-        ChainLayout::Vhost => [PathKind::Vhost; 2],
-        ChainLayout::Mixed if chain.services == 1 => [PathKind::Vf; 2],
-        ChainLayout::Mixed if service == 0 => [PathKind::Vf, PathKind::Vhost],
-        ChainLayout::Mixed if service == last => [PathKind::Vhost, PathKind::Vf],
-        ChainLayout::Mixed => [PathKind::Vhost; 2],
+        ChainLayout::Vf => [PlannedPath::Vf; 2],
+        ChainLayout::Synthetic => [PlannedPath::Synthetic; 2],
+        ChainLayout::Mixed if chain.services == 1 => [PlannedPath::Vf; 2],
+        ChainLayout::Mixed if service == 0 => [PlannedPath::Vf, PlannedPath::Synthetic],
+        ChainLayout::Mixed if service == last => [PlannedPath::Synthetic, PlannedPath::Vf],
+        ChainLayout::Mixed => [PlannedPath::Synthetic; 2],
     });
     load::chain(chain.guests, paths, chain.rate, &chain.frames)
 }

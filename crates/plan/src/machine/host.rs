@@ -27,7 +27,7 @@ pub struct Host {
     /// Costs of the software NIC, if path `vf` is one; `None` with a card.
     #[serde(default)]
     pub soft_nic: Option<Costs>,
-    /// Costs of the kernel's tap and bridge (path `virtio`).
+    /// Costs of the kernel's tap and bridge (path `kernel`).
     pub kernel: Costs,
     /// Guest cycles to receive and send on a frame.
     pub guest_cycles: Figure,

@@ -13,7 +13,7 @@
 //! Means, not tails. Waits at stations are added as if independent; wake-ups of sleeping threads
 //! are not modelled. At the predicted maximum rate the mean is infinite: ask below it.
 
-use super::{PathKind, Pattern, Scenario, Term};
+use super::{Pattern, PlannedPath, Scenario, Term};
 use crate::limit::Limit;
 use crate::machine::{Machine, Polling};
 use crate::units::{FrameRate, Seconds};
@@ -109,9 +109,9 @@ fn station(machine: &Machine, scenario: &Scenario, term: &Term) -> Station {
     );
     let burst = match path {
         _ if !(is_polled && holds) => 1,
-        PathKind::Vf => host.soft_nic.as_ref().map_or(host.switch.burst, |soft| soft.burst),
-        PathKind::Vhost => host.switch.burst,
-        PathKind::Virtio => host.kernel.burst,
+        PlannedPath::Vf => host.soft_nic.as_ref().map_or(host.switch.burst, |soft| soft.burst),
+        PlannedPath::Synthetic => host.switch.burst,
+        PlannedPath::Kernel => host.kernel.burst,
     };
     // North/south, a frame meets one guest, with the wire on both sides. In a chain it meets all
     // guests and the hops between.

@@ -18,7 +18,9 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use latency::{Latency, Station};
-pub use report::results::{PathKind, Pattern};
+pub use report::results::Pattern;
+
+pub use crate::path::PlannedPath;
 
 use model::state::{Problem, Problems};
 
@@ -36,7 +38,7 @@ pub struct Scenario {
     /// North/south or east/west.
     pub pattern: Pattern,
     /// Path of all guests.
-    pub path: PathKind,
+    pub path: PlannedPath,
     /// Sizes of frames.
     pub frames: FrameMix,
     /// Number of guests; east/west, the length of the chain.
@@ -176,7 +178,7 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), Problems> {
         let [least, most] = [CORES.start(), CORES.end()];
         return Err(Problem::out_of_range("--guest-cores", cores_each, least, most).into());
     }
-    if scenario.path == PathKind::Vf && guests > machine.vfs() {
+    if scenario.path == PlannedPath::Vf && guests > machine.vfs() {
         let (nic, vfs) = (machine.card(), machine.vfs());
         let message = format!("are too many for path vf: {nic} has {vfs} VFs");
         return Err(

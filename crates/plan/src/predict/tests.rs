@@ -7,13 +7,13 @@ use crate::fit::Parameter;
 use crate::validate::testbed;
 
 const SIZES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
-const PATHS: [PathKind; 3] = [PathKind::Vf, PathKind::Vhost, PathKind::Virtio];
+const PATHS: [PlannedPath; 3] = PlannedPath::ALL;
 
-fn scenario(pattern: Pattern, path: PathKind, bytes: u32, guests: u32) -> Scenario {
+fn scenario(pattern: Pattern, path: PlannedPath, bytes: u32, guests: u32) -> Scenario {
     Scenario { pattern, path, frames: FrameMix::of(bytes).unwrap(), guests, cores_each: 1.0 }
 }
 
-fn rate(machine: &Machine, pattern: Pattern, path: PathKind, bytes: u32, guests: u32) -> f64 {
+fn rate(machine: &Machine, pattern: Pattern, path: PlannedPath, bytes: u32, guests: u32) -> f64 {
     predict(machine, &scenario(pattern, path, bytes, guests)).unwrap().rate.0
 }
 
@@ -22,12 +22,16 @@ fn to_the_wire_by_functions_and_between_guests_by_the_switch() {
     let machine = testbed().unwrap();
     for bytes in SIZES {
         for guests in 1..=8 {
-            let [vf, vhost, virtio] =
+            let [vf, synthetic, kernel] =
                 PATHS.map(|path| rate(&machine, Pattern::NorthSouth, path, bytes, guests));
-            assert!(vf > vhost && vhost > virtio, "{bytes} B, {guests}: {vf} {vhost} {virtio}");
+            assert!(
+                vf > synthetic && synthetic > kernel,
+                "{bytes} B, {guests}: {vf} {synthetic} {kernel}"
+            );
         }
-        let [vf, vhost, _] = PATHS.map(|path| rate(&machine, Pattern::EastWest, path, bytes, 8));
-        assert!(vhost > 1.9 * vf, "{bytes} B: {vhost} {vf}");
+        let [vf, synthetic, _] =
+            PATHS.map(|path| rate(&machine, Pattern::EastWest, path, bytes, 8));
+        assert!(synthetic > 1.9 * vf, "{bytes} B: {synthetic} {vf}");
     }
 }
 
@@ -38,10 +42,10 @@ fn a_function_crosses_pcie_twice_a_hop_and_the_switch_never() {
         let said = predict(&machine, &scenario(pattern, path, 1518, 6)).unwrap();
         (said.pcie_up.0, said.pcie_down.0)
     };
-    assert_eq!(crossing(Pattern::EastWest, PathKind::Vhost), (0.0, 0.0));
-    let (up, down) = crossing(Pattern::EastWest, PathKind::Vf);
+    assert_eq!(crossing(Pattern::EastWest, PlannedPath::Synthetic), (0.0, 0.0));
+    let (up, down) = crossing(Pattern::EastWest, PlannedPath::Vf);
     assert!(up > 1514.0 && down > 1514.0, "{up} {down}");
-    assert_eq!((up, down), crossing(Pattern::NorthSouth, PathKind::Vf));
+    assert_eq!((up, down), crossing(Pattern::NorthSouth, PlannedPath::Vf));
 }
 
 #[test]
@@ -51,11 +55,11 @@ fn what_cannot_be_is_said() {
         predict(&machine, &scenario(pattern, path, 64, guests)).unwrap_err().to_string()
     };
     assert!(
-        said(Pattern::EastWest, PathKind::Vf, 1)
+        said(Pattern::EastWest, PlannedPath::Vf, 1)
             .contains("--guests: 1 is out of range; write a number, 2")
     );
-    assert!(said(Pattern::NorthSouth, PathKind::Vhost, 0).starts_with("--guests: 0 is"));
-    assert!(said(Pattern::NorthSouth, PathKind::Vf, 65).contains("has 64 VFs"));
+    assert!(said(Pattern::NorthSouth, PlannedPath::Synthetic, 0).starts_with("--guests: 0 is"));
+    assert!(said(Pattern::NorthSouth, PlannedPath::Vf, 65).contains("has 64 VFs"));
 }
 
 #[test]

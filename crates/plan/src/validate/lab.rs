@@ -8,7 +8,7 @@ use super::{Hypothesis, Measured, Off, Point, ValidateError, hypothesis};
 use crate::fit::{Observation, Parameter, SwitchObserved};
 use crate::frames::FrameMix;
 use crate::machine::{Figure, Host, Machine, Nic};
-use crate::predict::{PathKind, Pattern, Scenario};
+use crate::predict::{Pattern, PlannedPath, Scenario};
 use crate::units::{Cycles, FrameRate};
 
 /// Start values of the search: round magnitudes, so that results do not depend on an earlier fit.
@@ -43,20 +43,20 @@ const FULLER: &str =
 const ONE_RUN: &str = "single runs: the difference is within the variation from run to run";
 
 const HYPOTHESES: [Hypothesis; 14] = [
-    hypothesis(Pattern::EastWest, PathKind::Vf, 1518, Off::TooFast, OUT_OF_CACHE),
-    hypothesis(Pattern::EastWest, PathKind::Vhost, 1518, Off::TooFast, OUT_OF_CACHE),
-    hypothesis(Pattern::NorthSouth, PathKind::Vf, 1518, Off::TooFast, OUT_OF_CACHE),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 1518, Off::TooFast, OUT_OF_CACHE),
-    hypothesis(Pattern::NorthSouth, PathKind::Vf, 0, Off::TooSlow, FULLER),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, Off::TooSlow, FULLER),
-    hypothesis(Pattern::NorthSouth, PathKind::Vf, 0, Off::TooFast, ONE_RUN),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, Off::TooFast, ONE_RUN),
-    hypothesis(Pattern::EastWest, PathKind::Vf, 0, Off::TooFast, ONE_RUN),
-    hypothesis(Pattern::EastWest, PathKind::Vhost, 0, Off::TooFast, ONE_RUN),
-    hypothesis(Pattern::NorthSouth, PathKind::Virtio, 0, Off::TooFast, ONE_RUN),
-    hypothesis(Pattern::NorthSouth, PathKind::Virtio, 0, Off::TooSlow, ONE_RUN),
-    hypothesis(Pattern::EastWest, PathKind::Virtio, 0, Off::TooFast, ONE_RUN),
-    hypothesis(Pattern::EastWest, PathKind::Virtio, 0, Off::TooSlow, ONE_RUN),
+    hypothesis(Pattern::EastWest, PlannedPath::Vf, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::EastWest, PlannedPath::Synthetic, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Vf, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Synthetic, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Vf, 0, Off::TooSlow, FULLER),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Synthetic, 0, Off::TooSlow, FULLER),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Vf, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Synthetic, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::EastWest, PlannedPath::Vf, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::EastWest, PlannedPath::Synthetic, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Kernel, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Kernel, 0, Off::TooSlow, ONE_RUN),
+    hypothesis(Pattern::EastWest, PlannedPath::Kernel, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::EastWest, PlannedPath::Kernel, 0, Off::TooSlow, ONE_RUN),
 ];
 
 impl Measured {
@@ -103,8 +103,13 @@ impl Measured {
             ] {
                 *figure = Figure::new((cpus.len().max(1)) as f64, "CPUs that the lab pinned");
             }
-            let scenario =
-                Scenario { pattern: *pattern, path: *path, frames, guests: *vms, cores_each: 1.0 };
+            let scenario = Scenario {
+                pattern: *pattern,
+                path: (*path).into(),
+                frames,
+                guests: *vms,
+                cores_each: 1.0,
+            };
             let switch = switch(point, f64::from(machine.host.switch.burst));
             let observation = Observation { scenario, rate: FrameRate::mpps(*mpps), switch };
             points.push(Point { frame_bytes: *frame_bytes, observation });

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::fit::{Estimate, Fit, FitError, Observation, Parameter, fit};
 use crate::limit::Limit;
 use crate::machine::Machine;
-use crate::predict::{PathKind, Pattern, Scenario, predict};
+use crate::predict::{Pattern, PlannedPath, Scenario, predict};
 
 /// Error above which a point counts as unexplained, in percent.
 const UNEXPLAINED: f64 = 8.0;
@@ -21,7 +21,7 @@ const UNEXPLAINED: f64 = 8.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Hypothesis {
     pattern: Pattern,
-    path: PathKind,
+    path: PlannedPath,
     /// 0 matches all sizes.
     frame_bytes: u32,
     /// Direction of the deviation.
@@ -46,7 +46,7 @@ impl Hypothesis {
 
 const fn hypothesis(
     pattern: Pattern,
-    path: PathKind,
+    path: PlannedPath,
     frame_bytes: u32,
     off: Off,
     text: &'static str,
@@ -60,7 +60,7 @@ pub struct PointComparison {
     /// The pattern.
     pub pattern: Pattern,
     /// The path.
-    pub path: PathKind,
+    pub path: PlannedPath,
     /// Bytes of a frame, FCS counted.
     pub frame_bytes: u32,
     /// Guests.
@@ -114,7 +114,7 @@ pub struct Validation {
     /// Errors of all points.
     pub all: Errors,
     /// Errors of `predicted`, by path.
-    pub paths: Vec<(PathKind, Errors)>,
+    pub paths: Vec<(PlannedPath, Errors)>,
     /// Fitted parameters.
     pub parameters: Vec<Estimate>,
     /// All points.
@@ -188,7 +188,7 @@ impl Measured {
         let is_asked = |one: &&PointComparison| fit_guests == guests_max || !one.fitted;
         let predicted = errors(list.iter().filter(is_asked));
         let of = |path| errors(list.iter().filter(is_asked).filter(|one| one.path == path));
-        let paths = [PathKind::Vf, PathKind::Vhost, PathKind::Virtio].map(|path| (path, of(path)));
+        let paths = PlannedPath::ALL.map(|path| (path, of(path)));
         let validation = Validation {
             predicted,
             fit_guests,

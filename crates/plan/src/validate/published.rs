@@ -10,7 +10,7 @@ use super::{Hypothesis, Measured, Off, Point, hypothesis};
 use crate::fit::{Observation, Parameter};
 use crate::frames::FrameMix;
 use crate::machine::{Host, Machine, Nic};
-use crate::predict::{PathKind, Pattern, Scenario};
+use crate::predict::{Pattern, PlannedPath, Scenario};
 use crate::units::FrameRate;
 
 /// Source of figures from this fit.
@@ -40,49 +40,49 @@ const RINGS: &str = "rates fall with each guest by more than the cost of another
 const HYPOTHESES: [Hypothesis; 9] = [
     hypothesis(
         Pattern::EastWest,
-        PathKind::Vf,
+        PlannedPath::Vf,
         64,
         Off::TooFast,
         "a write of 60 bytes is a partial cache line: the host reads before it writes, which longer frames avoid",
     ),
     hypothesis(
         Pattern::EastWest,
-        PathKind::Vf,
+        PlannedPath::Vf,
         128,
         Off::TooSlow,
         "at the card's maximum of 39 million frames a second; the slower 64 B points pull the fit down",
     ),
     hypothesis(
         Pattern::EastWest,
-        PathKind::Vf,
+        PlannedPath::Vf,
         256,
         Off::TooFast,
         "the fitted share of PCIe is too large for this size: it has more descriptors a second than 512 B",
     ),
     hypothesis(
         Pattern::EastWest,
-        PathKind::Vf,
+        PlannedPath::Vf,
         512,
         Off::TooFast,
         "two requests of 256 bytes for each frame: too few reads in flight to fill the link",
     ),
     hypothesis(
         Pattern::NorthSouth,
-        PathKind::Vf,
+        PlannedPath::Vf,
         128,
         Off::TooSlow,
         "the share of PCIe, fitted to traffic between functions, is too small for traffic with the wire",
     ),
     hypothesis(
         Pattern::EastWest,
-        PathKind::Vhost,
+        PlannedPath::Synthetic,
         1518,
         Off::TooFast,
         "the buffers of many guests exceed the cache, which slows copies down: 423 ns a hop with 2 guests, 451 with 8",
     ),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 64, Off::TooFast, RINGS),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 128, Off::TooFast, RINGS),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, Off::TooFast, NEIGHBOURS),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Synthetic, 64, Off::TooFast, RINGS),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Synthetic, 128, Off::TooFast, RINGS),
+    hypothesis(Pattern::NorthSouth, PlannedPath::Synthetic, 0, Off::TooFast, NEIGHBOURS),
 ];
 
 /// Machine of the paper.
@@ -117,10 +117,11 @@ impl Measured {
 fn points() -> Vec<Point> {
     let mut points = Vec::new();
     for pattern in [Pattern::NorthSouth, Pattern::EastWest] {
-        for path in [PathKind::Vf, PathKind::Vhost] {
+        for path in [PlannedPath::Vf, PlannedPath::Synthetic] {
             for frame_bytes in FRAMES {
                 for guests in 1..=GUESTS_MAX {
-                    let measured = published::forwarding(pattern, path, frame_bytes, guests);
+                    let measured =
+                        published::forwarding(pattern, path.measured(), frame_bytes, guests);
                     let (Some(measured), Ok(frames)) = (measured, FrameMix::of(frame_bytes)) else {
                         continue;
                     };

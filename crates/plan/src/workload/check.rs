@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Adapter, File, Flow, FlowEntry, Service, ServiceEntry, WIRE, Workload};
 use crate::frames::FrameMix;
 use crate::load::Guests;
-use crate::predict::PathKind;
+use crate::path::{PathError, PlannedPath};
 use crate::range::{CORES, CYCLES, MPPS, check_range};
 use crate::units::FrameRate;
 
@@ -101,12 +101,12 @@ fn service(entry: &ServiceEntry, to: &mut Workload) -> Result<(usize, usize), Pr
     check_range(&of, "cores", entry.cores, CORES)?;
     entry.cycles.map(|cycles| check_range(&of, "cycles", cycles, CYCLES)).transpose()?;
     let path = |path: &String| {
-        let wrong = |_| {
-            let names = PathKind::ALL.map(PathKind::as_str);
+        let wrong = |PathError { allowed, .. }: PathError| {
+            let names = [allowed.as_str()];
             let problem = Problem::not_one_of("path", path.as_str(), "is not allowed", names);
             Problems::from(problem.of(of.clone()))
         };
-        path.parse::<PathKind>().map_err(wrong)
+        path.parse::<PlannedPath>().map_err(wrong)
     };
     let fixed = entry.path.as_ref().map(path).transpose()?;
     few(&of, "adapters", entry.adapters.len(), ADAPTERS_MAX)?;

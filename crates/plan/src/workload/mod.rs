@@ -13,7 +13,7 @@
 //!
 //! [[service]]
 //! name = "cache"
-//! path = "vhost"                 # fixed path; default: chosen
+//! path = "synthetic"             # fixed path; default: chosen
 //!
 //! [[flow]]
 //! name = "web"
@@ -36,7 +36,7 @@ use serde::Deserialize;
 
 use crate::frames::FrameMix;
 use crate::load::{AdapterGroup, FlowEnd, FlowHop, GuestSet, Guests};
-use crate::predict::PathKind;
+use crate::predict::PlannedPath;
 use crate::units::FrameRate;
 
 /// Name of the outside of the host in a flow.
@@ -72,7 +72,7 @@ pub struct Adapter {
     /// Index of the service.
     pub service: usize,
     /// Fixed path, if any.
-    pub fixed: Option<PathKind>,
+    pub fixed: Option<PlannedPath>,
 }
 
 /// A flow of frames.
@@ -99,8 +99,8 @@ impl Workload {
     }
 
     /// Guests, with these paths of their adapters.
-    pub fn guest_set(&self, paths: &[PathKind]) -> GuestSet {
-        let party = |(adapter, path): (&Adapter, &PathKind)| AdapterGroup {
+    pub fn guest_set(&self, paths: &[PlannedPath]) -> GuestSet {
+        let party = |(adapter, path): (&Adapter, &PlannedPath)| AdapterGroup {
             path: *path,
             guests: adapter.service,
         };
@@ -140,8 +140,9 @@ impl Workload {
     }
 
     /// Number of VFs that these paths need.
-    pub fn functions(&self, paths: &[PathKind]) -> u32 {
-        let adapters = self.adapters.iter().zip(paths).filter(|(_, path)| **path == PathKind::Vf);
+    pub fn functions(&self, paths: &[PlannedPath]) -> u32 {
+        let adapters =
+            self.adapters.iter().zip(paths).filter(|(_, path)| **path == PlannedPath::Vf);
         adapters.map(|(adapter, _)| self.services[adapter.service].guests.count).sum()
     }
 }

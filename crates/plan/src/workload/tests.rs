@@ -14,7 +14,7 @@ guests = 2
 adapters = ["outside", "inside"]
 [[service]]
 name = "cache"
-path = "vhost"
+path = "synthetic"
 [[flow]]
 name = "web"
 through = ["wire", "firewall", "cache", "wire"]
@@ -33,8 +33,8 @@ fn frames_come_in_by_the_first_adapter_and_leave_by_the_last() {
     assert_eq!(names, ["firewall-outside", "firewall-inside", "cache"]);
     assert_eq!(workload.flows[0].hops, [(None, Some(0)), (Some(1), Some(2)), (Some(2), None)]);
     assert_eq!(workload.flows[1].hops, [(Some(2), Some(0))]);
-    assert_eq!(workload.functions(&[PathKind::Vf, PathKind::Vf, PathKind::Vhost]), 4);
-    assert_eq!(workload.adapters[2].fixed, Some(PathKind::Vhost));
+    assert_eq!(workload.functions(&[PlannedPath::Vf, PlannedPath::Vf, PlannedPath::Synthetic]), 4);
+    assert_eq!(workload.adapters[2].fixed, Some(PlannedPath::Synthetic));
 }
 
 #[test]
@@ -63,7 +63,16 @@ fn each_fault_is_said_with_its_place() {
             "name = \"wire\"",
             "service, name: \"wire\" is not allowed; write 1 to 32 letters",
         ),
-        ("\"vhost\"", "\"fast\"", "path: \"fast\" is not allowed; write one of vf, vhost, virtio"),
+        (
+            "\"synthetic\"",
+            "\"fast\"",
+            "path: \"fast\" is not allowed; write one of vf, synthetic, kernel",
+        ),
+        (
+            "\"synthetic\"",
+            "\"vhost\"",
+            "write one of vf, synthetic, kernel (vhost is synthetic)",
+        ),
         (
             "frames = \"64\"",
             "frames = \"0\"",

@@ -47,8 +47,13 @@ pub(super) struct Named {
 /// Settings that override those of the file.
 #[derive(Debug, Default, Args)]
 pub(super) struct Measure {
-    /// Paths: vf, vhost, virtio.
-    #[arg(long = "path", value_name = "PATH", value_delimiter = ',', add = complete::path())]
+    #[arg(
+        long = "path",
+        value_name = "PATH",
+        value_delimiter = ',',
+        help = PathKind::MEANING,
+        add = complete::path()
+    )]
     paths: Vec<PathKind>,
     /// Patterns: north-south, east-west.
     #[arg(long = "pattern", value_name = "PATTERN", value_delimiter = ',', add = complete::pattern())]

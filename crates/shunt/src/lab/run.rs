@@ -27,8 +27,7 @@ pub(super) struct Run {
     /// Traffic pattern: north-south or east-west.
     #[arg(long, add = complete::pattern())]
     pattern: Pattern,
-    /// Path: vf, vhost or virtio.
-    #[arg(long, default_value = "vf", add = complete::path())]
+    #[arg(long, default_value = "vf", help = PathKind::MEANING, add = complete::path())]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 2, value_name = "N")]

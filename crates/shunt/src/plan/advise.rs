@@ -8,7 +8,6 @@ use plan::advise::{AdapterAdvice, Advice, advise, crossover};
 use plan::frames::FrameMix;
 use plan::limit::Resource;
 use plan::machine::Machine;
-use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
@@ -33,7 +32,7 @@ pub(super) struct Advise {
     /// line, guests or frame, as cores=1..8, frame=64,512,1518 or nic=xl710,e810.
     #[arg(long, value_name = "FIGURE=VALUES")]
     what_if: Option<String>,
-    /// Write a configuration for `shunt up` with these adapters and their iov_weights.
+    /// Write a configuration for `shunt up` with these adapters, each on its recommended path.
     #[arg(long, value_name = "FILE", conflicts_with = "what_if")]
     write: Option<PathBuf>,
     /// Print one JSON object.
@@ -183,8 +182,7 @@ fn crossovers(machine: &Machine) -> String {
             ))
         });
     let each = each.collect::<Vec<_>>().join(", ");
-    let vhost = PathKind::Vhost;
     let begin =
-        format!("Between guests, {vhost} carries more than the NIC in chains of this length on:");
-    wrapped(&begin) + &wrapped(&format!("{each}."))
+        "Between guests, the path synthetic carries more than the NIC in chains of this length on:";
+    wrapped(begin) + &wrapped(&format!("{each}."))
 }

@@ -4,11 +4,10 @@ use model::config::{Config, MAX_FILE_BYTES, default_run_dir};
 use model::state::{Problem, Problems};
 use plan::advise::Advice;
 use plan::machine::{Machine, SOFT_VFS};
-use plan::predict::PathKind;
+use plan::predict::PlannedPath;
 use plan::workload::Workload;
 
-/// A configuration for `shunt up`: each guest's adapter with the `iov_weight` that yields the
-/// recommended path.
+/// A configuration for `shunt up` and `shunt apply`: each guest's adapter with its recommended path.
 ///
 /// # Errors
 /// The daemon would reject it: duplicate names, or a limit exceeded.
@@ -32,18 +31,24 @@ pub(super) fn configuration(
     );
     let dir = default_run_dir();
     let dir = dir.display();
-    let mut number = 0_u32;
+    let (mut number, mut free_vfs) = (0_u32, total_vfs);
     for (adapter, advised) in workload.adapters.iter().zip(&advice.adapters) {
-        let weight = match advised.path {
-            PathKind::Vf => 100,
-            PathKind::Vhost => 0,
-            PathKind::Virtio => {
-                text +=
-                    &format!("\n# {}: path virtio is the kernel's, not Shunt's\n", adapter.name);
-                continue;
-            }
-        };
+        if advised.path == PlannedPath::Kernel {
+            text += &format!(
+                "\n# {}: the kernel's tap and bridge, which Shunt does not set up\n",
+                adapter.name
+            );
+            continue;
+        }
         for guest in 0..advised.guests {
+            // Without `path`, an adapter that gets no VF gets a queue of its own (`vmq`).
+            let path = match advised.path {
+                PlannedPath::Vf if free_vfs > 0 => {
+                    free_vfs -= 1;
+                    "path = \"vf\"\niov_weight = 100"
+                }
+                _ => "path = \"synthetic\"",
+            };
             let name = match advised.guests {
                 1 => adapter.name.clone(),
                 _ => format!("{}-{guest}", adapter.name),
@@ -53,7 +58,7 @@ pub(super) fn configuration(
             text += &format!(
                 "\n[[adapter]]\nname = \"{name}\"\nswitch = \"sw0\"\n\
                  mac = \"02:00:01:{high:02x}:{middle:02x}:{low:02x}\"\n\
-                 attachment = {{ socket = \"{dir}/{name}.sock\" }}\niov_weight = {weight}\n",
+                 attachment = {{ socket = \"{dir}/{name}.sock\" }}\n{path}\n",
             );
         }
     }

@@ -84,17 +84,17 @@ fn people(plan: &FleetPlan, seconds: f64) -> String {
         ));
     }
     let row = |place: &PlacedChains| {
-        let way = json!(place.layout);
+        let layout = json!(place.layout);
         [
             place.chain.clone(),
             place.host.clone(),
-            way.as_str().unwrap_or("-").to_owned(),
+            layout.as_str().unwrap_or("-").to_owned(),
             place.count.to_string(),
         ]
     };
     text += "\n";
     text += &table(
-        ["CHAIN", "HOST", "WAY", "COUNT"],
+        ["CHAIN", "HOST", "LAYOUT", "COUNT"],
         solved.places.iter().take(SHOWN).map(row).collect(),
     );
     if solved.places.len() > SHOWN {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use model::state::Problems;
 use plan::machine::Machine;
-use plan::predict::{Latency, PathKind, Pattern, Prediction, Scenario, predict};
+use plan::predict::{Latency, Pattern, PlannedPath, Prediction, Scenario, predict};
 use serde_json::{Value, json};
 
 use super::input::{MachineArgs, of_option, titles};
@@ -20,7 +20,7 @@ const LOADS: [f64; 4] = [0.0, 0.5, 0.8, 0.95];
 #[command(add = Title("prediction of one point"))]
 #[command(after_help = "\
 Examples:
-  shunt plan predict --nic xl710 --pattern east-west --path vhost --frame 64 --guests 8 --json
+  shunt plan predict --nic xl710 --pattern east-west --path synthetic --frame 64 --guests 8 --json
   shunt plan predict --nic e810 --pattern north-south --path vf --frame imix --guests 16")]
 pub(super) struct Predict {
     #[command(flatten)]
@@ -28,9 +28,9 @@ pub(super) struct Predict {
     /// Traffic pattern: north-south (over the wire) or east-west (from guest to guest, in a chain).
     #[arg(long, value_name = "PATTERN", add = complete::pattern())]
     pattern: Pattern,
-    /// Path: vf, vhost (the switch) or virtio (the kernel's tap and bridge).
-    #[arg(long, value_name = "PATH", add = complete::path())]
-    path: PathKind,
+    /// Path: vf, synthetic (the switch) or kernel (the kernel's tap and bridge, for comparison).
+    #[arg(long, value_name = "PATH", add = complete::planned_path())]
+    path: PlannedPath,
     /// Frame size with FCS in bytes, imix, or sizes with shares as 64:7,1518:1.
     #[arg(long, value_name = "SIZE")]
     frame: String,

@@ -7,7 +7,7 @@ use plan::CORES;
 use plan::advise::{Advice, advise};
 use plan::frames::FrameMix;
 use plan::machine::{Machine, Nic};
-use plan::predict::PathKind;
+use plan::predict::PlannedPath;
 use plan::workload::Workload;
 use serde_json::json;
 
@@ -110,7 +110,7 @@ fn set(
 }
 
 /// Names of the adapters on a path.
-fn on(advice: &Advice, path: PathKind) -> Vec<&str> {
+fn on(advice: &Advice, path: PlannedPath) -> Vec<&str> {
     let its = advice.adapters.iter().filter(|adapter| adapter.path == path);
     its.map(|adapter| adapter.name.as_str()).collect()
 }
@@ -120,7 +120,7 @@ fn object(figure: &str, asked: &[(String, Advice)]) -> serde_json::Value {
         let number = value.parse::<f64>().ok();
         json!({
             "value": number.map_or_else(|| json!(value), |number| json!(number)), "scale": advice.scale, "binding_limit": advice.binding,
-            "vfs": advice.functions, "vf": on(advice, PathKind::Vf),
+            "vfs": advice.functions, "vf": on(advice, PlannedPath::Vf),
         })
     };
     json!({"figure": figure, "list": asked.iter().map(one).collect::<Vec<_>>()})
@@ -128,7 +128,7 @@ fn object(figure: &str, asked: &[(String, Advice)]) -> serde_json::Value {
 
 fn people(figure: &str, asked: &[(String, Advice)]) -> String {
     let row = |(value, advice): &(String, Advice)| {
-        let names = on(advice, PathKind::Vf);
+        let names = on(advice, PlannedPath::Vf);
         [
             value.clone(),
             format!("{:.2}", advice.scale),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use model::state::Problem;
+use plan::path::PlannedPath;
 use plan::validate::{Errors, Measured, ValidateError, Validation};
 use report::json;
 
@@ -95,7 +96,9 @@ fn people(validation: &Validation) -> String {
             predicted,
         ));
     }
-    let of = |(path, errors): &(_, Errors)| row(&format!("of these on path {path}"), errors);
+    let of = |(path, errors): &(PlannedPath, Errors)| {
+        row(&format!("of these on path {}", path.with_measured()), errors)
+    };
     rows.extend(paths.iter().map(of));
     rows.push(row("all", all));
     let mut text = table(["POINTS OF", "COUNT", "MEDIAN ERROR", "WORST"], rows);
@@ -116,7 +119,13 @@ fn people(validation: &Validation) -> String {
     let far: Vec<_> = list.iter().filter(|one| one.is_unexplained()).collect();
     let row = |one: &&plan::validate::PointComparison| {
         [
-            format!("{} {} {} B, {}", one.pattern, one.path, one.frame_bytes, one.guests),
+            format!(
+                "{} {} {} B, {}",
+                one.pattern,
+                one.path.with_measured(),
+                one.frame_bytes,
+                one.guests
+            ),
             format!("{:.2}", one.measured_mpps),
             format!("{:.2}", one.predicted_mpps),
             format!("{:+.1} %", one.error_pct),
@@ -134,7 +143,7 @@ fn people(validation: &Validation) -> String {
     }
     for (pattern, path, bytes, hypothesis) in told {
         text += "\n";
-        text += &wrapped(&format!("{pattern} {path} {bytes} B: {hypothesis}"));
+        text += &wrapped(&format!("{pattern} {} {bytes} B: {hypothesis}", path.with_measured()));
     }
     text
 }
