@@ -17,6 +17,7 @@ mod cases;
 mod context;
 mod frame;
 mod guest;
+mod interrupt;
 mod report;
 pub mod soft;
 pub mod subject;
@@ -26,6 +27,7 @@ mod tests;
 use anyhow::Result;
 
 use context::TestContext;
+pub use interrupt::Interrupt;
 pub use report::{SuiteReport, TestReport, TestResult};
 use subject::{Capability, Subject};
 

@@ -1,10 +1,11 @@
 //! `shunt conform`: the conformance suite.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use conform::soft::SoftNic;
-use conform::{SuiteReport, TestReport, TestResult};
+use conform::{Interrupt, SuiteReport, TestReport, TestResult};
 
 use crate::complete;
 use crate::error::UsageError;
@@ -17,6 +18,10 @@ use crate::text::{print, table};
 /// the soft NIC: each starts its own daemon in a temporary directory, acts as guests and wire, and
 /// sends real frames. No root, no hardware, less than a minute. The exit code is 1 if a test fails;
 /// "n/a" says why the issue does not apply to this NIC, or cannot be tested.
+///
+/// With --run-dir the tests run in that running daemon, on a NIC, a switch and adapters of their
+/// own, which are removed again. Other adapters keep their settings and their traffic. Tests that
+/// would restart the daemon are n/a.
 #[derive(Debug, clap::Args)]
 #[command(add = Title("tests of a NIC against known SR-IOV issues"))]
 #[command(after_help = "\
@@ -24,11 +29,15 @@ Examples:
   shunt conform                           all tests, as a table
   shunt conform --json                    as JSON
   shunt conform vlan num-vfs              tests with one of these words in their names
+  shunt conform --run-dir /run/shunt      in the running daemon, beside its adapters
   shunt conform --list                    names, threads and requirements")]
 pub(crate) struct Conform {
     /// Only tests with one of these words in their names.
     #[arg(value_name = "WORD", add = complete::words(conform::tests().map(|test| test.name)))]
     words: Vec<String>,
+    /// Run directory of a running daemon to test, instead of daemons of the suite's own.
+    #[arg(long, value_name = "DIR", conflicts_with = "list")]
+    run_dir: Option<PathBuf>,
     /// Print JSON: an object, with --list an array.
     #[arg(long)]
     json: bool,
@@ -51,15 +60,28 @@ impl Conform {
         if self.list {
             return self.list_tests(wanted);
         }
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let interrupt = Interrupt::catch()?;
+        let mut nic = match &self.run_dir {
+            Some(run_dir) => SoftNic::running_in(run_dir, interrupt.clone())?,
+            None => {
+                let program = std::env::current_exe();
+                let program = program.context("cannot find this program's own file")?;
+                SoftNic::new(&program, interrupt.clone())
+            }
+        };
         let mut done = 0;
         let progress = io::stderr().is_terminal();
-        let report = conform::run(&mut SoftNic::new(&program), wanted, |test| {
+        let wanted = |test: &conform::Test| !interrupt.came() && wanted(test);
+        let report = conform::run(&mut nic, wanted, |test| {
             done += 1;
             if progress {
                 show(test, done, count);
             }
         });
+        nic.finish().context("the tests' objects were not all removed; the next run does it")?;
+        if interrupt.came() {
+            bail!("interrupted after {done} of {count} tests; nothing of them is left");
+        }
         let text = match self.json {
             true => serde_json::to_string_pretty(&report)? + "\n",
             false => shown(&report),

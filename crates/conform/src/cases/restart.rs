@@ -74,7 +74,7 @@ pub(super) const TESTS: &[Test] = &[
         name: "representor-names-last",
         thread: "k8snetworkplumbingwg/sriov-network-operator PR#29, PR#1048",
         promise: "A representor's name follows from its VF, before and after a reboot.",
-        needs: &[Capability::Switchdev],
+        needs: &[Capability::Switchdev, Capability::Restart],
         test: Some(switchdev::names_last),
     },
 ];

@@ -1,6 +1,11 @@
-//! The soft NIC as a subject: a private daemon, managed over its API, with vhost-user guests.
+//! The soft NIC as a subject: a NIC in a daemon, managed over its API, with vhost-user guests.
+//!
+//! The daemon is one for each test, started and ended by the suite, or a running one of the user's
+//! ([`running`]). In the latter the tests see and change objects of their own only.
 
 mod daemon;
+mod request;
+mod running;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::stats::PortStats;
-use api::{Client, ClientError, InForce, Method};
-use model::config::socket_path;
+use api::{InForce, Method};
 use model::state::FunctionName;
 use serde_json::{Value, json};
 use vhost_user::Listener;
@@ -19,9 +23,12 @@ use super::subject::{
     AdapterLocation, Capability, GuestConfig, GuestStop, ManagerRequest, ManagerStop, NicSetup,
     Rejection, Subject, WIRE,
 };
+use crate::interrupt::Interrupt;
 use daemon::SoftDaemon;
+use request::ManagerReply;
+use running::{LISTS, RunningDaemon};
 
-/// Name of the NIC and of the switch on it.
+/// Name of the NIC and of the switch on it, after the prefix.
 const NIC: &str = "nic0";
 const SWITCH: &str = "sw0";
 /// Time limit for frames in flight.
@@ -36,55 +43,116 @@ struct SoftStation {
     listener: Option<Listener>,
 }
 
+/// Daemon of the NIC.
+#[derive(Debug)]
+enum Manager {
+    /// A daemon for each test; `None` before the first.
+    Own { program: PathBuf, daemon: Option<SoftDaemon> },
+    /// A daemon of the user's.
+    Running(RunningDaemon),
+}
+
 /// The soft NIC.
 #[derive(Debug)]
 pub struct SoftNic {
-    program: PathBuf,
-    daemon: Option<SoftDaemon>,
+    manager: Manager,
     stations: BTreeMap<String, SoftStation>,
+    interrupt: Interrupt,
 }
 
 impl SoftNic {
-    /// The soft NIC of `program`, the shunt binary.
-    pub fn new(program: &Path) -> SoftNic {
-        SoftNic { program: program.to_owned(), daemon: None, stations: BTreeMap::new() }
+    /// The soft NIC of `program`, the shunt binary, in daemons of its own.
+    pub fn new(program: &Path, interrupt: Interrupt) -> SoftNic {
+        let manager = Manager::Own { program: program.to_owned(), daemon: None };
+        SoftNic { manager, stations: BTreeMap::new(), interrupt }
+    }
+
+    /// A soft NIC in the running daemon with this run directory. Call [`finish`](Self::finish) at
+    /// the end.
+    ///
+    /// # Errors
+    /// No daemon answers, or the run directory is not writable.
+    pub fn running_in(run_dir: &Path, interrupt: Interrupt) -> Result<SoftNic> {
+        let manager = Manager::Running(RunningDaemon::open(run_dir)?);
+        Ok(SoftNic { manager, stations: BTreeMap::new(), interrupt })
+    }
+
+    /// Ends the last test: stops its guests, and removes its objects from a running daemon.
+    ///
+    /// # Errors
+    /// No daemon answers, or it rejects a removal; the next run then removes the objects.
+    pub fn finish(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.stations.clear();
+        let ended = match &mut self.manager {
+            Manager::Own { daemon, .. } => {
+                *daemon = None;
+                return Ok(());
+            }
+            Manager::Running(running) => running.end(),
+        };
+        // Not again when dropped.
+        self.manager = Manager::Own { program: PathBuf::new(), daemon: None };
+        ended
+    }
+
+    /// Run directory of the daemon.
+    ///
+    /// # Errors
+    /// No test has begun.
+    pub fn run_dir(&mut self) -> Result<PathBuf> {
+        match &self.manager {
+            Manager::Running(running) => Ok(running.run_dir().to_owned()),
+            Manager::Own { .. } => Ok(self.daemon()?.run_dir()),
+        }
     }
 
     fn daemon(&mut self) -> Result<&mut SoftDaemon> {
-        self.daemon.as_mut().context("no test has begun")
+        match &mut self.manager {
+            Manager::Own { daemon, .. } => daemon.as_mut().context("no test has begun"),
+            Manager::Running(_) => bail!("the daemon is not the suite's"),
+        }
+    }
+
+    /// Beginning of the names of all objects.
+    fn prefix(&self) -> &str {
+        match &self.manager {
+            Manager::Own { .. } => "",
+            Manager::Running(running) => running.prefix(),
+        }
+    }
+
+    /// Name in the daemon of an object of the test.
+    fn full(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix())
     }
 
     fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<ManagerReply> {
-        let client = Client::new(&socket_path(&self.daemon()?.run_dir()));
-        match client.send(method, path, body, None) {
-            Ok(reply) => Ok(Ok(reply.body)),
-            Err(ClientError::Refused(rejection)) if (400..500).contains(&rejection.status) => {
-                let first = rejection.first();
-                let others = rejection.body.problems.iter().skip(1);
-                let more = others.map(|problem| format!("; {problem}"));
-                Ok(Err(Rejection {
-                    object: first.object,
-                    field: first.field,
-                    value: first.value,
-                    error: first.message,
-                    allowed: first.remedy + &more.collect::<String>(),
-                }))
-            }
-            Err(other) => Err(other).with_context(|| format!("asked for {path}")),
-        }
+        self.interrupt.check()?;
+        request::ask(&self.run_dir()?, method, path, body)
     }
 
     fn get(&mut self, path: &str) -> Result<Value> {
-        match self.ask(Method::GET, path, None)? {
-            Ok(body) => Ok(body),
-            Err(rejection) => bail!("{path} was refused: {}", rejection.text()),
-        }
+        self.interrupt.check()?;
+        request::get(&self.run_dir()?, path)
+    }
+
+    fn path_of_adapter(&self, name: &str) -> String {
+        format!("/v1/adapters/{}", self.full(name))
     }
 
     /// Adds a guest, not yet attached.
     fn add_station(&mut self, name: &str, listens: bool) -> Result<Value> {
-        let dir = self.daemon()?.path().to_owned();
-        let socket = dir.join(format!("{name}.sock"));
+        // A daemon may belong to another user, so it makes sockets in its own directory. Guests can
+        // listen in the directory of the suite's daemon.
+        let dir = match &self.manager {
+            Manager::Running(running) => running.run_dir().to_owned(),
+            Manager::Own { .. } => self.daemon()?.path().to_owned(),
+        };
+        let socket = dir.join(format!("{}.sock", self.full(name)));
         // An existing guest is another virtual machine with the same name.
         self.stations.remove(name);
         let listener = listens.then(|| Listener::bind(&socket)).transpose()?;
@@ -104,15 +172,17 @@ impl SoftNic {
     ) -> Result<ManagerReply> {
         let attachment = self.add_station(name, listens)?;
         let mut adapter = match location {
-            AdapterLocation::Vf(index) => json!({"nic": NIC, "vf": index, "iov_weight": 100}),
-            AdapterLocation::Pool => json!({"nic": NIC, "iov_weight": 50}),
-            AdapterLocation::Switch => json!({"switch": SWITCH}),
+            AdapterLocation::Vf(index) => {
+                json!({"nic": self.nic(), "vf": index, "iov_weight": 100})
+            }
+            AdapterLocation::Pool => json!({"nic": self.nic(), "iov_weight": 50}),
+            AdapterLocation::Switch => json!({"switch": self.full(SWITCH)}),
         };
         adapter["attachment"] = attachment;
         for (field, value) in settings.as_object().context("settings are an object")? {
             adapter[field] = value.clone();
         }
-        let said = self.ask(Method::PUT, &format!("/v1/adapters/{name}"), Some(&adapter))?;
+        let said = self.ask(Method::PUT, &self.path_of_adapter(name), Some(&adapter))?;
         if said.is_err() {
             self.stations.remove(name);
         }
@@ -121,7 +191,7 @@ impl SoftNic {
 
     /// Changes the mode; in switchdev mode every possible VF has a station for its representor.
     fn switchdev(&mut self, on: bool) -> Result<ManagerReply> {
-        let path = format!("/v1/nics/{NIC}");
+        let path = format!("/v1/nics/{}", self.nic());
         let nic = self.get(&path)?;
         let vfs = (0..nic["total_vfs"].as_u64().unwrap_or(0) as u16).map(FunctionName::Vf);
         let uplink = nic["uplink"].is_object().then_some(FunctionName::Uplink);
@@ -143,8 +213,11 @@ impl SoftNic {
     }
 }
 
-/// Answer of the manager.
-type ManagerReply = std::result::Result<Value, Rejection>;
+impl Drop for SoftNic {
+    fn drop(&mut self) {
+        let _ = self.end(); // after a panic; the next run removes what is left
+    }
+}
 
 fn released(path: String, owner: Option<u64>) -> String {
     owner.map_or(path.clone(), |token| format!("{path}?owner={token}"))
@@ -152,11 +225,18 @@ fn released(path: String, owner: Option<u64>) -> String {
 
 impl Subject for SoftNic {
     fn name(&self) -> String {
-        "soft NIC".to_owned()
+        match &self.manager {
+            Manager::Own { .. } => "soft NIC".to_owned(),
+            Manager::Running(_) => "soft NIC in a running daemon".to_owned(),
+        }
     }
 
     fn lacks(&self, what: Capability) -> Option<String> {
+        let is_users = matches!(self.manager, Manager::Running(_));
         let why = match what {
+            Capability::Restart if is_users => "it would restart the daemon that others use",
+            Capability::GuestFirst if is_users => "guests listen in the suite's directory only",
+            Capability::Virtual if is_users => "the daemon's devices are those of its own ports",
             Capability::UplinkLink => "its uplink is a socket, which is always up",
             Capability::FollowTraffic => "the limit applies to an hour, longer than the suite runs",
             Capability::IommuGroups => "its VFs are not PCI functions and have no IOMMU group",
@@ -169,11 +249,18 @@ impl Subject for SoftNic {
     }
 
     fn begin(&mut self, setup: &NicSetup) -> Result<()> {
+        self.interrupt.check()?;
         self.stations.clear();
-        self.daemon = None; // ended before the next one starts
-        self.daemon = Some(SoftDaemon::start(&self.program)?);
+        match &mut self.manager {
+            Manager::Own { program, daemon } => {
+                *daemon = None; // ended before the next one starts
+                *daemon = Some(SoftDaemon::start(program)?);
+            }
+            Manager::Running(running) => running.remove_objects()?,
+        }
+        let name = self.nic();
         let mut nic = json!({
-            "name": NIC,
+            "name": name,
             "profile": setup.profile,
             "total_vfs": setup.total_vfs,
             "num_vfs": setup.num_vfs,
@@ -182,16 +269,17 @@ impl Subject for SoftNic {
         if setup.uplink {
             nic["uplink"] = self.add_station(WIRE, false)?;
         }
-        let switches = setup.switch.map(|iov| json!({"name": SWITCH, "nic": NIC, "iov": iov}));
-        let state = json!({"version": 1, "nic": [nic], "switch": Vec::from_iter(switches)});
-        if let Err(rejection) = self.ask(Method::PUT, "/v1/state", Some(&state))? {
+        let switch =
+            setup.switch.map(|iov| json!({"name": self.full(SWITCH), "nic": name, "iov": iov}));
+        let state = json!({"version": 1, "nic": [nic], "switch": Vec::from_iter(switch)});
+        if let Err(rejection) = self.ask(Method::POST, "/v1/apply", Some(&state))? {
             bail!("the NIC was rejected: {}", rejection.text());
         }
         if setup.uplink { self.attach(WIRE) } else { Ok(()) }
     }
 
     fn change(&mut self, change: &ManagerRequest) -> Result<std::result::Result<(), Rejection>> {
-        let nic = format!("/v1/nics/{NIC}");
+        let nic = format!("/v1/nics/{}", self.nic());
         let said = match change {
             ManagerRequest::NumVfs(count) => {
                 self.ask(Method::PATCH, &nic, Some(&json!({"num_vfs": count})))?
@@ -207,40 +295,65 @@ impl Subject for SoftNic {
                 self.add(name, *location, settings, *guest_first)?
             }
             ManagerRequest::Adapter { name, settings } => {
-                self.ask(Method::PATCH, &format!("/v1/adapters/{name}"), Some(settings))?
+                self.ask(Method::PATCH, &self.path_of_adapter(name), Some(settings))?
             }
             ManagerRequest::Remove { name, owner } => {
-                let path = released(format!("/v1/adapters/{name}"), *owner);
+                let path = released(self.path_of_adapter(name), *owner);
                 self.ask(Method::DELETE, &path, None)?
             }
             ManagerRequest::Switchdev(on) => self.switchdev(*on)?,
             ManagerRequest::Reapply => {
                 let state = self.document()?;
-                self.ask(Method::PUT, "/v1/state", Some(&state))?
+                self.ask(Method::POST, "/v1/apply", Some(&state))?
             }
         };
         Ok(said.map(drop))
     }
 
     fn document(&mut self) -> Result<Value> {
-        self.get("/v1/state")
+        let mut document = self.get("/v1/state")?;
+        for (list, _) in LISTS {
+            if let Some(objects) = document[list].as_array_mut() {
+                let is_own = |object: &Value| {
+                    object["name"].as_str().is_some_and(|name| name.starts_with(self.prefix()))
+                };
+                objects.retain(is_own);
+            }
+        }
+        Ok(document)
     }
 
     fn in_force(&mut self) -> Result<InForce> {
-        serde_json::from_value(self.get("/v1/actual")?).context("unexpected form of the answer")
+        let actual = self.get("/v1/actual")?;
+        let mut in_force: InForce =
+            serde_json::from_value(actual).context("unexpected form of the answer")?;
+        let prefix = self.prefix();
+        let plain = |name: &mut String| {
+            let own = name.strip_prefix(prefix).map(str::to_owned);
+            own.map(|own| *name = own).is_some()
+        };
+        in_force.actual.nics.retain(|nic| nic.name.starts_with(prefix));
+        for vf in in_force.actual.nics.iter_mut().flat_map(|nic| &mut nic.vfs) {
+            vf.adapter.as_mut().map(plain);
+        }
+        in_force.actual.adapters.retain_mut(|adapter| plain(&mut adapter.name));
+        in_force.owners.retain(|vf, _| vf.starts_with(prefix));
+        Ok(in_force)
     }
 
     fn nic(&self) -> String {
-        NIC.to_owned()
+        self.full(NIC)
     }
 
     fn counters(&mut self) -> Result<Vec<(String, PortStats)>> {
-        let stats = api::stats::read(&self.daemon()?.run_dir())?;
+        let stats = api::stats::read(&self.run_dir()?)?;
+        let prefix = self.prefix();
         let of_nic = |port: PortStats| {
-            let name = port.name.split_once('/').map_or(&*port.name, |(_, name)| name).to_owned();
-            (name, port)
+            let name = port.name.strip_prefix(prefix)?; // the NIC is the test's
+            let name = name.split_once('/').map_or(name, |(_, name)| name);
+            Some((name.strip_prefix(prefix).unwrap_or(name).to_owned(), port))
         };
-        Ok(stats.ports.into_iter().map(of_nic).collect())
+        Ok(stats.ports.into_iter().filter_map(of_nic).collect())
     }
 
     fn stop_manager(&mut self, how: ManagerStop) -> Result<()> {
@@ -286,6 +399,7 @@ impl Subject for SoftNic {
         for (name, station) in &mut self.stations {
             // A detached guest has posted frames for later.
             while station.guest.is_attached() && station.guest.in_flight()? > 0 {
+                self.interrupt.check()?;
                 if Instant::now() > patience {
                     bail!("frames that {name} sent are still in flight after 10 s");
                 }

@@ -1,7 +1,6 @@
 //! A subject between the suite and the soft NIC that breaks one behaviour.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::Result;
 use api::InForce;
@@ -109,9 +108,9 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    pub(crate) fn new(program: &Path, fault: Fault) -> Broken {
+    pub(crate) fn new(inner: SoftNic, fault: Fault) -> Broken {
         Broken {
-            inner: SoftNic::new(program),
+            inner,
             fault,
             restarted: false,
             vlans: BTreeMap::new(),

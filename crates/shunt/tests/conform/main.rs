@@ -1,13 +1,15 @@
 //! Conformance suite on the soft NIC: no test fails there, and each fails on the matching fault.
 
 mod broken;
+mod running;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use broken::{Broken, Fault};
-use conform::TestResult;
+use conform::soft::SoftNic;
+use conform::{Interrupt, TestResult};
 use serde_json::Value;
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
@@ -165,7 +167,8 @@ const FAULTS: &[(Fault, &[&str])] = &[
 fn every_test_notices_what_it_is_there_for() {
     let mut unnoticed = Vec::new();
     for &(fault, names) in FAULTS {
-        let mut subject = Broken::new(Path::new(SHUNT), fault);
+        let nic = SoftNic::new(Path::new(SHUNT), Interrupt::default());
+        let mut subject = Broken::new(nic, fault);
         let report = conform::run(&mut subject, |test| names.contains(&test.name), |_| {});
         assert_eq!(report.tests.len(), names.len(), "{fault:?}: a name of {names:?} is no test");
         for test in &report.tests {
