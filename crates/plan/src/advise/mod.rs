@@ -1,7 +1,7 @@
 //! Advice: a path for each adapter of a workload, with the reason.
 //!
 //! # Model
-//! Every adapter without a fixed path is tried on `vf` and on `synthetic`, within the VFs of the NIC.
+//! Every adapter without a fixed path is tried on `vf` and `synthetic`, within the VFs of the NIC.
 //! The best candidate lets all flows grow furthest, by the same factor, before a resource is full.
 //! Among equals, fewer switch cores win, then fewer VFs. Up to 12 free adapters, all combinations
 //! are tried. Beyond that a local search ([`search`]) runs, and [`Advice::is_exact`] is false.

@@ -1,8 +1,8 @@
 //! Local search for the paths of many adapters.
 //!
 //! # Model
-//! The search starts from all adapters on `synthetic`, and from as many as possible on `vf`. It flips
-//! one adapter, or all of a flow, and takes the best improvement until none is left. Then it
+//! The search starts from all adapters on `synthetic`, and from as many as possible on `vf`. It
+//! flips one adapter, or all of a flow, and takes the best improvement until none is left. Then it
 //! restarts from random changes to the best result, within a budget of about a second. The random
 //! sequence is fixed, so results are reproducible.
 //!

@@ -7,7 +7,7 @@ use plan::machine::{Machine, SOFT_VFS};
 use plan::predict::PlannedPath;
 use plan::workload::Workload;
 
-/// A configuration for `shunt up` and `shunt apply`: each guest's adapter with its recommended path.
+/// Configuration for `shunt up` and `shunt apply`: each guest's adapter with its recommended path.
 ///
 /// # Errors
 /// The daemon would reject it: duplicate names, or a limit exceeded.
