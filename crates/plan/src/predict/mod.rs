@@ -89,7 +89,7 @@ impl Prediction {
 /// Predicts the rate of a scenario.
 ///
 /// # Errors
-/// The scenario is impossible: [`ScenarioError`].
+/// The scenario is impossible: a problem of its field.
 pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, Problems> {
     check(machine, scenario)?;
     // The load of one frame per second: the inverse of a share is the rate at which it is full.

@@ -68,11 +68,7 @@ fn each_fault_is_said_with_its_place() {
             "\"fast\"",
             "path: \"fast\" is not allowed; write one of vf, synthetic, kernel",
         ),
-        (
-            "\"synthetic\"",
-            "\"vhost\"",
-            "write one of vf, synthetic, kernel (vhost is synthetic)",
-        ),
+        ("\"synthetic\"", "\"vhost\"", "write one of vf, synthetic, kernel (vhost is synthetic)"),
         (
             "frames = \"64\"",
             "frames = \"0\"",
