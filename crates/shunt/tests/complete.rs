@@ -182,7 +182,8 @@ fn words_of_enumerations_are_completed() {
         ("vpf vm --grant mac,vl", &["mac,vlan"]),
         ("explain spoofed", &["spoofed_mac"]),
         ("lab run --pattern ", &["east-west", "north-south"]),
-        ("plan predict --path ", &["vf", "vhost", "virtio"]),
+        ("plan predict --path ", &["kernel", "synthetic", "vf"]),
+        ("lab run --path ", &["vf", "vhost", "virtio"]),
         ("lab show vm", &["vmdq"]),
         ("completions z", &["zsh"]),
     ] {
