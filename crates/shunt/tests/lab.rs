@@ -574,17 +574,20 @@ fn switches_of_the_kernel_s_network_have_figures_and_lose_nothing() {
 #[test]
 fn wrong_settings_of_a_comparison_are_rejected() {
     for (args, words) in [
-        (&["--bursts", "31"][..], "allowed are 1 to 30"),
+        (&["--bursts", "31"][..], "--bursts: 31 is out of range; write a number, 1 to 30"),
         (&["--switch-cpu", "0", "--guest-cpu", "0"], "two CPUs are needed"),
-        (&["--switch", "shunt,shunt"], "each switch once"),
+        (&["--switch", "shunt,shunt"], "--switch: has a switch twice; give each once"),
         (
             &["--switch", "nothing"],
             "expected one of bare, shunt, shunt-beside-switch, shunt-switch",
         ),
         (&["--guest", "nothing"], "expected one of testpmd, lab, qemu"),
-        (&["--guest", "lab", "--switch", "linux-bridge"], "linux-bridge takes --guest testpmd"),
-        (&["--ring", "split,split"], "each value once"),
-        (&["--sizes", "63"], "allowed are 64 to 1518"),
+        (
+            &["--guest", "lab", "--switch", "linux-bridge"],
+            "--guest: \"lab\" has no ports for switch linux-bridge; write one of testpmd",
+        ),
+        (&["--ring", "split,split"], "--ring: has a value twice; give each once"),
+        (&["--sizes", "63"], "--sizes: 63 is out of range; write a number, 64 to 1518"),
     ] {
         let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
         let cpus = ["--switch-cpu", "0", "--guest-cpu", "1"];
