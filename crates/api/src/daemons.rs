@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use model::config::{LOCK, SERVICE_RUN_DIR, default_run_dir, default_run_dirs};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::run_dir::is_claimed;
 use crate::store::state_file;
@@ -176,14 +177,16 @@ fn is_own_dir(path: &Path, us: u32) -> bool {
 /// that starts there makes its link afterwards.
 fn remove_stale(links: &Path) {
     for link in links_in(links) {
-        match File::open(link.join(LOCK)) {
+        // Others may have made the directory again: what they put there must not block.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::open(link.join(LOCK), flags, Mode::empty()) {
             Ok(lock) => {
                 let flock = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
                 if flock.is_ok() {
                     let _ = std::fs::remove_file(&link);
                 }
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(Errno::NOENT) => {
                 let _ = std::fs::remove_file(&link);
             }
             Err(_) => {}

@@ -16,6 +16,7 @@
 //! not found, and stays until its namespace ends.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use host::interface::InterfaceError;
@@ -121,9 +122,17 @@ impl KeptTaps {
     }
 }
 
-/// `true` if both are the same interface.
+/// `true` if both are the same interface. A namespace may have several names: then its inode
+/// decides.
 fn is_same(one: &Tap, other: &Tap) -> bool {
-    one.interface == other.interface && netns_of(one) == netns_of(other)
+    let (of_one, of_other) = (netns_of(one), netns_of(other));
+    let identity = |path: &Option<String>| {
+        let file = fs::metadata(path.as_deref()?).ok()?;
+        Some((file.dev(), file.ino()))
+    };
+    one.interface == other.interface
+        && (of_one == of_other
+            || identity(&of_one).is_some_and(|one| identity(&of_other) == Some(one)))
 }
 
 /// Path of the namespace.
@@ -178,5 +187,10 @@ mod tests {
     fn a_namespace_by_name_is_that_by_path() {
         assert!(is_same(&tap("web", &[]), &tap("/run/netns/web", &["10.0.0.1/24"])));
         assert!(!is_same(&tap("web", &[]), &tap("db", &[])));
+        let mine = format!("/proc/{}/ns/net", std::process::id());
+        let [mine, same, mount] =
+            [&mine, "/proc/self/ns/net", "/proc/self/ns/mnt"].map(|path| tap(path, &[]));
+        assert!(is_same(&mine, &same), "one namespace, two paths");
+        assert!(!is_same(&mine, &mount));
     }
 }

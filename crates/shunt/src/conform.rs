@@ -62,7 +62,10 @@ impl Conform {
         }
         let interrupt = Interrupt::catch()?;
         let mut nic = match &self.run_dir {
-            Some(run_dir) => SoftNic::running_in(run_dir, interrupt.clone())?,
+            Some(run_dir) => {
+                let run_dir = std::path::absolute(run_dir).context("no working directory")?;
+                SoftNic::running_in(&run_dir, interrupt.clone())?
+            }
             None => {
                 let program = std::env::current_exe();
                 let program = program.context("cannot find this program's own file")?;
