@@ -8,13 +8,15 @@
 
 use bridge::{PortId, Summary};
 use host::stall::BurstMarker;
-use port::{Placed, Polled, Transmit, VlanEdit};
+use port::{Burst, BurstBuffers, Delivered, Placed, Polled, Receive, Transmit, VlanEdit};
 
+use crate::counters::CounterBlock;
 use crate::lane::queue_list::TxRing;
 use crate::lane::sender::Sender;
 use crate::lane::stage_clock::StageClock;
 use crate::lane::stages::Stage;
 use crate::port::{Port, counter};
+use crate::queue_pair::AttachedRing;
 use crate::slow::scratch::Scratch;
 use crate::slow::view::ALL_INDICES;
 use crate::slow::{self, BurstSource};
@@ -51,7 +53,8 @@ pub(crate) fn forward(
     let mut route = None;
     if let Some(PortLocation::Function(from)) = location {
         let (flows, verdicts) = (&mut sender.nic_flows, &mut scratch.nic.verdicts);
-        summary = snapshot.table.classify(from, burst.headers, flows, verdicts);
+        let headers = if burst.is_one_flow { &burst.headers[..1] } else { burst.headers };
+        summary = snapshot.table.classify(from, headers, flows, verdicts);
         let to = summary.port().filter(|_| burst.malformed == 0);
         route = to.and_then(|to| Some((from, to, snapshot.direct(from, to)?)));
     }
@@ -103,6 +106,61 @@ pub(crate) fn forward(
         block.add(counter::TX_DISABLED, u64::from(polled.disabled));
     }
     polled
+}
+
+impl AttachedRing<dyn Receive> {
+    /// Copies the frames `indices` of a burst into the ring with an edit of their tags, publishes
+    /// and counts them. The caller holds the ring's lock.
+    #[inline(always)]
+    pub(crate) fn deliver(
+        &mut self,
+        (burst, indices, edit): (&Burst<'_>, &[u8], VlanEdit),
+        block: &CounterBlock,
+        buffers: &mut BurstBuffers,
+        stages: &StageClock,
+    ) -> Delivered {
+        self.fill(block, buffers, stages, |ring, buffers| {
+            if stages.is_sampling()
+                && let Some(ring) = ring.guest_ring()
+            {
+                ring.stage(indices.len());
+                stages.end(Stage::Descriptors);
+            }
+            ring.deliver(burst, indices, edit, buffers)
+        })
+    }
+
+    /// Delivers frames into the ring by `deliver`, publishes and counts them. The caller holds the
+    /// ring's lock.
+    #[inline(always)]
+    pub(crate) fn fill(
+        &mut self,
+        block: &CounterBlock,
+        buffers: &mut BurstBuffers,
+        stages: &StageClock,
+        deliver: impl FnOnce(&mut dyn Receive, &mut BurstBuffers) -> Delivered,
+    ) -> Delivered {
+        let delivered = deliver(&mut *self.ring, buffers);
+        let notified = stages.publish(&mut *self.ring);
+        block.add(counter::RX_FRAMES, u64::from(delivered.frames));
+        block.add(counter::RX_BYTES, delivered.bytes);
+        block.add(counter::RX_NOTIFIES, u64::from(notified));
+        let Delivered { no_buffer, too_small, fault, .. } = delivered;
+        if no_buffer + too_small > 0 {
+            block.add(counter::RX_NO_BUFFER, u64::from(no_buffer));
+            block.add(counter::RX_TOO_SMALL, u64::from(too_small));
+        }
+        if let Some(fault) = fault
+            && !self.fault_seen
+        {
+            self.fault_seen = true;
+            if let Some(ring) = self.ring.guest_ring() {
+                ring.events().raise_error();
+            }
+            block.add(counter::RX_FAULTS + fault as usize, 1);
+        }
+        delivered
+    }
 }
 
 /// Counts frames that a device placed in the guest's buffers. The caller holds the lock of the

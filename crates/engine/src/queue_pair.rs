@@ -10,11 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use port::parked::ParkedFrames;
-use port::{Burst, BurstBuffers, Delivered, Receive, RingEvents, Transmit, VlanEdit};
+use port::{Receive, RingEvents, Transmit};
 
 use crate::counters::CounterBlock;
-use crate::lane::stage_clock::StageClock;
-use crate::lane::stages::Stage;
 use crate::lane::wake::Wake;
 use crate::port::{Port, counter};
 
@@ -57,59 +55,6 @@ impl<T: ?Sized> RingSlot<T> {
 impl AttachedRing<dyn Receive> {
     pub(crate) fn receiving(ring: Box<dyn Receive>) -> Self {
         AttachedRing { fault_seen: false, replicates: ring.replicates(), ring }
-    }
-
-    /// Copies the frames `indices` of a burst into the ring with an edit of their tags, publishes
-    /// and counts them. The caller holds the ring's lock.
-    #[inline(always)]
-    pub(crate) fn deliver(
-        &mut self,
-        (burst, indices, edit): (&Burst<'_>, &[u8], VlanEdit),
-        block: &CounterBlock,
-        buffers: &mut BurstBuffers,
-        stages: &StageClock,
-    ) -> Delivered {
-        self.fill(block, buffers, stages, |ring, buffers| {
-            if stages.is_sampling()
-                && let Some(ring) = ring.guest_ring()
-            {
-                ring.stage(indices.len());
-                stages.end(Stage::Descriptors);
-            }
-            ring.deliver(burst, indices, edit, buffers)
-        })
-    }
-
-    /// Delivers frames into the ring by `deliver`, publishes and counts them. The caller holds the
-    /// ring's lock.
-    #[inline(always)]
-    pub(crate) fn fill(
-        &mut self,
-        block: &CounterBlock,
-        buffers: &mut BurstBuffers,
-        stages: &StageClock,
-        deliver: impl FnOnce(&mut dyn Receive, &mut BurstBuffers) -> Delivered,
-    ) -> Delivered {
-        let delivered = deliver(&mut *self.ring, buffers);
-        let notified = stages.publish(&mut *self.ring);
-        block.add(counter::RX_FRAMES, u64::from(delivered.frames));
-        block.add(counter::RX_BYTES, delivered.bytes);
-        block.add(counter::RX_NOTIFIES, u64::from(notified));
-        let Delivered { no_buffer, too_small, fault, .. } = delivered;
-        if no_buffer + too_small > 0 {
-            block.add(counter::RX_NO_BUFFER, u64::from(no_buffer));
-            block.add(counter::RX_TOO_SMALL, u64::from(too_small));
-        }
-        if let Some(fault) = fault
-            && !self.fault_seen
-        {
-            self.fault_seen = true;
-            if let Some(ring) = self.ring.guest_ring() {
-                ring.events().raise_error();
-            }
-            block.add(counter::RX_FAULTS + fault as usize, 1);
-        }
-        delivered
     }
 }
 

@@ -22,8 +22,6 @@
 //! the system calls that copy from or into guest memory ([`io`]).
 #![allow(unsafe_code)] // This is the room for it: see the crate's rules above.
 
-mod buffer;
-mod copy;
 mod dirty;
 mod error;
 pub mod guard;
@@ -36,17 +34,15 @@ mod pool;
 mod quota;
 mod slice;
 
-pub use buffer::{Buffer, Ticket};
-pub use copy::prefetch_read as prefetch;
 pub use dirty::{DirtyLog, PAGE as LOG_PAGE};
 pub use error::MapError;
 pub use mapping::{CounterMapping, MappedPages, Mapping, SharedFile, Unmapper};
-pub use memory::{GuestMemory, LastHit, MemoryError, REGIONS_MAX, Region, Translator};
+pub use memory::{GuestMemory, MemoryError, REGIONS_MAX, Region, Translator};
 pub use memory_file::is_memory_file;
 pub use pages::Pages;
 pub use pool::{FramePool, STAGED_MAX};
 pub use quota::Quota;
-pub use slice::GuestSlice;
+pub use slice::{Buffer, GuestSlice, LastHit, Ticket, prefetch_read as prefetch};
 
 #[cfg(test)]
 mod tests;

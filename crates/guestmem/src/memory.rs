@@ -1,10 +1,9 @@
 //! One guest's memory: regions and the translation of addresses.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::mapping::Mapping;
-use crate::slice::GuestSlice;
+use crate::slice::{GuestSlice, LastHit, Window};
 
 /// Largest number of regions in one guest's memory: vhost-user memory slots, several times QEMU's
 /// use.
@@ -51,26 +50,6 @@ impl Region {
 pub struct GuestMemory {
     regions: Vec<Region>,
     windows: Vec<Window>,
-}
-
-/// A region in the form used for translation.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    guest_addr: u64,
-    size: u64,
-    start: *mut u8,
-}
-
-impl Window {
-    const NONE: Window = Window { guest_addr: 0, size: 0, start: std::ptr::null_mut() };
-
-    /// Address of the range in this process, if all of it is inside.
-    #[inline(always)]
-    fn find(&self, addr: u64, len: u32) -> Option<*mut u8> {
-        let offset = addr.wrapping_sub(self.guest_addr);
-        let is_inside = offset < self.size && self.size - offset >= u64::from(len);
-        is_inside.then(|| self.start.wrapping_add(offset as usize))
-    }
 }
 
 // SAFETY: the windows point into the mappings beside them, which any thread may use.
@@ -139,23 +118,6 @@ impl GuestMemory {
     }
 }
 
-/// The region used last, for a translation without a search.
-#[derive(Clone, Copy, Debug)]
-pub struct LastHit<'a> {
-    window: Window,
-    memory: PhantomData<&'a GuestMemory>,
-}
-
-impl<'a> LastHit<'a> {
-    /// `len` bytes at a guest physical address, if they are in this region.
-    #[inline(always)]
-    pub fn slice(&self, guest_addr: u64, len: u32) -> Option<GuestSlice<'a>> {
-        let start = self.window.find(guest_addr, len)?;
-        // SAFETY: the whole range is inside a region of the memory, which is borrowed for 'a.
-        Some(unsafe { GuestSlice::new(start, len) })
-    }
-}
-
 /// A memory with the region used last. Most guests have one region of RAM; a translation is then
 /// two compares and an addition. Each ring has its own.
 #[derive(Clone, Debug)]
@@ -184,7 +146,8 @@ impl Translator {
     /// The region used last, for a loop that keeps it in registers.
     #[inline(always)]
     pub fn last_hit(&self) -> LastHit<'_> {
-        LastHit { window: self.last, memory: PhantomData }
+        // SAFETY: a window of the memory, which this translator keeps alive.
+        unsafe { LastHit::new(self.last) }
     }
 
     /// As [`GuestMemory::slice`].

@@ -6,10 +6,10 @@
 
 use std::mem::transmute;
 
-use crate::buffer::Buffer;
 use crate::error::MapError;
 use crate::mapping::{Mapping, SharedFile};
 use crate::pages::Pages;
+use crate::slice::Buffer;
 use crate::slice::GuestSlice;
 
 /// Largest number of frames lent at a time: one burst.

@@ -27,6 +27,9 @@ pub struct Burst<'a> {
     pub offloads: &'a [NetHeader],
     /// Bit i is set if frame i must be dropped: too short, too long, or with an invalid offload.
     pub malformed: u64,
+    /// Set if all headers are known to be of one flow (`wire::FrameHeader::is_one_flow`): the
+    /// verdict of the first is that of all.
+    pub is_one_flow: bool,
 }
 
 impl Burst<'_> {

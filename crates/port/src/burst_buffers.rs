@@ -20,6 +20,8 @@ pub struct BurstBuffers {
     pub(crate) has_offloads: bool,
     /// As [`Burst::malformed`].
     pub(crate) malformed: u64,
+    /// As [`Burst::is_one_flow`].
+    pub(crate) is_one_flow: bool,
     pub(crate) scratch: OffloadScratch,
 }
 
@@ -32,6 +34,7 @@ impl Default for BurstBuffers {
             offloads: Box::new([NetHeader::PLAIN; BURST]),
             has_offloads: false,
             malformed: 0,
+            is_one_flow: false,
             scratch: OffloadScratch::default(),
         }
     }
@@ -62,6 +65,7 @@ impl BurstBuffers {
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
         (self.has_snapshots, self.has_offloads, self.malformed) = (false, false, 0);
+        self.is_one_flow = false;
     }
 
     /// The burst of `frames`, whose headers are here.
@@ -79,6 +83,7 @@ impl BurstBuffers {
             arena,
             offloads: if self.has_offloads { &self.offloads[..n] } else { &[] },
             malformed: self.malformed,
+            is_one_flow: self.is_one_flow,
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The one copy of a frame: from the sender's buffer into the buffers that the receiver posted.
+//! The one copy of a frame that is not the usual case, and of a segment made in software, into the
+//! buffers that the receiver posted.
 
 use guestmem::GuestSlice;
 use virtq::{BURST, DeviceQueue};
 use wire::segment::Segment;
-use wire::virtio_net::OffloadSet;
 
 use crate::burst::{Burst, Delivered, HeaderEdit, HeaderSnapshot, NetHeader, VlanEdit};
 
@@ -30,95 +30,7 @@ enum ClaimError {
     TooSmall,
 }
 
-/// A header without an offload, for one buffer.
-const ONE_BUFFER: [u8; HEADER_LEN as usize] = NetHeader::PLAIN.to_bytes();
-
-/// Delivers the leading frames of `indices` that are the usual case: one slice, unchanged, into
-/// one slice. Returns their number and bytes.
-#[inline]
-pub(crate) fn copy_simple(
-    queue: &mut DeviceQueue,
-    burst: &Burst<'_>,
-    indices: &[u8],
-) -> (usize, u64) {
-    let mut lens = [0; BURST];
-    let mut bytes = 0;
-    let mut done = 0;
-    let (buffers, _) = queue.buffers();
-    for ((index, buffer), used) in indices.iter().zip(buffers).zip(&mut lens) {
-        let frame = usize::from(*index);
-        let (Some(source), Some(header)) = (burst.frames.get(frame), burst.headers.get(frame))
-        else {
-            break;
-        };
-        let len = source.len;
-        let fits = (source.first.len() == len)
-            & (len >= 16)
-            & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
-        if !fits {
-            break;
-        }
-        let target = buffer.first;
-        target.write(0, ONE_BUFFER);
-        target.write(HEADER_LEN, *header);
-        target.skip(HEADER_LEN + 16).copy_from(source.first.skip(16), len - 16);
-        *used = HEADER_LEN + len;
-        bytes += u64::from(len);
-        done += 1;
-    }
-    queue.add_used_batch(&lens[..done]);
-    (done, bytes)
-}
-
-/// As [`copy_simple`], for a burst with longer snapshots or with offloads that the receiver accepts
-/// (`takes`). Bytes in a snapshot are not read again.
-#[inline]
-pub(crate) fn copy_simple_snapshot(
-    queue: &mut DeviceQueue,
-    burst: &Burst<'_>,
-    indices: &[u8],
-    takes: OffloadSet,
-) -> (usize, u64) {
-    const SNAPSHOT_LEN: u32 = HeaderSnapshot::LEN as u32;
-    let mut lens = [0; BURST];
-    let mut bytes = 0;
-    let mut done = 0;
-    let (buffers, _) = queue.buffers();
-    for ((index, buffer), used) in indices.iter().zip(buffers).zip(&mut lens) {
-        let frame = usize::from(*index);
-        let (Some(source), Some(header)) = (burst.frames.get(frame), burst.headers.get(frame))
-        else {
-            break;
-        };
-        let snapshot = burst.snapshots.get(frame).map_or(&header[..], HeaderSnapshot::bytes);
-        let len = source.len;
-        let taken = len.min(snapshot.len() as u32);
-        let offload = burst.offload(frame);
-        // A frame that fits in the snapshot may be scattered.
-        let fits = (source.first.len() == len || len == taken)
-            & offload.fits(takes)
-            & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
-        if !fits {
-            break;
-        }
-        let target = buffer.first;
-        target.write(0, header_bytes(offload, 1));
-        match burst.snapshots.get(frame) {
-            Some(snapshots) if taken == SNAPSHOT_LEN => target.write(HEADER_LEN, snapshots.bytes),
-            _ => {
-                target.skip(HEADER_LEN).write_bytes(&snapshot[..taken as usize]);
-            }
-        }
-        target.skip(HEADER_LEN + taken).copy_from(source.first.skip(taken), len - taken);
-        *used = HEADER_LEN + len;
-        bytes += u64::from(len);
-        done += 1;
-    }
-    queue.add_used_batch(&lens[..done]);
-    (done, bytes)
-}
-
-/// Copies any other frame: scattered, edited, or into several slices or buffers.
+/// Copies a frame of any form: scattered, edited, or into several slices or buffers.
 #[cold]
 #[inline(never)]
 pub(crate) fn copy_any(
@@ -188,7 +100,7 @@ fn write_frame(
 }
 
 /// Header of a frame that uses `buffers` buffers.
-fn header_bytes(offload: NetHeader, buffers: u16) -> [u8; HEADER_LEN as usize] {
+pub(crate) fn header_bytes(offload: NetHeader, buffers: u16) -> [u8; HEADER_LEN as usize] {
     NetHeader { num_buffers: buffers.into(), ..offload }.to_bytes()
 }
 

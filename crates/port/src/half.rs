@@ -84,7 +84,7 @@ impl dyn Transmit + '_ {
 
 /// Frames that go to the guest.
 pub trait Receive: Send {
-    /// Copies the frames of `burst` at `indices`, in that order, and applies `edit` to each. The
+    /// Copies the frames of `burst` at `indices`, which ascend, and applies `edit` to each. The
     /// guest does not see them before [`publish`](Self::publish). `buffers` are not those of
     /// `burst`.
     fn deliver(

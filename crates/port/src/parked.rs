@@ -279,6 +279,7 @@ fn deliver(
         arena: &[],
         offloads: &[],
         malformed: 0,
+        is_one_flow: false,
     };
     let indices: Vec<u8> = (0..frames.len() as u8).collect();
     Some(ring.deliver(&burst, &indices, VlanEdit::None, buffers))

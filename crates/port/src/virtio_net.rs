@@ -7,13 +7,17 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use guestmem::Buffer;
 use virtq::{DeviceQueue, Position};
+use wire::FrameHeader;
 use wire::segment::Segment;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{BURST, Burst, Delivered, NetHeader, Polled, VlanEdit};
+use crate::burst::{
+    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Polled, VlanEdit,
+};
 use crate::burst_buffers::BurstBuffers;
-use crate::deliver;
+use crate::deliver::{self, header_bytes};
 pub use crate::deliver::{HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout};
 pub use crate::events::{Interrupt, RingEvents};
 use crate::half::{GuestRing, Notification, Readiness, Receive, Transmit};
@@ -97,6 +101,7 @@ impl Transmit for TransmitRing {
         let (frames, arena) = self.queue.buffers();
         let mut longest = 0;
         let mut odd = false;
+        let (mut any, mut all) = (0, u128::MAX);
         for (frame, header) in frames.iter().zip(buffers.headers.iter_mut()) {
             polled.bytes += u64::from(frame.len);
             longest = longest.max(frame.len);
@@ -107,7 +112,11 @@ impl Transmit for TransmitRing {
                 frame.read_bytes(arena, 0, header);
                 odd = true;
             }
+            let bits = u128::from_le_bytes(*header);
+            any |= bits;
+            all &= bits;
         }
+        buffers.is_one_flow = FrameHeader(buffers.headers[0]).is_one_flow(any ^ all);
         let virtio_headers = self.queue.virtio_headers();
         let asks = virtio_headers.iter().fold(0, |asks, header| asks | header[0] | header[1]) != 0;
         if odd || longest > self.rules.frame_bytes_max || asks {
@@ -184,16 +193,25 @@ impl Receive for ReceiveRing {
         edit: VlanEdit,
         buffers: &mut BurstBuffers,
     ) -> Delivered {
+        debug_assert!(indices.is_sorted_by(|a, b| a < b));
         let mut delivered = Delivered::default();
         let simple = edit == VlanEdit::None && self.layout.header == HEADER_LEN;
         let mut left = indices;
         while let [index, rest @ ..] = left {
             self.queue.stage(left.len());
             if simple {
-                let (frames, bytes) = match (burst.snapshots.is_empty(), burst.offloads.is_empty())
-                {
-                    (true, true) => deliver::copy_simple(&mut self.queue, burst, left),
-                    _ => deliver::copy_simple_snapshot(&mut self.queue, burst, left, self.takes),
+                let queue = &mut self.queue;
+                let (frames, bytes) = if !burst.snapshots.is_empty() || !burst.offloads.is_empty() {
+                    copy_simple_snapshot(queue, burst, left, self.takes)
+                } else if left.len() == burst.frames.len() {
+                    // They ascend, so these are all frames.
+                    copy_simple(queue, burst.frames.iter().zip(burst.headers))
+                } else {
+                    let frame = |index: &u8| {
+                        let index = usize::from(*index);
+                        Some((burst.frames.get(index)?, burst.headers.get(index)?))
+                    };
+                    copy_simple(queue, left.iter().map_while(frame))
                 };
                 delivered.frames += frames as u32;
                 delivered.bytes += bytes;
@@ -252,4 +270,86 @@ impl GuestRing for ReceiveRing {
     fn stop(&mut self) -> Position {
         self.queue.position()
     }
+}
+
+/// A header without an offload, for one buffer.
+const ONE_BUFFER: [u8; HEADER_LEN as usize] = NetHeader::PLAIN.to_bytes();
+
+/// Delivers the leading ones of these frames that are the usual case: one slice, unchanged, into
+/// one slice. Returns their number and bytes.
+#[inline(always)]
+fn copy_simple<'a>(
+    queue: &mut DeviceQueue,
+    frames: impl Iterator<Item = (&'a Buffer<'a>, &'a HeaderBytes)>,
+) -> (usize, u64) {
+    let mut lens = [0; BURST];
+    let mut bytes = 0;
+    let mut done = 0;
+    let (buffers, _) = queue.buffers();
+    for (((source, header), buffer), used) in frames.zip(buffers).zip(&mut lens) {
+        let len = source.len;
+        let fits = (source.first.len() == len)
+            & (len >= 16)
+            & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
+        if !fits {
+            break;
+        }
+        let target = buffer.first;
+        target.write(0, ONE_BUFFER);
+        target.write(HEADER_LEN, *header);
+        target.skip(HEADER_LEN + 16).copy_from(source.first.skip(16), len - 16);
+        *used = HEADER_LEN + len;
+        bytes += u64::from(len);
+        done += 1;
+    }
+    queue.add_used_batch(&lens[..done]);
+    (done, bytes)
+}
+
+/// As [`copy_simple`], for a burst with longer snapshots or with offloads that the receiver accepts
+/// (`takes`). Bytes in a snapshot are not read again.
+#[inline]
+fn copy_simple_snapshot(
+    queue: &mut DeviceQueue,
+    burst: &Burst<'_>,
+    indices: &[u8],
+    takes: OffloadSet,
+) -> (usize, u64) {
+    const SNAPSHOT_LEN: u32 = HeaderSnapshot::LEN as u32;
+    let mut lens = [0; BURST];
+    let mut bytes = 0;
+    let mut done = 0;
+    let (buffers, _) = queue.buffers();
+    for ((index, buffer), used) in indices.iter().zip(buffers).zip(&mut lens) {
+        let frame = usize::from(*index);
+        let (Some(source), Some(header)) = (burst.frames.get(frame), burst.headers.get(frame))
+        else {
+            break;
+        };
+        let snapshot = burst.snapshots.get(frame).map_or(&header[..], HeaderSnapshot::bytes);
+        let len = source.len;
+        let taken = len.min(snapshot.len() as u32);
+        let offload = burst.offload(frame);
+        // A frame that fits in the snapshot may be scattered.
+        let fits = (source.first.len() == len || len == taken)
+            & offload.fits(takes)
+            & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
+        if !fits {
+            break;
+        }
+        let target = buffer.first;
+        target.write(0, header_bytes(offload, 1));
+        match burst.snapshots.get(frame) {
+            Some(snapshots) if taken == SNAPSHOT_LEN => target.write(HEADER_LEN, snapshots.bytes),
+            _ => {
+                target.skip(HEADER_LEN).write_bytes(&snapshot[..taken as usize]);
+            }
+        }
+        target.skip(HEADER_LEN + taken).copy_from(source.first.skip(taken), len - taken);
+        *used = HEADER_LEN + len;
+        bytes += u64::from(len);
+        done += 1;
+    }
+    queue.add_used_batch(&lens[..done]);
+    (done, bytes)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use guestmem::{GuestMemory, SharedFile};
 
 use crate::packed::PackedDriver;
-use crate::packed::position::PackedPosition;
+use crate::packed::PackedPosition;
 use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 use crate::split::SplitDriver;

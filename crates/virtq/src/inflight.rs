@@ -78,19 +78,18 @@ impl InflightRecord {
         self.word(0).store(0, Ordering::Release);
     }
 
-    /// Records a publication and its stores, before the first of them.
+    /// Entries for the stores of the next publication.
     #[inline]
-    pub(crate) fn begin(&self, old: u16, new: u16, log: impl Iterator<Item = u64>) {
-        let words = self.words();
-        let mut count = 0;
-        for (word, entry) in words[InflightRecord::LOG..].iter().zip(log) {
-            crash::point();
-            word.store(entry, Ordering::Relaxed);
-            count += 1;
-        }
+    pub(crate) fn entries(&self) -> &[AtomicU64] {
+        &self.words()[InflightRecord::LOG..]
+    }
+
+    /// Records a publication, whose stores are in the [entries](Self::entries), before the first of
+    /// them.
+    #[inline]
+    pub(crate) fn begin(&self, publication: Publication) {
         crash::point();
-        let publication = Publication { old, new, count };
-        words[0].store(publication.to_word(), Ordering::Release);
+        self.word(0).store(publication.to_word(), Ordering::Release);
         // Later stores must not become visible before the record.
         fence(Ordering::Release);
     }
@@ -102,8 +101,7 @@ impl InflightRecord {
 
     /// Entry `index` of the last publication; zero beyond its end.
     pub(crate) fn entry(&self, index: u16) -> u64 {
-        let at = InflightRecord::LOG + usize::from(index);
-        self.words().get(at).map_or(0, |word| word.load(Ordering::Relaxed))
+        self.entries().get(usize::from(index)).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {

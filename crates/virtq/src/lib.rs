@@ -39,18 +39,16 @@ mod pool;
 mod ring;
 mod shared;
 mod split;
-mod staging;
 mod start;
 
 pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, ChainHeader};
-pub use device::DeviceQueue;
+pub use device::{BURST, Content, DeviceQueue};
 pub use driver::{DriverQueue, guest_memory};
 pub use fault::Fault;
 pub use inflight::InflightRecord;
 pub use log::Log;
 pub use pool::{Segment, Used};
 pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};
-pub use staging::{BURST, Content};
 pub use start::{Position, Start};
 
 #[cfg(test)]

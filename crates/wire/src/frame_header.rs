@@ -102,13 +102,17 @@ impl FrameHeader {
     /// They have the same addresses and type, and tagged ones the same TCI.
     #[inline(always)]
     pub fn is_like_all(&self, rest: &[[u8; Self::LEN]]) -> bool {
-        let (low, high) = (self.low_word(), self.high_word());
+        let own = u128::from_le_bytes(self.0);
+        let differ = |differing, header: &[u8; 16]| differing | u128::from_le_bytes(*header) ^ own;
+        self.is_one_flow(rest.iter().fold(0, differ))
+    }
+
+    /// Returns `true` if frames whose headers differ from this one in these bits at most, as in a
+    /// little-endian number, are of its flow.
+    #[inline(always)]
+    pub const fn is_one_flow(&self, differing: u128) -> bool {
         // Bytes 14 and 15 are payload of an untagged frame.
-        let mask = if self.is_tagged() { u64::MAX } else { Mac::KEY_MASK };
-        rest.iter().all(|header| {
-            let header = Self(*header);
-            (header.low_word() ^ low) | ((header.high_word() ^ high) & mask) == 0
-        })
+        differing << if self.is_tagged() { 0 } else { 16 } == 0
     }
 
     /// Returns `true` if the frame has a tag, 802.1Q or 802.1ad.

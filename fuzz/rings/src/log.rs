@@ -154,9 +154,10 @@ impl Link {
         self.seen.buffers += u64::from(polled.frames);
         (0..input.below(4)).for_each(|_| self.to.guest.act(input));
         if polled.frames > 0 {
-            let indices: Vec<u8> = (0..input.below(BURST as u32 + 1))
+            let indices: BTreeSet<u8> = (0..input.below(BURST as u32 + 1))
                 .map(|_| input.below(polled.frames) as u8)
                 .collect();
+            let indices = Vec::from_iter(indices);
             let edit = match input.below(4) {
                 0 => VlanEdit::Push(input.u32().to_be_bytes()),
                 _ => VlanEdit::None,

@@ -1,5 +1,7 @@
 //! Two hostile guests, one sending to the other.
 
+use std::collections::BTreeSet;
+
 use port::virtio_net::{
     HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing,
 };
@@ -102,8 +104,9 @@ impl Link {
         let [lent, receive] = &mut self.buffers;
         let burst = self.transmit.burst(lent);
         let count = burst.frames.len() as u32;
-        let indices: Vec<u8> =
+        let indices: BTreeSet<u8> =
             (0..input.below(BURST as u32 + 1)).map(|_| input.below(count) as u8).collect();
+        let indices = Vec::from_iter(indices);
         let edit = match input.below(6) {
             0 => VlanEdit::Push(input.u32().to_be_bytes()),
             1 => VlanEdit::Retag(input.u32().to_be_bytes()),

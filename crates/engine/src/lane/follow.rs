@@ -10,10 +10,10 @@ use crate::lane::queue_list::TxRing;
 
 impl Worker {
     /// Adds new rings, and removes those that are gone.
+    #[cold]
     pub(super) fn follow_queue_list(&mut self, now_ns: u64) {
-        let Some(rings) = self.queue_list.changed(&mut self.queue_list_version) else {
-            return;
-        };
+        let (version, rings) = self.queue_list.get();
+        self.queue_list_version = version;
         let mut before = std::mem::take(&mut self.rings);
         let poll = |ring: TxRing| match before.iter().position(|poll| poll.ring.is(&ring)) {
             Some(known) => before.swap_remove(known),
@@ -40,6 +40,7 @@ impl Worker {
     }
 
     /// Takes shares, limits and budgets from new snapshots.
+    #[cold]
     pub(super) fn follow_snapshots(&mut self, now_ns: u64) {
         for (nic, served) in self.nics.iter_mut().enumerate() {
             let number = served.nic.snapshot_number();

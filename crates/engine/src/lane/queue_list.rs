@@ -74,13 +74,15 @@ impl QueueList {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The rings, if they changed since `version`, which is updated.
-    pub(crate) fn changed(&self, version: &mut u64) -> Option<Vec<TxRing>> {
-        let now = self.version.load(Ordering::Acquire);
-        if now == *version {
-            return None;
-        }
-        *version = now;
-        Some(self.lock().clone())
+    /// Version of the list: each change makes another.
+    #[inline(always)]
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The rings, and a version that they have at least.
+    pub(crate) fn get(&self) -> (u64, Vec<TxRing>) {
+        let version = self.version();
+        (version, self.lock().clone())
     }
 }

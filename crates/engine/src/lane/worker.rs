@@ -154,8 +154,12 @@ impl Worker {
     /// One round: each port in turn gets the burst that the schedule grants. Returns the number of
     /// frames.
     pub(crate) fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
-        self.follow_queue_list(now_ns);
-        self.follow_snapshots(now_ns);
+        if self.queue_list.version() != self.queue_list_version {
+            self.follow_queue_list(now_ns);
+        }
+        if self.nics.iter().any(|served| served.nic.snapshot_number() != served.snapshot) {
+            self.follow_snapshots(now_ns);
+        }
         let mut frames = 0;
         for _ in 0..self.schedule.len() {
             frames += self.turn::<QUARANTINE>(now_ns);

@@ -27,7 +27,15 @@ impl Transmit for Device {
     }
 
     fn burst<'a>(&'a self, _: &'a BurstBuffers) -> Burst<'a> {
-        Burst { headers: &[], snapshots: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
+        Burst {
+            headers: &[],
+            snapshots: &[],
+            frames: &[],
+            arena: &[],
+            offloads: &[],
+            malformed: 0,
+            is_one_flow: false,
+        }
     }
 
     fn complete(&mut self) -> Notification {

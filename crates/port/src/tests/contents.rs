@@ -1,5 +1,7 @@
 //! Frames arrive as sent: for all sizes, layouts of both guests, headers and edits.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::guests::{
@@ -204,7 +206,8 @@ proptest! {
         let mut to = Receiver::new(HEADER_LEN, mergeable);
         let frames: Vec<_> = (0..count).map(|i| frame(i, 60 + i)).collect();
         frames.iter().for_each(|frame| { from.send(frame, &Layout::chain(&[])); });
-        let indices: Vec<u8> = indices.iter().map(|place| place.index(count) as u8).collect();
+        let indices: BTreeSet<_> = indices.iter().map(|place| place.index(count) as u8).collect();
+        let indices = Vec::from_iter(indices);
         indices.iter().for_each(|_| to.post(200, &Layout::chain(&[])));
         let delivered = carry_with(&mut from, &mut to, &indices, VlanEdit::None, snapshots);
         prop_assert_eq!(delivered.frames as usize, indices.len());

@@ -193,17 +193,19 @@ fn buffers_in_crumbs_lose_large_frames_only() {
 #[test]
 fn a_fault_is_reported_by_either_half() {
     let mut from = Sender::new(HEADER_LEN, 1514);
-    from.send(&frame(0, 60), &one_piece());
+    for i in 0..3 {
+        from.send(&frame(i, 60), &one_piece());
+    }
     from.driver.post(virtq::Segment { addr: 1, len: 64, writable: false }).unwrap();
     from.driver.publish();
     let polled = from.ring.poll();
-    assert_eq!((polled.frames, polled.fault), (1, Some(Fault::OutsideMemory)));
+    assert_eq!((polled.frames, polled.fault), (3, Some(Fault::OutsideMemory)));
 
     let mut to = Receiver::new(HEADER_LEN, false);
     to.post(200, &one_piece());
     to.driver.post(virtq::Segment { addr: 1, len: 200, writable: true }).unwrap();
     to.driver.publish();
-    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 0, 0], VlanEdit::None);
+    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 1, 2], VlanEdit::None);
     let expected = Delivered {
         frames: 1,
         bytes: 60,

@@ -54,6 +54,7 @@ fn deliver(ring: &mut dyn Receive) -> Delivered {
         arena: &[],
         offloads: &[],
         malformed: 0,
+        is_one_flow: false,
     };
     ring.deliver(&burst, &[0], VlanEdit::None, &mut BurstBuffers::default())
 }

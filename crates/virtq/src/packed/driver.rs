@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use guestmem::GuestMemory;
 
 use super::event::EventSuppression;
-use super::position::PackedPosition;
-use super::ring::{PackedRing, Word};
+use super::{PackedPosition, PackedRing, Word};
 use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::position::PackedPosition;
+use super::PackedPosition;
 use crate::shared::Shared;
 
 /// "Enable events", "Disable events" and "Enable events for a specific descriptor", in bits 16 and

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use guestmem::GuestMemory;
 
+use super::SplitRing;
 use super::event::EventSuppression;
-use super::ring::SplitRing;
 use crate::pool::{DescriptorPool, Segment, Used};
 use crate::ring::{Addresses, Descriptor, Features, SetupError};
 

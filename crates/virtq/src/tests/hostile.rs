@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::kit::{BASE, Forge, READABLE, bytes_of, is_alone, memory};
 use crate::ring::Descriptor;
-use crate::split::ring::SplitRing;
+use crate::split::SplitRing;
 use crate::{
     BURST, CHAIN_BYTES_MAX, Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Used,
 };

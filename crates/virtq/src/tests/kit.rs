@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use guestmem::{Buffer, GuestMemory, GuestSlice, Pages, SharedFile};
 
 use crate::ring::Descriptor;
-use crate::split::ring::SplitRing;
+use crate::split::SplitRing;
 use crate::{Addresses, Content, DeviceQueue, Features, Start, guest_memory};
 
 /// Base of a test's memory: guest and front-end addresses alike.

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, AtomicU32, fence};
 
+use crate::packed::PackedPosition;
 use crate::packed::event::EventSuppression as PackedWish;
-use crate::packed::position::PackedPosition;
 use crate::shared::Shared;
 use crate::split::event::EventSuppression as SplitWish;
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::packed::PackedPosition;
 use crate::packed::event::EventSuppression;
-use crate::packed::position::PackedPosition;
 
 /// Position of the `count`th descriptor of all laps.
 fn place(count: u32, size: u16) -> PackedPosition {
