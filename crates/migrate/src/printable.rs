@@ -6,14 +6,8 @@ const SHOWN_MAX: usize = 1000;
 /// Escapes unprintable characters and truncates: the text of a VMM, or of a daemon on another host,
 /// is not trusted with the operator's terminal.
 pub(super) fn printable(text: &str) -> String {
-    let mut shown = String::new();
-    for c in text.chars().take(SHOWN_MAX) {
-        match c {
-            '"' | '\'' | '\\' => shown.push(c), // printable, but not to escape_debug
-            _ => shown.extend(c.escape_debug()),
-        }
-    }
-    shown
+    let cut: String = text.chars().take(SHOWN_MAX).collect();
+    model::state::printable(&cut)
 }
 
 #[cfg(test)]

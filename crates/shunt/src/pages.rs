@@ -78,7 +78,11 @@ fn write_pages(command: Command, dir: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below.clone(), dir)?;
     }
-    clap_mangen::Man::new(titled(command)).generate_to(dir).map(|_| ())
+    let page = clap_mangen::Man::new(titled(command));
+    page.source(concat!("shunt ", env!("CARGO_PKG_VERSION")))
+        .manual("Shunt Manual")
+        .generate_to(dir)
+        .map(|_| ())
 }
 
 /// The command with its title as the text beside its name; the description stays.
@@ -126,6 +130,9 @@ mod tests {
             assert!(!verbs.iter().any(|verb| verb == first), "an imperative: {line}");
             assert!(!title.ends_with('.') && !first.is_empty(), "{line}");
             assert!(text.contains(".SH DESCRIPTION\n"), "{name}");
+            let source = concat!("\"shunt ", env!("CARGO_PKG_VERSION"), "\" \"Shunt Manual\"");
+            let header = text.lines().find(|line| line.starts_with(".TH")).unwrap();
+            assert!(header.trim_end().ends_with(source), "{header}");
             seen += 1;
         }
         assert!(seen > 60, "only {seen} pages");

@@ -60,7 +60,7 @@ pub use object_name::kind_of_list;
 pub(crate) use object_name::of_path;
 pub use plan::{ChangePlan, FieldChange, ObjectKind, PlanAction, PlanStep};
 pub(crate) use problem::cut;
-pub use problem::{MAX_PROBLEMS, Problem, Problems, Remedy};
+pub use problem::{MAX_PROBLEMS, Problem, Problems, Remedy, printable};
 pub use protocol::IpProtocol;
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};

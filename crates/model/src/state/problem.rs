@@ -275,13 +275,16 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Escapes control characters, which must not reach a terminal.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+/// Escapes unprintable characters, which must not reach a terminal; quotes and backslashes stay.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+        match c {
+            '"' | '\'' | '\\' => shown.push(c), // printable, but not to escape_debug
+            _ => shown.extend(c.escape_debug()),
+        }
     }
-    out
+    shown
 }
 
 /// JSON on one line (which escapes control characters), cut.

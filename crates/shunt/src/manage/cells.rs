@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use model::state::{Attachment, IpProtocol};
+use model::state::{Attachment, IpProtocol, printable};
 use serde_json::Value;
 
 /// A value as a cell: strings without quotes, booleans as on and off, null as a dash.
@@ -11,7 +11,7 @@ pub(super) fn cell(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         Value::Bool(true) => "on".to_owned(),
         Value::Bool(false) => "off".to_owned(),
-        Value::String(text) => text.chars().flat_map(char::escape_debug).collect(),
+        Value::String(text) => printable(text),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
         Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(","),
         other => other.to_string(),
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn cells_are_words() {
-        let cells = json!([null, true, false, "a\u{1b}b", 7, [], ["1", "2-3"]]);
+        let cells = json!([null, true, false, "a\u{1b}b", 7, [], ["1", "2-3"], "a \"b\""]);
         let cells: Vec<String> = entries(&cells).map(cell).collect();
-        assert_eq!(cells, ["-", "on", "off", "a\\u{1b}b", "7", "-", "1,2-3"]);
+        assert_eq!(cells, ["-", "on", "off", "a\\u{1b}b", "7", "-", "1,2-3", "a \"b\""]);
         let socket = json!({"kind": "vhost-user", "socket": "/run/a"});
         let short = [&socket, &json!("tap:web0"), &json!(null)].map(attachment);
         assert_eq!(short, ["vhost-user:/run/a", "tap:web0", "-"]);
