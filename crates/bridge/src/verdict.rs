@@ -152,6 +152,12 @@ impl Verdicts {
         &self.of[..self.len.min(BURST)]
     }
 
+    /// Gives `len` frames the verdict of the first.
+    #[inline]
+    pub fn repeat_first(&mut self, len: usize) {
+        self.fill(len, self.of[0]);
+    }
+
     /// Gives `len` frames the same verdict.
     #[inline]
     pub(crate) fn fill(&mut self, len: usize, verdict: Verdict) -> Summary {

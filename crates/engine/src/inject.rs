@@ -34,15 +34,7 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     slice.read_bytes(&mut header);
     let frames = [Buffer::single(slice, 0)];
     let headers = [header];
-    let burst = Burst {
-        headers: &headers,
-        snapshots: &[],
-        frames: &frames,
-        arena: &[],
-        offloads: &[],
-        malformed: 0,
-        is_one_flow: false,
-    };
+    let burst = Burst::plain(&headers, &frames);
     let marker = BurstMarker::default(); // this thread has no watchdog
     let (marker, stages) = (&marker, &StageClock::off());
     let source = BurstSource { snapshot, port: from, pair: 0, marker, stages };

@@ -9,8 +9,7 @@ use std::mem::transmute;
 use crate::error::MapError;
 use crate::mapping::{Mapping, SharedFile};
 use crate::pages::Pages;
-use crate::slice::Buffer;
-use crate::slice::GuestSlice;
+use crate::slice::{Buffer, GuestSlice};
 
 /// Largest number of frames lent at a time: one burst.
 pub const STAGED_MAX: usize = 64;

@@ -32,7 +32,20 @@ pub struct Burst<'a> {
     pub is_one_flow: bool,
 }
 
-impl Burst<'_> {
+impl<'a> Burst<'a> {
+    /// A burst of frames in one slice each, without snapshots, offloads and malformed frames.
+    pub fn plain(headers: &'a [HeaderBytes], frames: &'a [Buffer<'a>]) -> Burst<'a> {
+        Burst {
+            headers,
+            snapshots: &[],
+            frames,
+            arena: &[],
+            offloads: &[],
+            malformed: 0,
+            is_one_flow: false,
+        }
+    }
+
     /// Offload requested for a frame.
     #[inline]
     pub fn offload(&self, frame: usize) -> NetHeader {

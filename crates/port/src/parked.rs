@@ -272,15 +272,7 @@ fn deliver(
         pieces.push(Buffer::single(slice, id as u16));
         at += frame.len() as u64;
     }
-    let burst = Burst {
-        headers: &headers,
-        snapshots: &[],
-        frames: &pieces,
-        arena: &[],
-        offloads: &[],
-        malformed: 0,
-        is_one_flow: false,
-    };
+    let burst = Burst::plain(&headers, &pieces);
     let indices: Vec<u8> = (0..frames.len() as u8).collect();
     Some(ring.deliver(&burst, &indices, VlanEdit::None, buffers))
 }

@@ -57,14 +57,14 @@ fn from_function(
 ) -> u64 {
     let Scratch { nic, switch, view_buffer, transmit: buffers, receive, .. } = scratch;
     let (table, flows) = (&source.snapshot.table, &mut sender.nic_flows);
-    let wants_snapshots = nic.verdicts.wants_snapshots();
-    if wants_snapshots {
+    let polled = transmit.burst(buffers);
+    if nic.verdicts.wants_snapshots() {
         buffers.snapshot_headers(transmit);
-    }
-    // The usual case classifies only the first frame of a flow.
-    if wants_snapshots || transmit.burst(buffers).headers.len() > nic.verdicts.len() {
         let Burst { headers, snapshots, .. } = transmit.burst(buffers);
         summary = table.classify_with_snapshots(id, headers, snapshots, flows, &mut nic.verdicts);
+    } else if polled.is_one_flow {
+        // `forward` classified only the first frame.
+        nic.verdicts.repeat_first(polled.headers.len());
     }
     let needs_snapshots =
         source.snapshot.switch.as_ref().is_some_and(|switch| switch.uplink_needs_snapshots);

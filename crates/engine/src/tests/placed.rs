@@ -27,15 +27,7 @@ impl Transmit for Device {
     }
 
     fn burst<'a>(&'a self, _: &'a BurstBuffers) -> Burst<'a> {
-        Burst {
-            headers: &[],
-            snapshots: &[],
-            frames: &[],
-            arena: &[],
-            offloads: &[],
-            malformed: 0,
-            is_one_flow: false,
-        }
+        Burst::plain(&[], &[])
     }
 
     fn complete(&mut self) -> Notification {

@@ -47,15 +47,7 @@ impl Receive for Ring {
 fn deliver(ring: &mut dyn Receive) -> Delivered {
     let file = SharedFile::create("frame", 60, Pages::Ordinary).unwrap();
     let frames = [Buffer::single(file.mapping().slice(0, 60).unwrap(), 0)];
-    let burst = Burst {
-        headers: &[[0; 16]],
-        snapshots: &[],
-        frames: &frames,
-        arena: &[],
-        offloads: &[],
-        malformed: 0,
-        is_one_flow: false,
-    };
+    let burst = Burst::plain(&[[0; 16]], &frames);
     ring.deliver(&burst, &[0], VlanEdit::None, &mut BurstBuffers::default())
 }
 
