@@ -60,6 +60,7 @@ pub use listen::{Listen, Tcp, Tls};
 pub use manager::{Applied, Manager, StatsSource, UpgradeOrder, Upgraded, Upgrader};
 pub use manager::{MoveStatus, serve_guests};
 pub use openapi::document as openapi;
+pub use openapi::schemas;
 pub use server::{ApiSockets, Server};
 pub use token::{MAX_TOKEN_BYTES, MIN_TOKEN_BYTES, Token};
 

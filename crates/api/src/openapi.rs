@@ -1,6 +1,6 @@
 //! The OpenAPI document, from the table of operations and the schemas that check documents.
 
-use model::state::schema::{add_schemas, schemas};
+use model::state::schema::{self, add_schemas};
 use serde_json::{Map, Value, json};
 
 use super::events::EventList;
@@ -31,7 +31,7 @@ pub fn document() -> Value {
         "security": [{}, {"token": []}],
         "paths": paths,
         "components": {
-            "schemas": all_schemas(),
+            "schemas": schemas(),
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "Over TCP only."},
             },
@@ -39,8 +39,9 @@ pub fn document() -> Value {
     })
 }
 
-fn all_schemas() -> Map<String, Value> {
-    let mut all = schemas().clone();
+/// Schemas of all requests and answers, by name: `components.schemas`.
+pub fn schemas() -> Map<String, Value> {
+    let mut all = schema::schemas().clone();
     // Parts of other schemas, and settings of the configuration file only.
     for name in [
         "PortSettings",

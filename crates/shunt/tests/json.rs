@@ -3,7 +3,7 @@
 //! The commands come from the manual pages, which are made of the command table: a command without
 //! a row here fails the test.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -268,6 +268,49 @@ fn check(line: &str, shape: Shape, fields: &[&str], out: &[u8]) -> Value {
     objects[0].clone()
 }
 
+/// Fields of each list in docs/commands.md, by command without `shunt`. A word in capitals stands
+/// for the fields in its own row.
+fn documented_fields() -> BTreeMap<String, BTreeSet<String>> {
+    let page = include_str!("../../../docs/commands.md");
+    let section = page.split("### Fields of lists").nth(1).expect("the section");
+    let block = section.split("```").nth(1).and_then(|block| block.strip_prefix("text\n"));
+    let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut row = String::new();
+    for line in block.expect("the fields").lines() {
+        match line.strip_prefix("  ") {
+            None => row = line.to_owned(),
+            Some(fields) => rows
+                .entry(row.clone())
+                .or_default()
+                .extend(fields.split_whitespace().map(str::to_owned)),
+        }
+    }
+    let expanded = |field: &String| -> Vec<String> {
+        let shared = rows.iter().find_map(|(name, below)| Some((field.strip_suffix(name)?, below)));
+        match shared {
+            Some((before, below)) => below.iter().map(|field| format!("{before}{field}")).collect(),
+            None => vec![field.clone()],
+        }
+    };
+    let lists = rows.iter().filter(|(name, _)| !name.starts_with(|c: char| c.is_uppercase()));
+    lists.map(|(name, fields)| (name.clone(), fields.iter().flat_map(expanded).collect())).collect()
+}
+
+/// Asserts that a list has the documented fields.
+fn check_documented(page: &str, object: &Value) {
+    let name = page.trim_start_matches("shunt-").replace('-', " ");
+    let found: BTreeSet<String> = object.as_object().expect("an object").keys().cloned().collect();
+    assert_eq!(documented_fields().get(&name), Some(&found), "{name} in docs/commands.md");
+}
+
+#[test]
+fn each_list_is_documented_and_no_other() {
+    let rows = OF_DAEMON.iter().chain(OTHERS).filter(|(_, _, shape, _)| *shape == List);
+    let lists: BTreeSet<String> =
+        rows.map(|(page, ..)| page.trim_start_matches("shunt-").replace('-', " ")).collect();
+    assert_eq!(documented_fields().into_keys().collect::<BTreeSet<_>>(), lists);
+}
+
 /// Asserts that a command failed, with nothing but errors as JSON in one line.
 fn check_error(line: &str, output: &Output) {
     let told = String::from_utf8_lossy(&output.stderr);
@@ -309,7 +352,7 @@ fn every_command_with_json_has_a_row() {
 fn answers_of_a_daemon_have_the_shape_and_so_have_errors_without_one() {
     let mut daemon = Daemon::start();
     let nowhere = tempfile::tempdir().expect("a temporary directory");
-    for (_, line, shape, fields) in OF_DAEMON {
+    for (page, line, shape, fields) in OF_DAEMON {
         check_error(line, &daemon.run(line, nowhere.path()));
         let run_dir = daemon.dir.path();
         match shape {
@@ -320,6 +363,9 @@ fn answers_of_a_daemon_have_the_shape_and_so_have_errors_without_one() {
                 let told = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{line}: {told}");
                 let answer = check(line, *shape, fields, &output.stdout);
+                if *shape == List {
+                    check_documented(page, &answer);
+                }
                 if *line == "upgrade" {
                     let pid = answer["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
                     daemon.successor = pid.and_then(Pid::from_raw);
@@ -343,6 +389,9 @@ fn answers_without_a_daemon_have_the_shape() {
         }
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{line}: {told}");
-        check(&line, *shape, fields, &output.stdout);
+        let answer = check(&line, *shape, fields, &output.stdout);
+        if *shape == List {
+            check_documented(page, &answer);
+        }
     }
 }

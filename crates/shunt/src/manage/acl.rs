@@ -10,6 +10,7 @@ use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use super::switch::port_path;
 use crate::complete;
 use crate::error::UsageError;
+use crate::flat::Fields;
 use crate::text::table;
 
 #[derive(Debug, Args)]
@@ -45,7 +46,8 @@ impl Acl {
             let numbered = (1..).zip(&rules);
             let counted = numbered.map(|(number, rule)| self.with_count(rule, number, &stats));
             let counted: Vec<Value> = counted.collect();
-            return target.show_list(&counted, show_rules);
+            let fields = || Fields::of("AclRule").and(["rule", "frames"]);
+            return target.show_list(fields, &counted, show_rules);
         }
         let mut rules = kept(rules, &self.remove, self.clear)?;
         for text in &self.add {

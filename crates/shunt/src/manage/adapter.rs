@@ -9,6 +9,7 @@ use super::cells::{cell, entries, find, rates, told_of, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
 use super::patch::{FunctionFlags, Number, Patch, attachment_help, list as items};
 use crate::complete;
+use crate::flat::Fields;
 use crate::pages::Title;
 use crate::text::table;
 
@@ -255,7 +256,8 @@ fn list(target: &DaemonArgs) -> Result<()> {
             with_actual(adapter, in_force)
         })
         .collect();
-    target.show_list(&joined, |joined| {
+    let fields = || Fields::of("Adapter").with("actual", "ActualAdapter");
+    target.show_list(fields, &joined, |joined| {
         let row = |wanted: &Value| {
             let actual = &wanted["actual"];
             let place = match (actual["vf"].as_u64(), actual["queue"].as_u64()) {

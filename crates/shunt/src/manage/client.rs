@@ -6,7 +6,7 @@ use model::state::Problem;
 use serde_json::Value;
 
 use crate::error::UsageError;
-use crate::flat::flat;
+use crate::flat::Fields;
 use crate::run_dir::RunDirArg;
 use crate::text::print;
 
@@ -65,13 +65,15 @@ impl DaemonArgs {
         Ok(print(&text)?)
     }
 
-    /// Prints a list: with `--json` as an array of flat objects, or as formatted by `text`.
+    /// Prints a list: with `--json` as an array of flat objects with the fields that `fields`
+    /// declares, or as formatted by `text`.
     pub(super) fn show_list(
         &self,
+        fields: impl FnOnce() -> Fields,
         list: &[Value],
         text: impl FnOnce(&[Value]) -> String,
     ) -> Result<()> {
-        let text = if self.json { format!("{:#}\n", flat(list)) } else { text(list) };
+        let text = if self.json { format!("{:#}\n", fields().flat(list)) } else { text(list) };
         Ok(print(&text)?)
     }
 

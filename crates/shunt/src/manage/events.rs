@@ -7,6 +7,7 @@ use api::{Event, EventList};
 use clap::Args;
 
 use super::client::DaemonArgs;
+use crate::flat::Fields;
 use crate::pages::Title;
 use crate::text::print;
 
@@ -62,7 +63,7 @@ impl Events {
             true => {
                 Ok(print(&events.iter().map(|event| format!("{event}\n")).collect::<String>())?)
             }
-            false => self.target.show_list(&events, |_| lines(list)),
+            false => self.target.show_list(|| Fields::of("Event"), &events, |_| lines(list)),
         }
     }
 }

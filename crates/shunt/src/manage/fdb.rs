@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::cells::{cell, entries};
 use super::client::{DaemonArgs, encode_segment};
 use crate::complete;
+use crate::flat::Fields;
 use crate::text::table;
 
 #[derive(Debug, Args)]
@@ -30,12 +31,16 @@ impl Fdb {
         let path = format!("/v1/switches/{}/fdb", encode_segment(&self.switch));
         let all = target.get(&path)?;
         let found = entries(&all).filter(|entry| self.selects(entry)).cloned();
-        target.show_list(&found.collect::<Vec<_>>(), |found| {
-            let row = |entry: &Value| {
-                ["mac", "vlan", "port", "kind", "age_s"].map(|name| cell(&entry[name]))
-            };
-            table(["MAC", "VLAN", "port", "kind", "age s"], found.iter().map(row).collect())
-        })
+        target.show_list(
+            || Fields::of("FdbEntry"),
+            &found.collect::<Vec<_>>(),
+            |found| {
+                let row = |entry: &Value| {
+                    ["mac", "vlan", "port", "kind", "age_s"].map(|name| cell(&entry[name]))
+                };
+                table(["MAC", "VLAN", "port", "kind", "age s"], found.iter().map(row).collect())
+            },
+        )
     }
 
     fn selects(&self, entry: &Value) -> bool {

@@ -10,6 +10,7 @@ use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
 use super::patch::{Number, Patch, attachment_help};
 use super::rules::{Rules, representors};
 use crate::complete;
+use crate::flat::Fields;
 use crate::pages::Title;
 use crate::text::table;
 
@@ -218,7 +219,8 @@ fn list(target: &DaemonArgs) -> Result<()> {
             nic
         })
         .collect();
-    target.show_list(&joined, |joined| {
+    let fields = || Fields::of("Nic").with("actual", "ActualNic").and(["switch"]);
+    target.show_list(fields, &joined, |joined| {
         let row = |nic: &Value| {
             let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);
             let field = |name: &str| cell(&nic[name]);

@@ -10,6 +10,7 @@ use super::cells::{cell, condition, entries, find, told_of};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use crate::complete;
 use crate::error::UsageError;
+use crate::flat::Fields;
 use crate::text::table;
 
 #[derive(Debug, Args)]
@@ -41,7 +42,8 @@ impl Rules {
             let counted: Vec<Value> = (0..rules.len())
                 .map(|rule| self.with_counters(&rules[rule], rule + 1, &stats))
                 .collect();
-            return target.show_list(&counted, show);
+            let fields = || Fields::of("NicRule").and(["rule", "frames", "bytes"]);
+            return target.show_list(fields, &counted, show);
         }
         let mut all = kept(rules, &self.remove, self.clear)?;
         for text in &self.add {
@@ -152,8 +154,9 @@ mod tests {
 
     #[test]
     fn a_rule_is_written_as_it_is_shown() {
-        let read =
-            rule("vf0 uplink protocol=6 to_port=443 push_vlan=100 push_qos=3 pop_vlan priority=5");
+        let read = rule(
+            "vf0 uplink protocol=6 to_port=443 push_vlan=100 push_qos=3 pop_vlan priority=5",
+        );
         let expected = json!({
             "from": "vf0", "to": "uplink", "protocol": 6, "to_port": "443", "pop_vlan": true,
             "push_vlan": {"id": 100, "qos": 3}, "priority": 5,

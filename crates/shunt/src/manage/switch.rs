@@ -13,6 +13,7 @@ use super::patch::OnOff;
 use super::patch::{Number, Patch, list as listed, switched};
 use super::tunnel::{Tunnel, tunnels};
 use crate::complete;
+use crate::flat::Fields;
 use crate::pages::Title;
 use crate::text::table;
 
@@ -263,7 +264,8 @@ fn list(target: &DaemonArgs) -> Result<()> {
         switch["adapters"] = here.count().into();
         switch
     });
-    target.show_list(&counted.collect::<Vec<_>>(), |switches| {
+    let fields = || Fields::of("Switch").and(["adapters"]);
+    target.show_list(fields, &counted.collect::<Vec<_>>(), |switches| {
         let row = |switch: &Value| {
             ["name", "nic", "iov", "adapters", "ageing_s"].map(|name| cell(&switch[name]))
         };
@@ -278,7 +280,8 @@ fn ports(target: &DaemonArgs, path: &str) -> Result<()> {
         port["rules"] = entries(&port["acl"]).count().into();
         port
     });
-    target.show_list(&counted.collect::<Vec<_>>(), |ports| {
+    let fields = || Fields::of("SwitchPort").and(["rules"]);
+    target.show_list(fields, &counted.collect::<Vec<_>>(), |ports| {
         let row = |port: &Value| {
             let field = |name: &str| cell(&port[name]);
             let guards =

@@ -9,6 +9,7 @@ use super::cells::{cell, entries, find, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use super::patch::{Number, Patch, list};
 use crate::complete;
+use crate::flat::Fields;
 use crate::text::table;
 
 #[derive(Debug, Args)]
@@ -82,7 +83,8 @@ pub(super) fn tunnels(target: &DaemonArgs, switch: &str) -> Result<()> {
     let joined = entries(&tunnels)
         .map(|tunnel| with_actual(tunnel, find(&here, "name", &tunnel["name"])))
         .collect::<Vec<_>>();
-    target.show_list(&joined, |tunnels| {
+    let fields = || Fields::of("Vxlan").with("actual", "ActualTunnel");
+    target.show_list(fields, &joined, |tunnels| {
         let row = |tunnel: &Value| {
             let state = cell(&tunnel["actual"]["device"]["state"]);
             let [name, vni, vlan, local, port, mtu, peers] =

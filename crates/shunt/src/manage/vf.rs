@@ -9,6 +9,7 @@ use super::cells::{cell, entries, find, rates};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, release_path};
 use super::patch::{FunctionFlags, Patch};
 use crate::complete;
+use crate::flat::Fields;
 use crate::pages::Title;
 use crate::text::table;
 
@@ -173,7 +174,11 @@ fn list(target: &DaemonArgs, nic: &str) -> Result<()> {
         vf
     };
     let vfs: Vec<Value> = (0..total).map(of).collect();
-    target.show_list(&vfs, |vfs| {
+    let fields = || {
+        let of_nic = Fields::of("Vf").with("owner", "Owner");
+        of_nic.and(["enabled", "guest"]).and_array("set_by_guest")
+    };
+    target.show_list(fields, &vfs, |vfs| {
         let row = |vf: &Value| {
             let holder = match vf["owner"]["holder"].as_str() {
                 Some("") => "operator".to_owned(),

@@ -16,6 +16,7 @@ use super::cells::{cell, entries, find};
 use super::client::{ChangeArgs, DaemonArgs};
 use crate::complete;
 use crate::error::UsageError;
+use crate::flat::Fields;
 use crate::pages::Title;
 use crate::text::{print, table};
 use document::{VpfArgs, VpfRequest};
@@ -240,7 +241,8 @@ fn list(target: &DaemonArgs) -> Result<()> {
         vpf["vfs"] = entries(&vpf["vfs"]).count().into();
         vpf
     });
-    target.show_list(&counted.collect::<Vec<_>>(), |vpfs| {
+    let fields = || Fields::of("ActualVpf").and(["vfs"]);
+    target.show_list(fields, &counted.collect::<Vec<_>>(), |vpfs| {
         let row = |vpf: &Value| {
             let channel = match vpf["control"].as_bool() {
                 Some(true) => "connected",
