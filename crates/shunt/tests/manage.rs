@@ -391,12 +391,12 @@ fn rules_are_shown_with_counts_and_removed_by_number() {
     assert_eq!(cells[3], ["3", "allow", "every", "frame", "-"]);
     let json = site.json("switch acl sw0 web");
     let fields = ["rule", "action", "protocol", "frames"].map(|field| &json[1][field]);
-    assert_eq!(json!(fields), json!([2, "count", 6, 42]));
+    assert_eq!(json!(fields), json!([2, "count", "tcp", 42]));
     site.says("switch acl sw0 web --remove 1 --remove 3 --add 'deny protocol=sctp'");
     let port = &site.json("export")["switch"][0]["port"][0];
     assert_eq!(
         port["acl"],
-        json!([{"action": "count", "protocol": 6}, {"action": "deny", "protocol": 132}])
+        json!([{"action": "count", "protocol": "tcp"}, {"action": "deny", "protocol": "sctp"}])
     );
     site.fails(
         2,

@@ -1,7 +1,7 @@
 //! IP protocols by number or name.
 
 use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::schema::{SchemaType, Type};
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
@@ -22,9 +22,8 @@ const NAMES: [(&str, u8); 10] = [
     ("sctp", 132),
 ];
 
-/// IP protocol: a number, or on input one of the names. Written as a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+/// IP protocol. Read as a number or a name; written as its name, or as a number without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpProtocol(pub u8);
 
 impl IpProtocol {
@@ -36,6 +35,15 @@ impl IpProtocol {
     /// Its name, if it has one.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(_, number)| *number == self.0).map(|(name, _)| *name)
+    }
+}
+
+impl Serialize for IpProtocol {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.name() {
+            Some(name) => serializer.serialize_str(name),
+            None => serializer.serialize_u8(self.0),
+        }
     }
 }
 
@@ -85,10 +93,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_are_read_and_numbers_are_written() {
+    fn names_and_numbers_are_read_and_names_are_written_where_there_is_one() {
         let read = |json: &str| serde_json::from_str::<IpProtocol>(json).ok();
         for (name, number) in NAMES {
-            assert_eq!(read(&format!("\"{name}\"")), Some(IpProtocol(number)));
+            let quoted = format!("\"{name}\"");
+            assert_eq!(read(&quoted), Some(IpProtocol(number)));
+            assert_eq!(read(&number.to_string()), Some(IpProtocol(number)));
+            assert_eq!(serde_json::to_string(&IpProtocol(number)).unwrap(), quoted);
             let format = text::format("ip-protocol").unwrap();
             assert!((format.takes)(name) && format.allowed.contains(name), "{name}");
         }
@@ -96,6 +107,6 @@ mod tests {
         for wrong in ["256", "-1", "\"17\"", "\"UDP\"", "\"quic\"", "1.5", "null"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
-        assert_eq!(serde_json::to_string(&IpProtocol(17)).unwrap(), "17");
+        assert_eq!(serde_json::to_string(&IpProtocol(255)).unwrap(), "255");
     }
 }

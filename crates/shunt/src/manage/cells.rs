@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use model::state::{Attachment, IpProtocol, printable};
+use model::state::{Attachment, printable};
 use serde_json::Value;
 
 /// A value as a cell: strings without quotes, booleans as on and off, null as a dash.
@@ -20,10 +20,7 @@ pub(super) fn cell(value: &Value) -> String {
 
 /// A condition of a rule, as `--add` takes it: `protocol=udp`.
 pub(super) fn condition(name: &str, value: &Value) -> String {
-    let protocol = value.as_u64().filter(|_| name == "protocol");
-    let protocol = protocol.and_then(|number| u8::try_from(number).ok());
-    let known = protocol.and_then(|number| IpProtocol(number).name());
-    format!("{name}={}", known.map_or_else(|| cell(value), str::to_owned))
+    format!("{name}={}", cell(value))
 }
 
 /// Rates as one cell: `100-1000`, where no limit is a dash.

@@ -95,7 +95,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   shunt nic rules nic0
-  shunt nic rules nic0 --add 'vf0 vf1 to_mac=02:00:00:00:00:02' --add 'vf1 uplink protocol=6 to_port=443 push_vlan=100'
+  shunt nic rules nic0 --add 'vf0 vf1 to_mac=02:00:00:00:00:02' --add 'vf1 uplink protocol=tcp to_port=443 push_vlan=100'
   shunt nic rules nic0 --remove 1
   shunt nic rules nic0 --clear")]
     Rules(Rules),

@@ -19,7 +19,7 @@ pub(super) struct Rules {
     #[arg(add = complete::nic())]
     nic: String,
     /// Append a rule: source and destination (a function, representor or drop), then matches and
-    /// actions such as protocol=6 to_port=443 push_vlan=100 pop_vlan priority=5.
+    /// actions such as protocol=tcp to_port=443 push_vlan=100 pop_vlan priority=5.
     #[arg(long, value_name = "RULE")]
     add: Vec<String>,
     /// Remove the rule with this number, as shown; repeatable.
@@ -66,7 +66,7 @@ impl Rules {
     }
 }
 
-/// Parses `vf0 uplink protocol=6 push_vlan=100`. The daemon validates the words.
+/// Parses `vf0 uplink protocol=tcp push_vlan=100`. The daemon validates the words.
 fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let (Some(from), Some(to)) = (words.next(), words.next()) else {
@@ -81,7 +81,7 @@ fn rule(text: &str) -> Result<Value, UsageError> {
             None if word == "pop_vlan" => rule["pop_vlan"] = true.into(),
             None => {
                 let error = format!(
-                    "--add \"{text}\": {word} is not a match; expected one such as protocol=6"
+                    "--add \"{text}\": {word} is not a match; expected one such as protocol=tcp"
                 );
                 return Err(UsageError::new(error));
             }
@@ -155,10 +155,10 @@ mod tests {
     #[test]
     fn a_rule_is_written_as_it_is_shown() {
         let read = rule(
-            "vf0 uplink protocol=6 to_port=443 push_vlan=100 push_qos=3 pop_vlan priority=5",
+            "vf0 uplink protocol=tcp to_port=443 push_vlan=100 push_qos=3 pop_vlan priority=5",
         );
         let expected = json!({
-            "from": "vf0", "to": "uplink", "protocol": 6, "to_port": "443", "pop_vlan": true,
+            "from": "vf0", "to": "uplink", "protocol": "tcp", "to_port": "443", "pop_vlan": true,
             "push_vlan": {"id": 100, "qos": 3}, "priority": 5,
         });
         assert_eq!(read.unwrap(), expected);

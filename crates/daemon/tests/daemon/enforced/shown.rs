@@ -26,7 +26,7 @@ fn rules_are_numbered_from_1_and_know_protocols_by_name() {
         let port = net.get("/v1/switches/sw0/ports/a");
         assert_eq!(
             (&port["acl"][0]["protocol"], &port["acl"][1]["protocol"]),
-            (&json!(17), &json!(6))
+            (&json!("udp"), &json!("tcp"))
         );
         let mut dns = [&B[..], &A, &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]].concat();
         dns.extend([10, 0, 0, 1, 10, 0, 0, 2, 16, 0, 0, 53, 0, 8, 0, 0]);

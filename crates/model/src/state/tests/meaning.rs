@@ -302,7 +302,7 @@ fn rules_that_no_frame_can_meet_are_refused() {
     let at = |field: &str| format!("switch[0].port[0].acl[0].{field}");
     refused(&[
         (rule(json!({"to_port": "1"})), &at("protocol"), "\"any protocol\" has no ports"),
-        (rule(json!({"from_port": "1", "protocol": 1})), &at("protocol"), "1 has no ports"),
+        (rule(json!({"from_port": "1", "protocol": 1})), &at("protocol"), "\"icmp\" has no ports"),
         (
             rule(json!({"from_ip": "10.0.0.0/8", "to_ip": "fd00::/8"})),
             &at("to_ip"),

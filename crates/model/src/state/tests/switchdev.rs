@@ -120,7 +120,7 @@ fn the_mode_and_what_is_of_it_go_together() {
 fn rules_speak_of_what_is_there_and_can_be() {
     let all = json!({
         "from": "vf0", "to": "uplink", "priority": 3, "from_mac": "02:00:00:00:00:01", "to_mac": "ff:ff:ff:ff:ff:ff",
-        "ethertype": 2048, "vlan": 0, "from_ip": "10.0.0.0/8", "to_ip": "10.0.0.1", "protocol": 6,
+        "ethertype": 2048, "vlan": 0, "from_ip": "10.0.0.0/8", "to_ip": "10.0.0.1", "protocol": "tcp",
         "from_port": "1-9", "to_port": "443", "pop_vlan": true, "push_vlan": {"id": 5, "qos": 2},
     });
     let written = state(&rule(all.clone())).to_document();

@@ -1,6 +1,6 @@
 //! Rules for switches, their ports and their ACLs.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use wire::vlan;
 
 use super::super::adapter::Adapter;
@@ -183,7 +183,7 @@ impl<'a> Check<'a> {
         let with_ports = rule.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol.0));
         if (rule.from_port.is_some() || rule.to_port.is_some()) && !with_ports {
             let error = "has no ports";
-            let protocol = rule.protocol.map_or(Value::from("any protocol"), |it| it.0.into());
+            let protocol = rule.protocol.map_or(Value::from("any protocol"), |it| json!(it));
             let allowed = "write tcp, udp or sctp".to_owned();
             self.wrong(format!("{at}.protocol"), protocol, error, allowed);
         }
