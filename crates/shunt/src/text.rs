@@ -3,7 +3,9 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
+use model::state::printable;
 use report::{Align, TextFormat};
+use serde_json::Value;
 
 /// Maximum width of sentences on a terminal, in columns.
 const SENTENCE_COLUMNS: u16 = 100;
@@ -15,6 +17,19 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -
     }
     let columns = header.map(|name| (name, Align::Left));
     of_stdout().table(&columns, rows.into_iter().map(Vec::from).collect())
+}
+
+/// A value as a cell: strings without quotes, booleans as on and off, null as a dash.
+pub(crate) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(true) => "on".to_owned(),
+        Value::Bool(false) => "off".to_owned(),
+        Value::String(text) => printable(text),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
 }
 
 /// Form of tables for standard output: plain in a pipe, in a locale without UTF-8 and with

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use daemon::Launch;
 use model::config::{Config, SourceFile};
+use serde_json::json;
 
 use crate::error::UsageError;
 use crate::pages::Title;
@@ -32,11 +33,14 @@ pub(crate) struct Up {
     /// Only check the file: exit code 2 and one line per error, if there are any.
     #[arg(long)]
     check: bool,
+    /// Print "ready" or the result of --check as JSON, and errors too. The log is text.
+    #[arg(long)]
+    json: bool,
     /// End with the parent process; for experiments (internal).
     #[arg(long, hide = true)]
     with_parent: bool,
     /// Take over from the daemon at the other end of standard input; for `shunt upgrade`.
-    #[arg(long, hide = true, conflicts_with_all = ["config", "check", "with_parent"])]
+    #[arg(long, hide = true, conflicts_with_all = ["config", "check", "with_parent", "json"])]
     take_over: bool,
 }
 
@@ -50,17 +54,23 @@ impl Up {
         let config = Config::of(&source).map_err(UsageError::from)?;
         if self.check {
             daemon::check_machine(&config).map_err(|problems| UsageError(source.tell(problems)))?;
-            return Ok(print(&format!("{}: good\n", path.display()))?);
+            let path = path.display().to_string();
+            let text = match self.json {
+                true => format!("{:#}\n", json!({"config": path, "good": true})),
+                false => format!("{path}: good\n"),
+            };
+            return Ok(print(&text)?);
         }
         let launch = Launch { config: source, with_parent: self.with_parent };
-        daemon::run(&config, launch, say_ready)
+        let ready = if self.json { "{\"ready\":true}\n" } else { "ready\n" };
+        daemon::run(&config, launch, || say_ready(ready))
     }
 }
 
 /// Prints "ready" from a thread: standard output may be a full pipe, and must not block the daemon.
-fn say_ready() {
+fn say_ready(line: &'static str) {
     let thread = std::thread::Builder::new().name("ready".into());
-    if let Err(error) = thread.spawn(|| drop(print("ready\n"))) {
+    if let Err(error) = thread.spawn(|| drop(print(line))) {
         tracing::warn!("cannot start a thread to print \"ready\": {error}");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -107,9 +107,17 @@ const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-upgrade", "upgrade", Object, &["pid", "version"]),
 ];
 
-/// Commands without a daemon, in the same form. `#` is a directory for results, `%` that of the
-/// repository. An experiment may lack something on this machine: then its error has the shape.
+/// Commands without `--json`, whose output has a form of its own: a script, files, a drawing, and a
+/// server that answers with lines of JSON.
+const WITHOUT: [&str; 5] =
+    ["shunt", "shunt-completions", "shunt-man", "shunt-plan-explain", "shunt-lab-bare"];
+
+/// Commands without a daemon, in the same form. `#` is a directory for results, with a
+/// configuration file, `%` that of the repository. An experiment may lack something on this
+/// machine: then its error has the shape.
 const OTHERS: &[(&str, &str, Shape, &[&str])] = &[
+    ("shunt-up", "up --config #/none", Error, &[]),
+    ("shunt-up", "up --config #/shunt.toml --check", Object, &["config", "good"]),
     ("shunt-explain", "explain", List, &["name", "counters", "meaning", "cause", "remedy"]),
     ("shunt-explain", "explain spoofed_mac", Object, &["name", "counters"]),
     ("shunt-conform", "conform --list", List, &["name", "thread", "promise"]),
@@ -124,6 +132,17 @@ const OTHERS: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-plan-validate", "plan validate", Object, &["points"]),
     ("shunt-plan-fleet", "plan fleet --fleet %/docs/fleet.toml", Object, &["plan"]),
     ("shunt-lab", "lab vmdq --rounds 1 --seconds 0.1 --frame 1518 --out #", Object, &["receives"]),
+    // The run before this one is in its history.
+    (
+        "shunt-lab-history",
+        "lab history --out #",
+        List,
+        &["started", "experiment", "steps_done", "steps", "directory", "command", "error"],
+    ),
+    ("shunt-lab-list", "lab list", List, &["name", "paper", "steps", "title"]),
+    ("shunt-lab-show", "lab show nfv", Object, &["name", "title", "forward"]),
+    ("shunt-lab-show", "lab show --schema results", Object, &["$schema"]),
+    ("shunt-lab", "lab nfv --no-such-option", Error, &[]),
     ("shunt-lab-resume", "lab resume #/none", Error, &[]),
     ("shunt-lab-run", "lab run --pattern east-west --seconds 0.1", Object, &["path"]),
     (
@@ -153,6 +172,15 @@ const OTHERS: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-lab-switching", "lab switching --pairs 2 --rounds 1", Object, &["results"]),
 ];
 
+/// Writes the configuration file of a daemon with one NIC and this run directory.
+fn write_config(dir: &Path) -> PathBuf {
+    let text = "[[nic]]\nname = \"nic0\"\nkind = \"soft\"\ntotal_vfs = 4\nnum_vfs = 2\n";
+    let top = format!("version = 1\nrun_dir = \"{}\"\n", dir.display());
+    let config = dir.join("shunt.toml");
+    std::fs::write(&config, top + text).expect("a file");
+    config
+}
+
 /// A daemon with one NIC; ended with SIGTERM.
 struct Daemon {
     dir: tempfile::TempDir,
@@ -164,12 +192,9 @@ struct Daemon {
 impl Daemon {
     fn start() -> Daemon {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let text = "[[nic]]\nname = \"nic0\"\nkind = \"soft\"\ntotal_vfs = 4\nnum_vfs = 2\n";
-        let top = format!("version = 1\nrun_dir = \"{}\"\n", dir.path().display());
-        let config = dir.path().join("shunt.toml");
-        std::fs::write(&config, top + text).expect("a file");
+        let config = write_config(dir.path());
         let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
-            .args(["up", "--config"])
+            .args(["up", "--json", "--config"])
             .arg(config)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -179,7 +204,7 @@ impl Daemon {
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
         out.read_line(&mut line).expect("a line, or the end");
-        assert_eq!(line, "ready\n");
+        assert_eq!(line, "{\"ready\":true}\n");
         Daemon { dir, child, successor: None }
     }
 
@@ -330,7 +355,7 @@ fn check_error(line: &str, output: &Output) {
 }
 
 #[test]
-fn every_command_with_json_has_a_row() {
+fn every_command_has_json_and_a_row_but_for_those_with_another_form() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().to_str().expect("UTF-8");
     let made = shunt(&["man".to_owned(), path.to_owned()]).status().expect("it was built");
@@ -338,12 +363,18 @@ fn every_command_with_json_has_a_row() {
     let mut pages = BTreeSet::new();
     for page in std::fs::read_dir(dir.path()).expect("pages") {
         let page = page.expect("a page").path();
-        if std::fs::read_to_string(&page).expect("text").contains(r"\-\-json\fR") {
-            pages.insert(page.file_stem().expect("a name").to_str().expect("UTF-8").to_owned());
-        }
+        let name = page.file_stem().expect("a name").to_str().expect("UTF-8").to_owned();
+        let has_json = std::fs::read_to_string(&page).expect("text").contains(r"\-\-json\fR");
+        assert_eq!(has_json, !WITHOUT.contains(&&*name), "--json of {name}");
+        pages.insert(name);
     }
-    let rows: BTreeSet<String> =
-        OF_DAEMON.iter().chain(OTHERS).map(|(page, ..)| (*page).to_owned()).collect();
+    let rows: BTreeSet<String> = OF_DAEMON
+        .iter()
+        .chain(OTHERS)
+        .map(|(page, ..)| *page)
+        .chain(WITHOUT)
+        .map(str::to_owned)
+        .collect();
     assert!(pages.len() > 50, "{pages:?}");
     assert_eq!(pages, rows);
 }
@@ -378,6 +409,7 @@ fn answers_of_a_daemon_have_the_shape_and_so_have_errors_without_one() {
 #[test]
 fn answers_without_a_daemon_have_the_shape() {
     let dir = tempfile::tempdir().expect("a temporary directory");
+    write_config(dir.path());
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     for (page, line, shape, fields) in OTHERS {
         let line = line.replace('%', repository).replace('#', dir.path().to_str().expect("UTF-8"));

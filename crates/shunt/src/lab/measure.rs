@@ -10,12 +10,13 @@ use lab::experiment::runner::{self, RunResult, Runner};
 use lab::experiment::step::{Machine, steps};
 use report::experiment::{self, Experiment, SHIPPED, SettingOverride};
 use report::{self, PathKind, Pattern, Results};
+use serde_json::{Value, json};
 
 use super::common::{IncompleteRun, program};
 use crate::complete;
-use crate::error::UsageError;
+use crate::error::{UsageError, of_command_line};
 use crate::pages::Title;
-use crate::text::{of_stdout, print, wrapped};
+use crate::text::{cell, of_stdout, print, table, wrapped};
 
 /// Default directory of reports.
 const OUT: &str = "lab-results";
@@ -127,10 +128,15 @@ impl Measure {
 
 /// Runs `shunt lab NAME ...`, an external subcommand for clap.
 pub(super) fn named(words: Vec<OsString>) -> Result<()> {
-    let words = std::iter::once("shunt lab".into()).chain(words);
+    let words: Vec<OsString> = std::iter::once("shunt lab".into()).chain(words).collect();
     // Help and usage errors end the program here, as in clap.
-    let Named { name, measure } = Named::try_parse_from(words).unwrap_or_else(|error| error.exit());
-    measure.run(&name)
+    match Named::try_parse_from(&words) {
+        Ok(Named { name, measure }) => measure.run(&name),
+        Err(error) if error.use_stderr() && words.iter().any(|word| word == "--json") => {
+            Err(UsageError(of_command_line(&error).into()).into())
+        }
+        Err(error) => error.exit(),
+    }
 }
 
 /// Text of a shipped experiment, or of a file.
@@ -156,18 +162,27 @@ fn text_of(name: &str) -> Result<String> {
 #[command(after_help = "\
 Example:
   shunt lab list")]
-pub(super) struct List {}
+pub(super) struct List {
+    /// Print a list of objects.
+    #[arg(long)]
+    json: bool,
+}
 
 impl List {
     pub(super) fn run(&self) -> Result<()> {
-        let mut text = String::new();
+        let mut all = Vec::new();
         for (name, file) in SHIPPED {
             let experiment = Experiment::parse(file, &[]).map_err(UsageError::new)?;
-            let paper = experiment.paper.as_deref().unwrap_or("");
+            let (paper, title) = (&experiment.paper, &experiment.title);
             let steps = steps(&experiment).len();
-            text += &format!("{name:<8} {paper:<16} {steps:>4} steps  {}\n", experiment.title);
+            all.push(json!({"name": name, "paper": paper, "steps": steps, "title": title}));
         }
-        Ok(print(&text)?)
+        if self.json {
+            return Ok(print(&format!("{:#}\n", Value::from(all)))?);
+        }
+        let rows =
+            all.iter().map(|one| ["name", "paper", "steps", "title"].map(|it| cell(&one[it])));
+        Ok(print(&table(["experiment", "paper", "steps", "title"], rows.collect()))?)
     }
 }
 
@@ -185,6 +200,9 @@ pub(super) struct Show {
     /// Print a JSON Schema: experiment (experiment files), results (results.json).
     #[arg(long, value_name = "OF", conflicts_with = "name")]
     schema: Option<Schema>,
+    /// Print the experiment as one JSON object, as a schema is.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Available JSON Schemas.
@@ -197,6 +215,10 @@ enum Schema {
 impl Show {
     pub(super) fn run(self) -> Result<()> {
         let text = match (self.name, self.schema) {
+            (Some(name), _) if self.json => {
+                let of_file = |error: toml::de::Error| UsageError::new(format!("{name}: {error}"));
+                format!("{:#}\n", toml::from_str::<Value>(&text_of(&name)?).map_err(of_file)?)
+            }
             (Some(name), _) => text_of(&name)?,
             (None, Some(Schema::Results)) => report::json::schema(),
             (None, _) => experiment::schema(),
@@ -242,6 +264,9 @@ pub(super) struct History {
     /// Directory of the reports.
     #[arg(long, default_value = OUT, value_name = "DIR")]
     out: PathBuf,
+    /// Print a list of objects.
+    #[arg(long)]
+    json: bool,
 }
 
 impl History {
@@ -256,29 +281,45 @@ impl History {
         };
         dirs.sort();
         dirs.retain(|dir| dir.join(report::RESULTS).exists());
-        if dirs.is_empty() {
+        let runs: Vec<Value> = dirs.iter().map(|dir| described(dir)).collect();
+        if self.json {
+            return Ok(print(&format!("{:#}\n", Value::from(runs)))?);
+        }
+        if runs.is_empty() {
             let out = self.out.display();
             return Ok(print(&format!("No runs in {out}: shunt lab makes one.\n"))?);
         }
-        let text: String = dirs.iter().map(|dir| row(dir)).collect();
-        Ok(print(&text)?)
+        let row = |run: &Value| {
+            let done = format!("{}/{}", cell(&run["steps_done"]), cell(&run["steps"]));
+            let [started, experiment, dir] =
+                ["started", "experiment", "directory"].map(|it| cell(&run[it]));
+            let told = if run["error"].is_null() { "command" } else { "error" };
+            [started, experiment, done, dir, cell(&run[told])]
+        };
+        let header = ["begin", "experiment", "steps", "directory", "command"];
+        Ok(print(&table(header, runs.iter().map(row).collect()))?)
     }
 }
 
-fn row(dir: &Path) -> String {
-    let results = match report::read(dir) {
-        Ok(results) => results,
-        Err(error) => return format!("{}: {:#}\n", dir.display(), anyhow::Error::from(error)),
-    };
-    let experiment = results.experiment.as_ref();
-    let name = experiment.map_or("-", |experiment| &experiment.name);
-    let steps = experiment.map_or(0, |experiment| steps(experiment).len());
-    let done = format!("{}/{steps}", results.steps_done);
-    let (when, dir) = (&results.started.utc, dir.display());
-    // The command tells whole experiments from parts.
-    let words = results.command.split_ascii_whitespace();
-    let command = words.skip(1).collect::<Vec<_>>().join(" ");
-    format!("{when}  {name:<9} {done:>7}  {dir}  {command}\n")
+/// A run; null is a field that its directory does not tell.
+fn described(dir: &Path) -> Value {
+    let shown = dir.display().to_string();
+    let mut run = json!({"started": null, "experiment": null, "steps_done": null, "steps": null,
+        "directory": shown, "command": null, "error": null});
+    match report::read(dir) {
+        Ok(results) => {
+            let experiment = results.experiment.as_ref();
+            run["started"] = results.started.utc.into();
+            run["experiment"] = experiment.map(|experiment| experiment.name.clone()).into();
+            run["steps_done"] = results.steps_done.into();
+            run["steps"] = experiment.map(|experiment| steps(experiment).len()).into();
+            // The command tells whole experiments from parts.
+            let words = results.command.split_ascii_whitespace();
+            run["command"] = words.skip(1).collect::<Vec<_>>().join(" ").into();
+        }
+        Err(error) => run["error"] = format!("{:#}", anyhow::Error::from(error)).into(),
+    }
+    run
 }
 
 /// Results as text.

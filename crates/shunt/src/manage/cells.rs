@@ -2,21 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use model::state::{Attachment, printable};
+use model::state::Attachment;
 use serde_json::Value;
 
-/// A value as a cell: strings without quotes, booleans as on and off, null as a dash.
-pub(super) fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::Bool(true) => "on".to_owned(),
-        Value::Bool(false) => "off".to_owned(),
-        Value::String(text) => printable(text),
-        Value::Array(items) if items.is_empty() => "-".to_owned(),
-        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(","),
-        other => other.to_string(),
-    }
-}
+pub(super) use crate::text::cell;
 
 /// A condition of a rule, as `--add` takes it: `protocol=udp`.
 pub(super) fn condition(name: &str, value: &Value) -> String {
