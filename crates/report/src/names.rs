@@ -61,6 +61,12 @@ impl PathKind {
     pub const MEANING: &str =
         "vf: a VF; vhost: path synthetic of the daemon; virtio: tap and bridge of Linux";
 
+    /// Paths through the daemon.
+    pub const OF_DAEMON: [PathKind; 2] = [PathKind::Vf, PathKind::Vhost];
+
+    /// Their meaning, as in [`MEANING`](Self::MEANING).
+    pub const MEANING_OF_DAEMON: &str = "vf: a VF; vhost: path synthetic of the daemon";
+
     /// The name as in the CLI, JSON and CSV.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -9,13 +9,15 @@ use std::ffi::OsStr;
 use api::stats::ReasonEntry;
 use api::{Method, daemons, stats};
 use clap_complete::engine::{
-    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter,
+    SubcommandCandidates, ValueCompleter,
 };
 use clap_complete::env::CompleteEnv;
 use model::profile::Profile;
 use model::state::{AttachmentKind, schema};
 use plan::path::PlannedPath;
-use report::{PathKind, Pattern};
+use report::experiment::SHIPPED;
+use report::{PathKind, Pattern, RingKind};
 use serde_json::Value;
 
 use crate::run_dir::RunDirArg;
@@ -46,6 +48,21 @@ pub(crate) fn adapter() -> ArgValueCandidates {
 /// Names of virtual PFs.
 pub(crate) fn vpf() -> ArgValueCandidates {
     of_state(|state, _| names(&state["vpf"]))
+}
+
+/// Names of NICs of a migration's target.
+pub(crate) fn target_nic() -> ArgValueCandidates {
+    of_daemon(RunDirArg::target_of_words, |state, _| names(&state["nic"]))
+}
+
+/// Names of switches of a migration's target.
+pub(crate) fn target_switch() -> ArgValueCandidates {
+    of_daemon(RunDirArg::target_of_words, |state, _| names(&state["switch"]))
+}
+
+/// Names of adapters, each with the equals sign before a value.
+pub(crate) fn adapter_value() -> ArgValueCandidates {
+    of_state(|state, _| names(&state["adapter"]).iter().map(|name| format!("{name}=")).collect())
 }
 
 /// Ports of the switch that the command line names: its adapters, its tunnels, and the uplink.
@@ -103,6 +120,32 @@ pub(crate) fn profile() -> ArgValueCandidates {
 /// Paths of the lab.
 pub(crate) fn path() -> ArgValueCandidates {
     words(PathKind::ALL.map(PathKind::as_str))
+}
+
+/// Paths of the lab through the daemon.
+pub(crate) fn daemon_path() -> ArgValueCandidates {
+    words(PathKind::OF_DAEMON.map(PathKind::as_str))
+}
+
+/// Rings of the lab's guests.
+pub(crate) fn ring() -> ArgValueCandidates {
+    words(RingKind::ALL.map(RingKind::as_str))
+}
+
+/// Experiments of files, beside the subcommands of the lab.
+pub(crate) fn experiment() -> SubcommandCandidates {
+    SubcommandCandidates::new(|| candidates(SHIPPED.map(|(name, _)| name)))
+}
+
+/// Programs to compare, or the bare loop.
+pub(crate) fn program() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let mut found = PathCompleter::file().complete(current);
+        if "bare".starts_with(&*current.to_string_lossy()) {
+            found.extend(candidates(["bare"]));
+        }
+        found
+    })
 }
 
 /// Paths of the planner.
@@ -168,10 +211,18 @@ fn command_line() -> Vec<String> {
 
 /// Candidates from the daemon's desired state, and the words of the command line.
 fn of_state(of: fn(&Value, &[String]) -> Vec<String>) -> ArgValueCandidates {
+    of_daemon(|words| Some(RunDirArg::of_words(words)), of)
+}
+
+/// Candidates from the desired state of the daemon that the words name.
+fn of_daemon(
+    daemon: fn(&[String]) -> Option<RunDirArg>,
+    of: fn(&Value, &[String]) -> Vec<String>,
+) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
         let words = command_line();
-        let client = RunDirArg::of_words(&words).client();
-        let reply = client.ok().and_then(|it| it.send(Method::GET, "/v1/state", None, None).ok());
+        let client = daemon(&words).and_then(|daemon| daemon.client().ok());
+        let reply = client.and_then(|it| it.send(Method::GET, "/v1/state", None, None).ok());
         reply.map_or_else(Vec::new, |reply| candidates(of(&reply.body, &words)))
     })
 }
@@ -209,4 +260,102 @@ fn candidates<T: Into<std::ffi::OsString>>(
     all: impl IntoIterator<Item = T>,
 ) -> Vec<CompletionCandidate> {
     all.into_iter().map(|value| CompletionCandidate::new(value.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use clap::{Arg, CommandFactory};
+
+    use super::*;
+    use crate::Cli;
+
+    /// Value names of free text: numbers, addresses, files, and what other programs name.
+    const FREE: &[&str] = &[
+        "A,B",
+        "ADDRESS",
+        "ADDRESSES",
+        "BYTES",
+        "COMMAND",
+        "FIELD=VALUE",
+        "FIGURE=VALUES",
+        "FILE",
+        "ID",
+        "LIST",
+        "MAC",
+        "MACS",
+        "MBPS",
+        "N",
+        "PATH",
+        "PCP",
+        "PORT",
+        "PPS",
+        "RULE",
+        "S",
+        "SIZE",
+        "URI",
+        "VF=DEVICE",
+        "VLANS",
+        "VM",
+        "W",
+    ];
+    /// Names that are new, and a network namespace.
+    const NEW: [&str; 5] = [
+        "nic create <NIC>",
+        "switch create <SWITCH>",
+        "adapter create <ADAPTER>",
+        "adapter create <NAME> --netns",
+        "adapter set <NAME> --netns",
+    ];
+
+    fn is_free(argument: &Arg, place: &str) -> bool {
+        let numbers_and_paths = [
+            TypeId::of::<u8>(),
+            TypeId::of::<u16>(),
+            TypeId::of::<u32>(),
+            TypeId::of::<u64>(),
+            TypeId::of::<usize>(),
+            TypeId::of::<f64>(),
+            TypeId::of::<Duration>(),
+            TypeId::of::<PathBuf>(),
+        ];
+        let names = argument.get_value_names().unwrap_or_default();
+        let of_type = argument.get_value_parser().type_id();
+        numbers_and_paths.iter().any(|number| of_type == *number)
+            || names.iter().all(|name| FREE.contains(&&**name))
+            || NEW.contains(&place)
+    }
+
+    /// Adds the arguments below a command that take a name or a word, and complete none.
+    fn incomplete(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        for argument in command.get_arguments().filter(|one| one.get_action().takes_values()) {
+            let is_completed = argument.get::<ArgValueCandidates>().is_some()
+                || argument.get::<ArgValueCompleter>().is_some()
+                || !argument.get_possible_values().is_empty();
+            let names = argument.get_value_names().unwrap_or_default().join(" ");
+            let option = argument.get_long().map_or_else(String::new, |long| format!(" --{long}"));
+            let place = format!("{path}<{names}>{option}");
+            if !is_completed && !is_free(argument, &place) {
+                found.push(place);
+            }
+        }
+        for below in command.get_subcommands() {
+            incomplete(below, &format!("{path}{} ", below.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn each_argument_for_a_name_or_a_word_of_an_enumeration_is_completed() {
+        let mut command = Cli::command();
+        command.build();
+        let mut found = Vec::new();
+        incomplete(&command, "", &mut found);
+        assert!(found.is_empty(), "no completion, and not known to be free: {found:#?}");
+        let mode = Arg::new("mode").long("mode").value_name("MODE");
+        incomplete(&clap::Command::new("one").arg(mode), "one ", &mut found);
+        assert_eq!(found, ["one <MODE> --mode"], "an argument without completion is missed");
+    }
 }

@@ -16,13 +16,14 @@ mod scale;
 mod switches;
 mod throughput;
 
-use crate::pages::Title;
 use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use lab::bench::interrupt;
 
+use crate::complete;
+use crate::pages::Title;
 use common::IncompleteRun;
 
 /// Measure virtual machines' network paths on this machine.
@@ -32,7 +33,7 @@ use common::IncompleteRun;
 /// and this program are needed: guests are processes that attach to a daemon over real vhost-user
 /// sockets. No root.
 #[derive(Debug, Args)]
-#[command(add = Title("measurement of network paths on this machine"))]
+#[command(add = Title("measurement of network paths on this machine"), add = complete::experiment())]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples, experiments of files (shunt lab NAME --help for their settings):

@@ -72,13 +72,13 @@ pub(crate) struct Migrate {
     #[arg(long = "adapter", value_name = "NAME", help_heading = "Adapters", add = complete::adapter())]
     adapters: Vec<String>,
     /// Path of an adapter's socket on the target, if it differs; repeatable.
-    #[arg(long = "socket", value_name = "NAME=PATH", help_heading = "Adapters")]
+    #[arg(long = "socket", value_name = "NAME=PATH", help_heading = "Adapters", add = complete::adapter_value())]
     sockets: Vec<String>,
     /// Switch on the target, if its name differs.
-    #[arg(long, value_name = "SWITCH", help_heading = "Adapters")]
+    #[arg(long, value_name = "SWITCH", help_heading = "Adapters", add = complete::target_switch())]
     to_switch: Option<String>,
     /// NIC on the target for adapters without a switch, if its name differs.
-    #[arg(long, value_name = "NIC", help_heading = "Adapters")]
+    #[arg(long, value_name = "NIC", help_heading = "Adapters", add = complete::target_nic())]
     to_nic: Option<String>,
     /// Maximum bandwidth of QEMU, in Mbit/s. [default: QEMU's own limit]
     #[arg(long, value_name = "N", help_heading = "Migration")]

@@ -27,13 +27,14 @@ pub(crate) struct RunDirArg {
 impl RunDirArg {
     /// The option in the words of a command line that need not be complete.
     pub(crate) fn of_words(words: &[String]) -> RunDirArg {
-        let mut after = words.iter().skip_while(|word| !word.starts_with("--run-dir"));
-        let run_dir = match after.next().map(|word| word.split_once('=')) {
-            Some(Some((_, dir))) => Some(dir),
-            Some(None) => after.next().map(String::as_str),
-            None => None,
-        };
-        RunDirArg { run_dir: run_dir.map(PathBuf::from), ..RunDirArg::default() }
+        let run_dir = value_of("--run-dir", words).map(PathBuf::from);
+        RunDirArg { run_dir, ..RunDirArg::default() }
+    }
+
+    /// The target daemon of a migration, `--to`, if the words have one.
+    pub(crate) fn target_of_words(words: &[String]) -> Option<RunDirArg> {
+        let run_dir = Some(value_of("--to", words)?.into());
+        Some(RunDirArg { run_dir, ..RunDirArg::default() })
     }
 
     /// Run directory of the daemon.
@@ -64,6 +65,19 @@ impl RunDirArg {
         let variable = || std::env::var_os("SHUNT_RUN_DIR").filter(|value| !value.is_empty());
         self.run_dir.clone().or_else(|| variable().map(PathBuf::from))
     }
+}
+
+/// Value of an option: `--option VALUE` or `--option=VALUE`.
+fn value_of<'w>(option: &str, words: &'w [String]) -> Option<&'w str> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.strip_prefix(option) {
+            Some("") => return words.next().map(String::as_str),
+            Some(rest) if rest.starts_with('=') => return Some(&rest[1..]),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Run directory of the only daemon.

@@ -137,6 +137,10 @@ fn names_of_the_daemon_are_completed() {
         ("adapter create new --switch ", &["sw0", "sw1"]),
         ("vpf vm --nic ", &["card", "nic0"]),
         ("migrate vm --adapter ", &["db", "web"]),
+        ("migrate vm --socket ", &["db=", "web="]),
+        ("migrate vm --to-switch ", &[]),
+        (&*format!("migrate vm --to {} --to-switch ", site.dir.path().display()), &["sw0", "sw1"]),
+        (&*format!("migrate vm --to={} --to-nic n", site.dir.path().display()), &["nic0"]),
     ] {
         assert_eq!(site.completes(line), values, "{line}");
     }
@@ -184,7 +188,15 @@ fn words_of_enumerations_are_completed() {
         ("lab run --pattern ", &["east-west", "north-south"]),
         ("plan predict --path ", &["kernel", "synthetic", "vf"]),
         ("lab run --path ", &["vf", "vhost", "virtio"]),
+        ("lab run --ring p", &["packed", "packed-in-order"]),
+        ("lab run --load ", &["closed", "overload"]),
+        ("lab throughput --path ", &["vf", "vhost"]),
+        ("lab compare bare bare --path ", &["vf", "vhost"]),
+        ("lab compare bar", &["bare"]),
+        ("lab calibrate --delay t", &["two-valued:"]),
+        ("lab --path vf,vh", &["vf,vhost"]),
         ("lab show vm", &["vmdq"]),
+        ("lab n", &["netperf", "nfv", "ntttcp"]),
         ("completions z", &["zsh"]),
     ] {
         assert_eq!(site.completes(line), values, "{line}");

@@ -8,6 +8,7 @@ use lab::experiment::calibrate::{
 use lab::measure::delay::Distribution;
 
 use super::common::{check_seconds, program, progress};
+use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
 use crate::text::print;
@@ -39,7 +40,8 @@ pub(super) struct Calibrate {
     seconds: f64,
     /// Distribution of delays in us: constant:US, uniform:MIN,MAX, exponential:MEAN or
     /// two-valued:SHORT,LONG,SHARE (share of long ones); repeatable. By default one of each kind.
-    #[arg(long, value_name = "DIST")]
+    #[arg(long, value_name = "DIST",
+        add = complete::words(["constant:", "uniform:", "exponential:", "two-valued:"]))]
     delay: Vec<Distribution>,
     /// Print one JSON object.
     #[arg(long)]

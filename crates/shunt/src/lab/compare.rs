@@ -29,16 +29,16 @@ Examples:
   shunt lab compare bare bare+3                          are 3 cycles detectable?")]
 pub(super) struct Compare {
     /// Baseline.
-    #[arg(value_name = "A")]
+    #[arg(value_name = "A", add = complete::program())]
     a: Side,
     /// Program to compare with it.
-    #[arg(value_name = "B")]
+    #[arg(value_name = "B", add = complete::program())]
     b: Side,
     /// Traffic pattern: north-south or east-west.
     #[arg(long, default_value = "north-south", add = complete::pattern())]
     pattern: Pattern,
-    /// Path: vf or vhost.
-    #[arg(long, default_value = "vf", add = complete::path())]
+    #[arg(long, default_value = "vf", help = PathKind::MEANING_OF_DAEMON,
+        add = complete::daemon_path())]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -47,7 +47,7 @@ pub(super) struct Compare {
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     frame: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
-    #[arg(long, default_value = "split")]
+    #[arg(long, default_value = "split", add = complete::ring())]
     ring: RingKind,
     /// Pairs of slots: an even number, 8 to 1000.
     #[arg(long, default_value_t = 32, value_name = "N")]
@@ -75,7 +75,13 @@ impl Compare {
         point.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {
             let message = "is the kernel's, which is the same for both";
-            return Err(UsageError::choose("--path", "virtio", message, &["vf", "vhost"]).into());
+            return Err(UsageError::choose(
+                "--path",
+                "virtio",
+                message,
+                &PathKind::OF_DAEMON.map(PathKind::as_str),
+            )
+            .into());
         }
         let bare = [&self.a, &self.b].iter().any(|side| matches!(side, Side::Bare(_)));
         if bare && (self.pattern, self.vms) != (Pattern::NorthSouth, 1) {

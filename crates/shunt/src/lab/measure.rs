@@ -195,7 +195,7 @@ Examples:
   shunt lab show --schema experiment > experiment.schema.json")]
 pub(super) struct Show {
     /// Name of an experiment.
-    #[arg(value_name = "NAME", required_unless_present = "schema", add = complete::words(experiment::SHIPPED.map(|(name, _)| name)))]
+    #[arg(value_name = "NAME", required_unless_present = "schema", add = complete::words(SHIPPED.map(|(name, _)| name)))]
     name: Option<String>,
     /// Print a JSON Schema: experiment (experiment files), results (results.json).
     #[arg(long, value_name = "OF", conflicts_with = "name")]

@@ -8,6 +8,7 @@ use lab::experiment::restarts::{
 use report::RingKind;
 
 use super::common::{program, progress};
+use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
 use crate::text::print;
@@ -22,7 +23,7 @@ struct Common {
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     rate: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
-    #[arg(long, default_value = "split")]
+    #[arg(long, default_value = "split", add = complete::ring())]
     ring: RingKind,
     /// Print one JSON object.
     #[arg(long)]

@@ -36,11 +36,12 @@ pub(super) struct Run {
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     frame: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
-    #[arg(long, default_value = "split")]
+    #[arg(long, default_value = "split", add = complete::ring())]
     ring: RingKind,
     /// closed: send a frame when another one returns; no loss. overload: send as fast as the ring
     /// takes them; the excess is lost.
-    #[arg(long, default_value = "closed")]
+    #[arg(long, default_value = "closed",
+        add = complete::words(GeneratorLoad::ALL.map(GeneratorLoad::as_str)))]
     load: GeneratorLoad,
     /// Seconds of the measurement.
     #[arg(long, default_value_t = 5.0, value_name = "S")]

@@ -6,6 +6,7 @@ use lab::experiment::scale;
 use report::RingKind;
 
 use super::common::{check_rounds, check_seconds, program, progress};
+use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
 use crate::text::print;
@@ -32,7 +33,7 @@ pub(super) struct Scale {
     #[arg(long)]
     huge_pages: bool,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
-    #[arg(long, default_value = "split")]
+    #[arg(long, default_value = "split", add = complete::ring())]
     ring: RingKind,
     /// Seconds to measure each point.
     #[arg(long, default_value_t = 0.5, value_name = "S")]

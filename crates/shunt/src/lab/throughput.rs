@@ -33,8 +33,8 @@ pub(super) struct Throughput {
     /// Traffic pattern: north-south or east-west.
     #[arg(long, add = complete::pattern())]
     pattern: Pattern,
-    /// Path: vf or vhost.
-    #[arg(long, default_value = "vf", add = complete::path())]
+    #[arg(long, default_value = "vf", help = PathKind::MEANING_OF_DAEMON,
+        add = complete::daemon_path())]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 2, value_name = "N")]
@@ -43,7 +43,7 @@ pub(super) struct Throughput {
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     frame: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
-    #[arg(long, default_value = "split")]
+    #[arg(long, default_value = "split", add = complete::ring())]
     ring: RingKind,
     /// Loss ratio that counts as none for the NDR.
     #[arg(long, default_value_t = 1e-5, value_name = "RATIO")]
@@ -96,7 +96,13 @@ impl Throughput {
         spec.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {
             let message = "has no generator at a constant rate";
-            return Err(UsageError::choose("--path", "virtio", message, &["vf", "vhost"]).into());
+            return Err(UsageError::choose(
+                "--path",
+                "virtio",
+                message,
+                &PathKind::OF_DAEMON.map(PathKind::as_str),
+            )
+            .into());
         }
         if !(0.0..=86_400.0).contains(&self.soak) {
             return Err(UsageError::out_of_range("--soak", self.soak, 0, 86_400).into());
