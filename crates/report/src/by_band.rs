@@ -9,6 +9,7 @@ use super::results::{PathKind, Point};
 use super::view::TrafficKind;
 use crate::statistics::bands::Band;
 use crate::statistics::quantile::median;
+use crate::text_table::{Align, TextFormat};
 
 /// Minimum number of slots for a band's median: those of a configuration in `nfv`.
 pub const SLOTS_MIN: usize = 4;
@@ -65,23 +66,26 @@ pub(super) fn cell((_, slots, told): &(Band, usize, Option<f64>)) -> String {
 }
 
 /// Table for the terminal; empty without configurations.
-pub fn text(points: &[Point]) -> String {
+pub fn text(points: &[Point], format: TextFormat) -> String {
     let places = by_config(points);
     if places.is_empty() {
         return String::new();
     }
     let mut text =
         "Cycles per delivered frame by round trip between the CPUs: median (slots)\n".to_owned();
-    text += &format!(
-        "{:<29}{:>12}{:>12}{:>12}{:>12}\n",
-        "", "under 120", "120-300", "300-600", "over 600"
-    );
-    for place in places {
-        let ConfigBands { kind, path, frame_bytes, vms, bands } = &place;
+    let row = |place: &ConfigBands| {
+        let ConfigBands { kind, path, frame_bytes, vms, bands } = place;
         let what = format!("{} {path} {frame_bytes} B x{vms}", kind.id());
-        let cells: String = bands.iter().map(|band| format!("{:>12}", cell(band))).collect();
-        text += &format!("{what:<29}{cells}\n");
-    }
+        std::iter::once(what).chain(bands.iter().map(cell)).collect()
+    };
+    let columns = [
+        ("configuration", Align::Left),
+        ("under 120", Align::Right),
+        ("120-300", Align::Right),
+        ("300-600", Align::Right),
+        ("over 600", Align::Right),
+    ];
+    text += &format.table(&columns, places.iter().map(row).collect());
     let left_out = points.iter().filter(|point| !point.is_steady()).count();
     if left_out > 0 {
         text += &format!(
@@ -112,7 +116,7 @@ mod tests {
         let [place] = &by_config(&points)[..] else { panic!("one place") };
         let cells: Vec<String> = place.bands.iter().map(cell).collect();
         assert_eq!(cells, ["44.0 (9)", "empty", "empty", "few (3)"]);
-        let text = text(&points);
+        let text = text(&points, TextFormat::PLAIN);
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         assert!(by_config(&points[..3]).is_empty(), "three slots are too few");
     }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::transfer::{Spread, TransferError};
+use crate::text_table::{Align, TextFormat};
 
 /// One frame size, received on the paths vmq and synthetic alternately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -118,25 +119,39 @@ impl Receive {
 }
 
 /// Table for the terminal, with sentences; empty without results.
-pub fn text(receives: &[Receive]) -> String {
+pub fn text(receives: &[Receive], format: TextFormat) -> String {
     if receives.is_empty() {
         return String::new();
     }
-    let mut text = format!(
-        "{:>6} {:>6} {:<10} {:>7} {:>7} {:>13} {:>15} {:>6}\n",
-        "frame", "guests", "path", "Mpps", "Gbit/s", "cycles/frame", "min..max", "lost"
-    );
+    let columns = [
+        ("frame", Align::Right),
+        ("guests", Align::Right),
+        ("path", Align::Left),
+        ("Mpps", Align::Right),
+        ("Gbit/s", Align::Right),
+        ("cycles/frame", Align::Right),
+        ("min..max", Align::Right),
+        ("lost", Align::Right),
+    ];
+    let mut rows = Vec::new();
     for receive in receives {
         for (path, side) in receive.sides() {
             let Receive { frame_bytes: bytes, guests, .. } = receive;
             let (mpps, gbps) = (side.mpps[1], side.gbps[1]);
             let [least, median, most] = side.switch_cycles_per_frame;
             let (range, lost) = (format!("{least:.1}..{most:.1}"), 100.0 * side.lost_share);
-            text += &format!(
-                "{bytes:>6} {guests:>6} {path:<10} {mpps:>7.2} {gbps:>7.2} {median:>13.1} {range:>15} \
-                 {lost:>4.0} %\n"
-            );
+            rows.push(vec![
+                bytes.to_string(),
+                guests.to_string(),
+                path.to_string(),
+                format!("{mpps:.2}"),
+                format!("{gbps:.2}"),
+                format!("{median:.1}"),
+                range,
+                format!("{lost:.0} %"),
+            ]);
         }
     }
+    let text = format.table(&columns, rows);
     receives.iter().fold(text + "\n", |text, receive| text + &receive.sentence() + "\n")
 }

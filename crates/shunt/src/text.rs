@@ -19,6 +19,13 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -
     of_stdout().table(&columns, rows.into_iter().map(Vec::from).collect())
 }
 
+/// A table of figures: words in the first column, numbers in the others.
+pub(crate) fn figures<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
+    let align = |i| if i == 0 { Align::Left } else { Align::Right };
+    let columns: Vec<_> = (0..N).map(|i| (header[i], align(i))).collect();
+    of_stdout().table(&columns, rows.into_iter().map(Vec::from).collect())
+}
+
 /// A value as a cell: strings without quotes, booleans as on and off, null as a dash.
 pub(crate) fn cell(value: &Value) -> String {
     match value {

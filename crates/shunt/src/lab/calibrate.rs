@@ -11,7 +11,7 @@ use super::common::{check_seconds, program, progress};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{figures, print};
 
 /// Maximum frames a second.
 const RATE_MAX: f64 = 1_000_000.0;
@@ -98,9 +98,6 @@ fn text(found: &Calibration) -> String {
 }
 
 fn distribution(delay: &DelayMeasured) -> String {
-    let (name, columns) = (&delay.distribution, ["p50", "p90", "p99", "p99.9"]);
-    let [p50, p90, p99, p999] = columns.map(|column| format!("{column:>10}"));
-    let mut text = format!("\n{name:<36} {p50} {p90} {p99} {p999}\n");
     let [injected, held, told, unpaused, pickup, late, sent_late] = [
         delay.injected,
         delay.held,
@@ -111,7 +108,7 @@ fn distribution(delay: &DelayMeasured) -> String {
         delay.generator_lateness,
     ]
     .map(|times| Quantiles::of_latency(&times));
-    for (title, row) in [
+    let rows = [
         ("theory, us", delay.theory_us),
         ("injected (drawn), us", injected),
         ("actual delay, us", held),
@@ -122,10 +119,14 @@ fn distribution(delay: &DelayMeasured) -> String {
         ("from sending to the device, us", pickup),
         ("lateness of the device's release, us", late),
         ("lateness of the generator, us", sent_late),
-    ] {
-        let Quantiles { p50, p90, p99, p999 } = row;
-        text += &format!("  {title:<36} {p50:>8.2} {p90:>10.2} {p99:>10.2} {p999:>10.2}\n");
-    }
+    ];
+    let row = |(title, Quantiles { p50, p90, p99, p999 }): (&str, Quantiles)| {
+        let [p50, p90, p99, p999] = [p50, p90, p99, p999].map(|us| format!("{us:.2}"));
+        [title.to_owned(), p50, p90, p99, p999]
+    };
+    let name = delay.distribution.to_string();
+    let header = [&*name, "p50", "p90", "p99", "p99.9"];
+    let mut text = "\n".to_owned() + &figures(header, rows.map(row).to_vec());
     let verdict = |Verdict { p50, p99 }| {
         let [p50, p99] = [p50, p99].map(|within| if within { "yes" } else { "NO" });
         format!("p50 {p50}, p99 {p99}")

@@ -12,7 +12,7 @@ use super::common::{program, progress};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::{print, wrapped};
+use crate::text::{of_stdout, print, wrapped};
 
 /// Compare two builds of shunt at one point.
 ///
@@ -103,7 +103,8 @@ impl Compare {
             return Ok(print(&(serde_json::to_string_pretty(&compared)? + "\n"))?);
         }
         let title = "Switch's cycles for a delivered frame, medians by distance of the CPUs\n";
-        let text = title.to_owned() + &compared.table() + "\n" + &wrapped(&compared.sentence());
+        let text =
+            title.to_owned() + &compared.table(of_stdout()) + "\n" + &wrapped(&compared.sentence());
         Ok(print(&text)?)
     }
 }

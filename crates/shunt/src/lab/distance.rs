@@ -6,7 +6,7 @@ use lab::experiment::distance;
 
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{figures, print};
 
 /// Measure the distance of two CPUs: the round trip of a cache line between them.
 ///
@@ -55,8 +55,9 @@ impl Distance {
             distance.cpus.0, distance.cpus.1, distance.samples
         );
         let share = |band: &distance::BandShare| {
-            format!("{:<20} {:>4.0} % of samples\n", band.band, 100.0 * band.share)
+            [band.band.to_string(), format!("{:.0}", 100.0 * band.share)]
         };
-        Ok(print(&(text + &distance.bands.iter().map(share).collect::<String>()))?)
+        let bands = distance.bands.iter().map(share).collect();
+        Ok(print(&(text + &figures(["CPUs apart", "% of samples"], bands)))?)
     }
 }

@@ -7,7 +7,7 @@ use lab::experiment::fairness::{self, FairnessSpec, Situation};
 use super::common::{program, progress};
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{figures, print};
 
 /// Measure each guest's share of a lane under contention.
 ///
@@ -59,61 +59,67 @@ fn text(fairness: &fairness::Fairness) -> String {
             "equal weights, {title:<14} Jain's index {index:.5}, shares {least:.2} to {most:.2} %\n"
         );
     }
-    text += &format!("\n{:>10} {:>10} {:>10} {:>8}\n", "weight", "share %", "expected", "error %");
-    for guest in &fairness.weights {
-        let (share, expected) = (guest.share * 100.0, guest.expected * 100.0);
-        let (weight, error) = (guest.weight, guest.error_pct);
-        text += &format!("{weight:>10} {share:>10.3} {expected:>10.3} {error:>8.2}\n");
-    }
-    text += &format!("\n{:>10} {:>10} {:>10} {:>8}\n", "min Mbit/s", "sent", "expected", "error %");
-    for guest in &fairness.minima {
-        let (min, error) = (guest.min_tx_mbps, guest.error_pct);
-        let (sent, expected) = (guest.mbps, guest.expected_mbps);
-        text += &format!("{min:>10} {sent:>10.1} {expected:>10.1} {error:>8.2}\n");
-    }
-    text += &format!("\n{:>10} {:>10} {:>19}\n", "max Mbit/s", "sent", "error %");
-    for guest in &fairness.maxima {
-        let (max, sent, error) = (guest.max_tx_mbps, guest.mbps, guest.error_pct);
-        text += &format!("{max:>10} {sent:>10.1} {error:>19.2}\n");
-    }
+    let row = |first: &dyn ToString, numbers: [String; 3]| {
+        let [a, b, c] = numbers;
+        [first.to_string(), a, b, c]
+    };
+    let weights = fairness.weights.iter().map(|guest| {
+        let [share, expected] =
+            [guest.share, guest.expected].map(|it| format!("{:.3}", it * 100.0));
+        row(&guest.weight, [share, expected, format!("{:.2}", guest.error_pct)])
+    });
+    let minima = fairness.minima.iter().map(|guest| {
+        let [sent, expected] = [guest.mbps, guest.expected_mbps].map(|it| format!("{it:.1}"));
+        row(&guest.min_tx_mbps, [sent, expected, format!("{:.2}", guest.error_pct)])
+    });
+    let maxima = fairness.maxima.iter().map(|guest| {
+        let [sent, error] = [format!("{:.1}", guest.mbps), format!("{:.2}", guest.error_pct)];
+        [guest.max_tx_mbps.to_string(), sent, error]
+    });
+    text += "\n";
+    text += &figures(["weight", "share %", "expected", "error %"], weights.collect());
+    text += "\n";
+    text += &figures(["min Mbit/s", "sent", "expected", "error %"], minima.collect());
+    text += "\n";
+    text += &figures(["max Mbit/s", "sent", "error %"], maxima.collect());
     text + &stuck(&fairness.stuck) + &situations(&fairness.situations)
 }
 
 fn stuck(stuck: &fairness::Stuck) -> String {
-    let shown = |[least, median, most]: [f64; 3]| format!("{least:.3} {median:.3} {most:.3}");
+    let row = |(name, values): (&str, [f64; 3])| {
+        let [least, median, most] = values.map(|value| format!("{value:.3}"));
+        [name.to_owned(), least, median, most]
+    };
+    let rows = [
+        ("the pair takes its frames", stuck.receiving_mpps),
+        ("its receiver is stuck", stuck.stuck_mpps),
+        ("it is stuck, and its peer sends nothing", stuck.silent_mpps),
+        ("stuck over taking its frames", stuck.ratio),
+        ("stuck over stuck and silent", stuck.ratio_to_silent),
+    ];
     format!(
-        "\nreceived by the other pairs, Mpps: minimum, median, maximum of {} rounds\n\
-         {:<44} {:>24}\n{:<44} {:>24}\n{:<44} {:>24}\n{:<44} {:>24}\n{:<44} {:>24}\n\
-         a stuck receiver costs the others {:.2} %\n",
+        "\nreceived by the other pairs, Mpps, in {} rounds\n{}a stuck receiver costs the others \
+         {:.2} %\n",
         stuck.rounds,
-        "  the pair takes its frames",
-        shown(stuck.receiving_mpps),
-        "  its receiver is stuck",
-        shown(stuck.stuck_mpps),
-        "  it is stuck, and its peer sends nothing",
-        shown(stuck.silent_mpps),
-        "  stuck over taking its frames",
-        shown(stuck.ratio),
-        "  stuck over stuck and silent",
-        shown(stuck.ratio_to_silent),
+        figures(["one pair", "minimum", "median", "maximum"], rows.map(row).to_vec()),
         stuck.cost_pct
     )
 }
 
 fn situations(situations: &[Situation]) -> String {
-    let mut text = format!(
-        "\n{:<32} {:>7} {:>8} {:>8} {:>7} {:>11}\n",
-        "situation", "Mpps", "Gbit/s", "cycles", "busy %", "backlog %"
-    );
-    for situation in situations {
-        let (name, mpps, gbps) = (situation.name, situation.mpps, situation.mbps / 1e3);
-        let cycles = situation.switch_cycles_per_frame;
-        let busy = situation.switch_busy_share * 100.0;
-        let backlog = situation.backlog_share * 100.0;
-        text += &format!(
-            "{name:<32} {mpps:>7.2} {gbps:>8.2} {cycles:>8.1} {busy:>7.1} {backlog:>11.1}\n"
-        );
-    }
+    let row = |situation: &Situation| {
+        let numbers = [
+            format!("{:.2}", situation.mpps),
+            format!("{:.2}", situation.mbps / 1e3),
+            format!("{:.1}", situation.switch_cycles_per_frame),
+            format!("{:.1}", situation.switch_busy_share * 100.0),
+            format!("{:.1}", situation.backlog_share * 100.0),
+        ];
+        let [mpps, gbps, cycles, busy, backlog] = numbers;
+        [situation.name.to_string(), mpps, gbps, cycles, busy, backlog]
+    };
+    let header = ["situation", "Mpps", "Gbit/s", "cycles", "busy %", "backlog %"];
+    let mut text = "\n".to_owned() + &figures(header, situations.iter().map(row).collect());
     let limits = situations.iter().map(|situation| situation.generator_limit_mpps);
     let limit = limits.fold(f64::INFINITY, f64::min);
     text += &format!("limit of a generator alone: {limit:.1} Mpps\n");

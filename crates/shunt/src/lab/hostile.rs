@@ -7,7 +7,7 @@ use lab::experiment::hostile::{self, HostileRun};
 use super::common::{program, progress, seed_from_clock};
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{figures, print};
 
 /// Attack a daemon from a hostile guest, while honest ones account for every frame.
 ///
@@ -89,10 +89,8 @@ fn text(hostile: &hostile::Hostile) -> String {
         ("frames dropped", &hostile.drops),
         ("mutations", &attack.mutations),
     ] {
-        text += &format!("{title}:\n");
-        for (name, count) in counts {
-            text += &format!("  {name:<40} {count:>12}\n");
-        }
+        let rows = counts.iter().map(|(name, count)| [name.to_string(), count.to_string()]);
+        text += &("\n".to_owned() + &figures([title, "count"], rows.collect()));
     }
     text
 }

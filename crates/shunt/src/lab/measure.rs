@@ -328,9 +328,9 @@ fn shown(results: &Results, dir: &Path) -> String {
     if !results.points.is_empty() {
         text += &(report::table::all(&results.points, format) + "\n");
     }
-    text += &report::by_band::text(&results.points);
+    text += &report::by_band::text(&results.points, format);
     text += &report::transfer_table::all(&results.transfers, format);
-    text += &report::receive::text(&results.receives);
+    text += &report::receive::text(&results.receives, format);
     text += &report::copy_table::all(&results.copies, format);
     let answers = report::verdict::answers(&results.points);
     if !answers.is_empty() {

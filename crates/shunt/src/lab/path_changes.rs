@@ -3,11 +3,12 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use lab::experiment::path_changes::{self, PathChangesRun};
+use traffic::protocol::numbered::Direction;
 
 use super::common::{program, progress, seed_from_clock};
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{figures, print};
 
 /// Change adapters' paths at random while numbered frames flow, and account for every frame.
 ///
@@ -59,8 +60,7 @@ fn text(told: &path_changes::PathChanges) -> String {
         "{} changes in {:.1} s beside {} frames ({:.2} Mpps)\n\
          lost {}, duplicated {}, reordered {}, corrupted {}\n\
          longest gap {:.0} us; longest time off CPU {:.0} us\n\
-         duration of a change: {least:.2} ms minimum, {median:.2} median, {most:.2} maximum\n\n\
-         {:>24} {:>10}\n",
+         duration of a change: {least:.2} ms minimum, {median:.2} median, {most:.2} maximum\n\n",
         told.changes,
         told.seconds,
         told.frames,
@@ -70,23 +70,18 @@ fn text(told: &path_changes::PathChanges) -> String {
         told.reordered,
         told.corrupted,
         told.gap_us_max,
-        told.absence_us_max,
-        "path",
-        "changes"
+        told.absence_us_max
     );
-    for (path, changes) in &told.changes_by_path {
-        text += &format!("{path:>24} {changes:>10}\n");
-    }
-    text += &format!(
-        "\n{:>10} {:>12} {:>12} {:>8} {:>14} {:>16}\n",
-        "direction", "sent", "received", "stalls", "longest gap us", "p99.9 gap us"
-    );
-    for (name, way) in ["there", "back"].iter().zip(&told.directions) {
-        let (longest, rare) = (way.gap_us_max, way.gap_us_p999);
-        let (sent, received, stalls) = (way.sent, way.received, way.stalls);
-        text += &format!(
-            "{name:>10} {sent:>12} {received:>12} {stalls:>8} {longest:>14.0} {rare:>16.0}\n"
-        );
-    }
-    text
+    let by_path = told.changes_by_path.iter();
+    let by_path = by_path.map(|(path, changes)| [path.to_string(), changes.to_string()]);
+    text += &figures(["path", "changes"], by_path.collect());
+    let direction = |(name, way): (&str, &Direction)| {
+        let [sent, received, stalls] =
+            [way.sent, way.received, way.stalls].map(|count| count.to_string());
+        let [longest, rare] = [way.gap_us_max, way.gap_us_p999].map(|us| format!("{us:.0}"));
+        [name.to_owned(), sent, received, stalls, longest, rare]
+    };
+    let header = ["direction", "sent", "received", "stalls", "longest gap us", "p99.9 gap us"];
+    let directions = ["there", "back"].into_iter().zip(&told.directions).map(direction);
+    text + "\n" + &figures(header, directions.collect())
 }

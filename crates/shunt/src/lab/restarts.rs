@@ -11,7 +11,7 @@ use super::common::{program, progress};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{figures, print};
 
 /// Options of both commands.
 #[derive(Debug, Args)]
@@ -140,8 +140,7 @@ fn text(told: &RestartResult) -> String {
     let mut text = format!(
         "{} {what} in {:.1} s beside {} frames, on {ring} rings{records}{mirrors}\n\
          lost {}, duplicated {} ({} at once at most), reordered {}, corrupted {}\n\
-         used entries repeated {}, out of order {}; sent buffers never returned {}\n\n\
-         {:>16} {:>9} {:>9} {:>9} {:>9}\n",
+         used entries repeated {}, out of order {}; sent buffers never returned {}\n\n",
         told.count,
         told.seconds,
         told.frames,
@@ -152,21 +151,20 @@ fn text(told: &RestartResult) -> String {
         told.corrupted,
         told.used_repeated,
         told.used_out_of_order,
-        told.used_missing,
-        "milliseconds",
-        "p50",
-        "p90",
-        "p99",
-        "most"
+        told.used_missing
     );
-    let mut row = |name: &str, Spread { p50, p90, p99, max }: Spread| {
-        text += &format!("{name:>16} {p50:>9.2} {p90:>9.2} {p99:>9.2} {max:>9.2}\n");
+    let row = |name: &str, Spread { p50, p90, p99, max }: Spread| {
+        let [p50, p90, p99, max] = [p50, p90, p99, max].map(|ms| format!("{ms:.2}"));
+        [name.to_owned(), p50, p90, p99, max]
     };
-    row("gap", told.gap_ms);
-    row("without a CPU", told.absence_ms);
-    row(silent, told.silent_ms);
+    let mut rows = vec![
+        row("gap", told.gap_ms),
+        row("without a CPU", told.absence_ms),
+        row(silent, told.silent_ms),
+    ];
     if told.how == RestartKind::Kill {
-        row("reattached", told.reattach_ms);
+        rows.push(row("reattached", told.reattach_ms));
     }
+    text += &figures(["milliseconds", "p50", "p90", "p99", "most"], rows);
     text
 }

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use clap::Args;
 use lab::experiment::scale;
-use report::RingKind;
+use report::{Align, RingKind};
 
 use super::common::{check_rounds, check_seconds, program, progress};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{of_stdout, print};
 
 /// Measure the cost of a 64 B frame by number of VFs and MAC addresses.
 #[derive(Debug, Args)]
@@ -62,8 +62,7 @@ impl Scale {
             progress("point", done, of);
         })?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&scale)?);
-            return Ok(());
+            return Ok(print(&(serde_json::to_string_pretty(&scale)? + "\n"))?);
         }
         Ok(print(&table(&scale))?)
     }
@@ -71,27 +70,37 @@ impl Scale {
 
 /// Table with a row for each band of a point.
 fn table(scale: &scale::Scale) -> String {
-    let mut text = format!(
-        "{:>5} {:>6} {:<19} {:>6} {:>14} {:>16} {:>8}\n",
-        "VFs", "MACs", "CPUs apart", "rounds", "cycles/frame", "least..most", "Mpps"
-    );
+    let columns = [
+        ("VFs", Align::Right),
+        ("MACs", Align::Right),
+        ("CPUs apart", Align::Left),
+        ("rounds", Align::Right),
+        ("cycles/frame", Align::Right),
+        ("least..most", Align::Right),
+        ("Mpps", Align::Right),
+    ];
+    let mut rows = Vec::new();
     for point in &scale.points {
-        let place = format!("{:>5} {:>6}", point.vfs, point.macs);
+        let mut row = |band: String, numbers: [String; 4]| {
+            let place = [point.vfs.to_string(), point.macs.to_string(), band];
+            rows.push(place.into_iter().chain(numbers).collect());
+        };
         for band in &point.bands {
             let [least, median, most] = band.switch_cycles_per_frame;
+            let (rounds, mpps) = (band.rounds.to_string(), format!("{:.2}", band.mpps));
             let range = format!("{least:.1}..{most:.1}");
-            let (name, rounds, mpps) = (&band.band, band.rounds, band.mpps);
-            text +=
-                &format!("{place} {name:<19} {rounds:>6} {median:>14.1} {range:>16} {mpps:>8.2}\n");
+            row(band.band.to_string(), [rounds, format!("{median:.1}"), range, mpps]);
         }
         if point.bands.is_empty() {
-            text += &format!("{place} no band has {} rounds\n", scale::ROUNDS_MIN);
+            let few = format!("no band has {} rounds", scale::ROUNDS_MIN);
+            row(few, ["-"; 4].map(str::to_owned));
         }
     }
     let pinned = scale.pinned.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    text + &format!(
-        "busy cycles of the switch for each delivered frame; closed loop\n\
+    of_stdout().table(&columns, rows)
+        + &format!(
+            "busy cycles of the switch for each delivered frame; closed loop\n\
          rounds in which the CPUs moved to another band, or a frame was dropped, do not count\n\
          pinned: switch and guests on CPUs {pinned}\n"
-    )
+        )
 }

@@ -6,6 +6,7 @@ use lab::experiment::forwarding::{PointSpec, WARMUP_S};
 use lab::experiment::throughput::{
     self, BackToBack, LatencyAt, Rate, Throughput as Found, ThroughputSettings,
 };
+use report::Align::{Left, Right};
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 use traffic::Latency;
 
@@ -13,7 +14,7 @@ use super::common::program;
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{of_stdout, print};
 
 /// Search for the non-drop and partial-drop rates, and measure latency below them.
 ///
@@ -137,26 +138,32 @@ impl Throughput {
 
 /// Result as text.
 fn text(found: &Found) -> String {
-    let mut text = format!(
-        "closed loop: {:.3} Mpps, no loss by construction\n\n\
-         rate  loss ratio   lower Mpps  upper Mpps  throughput Mpps  ended by\n",
-        found.closed_loop_mpps
-    );
     let shown = |mpps: Option<f64>| mpps.map_or("-".to_owned(), |mpps| format!("{mpps:.3}"));
-    for rate in &found.rates {
+    let row = |rate: &Rate| {
         let Rate { name, loss_ratio_max, lower_mpps, upper_mpps, throughput_mpps, .. } = rate;
         let [lower, upper, throughput] =
             [lower_mpps, upper_mpps, throughput_mpps].map(|it| shown(*it));
-        let mark = match (rate.regular, rate.loss_inversion) {
-            (false, _) => "  NO RESULT",
-            (true, true) => "  noisy: a larger load lost less",
+        let note = match (rate.regular, rate.loss_inversion) {
+            (false, _) => "NO RESULT",
+            (true, true) => "noisy: a larger load lost less",
             (true, false) => "",
         };
-        text += &format!(
-            "{name:<4} {loss_ratio_max:>11.6} {lower:>12} {upper:>11} {throughput:>16}  {}{mark}\n",
-            rate.ended_by
-        );
-    }
+        let loss = format!("{loss_ratio_max:.6}");
+        let ended_by = rate.ended_by.to_string();
+        vec![name.to_string(), loss, lower, upper, throughput, ended_by, note.to_owned()]
+    };
+    let columns = [
+        ("rate", Left),
+        ("loss ratio", Right),
+        ("lower Mpps", Right),
+        ("upper Mpps", Right),
+        ("throughput Mpps", Right),
+        ("ended by", Left),
+        ("note", Left),
+    ];
+    let mut text =
+        format!("closed loop: {:.3} Mpps, no loss by construction\n\n", found.closed_loop_mpps);
+    text += &of_stdout().table(&columns, found.rates.iter().map(row).collect());
     text += &latency(found);
     if let Some(found) = &found.back_to_back {
         text += &back_to_back(found);
@@ -180,41 +187,51 @@ fn text(found: &Found) -> String {
 
 /// Latency at shares of the NDR, and of the soak, as text.
 fn latency(found: &Found) -> String {
-    let mut text = "\nlatency, us; late: delay of the generator's own sending; unpaused: of frames that met no \
-                    pause of the generator\n"
-        .to_owned();
     let times = |times: &Latency| {
         let Latency { p50_us, p90_us, p99_us, p999_us, max_us, .. } = times;
-        format!("{p50_us:>8.1} {p90_us:>8.1} {p99_us:>8.1} {p999_us:>8.1} {max_us:>9.1}")
+        [p50_us, p90_us, p99_us, p999_us, max_us].map(|us| format!("{us:.1}"))
     };
-    text += &format!(
-        "{:>7} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  {}\n",
-        "of NDR", "Mpps", "p50", "p90", "p99", "p99.9", "max", "late p99", "lost/dup/reordered"
-    );
+    let mut rows = Vec::new();
+    let mut row = |share: String, mpps: String, times: [String; 5], rest: [String; 3]| {
+        rows.push([share, mpps].into_iter().chain(times).chain(rest).collect());
+    };
     for at in found.latency.iter().chain(&found.soak) {
         let LatencyAt { share, load_mpps, generator_ok, left_out, account } = at;
-        let late = account.lateness.p99_us;
+        let late = format!("{:.1}", account.lateness.p99_us);
         let lost = account.sent.saturating_sub(account.received);
-        let mark = match (generator_ok, left_out) {
-            (false, _) => "  NO RESULT: the generator missed its rate".to_owned(),
+        let note = match (generator_ok, left_out) {
+            (false, _) => "NO RESULT: the generator missed its rate".to_owned(),
             (true, 0) => String::new(),
-            (true, n) => format!("  {n} trials left out: the generator missed its rate"),
+            (true, n) => format!("{n} trials left out: the generator missed its rate"),
         };
-        text += &format!(
-            "{:>6.0}% {load_mpps:>9.3} {} {late:>9.1}  {lost}/{}/{}{mark}\n",
-            share * 100.0,
-            times(&account.latency),
-            account.duplicated,
-            account.reordered
-        );
+        let faults = format!("{lost}/{}/{}", account.duplicated, account.reordered);
+        let (share, mpps) = (format!("{:.0}%", share * 100.0), format!("{load_mpps:.3}"));
+        row(share, mpps, times(&account.latency), [late, faults, note]);
         let (all, unpaused) = (account.latency.frames, &account.latency_unpaused);
         let percent = 100.0 * unpaused.frames as f64 / all.max(1) as f64;
-        text += &match unpaused.frames {
-            0 => format!("{:>17} no frame\n", "unpaused"),
-            _ => format!("{:>17} {}  {percent:.1} % of the frames\n", "unpaused", times(unpaused)),
+        let (values, note) = match unpaused.frames {
+            0 => (["-"; 5].map(str::to_owned), "no frame".to_owned()),
+            _ => (times(unpaused), format!("{percent:.1} % of the frames")),
         };
+        row("unpaused".to_owned(), String::new(), values, [String::new(), String::new(), note]);
     }
-    text
+    let columns = [
+        ("of NDR", Right),
+        ("Mpps", Right),
+        ("p50", Right),
+        ("p90", Right),
+        ("p99", Right),
+        ("p99.9", Right),
+        ("max", Right),
+        ("late p99", Right),
+        ("lost/dup/reordered", Left),
+        ("note", Left),
+    ];
+    format!(
+        "\nlatency, us; late: delay of the generator's own sending; unpaused: of frames that met no \
+         pause of the generator\n{}",
+        of_stdout().table(&columns, rows)
+    )
 }
 
 /// Longest bursts without loss, as text.
