@@ -33,6 +33,9 @@ ip link set lo up
 exec env -i PATH=$PATH container=shunt-e2e /lib/systemd/systemd --system --unit=multi-user.target --log-target=console --show-status=0
 """
 
+# Ends with the test runner, even if that is killed: unshare then ends the namespaces.
+WITH_RUNNER = ["setpriv", "--pdeathsig", "KILL"]
+
 
 class SystemdError(Exception):
     """A command within the host failed, or took too long."""
@@ -43,13 +46,13 @@ class Host:
 
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
-        self._cgroup = os.path.join(cgroup2(), os.path.basename(self.dir))
-        os.mkdir(self._cgroup)
+        self.cgroup = os.path.join(cgroup2(), os.path.basename(self.dir))
+        os.mkdir(self.cgroup)
         boot = BOOT.format(site=self.dir, units=" ".join(UNITS), over=" ".join(OVER), empty=" ".join(EMPTY))
-        enter = f"echo $$ >{self._cgroup}/cgroup.procs; exec unshare -m -p -C -i -u -n --fork --kill-child sh -ec '{boot}'"
+        enter = f"echo $$ >{self.cgroup}/cgroup.procs; exec unshare -m -p -C -i -u -n --fork --kill-child sh -ec '{boot}'"
         self._log = os.path.join(self.dir, "systemd.log")
         with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(["sh", "-ec", enter], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen([*WITH_RUNNER, "sh", "-ec", enter], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             self.wait_until(lambda: self.init() and self.ask("systemctl is-active multi-user.target").stdout == "active\n", "systemd")
         except BaseException:
@@ -99,9 +102,14 @@ class Host:
         if (init := self.init()) is not None:
             os.kill(int(init), signal.SIGKILL)
         self._process.wait(timeout=10)
-        for path, _, _ in os.walk(self._cgroup, topdown=False):
-            os.rmdir(path)
-        shutil.rmtree(self.dir, ignore_errors=True)
+        remove(self.dir, self.cgroup)
+
+
+def remove(directory, cgroup):
+    """Removes what an ended host leaves: its directory, and its empty control group."""
+    for path, _, _ in os.walk(cgroup, topdown=False):
+        os.rmdir(path)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def cgroup2():

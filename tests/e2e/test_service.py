@@ -3,14 +3,34 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
+import time
 import unittest
 
 from daemon import binary
 from pages import blocks, page
-from systemd import Host
+from systemd import Host, remove
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 UNIT = os.path.join(HERE, "..", "..", "deploy", "shunt.service")
+
+
+class Runner(unittest.TestCase):
+    """The process that makes a host."""
+
+    def test_killed(self):
+        """The host ends with it, even if it is killed."""
+        script = "from systemd import Host; h = Host(); print(h.init(), h.dir, h.cgroup, flush=True); input()"
+        made = subprocess.Popen([sys.executable, "-c", script], cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with made:
+            init, directory, cgroup = made.stdout.readline().split()
+            made.kill()
+        deadline = time.monotonic() + 10
+        while os.path.exists(f"/proc/{init}"):
+            self.assertLess(time.monotonic(), deadline, "systemd runs on")
+            time.sleep(0.05)
+        remove(directory, cgroup)
 
 
 class Installed(unittest.TestCase):
