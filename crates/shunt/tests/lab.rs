@@ -481,7 +481,7 @@ fn the_bare_loop_spins_for_each_frame() {
 #[test]
 fn the_bare_loop_rejects_what_it_cannot_serve() {
     for (args, words) in [
-        (&["bare", "--socket", "a"][..], "--socket: must be given twice"),
+        (&["bare", "--socket", "a"][..], "--socket: must be given an even number of times"),
         (&["bare", "--socket", "a", "--socket", "b", "--mac", "02:00:00:00:00:01"], "--mac: must"),
         (
             &["bare", "--socket", "a", "--socket", "b", "--delay-cycles", "1000001"],

@@ -1,16 +1,16 @@
-//! The bare loop as a vhost-user back-end: a switch between two guests that only copies.
+//! The bare loop as a vhost-user back-end: a switch between pairs of guests that only copies.
 //!
 //! # Model
-//! One thread serves two sockets, as `shunt lab bare`. It polls the rings with
+//! One thread serves all sockets, as `shunt lab bare`. It polls the rings with
 //! [`copy_loop`](crate::measure::copy_loop) without sleeping. Every millisecond, outside the busy
 //! cycles, it serves vhost-user messages and requests for counters: it answers each line on
 //! standard input with [`Counters`] as a line of JSON on standard output. Any guest of the daemon
 //! can be measured on it, so both can be compared with the same guest.
 //!
 //! # Limits
-//! - Two guests with one queue pair each, with `VIRTIO_F_VERSION_1`; no offloads, no migration.
+//! - A guest sends to the other of its pair. One queue pair each, with `VIRTIO_F_VERSION_1`; no offloads, no migration.
 //! - Guests are trusted more than the daemon trusts its own: a partial message delays nothing, but
-//!   a socket or an eventfd that blocks would stop both guests.
+//!   a socket or an eventfd that blocks would stop all guests.
 
 mod process;
 pub(super) mod session;
@@ -37,12 +37,10 @@ const POLL: Duration = Duration::from_millis(1);
 /// Settings of a bare switch.
 #[derive(Clone, Debug)]
 pub struct BareSpec {
-    /// Socket of each guest.
-    pub sockets: [PathBuf; 2],
+    /// Socket and MAC address of each guest: an even number, the two guests of a pair in a row.
+    pub guests: Vec<(PathBuf, Mac)>,
     /// Connect to the sockets, on which the guests listen; otherwise listen.
     pub connect: bool,
-    /// MAC address of each guest.
-    pub addresses: [Mac; 2],
     /// CPU to pin to, if any.
     pub cpu: Option<usize>,
     /// Time-stamp cycles to spin for each frame.
@@ -55,7 +53,7 @@ pub struct BareSpec {
     pub with_parent: bool,
 }
 
-/// Serves both sockets until SIGINT or SIGTERM.
+/// Serves all sockets until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// A socket is unusable, or the CPU is missing.
@@ -64,15 +62,14 @@ pub fn serve(spec: &BareSpec) -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot handle signals")?;
     }
-    let [first, second] = &spec.sockets;
     let offer = Offer { packed: spec.packed, mergeable: spec.mergeable };
-    let session = |socket| Session::new(socket, spec.connect, offer);
-    let (mut a, mut b) = (session(first)?, session(second)?);
+    let session = |(socket, _): &(PathBuf, Mac)| Session::new(socket, spec.connect, offer);
+    let mut sessions = spec.guests.iter().map(session).collect::<Result<Vec<_>>>()?;
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
     }
     println!("ready");
-    let mut bare = CopyLoop::new(spec.addresses, spec.delay_cycles);
+    let mut bare = CopyLoop::new(spec.guests.iter().map(|(_, mac)| *mac), spec.delay_cycles);
     let mut requests = Requests { ended: false };
     let interval = tsc::duration_to_cycles(POLL);
     let mut now = tsc::now();
@@ -80,20 +77,24 @@ pub fn serve(spec: &BareSpec) -> Result<()> {
     loop {
         if now.wrapping_sub(polled) >= interval {
             let clock = Instant::now();
-            a.poll(clock)?;
-            b.poll(clock)?;
+            for session in &mut sessions {
+                session.poll(clock)?;
+            }
             requests.answer(&bare.counters)?;
             if stop.load(Ordering::Relaxed) || (spec.with_parent && requests.ended) {
                 return Ok(());
             }
-            if !a.is_running() && !b.is_running() {
+            if !sessions.iter().any(Session::is_running) {
                 std::thread::sleep(POLL);
             }
             polled = tsc::now();
             bare.counters.idle_cycles += polled.wrapping_sub(now);
             now = polled;
         }
-        now = bare.turn(&mut a.guest.rings, &mut b.guest.rings, now);
+        for pair in sessions.chunks_exact_mut(2) {
+            let [a, b] = pair else { continue };
+            now = bare.turn(&mut a.guest.rings, &mut b.guest.rings, now);
+        }
     }
 }
 

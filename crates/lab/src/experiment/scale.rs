@@ -5,8 +5,11 @@
 //! every point, so that bursts are equally long. Cycles are reported by band of CPU distance.
 //! Guests write a sequence number into every sent frame and read every received one, as real ones
 //! do: touched lines are in another core's cache at any number of guests.
+//!
+//! More guests have more memory than a core's caches hold, which slows any switch. So each round
+//! also measures the [bare loop](crate::measure::copy_loop) with as many guests of the same kind.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use report::GeneratorLoad::Closed;
@@ -14,8 +17,10 @@ use report::RingKind;
 use report::statistics::bands::{self, Band};
 use serde::Serialize;
 use traffic::{AdapterBackend, GuestSpec, HostedGuest, QUIET_S, Role};
+use wire::Mac;
 
-use super::sample::{self, spread};
+use super::sample::{Counting, Measured, measure_on, spread};
+use crate::bench::bare::{BareProcess, BareSpec};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::measure::distance;
 
@@ -82,7 +87,9 @@ pub struct ScaleBand {
     pub rounds: usize,
     /// Busy time-stamp cycles of the lane for each delivered frame: minimum, median, maximum.
     pub switch_cycles_per_frame: [f64; 3],
-    /// Mframes/s delivered, median.
+    /// The same of the bare loop.
+    pub bare_cycles_per_frame: [f64; 3],
+    /// Mframes/s delivered by the switch, median.
     pub mpps: f64,
     /// Mean frames per burst, median.
     pub burst_mean: f64,
@@ -93,11 +100,13 @@ pub struct ScaleBand {
 pub struct ScaleRound {
     /// Busy time-stamp cycles of the lane for each delivered frame.
     pub switch_cycles_per_frame: f64,
-    /// Mframes/s delivered.
+    /// Busy time-stamp cycles of the bare loop for each delivered frame.
+    pub bare_cycles_per_frame: f64,
+    /// Mframes/s delivered by the switch.
     pub mpps: f64,
     /// Mean frames per burst.
     pub burst_mean: f64,
-    /// Frames dropped; a round with any is excluded.
+    /// Frames dropped by either; a round with any is excluded.
     pub dropped: u64,
     /// `true` if guest memory was on 2 MiB pages.
     pub large_pages: bool,
@@ -167,6 +176,7 @@ fn bands(rounds: &[ScaleRound]) -> Vec<ScaleBand> {
             band: band.to_string(),
             rounds: rounds.len(),
             switch_cycles_per_frame: over(|round| round.switch_cycles_per_frame),
+            bare_cycles_per_frame: over(|round| round.bare_cycles_per_frame),
             mpps: over(|round| round.mpps)[1],
             burst_mean: over(|round| round.burst_mean)[1],
         })
@@ -195,49 +205,79 @@ struct ScaleLoad {
     seconds: f64,
 }
 
-/// Measures one point once; the caller sets the distance.
+impl ScaleLoad {
+    /// Addresses of a VF.
+    fn addresses(self, vf: usize) -> impl Iterator<Item = Mac> {
+        (0..self.macs / self.vfs).map(move |n| mac_text(vf, n))
+    }
+}
+
+/// Measures one point once, on the switch and on the bare loop; the caller sets the distance.
 fn point(program: &Path, cpus: &[usize], load: ScaleLoad) -> Result<ScaleRound> {
-    let ScaleLoad { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds } = load;
-    let placement = plan(cpus, 1);
-    let each = macs / vfs;
-    let addresses = |vf: usize| (0..each).map(move |n| mac_text(vf, n));
-    let vf = |i| VfPlan { macs: addresses(i).collect(), ..VfPlan::default() };
-    let nic = NicPlan {
-        cpu: placement.switch,
-        uplink: false,
-        vfs: (0..vfs).map(vf).collect(),
-        busy: placement.switch.is_some(),
-    };
+    let cpu = plan(cpus, 1).switch;
+    let vf = |i| VfPlan { macs: load.addresses(i).collect(), ..VfPlan::default() };
+    let vfs = (0..load.vfs).map(vf).collect();
+    let nic = NicPlan { cpu, uplink: false, vfs, busy: cpu.is_some() };
     let mut bench = Bench::start(program, &nic)?;
-    let guest = |vf: usize| {
-        let pairs = addresses(vf).zip(addresses(vf ^ 1));
+    let sockets: Vec<PathBuf> = (0..load.vfs).map(|vf| bench.vf_socket(vf)).collect();
+    let switch = on(&mut bench, &sockets, program, cpus, load)?;
+    drop(bench);
+
+    let dir = tempfile::tempdir().context("cannot make a directory for sockets")?;
+    let sockets: Vec<PathBuf> = (0..load.vfs).map(|vf| dir.path().join(vf.to_string())).collect();
+    let guests = sockets.iter().enumerate().map(|(vf, socket)| (socket.clone(), mac_text(vf, 0)));
+    let spec = BareSpec {
+        guests: guests.collect(),
+        connect: false,
+        cpu,
+        delay_cycles: 0,
+        packed: load.ring != RingKind::Split,
+        mergeable: true,
+        with_parent: true,
+    };
+    let bare = on(&mut BareProcess::start(program, &spec)?, &sockets, program, cpus, load)?;
+
+    let cycles = |of: &Measured| of.switch.cycles_per_frame().context("no frame passed");
+    let both = [&switch, &bare];
+    Ok(ScaleRound {
+        switch_cycles_per_frame: cycles(&switch)?,
+        bare_cycles_per_frame: cycles(&bare)?,
+        mpps: switch.switch.delivered as f64 / switch.results[0].seconds / 1e6,
+        burst_mean: switch.switch.burst_mean().context("no frame passed")?,
+        dropped: both.iter().flat_map(|measured| measured.drops.values()).sum(),
+        large_pages: both.iter().all(|of| of.results.iter().all(|result| result.large_pages)),
+        round_trip_cycles: None,
+    })
+}
+
+/// Measures a switch whose guests attach to these sockets.
+fn on(
+    switch: &mut dyn Counting,
+    sockets: &[PathBuf],
+    program: &Path,
+    cpus: &[usize],
+    load: ScaleLoad,
+) -> Result<Measured> {
+    let ScaleLoad { frame_bytes, in_flight, touch, huge_pages, ring, seconds, .. } = load;
+    let guest = |(vf, socket): (usize, &PathBuf)| {
+        let pairs = load.addresses(vf).zip(load.addresses(vf ^ 1));
         let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
         HostedGuest {
-            place: AdapterBackend::Socket(bench.vf_socket(vf)),
+            place: AdapterBackend::Socket(socket.clone()),
             role: Role::Generate { flows, in_flight, load: Closed, touch },
         }
     };
     let spec = GuestSpec {
-        cpu: placement.guests[0].0,
+        cpu: plan(cpus, 1).guests[0].0,
         warmup_s: 0.2,
         seconds,
         quiet_s: QUIET_S,
         frame_bytes,
         huge_pages,
         ring,
-        guests: (0..vfs).map(guest).collect(),
+        guests: sockets.iter().enumerate().map(guest).collect(),
     };
-    let mut guests = [GuestProcess::start(bench.program(), &spec)?];
-    let measured = sample::measure(&mut bench, &mut guests)?;
-    let cycles = measured.switch.cycles_per_frame().context("no frame passed")?;
-    Ok(ScaleRound {
-        switch_cycles_per_frame: cycles,
-        mpps: measured.switch.delivered as f64 / measured.results[0].seconds / 1e6,
-        burst_mean: measured.switch.burst_mean().context("no frame passed")?,
-        dropped: measured.drops.values().sum(),
-        large_pages: measured.results.iter().all(|result| result.large_pages),
-        round_trip_cycles: None,
-    })
+    measure_on(Some(switch), &mut [GuestProcess::start(program, &spec)?])
 }
 
 #[cfg(test)]
@@ -247,6 +287,7 @@ mod tests {
     fn round(cycles: f64, dropped: u64, trips: [f64; 2]) -> ScaleRound {
         ScaleRound {
             switch_cycles_per_frame: cycles,
+            bare_cycles_per_frame: cycles / 2.0,
             mpps: 10.0,
             burst_mean: 32.0,
             dropped,
@@ -265,6 +306,7 @@ mod tests {
         let [band] = &bands(&rounds)[..] else { panic!("one band with enough rounds") };
         assert_eq!((band.band.as_str(), band.rounds), ("under 120 cycles", 3));
         assert_eq!(band.switch_cycles_per_frame, [40.0, 41.0, 42.0]);
+        assert_eq!(band.bare_cycles_per_frame, [20.0, 20.5, 21.0]);
     }
 
     #[test]

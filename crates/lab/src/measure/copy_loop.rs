@@ -1,13 +1,13 @@
-//! The bare loop: two guests, one copy from ring to ring.
+//! The bare loop: pairs of guests, one copy from ring to ring.
 //!
 //! # Model
-//! A turn stages the transmit ring of each guest and the receive ring of the other, looks each
-//! destination address up in a table of 256 entries, copies each frame with its header, and
-//! publishes both rings once a burst. Only rings and lengths are checked.
+//! A turn serves one pair: it stages the transmit ring of each guest and the receive ring of the
+//! other, looks each destination address up in a table of 256 entries, copies each frame with its
+//! header, and publishes both rings once a burst. Only rings and lengths are checked.
 //!
 //! # Limits
-//! - Two guests: a frame leaves by the other port, even if the table does not have its address
-//!   ([`Counters::unknown`]).
+//! - A frame leaves by the other port of its pair, even if the table does not have its address
+//!   ([`Counters::unknown`]): a table entry holds the last address with its hash.
 //! - A frame is received in one buffer, with mergeable buffers too; a longer one is dropped.
 //! - A chain of several descriptors is copied twice, through memory of the loop's own
 //!   ([`Counters::chained`]).
@@ -94,7 +94,7 @@ pub struct CopyLoop {
 
 impl CopyLoop {
     /// A loop between guests of these addresses, which spins `delay_cycles` for each frame.
-    pub fn new(addresses: [Mac; 2], delay_cycles: u64) -> CopyLoop {
+    pub fn new(addresses: impl IntoIterator<Item = Mac>, delay_cycles: u64) -> CopyLoop {
         let mut table = [0u64; 256];
         for Mac(mac) in addresses {
             let mut header = [0; 16];
@@ -105,7 +105,7 @@ impl CopyLoop {
         CopyLoop { table, delay_cycles, counters: Counters::default() }
     }
 
-    /// Makes one turn over both directions; `begin` is the time-stamp counter at its start.
+    /// Makes one turn over both directions of a pair; `begin` is the time-stamp counter at its start.
     /// Returns the counter at its end.
     #[inline(always)]
     pub fn turn(&mut self, a: &mut Rings, b: &mut Rings, begin: u64) -> u64 {

@@ -10,7 +10,7 @@ use wire::Mac;
 use crate::error::UsageError;
 use crate::pages::Title;
 
-/// Run the bare copying loop as a vhost-user switch between two guests.
+/// Run the bare copying loop as a vhost-user switch between pairs of guests.
 ///
 /// Frames are copied once, from ring to ring, without any other work: a lower limit for a switch
 /// with the same guests. Prints a line "ready", then counters as JSON for each line on standard
@@ -23,7 +23,7 @@ Examples:
   shunt lab bare --socket /tmp/a.sock --socket /tmp/b.sock --delay-cycles 20
                                                         a planted slow-down of 20 cycles a frame")]
 pub(super) struct Bare {
-    /// Socket of a guest; give two.
+    /// Socket of a guest; give an even number, the two guests of a pair in a row.
     #[arg(long, value_name = "PATH", required = true)]
     socket: Vec<PathBuf>,
     /// MAC address of a guest, in the order of the sockets.
@@ -54,30 +54,31 @@ const DELAY_MAX: u64 = 1_000_000;
 
 impl Bare {
     pub(super) fn run(self) -> Result<()> {
-        let Ok(sockets) = <[PathBuf; 2]>::try_from(self.socket) else {
-            let message = "must be given twice";
-            return Err(
-                UsageError::option("--socket", (), message, "give one for each guest").into()
-            );
-        };
-        let addresses = match self.mac[..] {
-            [] => [1, 2].map(|guest| Mac([2, 0, 0, 0, 0, guest])),
-            [first, second] => [first, second],
-            _ => {
-                let message = "must be given twice or not at all";
-                return Err(
-                    UsageError::option("--mac", (), message, "give one for each guest").into()
-                );
-            }
+        let guests = self.socket.len();
+        if !guests.is_multiple_of(2) {
+            let message = "must be given an even number of times";
+            let remedy = "give one for each guest of a pair";
+            return Err(UsageError::option("--socket", (), message, remedy).into());
+        }
+        if !self.mac.is_empty() && self.mac.len() != guests {
+            let message = "must be given as often as --socket, or not at all";
+            return Err(UsageError::option("--mac", (), message, "give one for each guest").into());
+        }
+        let default = (1..=u16::MAX).map(|guest| {
+            let [high, low] = guest.to_be_bytes();
+            Mac([2, 0, 0, 0, high, low])
+        });
+        let macs: Vec<Mac> = match self.mac.is_empty() {
+            true => default.take(guests).collect(),
+            false => self.mac,
         };
         if self.delay_cycles > DELAY_MAX {
             let cycles = self.delay_cycles;
             return Err(UsageError::out_of_range("--delay-cycles", cycles, 0, DELAY_MAX).into());
         }
         bare::serve(&BareSpec {
-            sockets,
+            guests: self.socket.into_iter().zip(macs).collect(),
             connect: self.connect,
-            addresses,
             cpu: self.cpu,
             delay_cycles: self.delay_cycles,
             packed: !self.no_packed,

@@ -12,6 +12,9 @@ use crate::pages::Title;
 use crate::text::{of_stdout, print};
 
 /// Measure the cost of a 64 B frame by number of VFs and MAC addresses.
+///
+/// Each round also measures the bare copying loop with as many guests: more guests have more memory
+/// than a core's caches hold, which slows any switch.
 #[derive(Debug, Args)]
 #[command(add = Title("cost of a frame by number of VFs and MAC addresses"))]
 #[command(after_help = "\
@@ -77,11 +80,13 @@ fn table(scale: &scale::Scale) -> String {
         ("rounds", Align::Right),
         ("cycles/frame", Align::Right),
         ("least..most", Align::Right),
+        ("bare loop", Align::Right),
+        ("ratio", Align::Right),
         ("Mpps", Align::Right),
     ];
     let mut rows = Vec::new();
     for point in &scale.points {
-        let mut row = |band: String, numbers: [String; 4]| {
+        let mut row = |band: String, numbers: [String; 6]| {
             let place = [point.vfs.to_string(), point.macs.to_string(), band];
             rows.push(place.into_iter().chain(numbers).collect());
         };
@@ -89,17 +94,20 @@ fn table(scale: &scale::Scale) -> String {
             let [least, median, most] = band.switch_cycles_per_frame;
             let (rounds, mpps) = (band.rounds.to_string(), format!("{:.2}", band.mpps));
             let range = format!("{least:.1}..{most:.1}");
-            row(band.band.to_string(), [rounds, format!("{median:.1}"), range, mpps]);
+            let bare = band.bare_cycles_per_frame[1];
+            let (cycles, ratio) = (format!("{median:.1}"), format!("{:.2}", median / bare));
+            let bare = format!("{bare:.1}");
+            row(band.band.to_string(), [rounds, cycles, range, bare, ratio, mpps]);
         }
         if point.bands.is_empty() {
             let few = format!("no band has {} rounds", scale::ROUNDS_MIN);
-            row(few, ["-"; 4].map(str::to_owned));
+            row(few, ["-"; 6].map(str::to_owned));
         }
     }
     let pinned = scale.pinned.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     of_stdout().table(&columns, rows)
         + &format!(
-            "busy cycles of the switch for each delivered frame; closed loop\n\
+            "busy cycles for each delivered frame, of the switch and of the bare loop; closed loop\n\
          rounds in which the CPUs moved to another band, or a frame was dropped, do not count\n\
          pinned: switch and guests on CPUs {pinned}\n"
         )

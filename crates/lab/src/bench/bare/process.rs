@@ -23,10 +23,10 @@ impl BareProcess {
     /// # Errors
     /// The process does not start, or cannot use a socket.
     pub fn start(program: &Path, spec: &BareSpec) -> Result<BareProcess> {
-        let BareSpec { sockets, connect, addresses, cpu, delay_cycles, .. } = spec;
+        let BareSpec { guests, connect, cpu, delay_cycles, .. } = spec;
         let mut command = Command::new(program);
         command.args(["lab", "bare", "--with-parent"]);
-        for (socket, mac) in sockets.iter().zip(addresses) {
+        for (socket, mac) in guests {
             command.arg("--socket").arg(socket).args(["--mac", &mac.to_string()]);
         }
         command.args(["--delay-cycles", &delay_cycles.to_string()]);

@@ -121,9 +121,8 @@ fn bare(
     );
     let dir = tempfile::tempdir().context("cannot make a directory for sockets")?;
     let bare = BareSpec {
-        sockets: sockets(&dir),
+        guests: sockets(&dir).into_iter().zip([OUTSIDE, mac_text(0, 0)]).collect(),
         connect: false,
-        addresses: [OUTSIDE, mac_text(0, 0)],
         cpu: placement.switch,
         delay_cycles,
         packed: spec.ring != RingKind::Split,

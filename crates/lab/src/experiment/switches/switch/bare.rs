@@ -14,9 +14,8 @@ pub(super) static KIND: SwitchKind = SwitchKind {
     is_installed: || true,
     start: Start::Sockets(|spec, sockets| {
         let bare = BareSpec {
-            sockets: sockets.clone(),
+            guests: sockets.iter().cloned().zip(MACS).collect(),
             connect: true,
-            addresses: MACS,
             cpu: Some(spec.switch_cpu),
             delay_cycles: spec.delay_cycles,
             packed: spec.rings.packed,
