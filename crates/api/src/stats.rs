@@ -87,7 +87,7 @@ pub struct PortStats {
 pub struct LaneStats {
     /// Number.
     pub lane: String,
-    /// Counters by name; `busy_cycles` are time-stamp counter cycles of polls that found frames.
+    /// Counters by name; `busy_cycles` are time-stamp counter cycles of visits that found frames.
     #[serde(flatten)]
     pub values: BTreeMap<String, u64>,
 }

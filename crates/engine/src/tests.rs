@@ -1,6 +1,7 @@
 //! The engine with guests in this process: their rings are real, and so are the lanes.
 
 mod bridge;
+mod busy;
 mod charges;
 mod counters;
 mod drops;

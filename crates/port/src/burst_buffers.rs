@@ -1,6 +1,7 @@
 //! Working buffers of a lane.
 
 use guestmem::{Buffer, GuestSlice};
+use host::tsc;
 
 use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, snapshot_headers};
 use crate::half::Transmit;
@@ -10,6 +11,9 @@ use crate::software_offload::OffloadScratch;
 /// half that it serves. So many halves use no more of its L1 cache than one.
 #[derive(Debug)]
 pub struct BurstBuffers {
+    /// Time-stamp counter when the last poll found that there may be frames. If a lane sets it
+    /// before, it is kept; 0 for none.
+    pub began: u64,
     /// The first 16 bytes of each frame of the burst.
     pub(crate) headers: Box<[HeaderBytes; BURST]>,
     /// Longer snapshots of the frames; valid if `has_snapshots`.
@@ -28,6 +32,7 @@ pub struct BurstBuffers {
 impl Default for BurstBuffers {
     fn default() -> BurstBuffers {
         BurstBuffers {
+            began: 0,
             headers: Box::new([[0; 16]; BURST]),
             snapshots: vec![HeaderSnapshot::EMPTY; BURST],
             has_snapshots: false,
@@ -64,6 +69,9 @@ impl BurstBuffers {
     /// Begins a burst without snapshots, offloads and malformed frames.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
+        if self.began == 0 {
+            self.began = tsc::now();
+        }
         (self.has_snapshots, self.has_offloads, self.malformed) = (false, false, 0);
         self.is_one_flow = false;
     }

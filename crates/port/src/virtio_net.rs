@@ -88,10 +88,10 @@ impl TransmitRing {
 
 impl Transmit for TransmitRing {
     fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
-        buffers.begin();
         if self.queue.is_idle() {
             return Polled { fault: self.queue.fault(), ..Polled::default() };
         }
+        buffers.begin();
         let n = self.queue.stage(BURST);
         let mut polled = Polled { frames: n as u32, ..Polled::default() };
         polled.fault = self.queue.fault();
@@ -242,10 +242,9 @@ impl Receive for ReceiveRing {
     }
 
     fn publish(&mut self) -> Notification {
-        let is_needed = self.queue.publish();
-        // The next burst finds its buffers checked, and their lines in the cache.
-        self.queue.stage(BURST);
-        Notification::needed(is_needed)
+        // The next buffers are taken when there are frames for them: with many ports, lines fetched
+        // now would leave the cache before that.
+        Notification::needed(self.queue.publish())
     }
 
     fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {

@@ -22,7 +22,7 @@ impl Worker {
         while !self.stop.load(Ordering::Relaxed) {
             let (change, is_paused) = self.pause.get();
             let served = self.quarantine.turn(Instant::now());
-            let frames = if is_paused { 0 } else { self.poll_all::<true>(clock.at(begin)) };
+            let frames = if is_paused { 0 } else { self.poll_all::<true>(begin, clock.at(begin)) };
             // During a pause, frames taken before it are delivered once.
             if let Some(bounce) = &self.bounce
                 && (!is_paused || change != self.seen_pause)

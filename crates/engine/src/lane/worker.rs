@@ -35,7 +35,7 @@ pub(crate) struct Worker {
     /// Version of the queue list that `rings` is from.
     pub(super) queue_list_version: u64,
     pub(super) rings: Vec<LaneRing>,
-    pub(super) block: CounterBlock,
+    pub(crate) block: CounterBlock,
     pub(crate) wake: Arc<Wake>,
     pub(crate) stop: Arc<AtomicBool>,
     pub(super) pause: Arc<TxPause>,
@@ -49,6 +49,10 @@ pub(crate) struct Worker {
     pub(super) seen_pause: u32,
     pub(super) scratch: Scratch,
     pub(super) stages: StageClock,
+    /// End of the last visit, in cycles, if it found frames; else 0.
+    pub(super) busy_until: u64,
+    /// Cycles of this round's visits that found frames.
+    pub(super) busy: u64,
     /// Longest time between two rounds while awake, in cycles.
     pub(super) longest_gap: u64,
     /// The NICs of this lane's ports.
@@ -85,6 +89,8 @@ impl Worker {
             seen_pause: 0,
             scratch: Scratch::new(),
             stages: StageClock::off(),
+            busy_until: 0,
+            busy: 0,
             longest_gap: 0,
             nics: Vec::new(),
             ports: Vec::new(),
@@ -129,7 +135,7 @@ impl Worker {
         while !self.stop.load(Ordering::Relaxed) {
             let (change, is_paused) = self.pause.get();
             self.acknowledge(change);
-            let frames = if is_paused { 0 } else { self.poll_all::<false>(clock.at(begin)) };
+            let frames = if is_paused { 0 } else { self.poll_all::<false>(begin, clock.at(begin)) };
             let silent = begin.wrapping_sub(last_frame);
             let sleeps = frames == 0 && silent > sleep_after && self.idle.sleep;
             // Before the reading of the counter: pauses are idle time.
@@ -151,9 +157,10 @@ impl Worker {
         }
     }
 
-    /// One round: each port in turn gets the burst that the schedule grants. Returns the number of
-    /// frames.
-    pub(crate) fn poll_all<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
+    /// One round, which begins at `begin`, in cycles: each port in turn gets the burst that the
+    /// schedule grants. Returns the number of frames.
+    pub(crate) fn poll_all<const QUARANTINE: bool>(&mut self, begin: u64, now_ns: u64) -> u64 {
+        self.busy_until = begin;
         if self.queue_list.version() != self.queue_list_version {
             self.follow_queue_list(now_ns);
         }
@@ -175,12 +182,16 @@ impl Worker {
     pub(super) fn turn<const QUARANTINE: bool>(&mut self, now_ns: u64) -> u64 {
         self.stages.begin();
         let Some(ring) = self.schedule.next(now_ns) else { return 0 };
+        // Time is read only around visits that find frames; those in a row share a reading.
+        self.scratch.transmit.began = std::mem::take(&mut self.busy_until);
         let polled = self.poll::<QUARANTINE>(ring as usize, now_ns);
         self.stages.end(Stage::Publish); // the sender's lock is released
         let (frames, bytes) = polled.work();
         self.schedule.took(bytes, polled.backlog);
         if frames > 0 {
             self.stages.finish(frames, bytes, &self.block);
+            self.busy_until = tsc::now();
+            self.busy += self.busy_until.wrapping_sub(self.scratch.transmit.began);
         }
         u64::from(frames)
     }
@@ -241,16 +252,17 @@ impl Worker {
         polled
     }
 
-    pub(super) fn account(&mut self, frames: u64, cycles: u64) {
+    /// Counts a round of `cycles`.
+    pub(crate) fn account(&mut self, frames: u64, cycles: u64) {
         self.note_gap(cycles);
         self.block.add(counter::ROUNDS, 1);
+        let busy = std::mem::take(&mut self.busy).min(cycles);
+        self.block.add(counter::IDLE_CYCLES, cycles - busy);
         if frames > 0 {
             self.block.add(counter::BUSY_ROUNDS, 1);
-            self.block.add(counter::BUSY_CYCLES, cycles);
+            self.block.add(counter::BUSY_CYCLES, busy);
             self.block.add(counter::FRAMES, frames);
             self.block.count_log2(counter::ROUND_LOG2, counter::ROUND_BUCKETS, cycles);
-        } else {
-            self.block.add(counter::IDLE_CYCLES, cycles);
         }
     }
 

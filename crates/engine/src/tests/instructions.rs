@@ -30,7 +30,22 @@ const RULES: u8 = 100;
 /// One round of a lane; the tracer counts what runs below this function.
 #[inline(never)]
 fn round(worker: &mut Worker) -> u64 {
-    worker.poll_all::<false>(0)
+    worker.poll_all::<false>(0, 0)
+}
+
+/// A lane of these ports that this thread runs, and its counters.
+pub(super) fn worker(bench: &Bench, ports: [&Arc<Port>; 2]) -> (Worker, Counters) {
+    let mut counters = Counters::create(None, vec![("lane", counter::schema())]).unwrap();
+    let block = counters.add("lane", "0").unwrap();
+    let queue_list = Arc::new(QueueList::default());
+    let nic = bench.fabric.nics()[0].clone();
+    for port in ports {
+        queue_list.add(TxRing { nic: nic.clone(), port: port.clone(), pair: 0 });
+    }
+    let idle = IdlePolicy { poll: Duration::ZERO, yielding: Duration::ZERO, sleep: false };
+    let wake = Arc::new(Wake::new().unwrap());
+    let quarantine = bench.fabric.quarantine.clone();
+    (Worker::new(idle, queue_list, block, wake, Arc::default(), quarantine), counters)
 }
 
 /// Forwards full bursts between guests with these rings, from one port to the other, and checks
@@ -45,17 +60,7 @@ fn forward_bursts(
     let (mut sender, mut receiver) = (Guest::with(shape), Guest::with(shape));
     sender.attach(ports[0]);
     receiver.attach(ports[1]);
-    let mut counters = Counters::create(None, vec![("lane", counter::schema())]).unwrap();
-    let block = counters.add("lane", "0").unwrap();
-    let queue_list = Arc::new(QueueList::default());
-    let nic = bench.fabric.nics()[0].clone();
-    for port in ports {
-        queue_list.add(TxRing { nic: nic.clone(), port: port.clone(), pair: 0 });
-    }
-    let idle = IdlePolicy { poll: Duration::ZERO, yielding: Duration::ZERO, sleep: false };
-    let wake = Arc::new(Wake::new().unwrap());
-    let quarantine = bench.fabric.quarantine.clone();
-    let mut worker = Worker::new(idle, queue_list, block, wake, Arc::default(), quarantine);
+    let (mut worker, _counters) = worker(bench, ports);
     for burst in 0..ROUNDS {
         for number in 0..BURST as u32 {
             sender.post(&frame(burst * BURST as u32 + number));
