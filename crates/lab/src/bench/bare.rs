@@ -8,7 +8,8 @@
 //! can be measured on it, so both can be compared with the same guest.
 //!
 //! # Limits
-//! - A guest sends to the other of its pair. One queue pair each, with `VIRTIO_F_VERSION_1`; no offloads, no migration.
+//! - A guest sends to the other of its pair. One queue pair each, with `VIRTIO_F_VERSION_1`; no
+//!   offloads, no migration.
 //! - Guests are trusted more than the daemon trusts its own: a partial message delays nothing, but
 //!   a socket or an eventfd that blocks would stop all guests.
 

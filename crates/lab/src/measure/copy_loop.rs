@@ -105,8 +105,8 @@ impl CopyLoop {
         CopyLoop { table, delay_cycles, counters: Counters::default() }
     }
 
-    /// Makes one turn over both directions of a pair; `begin` is the time-stamp counter at its start.
-    /// Returns the counter at its end.
+    /// Makes one turn over both directions of a pair; `begin` is the time-stamp counter at its
+    /// start. Returns the counter at its end.
     #[inline(always)]
     pub fn turn(&mut self, a: &mut Rings, b: &mut Rings, begin: u64) -> u64 {
         let moved = self.forward(&mut a.tx, &mut b.rx) | self.forward(&mut b.tx, &mut a.rx);
