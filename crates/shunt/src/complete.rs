@@ -69,11 +69,15 @@ pub(crate) fn adapter_value() -> ArgValueCandidates {
 pub(crate) fn switch_port() -> ArgValueCandidates {
     of_state(|state, words| {
         let is_named = |one: &&Value| words.iter().any(|word| one["name"] == **word);
-        let switch = entries(&state["switch"]).find(is_named).unwrap_or(&Value::Null);
-        let on = |one: &&Value| switch.is_null() || one["switch"] == switch["name"];
-        let adapters = entries(&state["adapter"]).filter(on).filter_map(name_of);
-        adapters.chain(names(&switch["vxlan"])).chain(["uplink".to_owned()]).collect()
+        port_names(state, entries(&state["switch"]).find(is_named).unwrap_or(&Value::Null))
     })
+}
+
+/// Names of the ports of a switch, or for null those of all switches without their tunnels.
+pub(crate) fn port_names(state: &Value, switch: &Value) -> Vec<String> {
+    let on = |one: &&Value| switch.is_null() || one["switch"] == switch["name"];
+    let adapters = entries(&state["adapter"]).filter(on).filter_map(name_of);
+    adapters.chain(names(&switch["vxlan"])).chain(["uplink".to_owned()]).collect()
 }
 
 /// Names of tunnels of the switch that the command line names.

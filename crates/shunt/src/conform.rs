@@ -54,8 +54,8 @@ impl Conform {
         let count = conform::tests().filter(|test| wanted(test)).count();
         if count == 0 {
             let words = self.words.join(" ");
-            let text = format!("no test has {words:?} in its name; see shunt conform --list");
-            return Err(UsageError::new(text).into());
+            let (message, remedy) = ("is in no test's name", "see shunt conform --list");
+            return Err(UsageError::option("<WORD>", words, message, remedy).into());
         }
         if self.list {
             return self.list_tests(wanted);

@@ -1,7 +1,12 @@
 //! Errors of a command, as text or as JSON.
 
+use std::error::Error;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use model::state::{Problem, Problems, Remedy};
+use plan::path::PathError;
+use report::ParseNameError;
 
 /// Error in the command line, a file, or a request to the daemon: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -9,11 +14,6 @@ use model::state::{Problem, Problems, Remedy};
 pub(crate) struct UsageError(pub(crate) Problems);
 
 impl UsageError {
-    /// An error of the command line as a whole.
-    pub(crate) fn new(message: impl Into<String>) -> UsageError {
-        UsageError(Problem::new("", (), message, "").into())
-    }
-
     /// The error of an option with this value.
     pub(crate) fn option(
         option: &str,
@@ -52,6 +52,33 @@ impl From<Problems> for UsageError {
     }
 }
 
+impl From<Problem> for UsageError {
+    fn from(problem: Problem) -> UsageError {
+        UsageError(problem.into())
+    }
+}
+
+/// Values that a parser allows, by its error.
+fn allowed_by(why: &(dyn Error + 'static)) -> Option<Remedy> {
+    let words = why.downcast_ref::<ParseNameError>().map(|error| &error.allowed);
+    let words = words.or_else(|| why.downcast_ref::<PathError>().map(|error| &error.allowed));
+    if let Some(words) = words {
+        return Some(Remedy::choose(format!("write one of {words}"), words));
+    }
+    let text = why.to_string();
+    let is_no_number = |error: &ParseIntError| *error.kind() == IntErrorKind::InvalidDigit;
+    let number = if why.downcast_ref().is_some_and(is_no_number) {
+        "a whole number".to_owned()
+    } else if why.is::<ParseFloatError>() {
+        "a number".to_owned()
+    } else {
+        // clap's own words for a number out of its range.
+        let (least, most) = text.split_once(" is not in ")?.1.split_once("..=")?;
+        format!("a whole number, {least} to {most}")
+    };
+    Some(Remedy::choose(format!("write {number}"), number))
+}
+
 /// Error of an option or command that clap rejects.
 pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
     let text = |kind| match error.get(kind) {
@@ -82,14 +109,18 @@ pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
             Problem::new(option, (), "has no value", Remedy::choose("give one", valid))
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
-            let why =
-                std::error::Error::source(error).map_or(String::new(), |why| format!(": {why}"));
-            let message = format!("is not allowed{why}");
-            let remedy = match valid.is_empty() {
-                true => Remedy::from(otherwise),
-                false => Remedy::choose(format!("write one of {valid}"), valid),
-            };
-            Problem::new(option, text(ContextKind::InvalidValue), message, remedy)
+            let value = text(ContextKind::InvalidValue);
+            let why = error.source();
+            if !valid.is_empty() {
+                return Problem::not_one_of(option, value, "is not allowed", valid.split(", "));
+            }
+            match why.map(|why| (why, allowed_by(why))) {
+                Some((_, Some(remedy))) => Problem::new(option, value, "is not allowed", remedy),
+                Some((why, None)) => {
+                    Problem::new(option, value, format!("is not allowed: {why}"), otherwise)
+                }
+                None => Problem::new(option, value, "is not allowed", otherwise),
+            }
         }
         ErrorKind::UnknownArgument => Problem::new(option, (), "unknown option", otherwise),
         ErrorKind::InvalidSubcommand => {

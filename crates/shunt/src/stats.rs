@@ -81,10 +81,7 @@ impl Stats {
         if let Some(wrong) =
             self.ports.iter().find(|wanted| !names.iter().any(|name| is(wanted, name)))
         {
-            let names = names.join(", ");
-            return Err(
-                UsageError::new(format!("{wrong:?} is no port; expected one of {names}")).into()
-            );
+            return Err(UsageError::choose("<PORT>", wrong.as_str(), "is no port", &names).into());
         }
         stats.ports.retain(|port| {
             self.ports.is_empty() || self.ports.iter().any(|wanted| is(wanted, &port.name))

@@ -132,12 +132,16 @@ fn values_that_the_lab_cannot_measure() {
     fails(2, &["lab", "run", "--pattern", "up-down"], &["up-down", "north-south, east-west"]);
     let chain = ["lab", "run", "--pattern", "east-west", "--vms", "1"];
     fails(2, &chain, &["--vms: 1", "east-west", "2 to 8"]);
-    fails(2, &["lab", "--seconds", "0"], &["seconds 0", "0.1 to 3600"]);
+    fails(2, &["lab", "--seconds", "0"], &["seconds: 0", "0.1 to 3600"]);
     fails(2, &["lab", "scale", "--rounds", "0"], &["--rounds: 0", "1 to 100"]);
-    fails(2, &["lab", "ntttcp", "--rounds", "101"], &["rounds 101", "1 to 100"]);
-    fails(2, &["lab", "netperf", "--seconds", "0"], &["seconds 0", "0.1 to 3600"]);
-    fails(2, &["lab", "hyperv", "--seconds", "1"], &["hyperv has no setting seconds"]);
-    fails(2, &["lab", "hyperv", "--rounds", "0"], &["rounds 0", "1 to 100"]);
+    fails(2, &["lab", "ntttcp", "--rounds", "101"], &["rounds: 101", "1 to 100"]);
+    fails(2, &["lab", "netperf", "--seconds", "0"], &["seconds: 0", "0.1 to 3600"]);
+    fails(
+        2,
+        &["lab", "hyperv", "--seconds", "1"],
+        &["seconds: is no setting of experiment hyperv"],
+    );
+    fails(2, &["lab", "hyperv", "--rounds", "0"], &["rounds: 0", "1 to 100"]);
     fails(2, &["lab", "vpf", "--path", "sriov"], &["sriov", "vf, vhost, virtio"]);
     fails(2, &["lab", "distance", "--samples", "0"], &["--samples: 0", "1 to 100000"]);
     for cpus in ["0", "0,0", "0,x", "0,1,2"] {
@@ -304,7 +308,7 @@ fn a_daemon_says_when_it_is_ready_is_counted_and_ends_when_told() {
     assert!(String::from_utf8_lossy(&only.stdout).contains("nic0/vf0"));
     let none = shunt(&["stats", "vf9", "--run-dir", &run_dir_text]);
     assert_eq!(none.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("expected one of nic0/vf0"));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("write one of nic0/vf0"));
     let args =
         ["stats", "--interval", "0.01", "--count", "2", "--json", "--run-dir", &run_dir_text];
     let rates = String::from_utf8(shunt(&args).stdout).expect("UTF-8");

@@ -698,19 +698,19 @@ fn experiments_are_listed_and_shown() {
 #[test]
 fn mistakes_in_experiments_are_told() {
     for (args, words) in [
-        (&["nothing"][..], "is no experiment and no command; experiments are quick, nfv"),
-        (&["vmdq", "--path", "vf"], "vmdq has no setting paths"),
-        (&["nfv", "--guests", "9"], "guests 9: allowed are 1 to 8"),
-        (&["ntttcp", "--seconds", "0"], "allowed are 0.1 to 3600"),
-        (&["nfv", "--frame", "1519"], "allowed are 64 to 1518"),
+        (&["nothing"][..], "is no experiment and no command; write quick, nfv"),
+        (&["vmdq", "--path", "vf"], "paths: is no setting of experiment vmdq"),
+        (&["nfv", "--guests", "9"], "write a number, 1 to 8"),
+        (&["ntttcp", "--seconds", "0"], "write a number, 0.1 to 3600"),
+        (&["nfv", "--frame", "1519"], "write a number, 64 to 1518"),
         (&["nfv", "--colour"], "unexpected argument"),
-        (&["--rounds", "0"], "rounds 0: allowed are 1 to 100"),
+        (&["--rounds", "0"], "write a number, 1 to 100"),
     ] {
         let (code, text) = told(args);
         assert!(code == Some(2) && text.contains(words), "{args:?}: {code:?} {text}");
     }
     let (code, text) = told(&["./missing.toml"]);
-    assert!(code == Some(1) && text.contains("cannot read ./missing.toml"), "{text}");
+    assert!(code == Some(2) && text.contains("./missing.toml: no such file"), "{text}");
     let (code, text) = told(&["resume", "/nowhere"]);
     assert!(code == Some(1) && text.contains("cannot read /nowhere/results.json"), "{text}");
 }

@@ -237,6 +237,8 @@ fn attachments_of_every_kind_and_tunnels_are_set_by_flags() {
     assert_eq!(of_box(&site), tap);
     site.says("adapter set box --queue-pairs 2");
     assert_eq!(of_box(&site)["netns"], "blue", "what no flag says stays");
+    site.says("adapter set box --netns none");
+    assert_eq!(of_box(&site).get("netns"), None, "the daemon's own namespace");
     site.says("adapter set box --attachment stream:/run/box.sock --mode client");
     let stream =
         json!({"kind": "stream", "socket": "/run/box.sock", "mode": "client", "mtu": 1500});
@@ -939,7 +941,7 @@ fn mistakes_about_virtual_pfs_change_nothing() {
     for (line, words) in [
         ("vpf vm", vec!["virtual PF vm does not exist", "--vfs"]),
         ("vpf vm --grant all", vec!["virtual PF vm does not exist; give --vfs"]),
-        ("vpf vm --vfs 8", vec!["8 is not in 0..=7"]),
+        ("vpf vm --vfs 8", vec!["write a whole number, 0 to 7"]),
         ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp: only reads"]),
         ("vpf vm --qmp /run/vm.qmp", vec!["virtual PF vm does not exist"]),
         ("vpf vm --remove", vec!["virtual PF vm does not exist"]),

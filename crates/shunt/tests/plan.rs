@@ -229,7 +229,7 @@ fn paths_have_the_daemons_names_with_a_papers_in_brackets() {
     let args = ["predict", "--pattern", "north-south", "--frame", "64", "--guests", "1", "--path"];
     let (code, _, error) = plan(&[&args[..], &["vhost"]].concat());
     assert_eq!(code, Some(2));
-    assert!(error.contains("use vf, synthetic, kernel (vhost is synthetic)"), "{error}");
+    assert!(error.contains("write one of vf, synthetic, kernel (vhost is synthetic)"), "{error}");
 }
 
 #[test]

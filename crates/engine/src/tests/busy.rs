@@ -19,7 +19,7 @@ fn busy_cycles(sends: u8) -> u64 {
         guest.attach(port);
         guest
     });
-    let (mut worker, _counters) = worker(&bench, [&ports[0], &ports[1]]);
+    let (mut worker, _counters) = worker(&bench, ports);
     guests[usize::from(sends)].post(&frame(mac(1 - sends), mac(sends), 0, 64));
     guests[usize::from(sends)].flush();
     let begin = tsc::now().wrapping_sub(BEFORE);

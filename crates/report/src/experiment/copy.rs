@@ -1,5 +1,6 @@
 //! Sweep of file copies from a server.
 
+use model::state::Problems;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ pub struct CopySweep {
 }
 
 impl Sweep for CopySweep {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Problems> {
         check_numbers("file_mib", &self.file_mib, [1, FILE_MIB_MAX])?;
         check_times(self.rounds, &[])
     }

@@ -1,5 +1,6 @@
 //! Sweep of forwarded frames.
 
+use model::state::{Problem, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,13 +33,13 @@ pub struct ForwardSweep {
 }
 
 impl Sweep for ForwardSweep {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Problems> {
         check_list("patterns", &self.patterns)?;
         check_list("paths", &self.paths)?;
         check_numbers("guests", &self.guests, [1, 8])?;
         check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
         if self.patterns == [Pattern::EastWest] && self.guests == [1] {
-            return Err("guests 1: east-west needs at least 2 guests".into());
+            return Err(Problem::out_of_range("guests", 1, 2, 8).into());
         }
         check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
     }

@@ -9,6 +9,8 @@
 
 use std::fmt::Display;
 
+use model::config::of_toml;
+use model::state::{Problem, Problems, Remedy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -79,8 +81,8 @@ trait Sweep {
     /// Checks its values.
     ///
     /// # Errors
-    /// One sentence with the setting, the value and the allowed range.
-    fn check(&self) -> Result<(), String>;
+    /// The setting that is wrong.
+    fn check(&self) -> Result<(), Problems>;
 }
 
 /// A setting that replaces the value in all tables.
@@ -102,13 +104,13 @@ impl Experiment {
     ///
     /// # Errors
     /// A mistake in the text, or a setting that no table has, with the line if known.
-    pub fn parse(text: &str, changes: &[SettingOverride]) -> Result<Experiment, String> {
+    pub fn parse(text: &str, changes: &[SettingOverride]) -> Result<Experiment, Problems> {
         // Parses the original text, so that errors have line numbers.
-        let experiment: Experiment = toml::from_str(text).map_err(|error| mistake(&error))?;
+        let experiment: Experiment = toml::from_str(text).map_err(|error| of_toml(text, &error))?;
         if changes.is_empty() {
             return experiment.checked();
         }
-        let mut whole: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut whole: Table = toml::from_str(text).map_err(|error| of_toml(text, &error))?;
         for change in changes {
             let mut changed = false;
             for table in sweeps(&mut whole) {
@@ -122,10 +124,11 @@ impl Experiment {
             }
             if !changed {
                 let name = whole.get("name").and_then(Value::as_str).unwrap_or("this one");
-                return Err(format!("experiment {name} has no setting {}", change.key));
+                let message = format!("is no setting of experiment {name}");
+                return Err(Problem::new(change.key, (), message, "leave it out").into());
             }
         }
-        let mut experiment: Experiment = whole.try_into().map_err(|error| error.to_string())?;
+        let mut experiment: Experiment = whole.try_into().map_err(|error| of_toml("", &error))?;
         // Merges tables that differed only in an overridden setting.
         experiment.receive.dedup_by(|next, kept| {
             let of = |sweep: &ReceiveSweep| ReceiveSweep { published: None, ..sweep.clone() };
@@ -168,30 +171,28 @@ impl Experiment {
             .chain(of(copy, &self.copy))
     }
 
-    fn checked(self) -> Result<Experiment, String> {
+    fn checked(self) -> Result<Experiment, Problems> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if self.name.is_empty() || !self.name.chars().all(allowed) {
-            return Err(format!("name {:?}: use letters, digits and hyphens", self.name));
+            let remedy = "use letters, digits and hyphens";
+            return Err(
+                Problem::new("name", &*self.name, "is no name of an experiment", remedy).into()
+            );
         }
         let mut found = 0;
         for (kind, sweep) in self.sweeps() {
-            sweep.check().map_err(|error| format!("[[{kind}]] {error}"))?;
+            sweep.check().map_err(|problems| problems.of(&format!("[[{kind}]]")))?;
             found += 1;
         }
         match found {
-            0 => Err(format!("no measurements; add a table of {}", SWEEPS.join(", "))),
+            0 => {
+                let kinds = SWEEPS.join(", ");
+                let remedy = Remedy::choose(format!("add a table of {kinds}"), kinds);
+                Err(Problem::new("", (), "there are no measurements", remedy).into())
+            }
             _ => Ok(self),
         }
     }
-}
-
-/// The parser's message with its line, and a suggestion for an unknown name.
-fn mistake(error: &toml::de::Error) -> String {
-    let names: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
-    let meant = names
-        .split_first()
-        .and_then(|(word, known)| model::suggest::nearest(word, known.iter().copied()));
-    meant.map_or(error.to_string(), |meant| format!("{error}did you mean {meant}?\n"))
 }
 
 /// JSON Schema of the files.
@@ -208,37 +209,46 @@ fn sweeps(whole: &mut Table) -> impl Iterator<Item = &mut Table> {
 }
 
 /// Checks that a list is not empty and has no duplicates.
-fn check_list<T: PartialEq + Display>(key: &str, list: &[T]) -> Result<(), String> {
+fn check_list<T: PartialEq + Display>(key: &str, list: &[T]) -> Result<(), Problems> {
     if list.is_empty() {
-        return Err(format!("{key}: the list is empty; give at least one value"));
+        return Err(Problem::new(key, (), "the list is empty", "give at least one value").into());
     }
-    let twice = (1..list.len()).find(|at| list[..*at].contains(&list[*at]));
-    twice.map_or(Ok(()), |at| Err(format!("{key} {}: duplicate value", list[at])))
+    match (1..list.len()).find(|at| list[..*at].contains(&list[*at])) {
+        Some(at) => {
+            let value = list[at].to_string();
+            Err(Problem::new(key, value, "is there twice", "leave one of the two out").into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks the list, and the range of every number.
-fn check_numbers<T: PartialOrd + Display>(
+fn check_numbers<T: PartialOrd + Display + Copy + Into<serde_json::Value>>(
     key: &str,
     list: &[T],
     [least, most]: [T; 2],
-) -> Result<(), String> {
+) -> Result<(), Problems> {
     check_list(key, list)?;
     match list.iter().find(|value| !(**value >= least && **value <= most)) {
-        Some(value) => Err(format!("{key} {value}: allowed are {least} to {most}")),
+        Some(value) => Err(Problem::out_of_range(key, *value, least, most).into()),
         None => Ok(()),
     }
 }
 
 /// Checks published values.
-fn check_published(figures: impl IntoIterator<Item = f64>) -> Result<(), String> {
+fn check_published(figures: impl IntoIterator<Item = f64>) -> Result<(), Problems> {
     match figures.into_iter().find(|figure| !(figure.is_finite() && *figure > 0.0)) {
-        Some(figure) => Err(format!("published {figure}: it must be finite and above 0")),
+        Some(figure) => {
+            let remedy = Remedy::choose("write a number above 0", "a number above 0");
+            Err(Problem::new("published", figure.to_string(), "is no measured value", remedy)
+                .into())
+        }
         None => Ok(()),
     }
 }
 
 /// Checks the times and rounds common to all sweeps.
-fn check_times(rounds: usize, times: &[(&str, f64)]) -> Result<(), String> {
+fn check_times(rounds: usize, times: &[(&str, f64)]) -> Result<(), Problems> {
     check_numbers("rounds", &[rounds], [1, 100])?;
     times.iter().try_for_each(|(key, seconds)| check_numbers(key, &[*seconds], [0.1, 3600.0]))
 }

@@ -1,5 +1,6 @@
 //! Sweep of received frames.
 
+use model::state::Problems;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ pub struct ReceiveSweep {
 }
 
 impl Sweep for ReceiveSweep {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Problems> {
         check_numbers("guests", &self.guests, [1, 8])?;
         check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
         let published = self.published.iter();

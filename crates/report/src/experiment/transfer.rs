@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use model::state::Problems;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,7 @@ pub struct TransferSweep {
 }
 
 impl Sweep for TransferSweep {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Problems> {
         check_list("patterns", &self.patterns)?;
         check_list("paths", &self.paths)?;
         check_numbers("streams", &self.streams, [1, 64])?;

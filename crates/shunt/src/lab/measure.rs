@@ -8,6 +8,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
 use lab::experiment::runner::{self, RunResult, Runner};
 use lab::experiment::step::{Machine, steps};
+use model::config::{SourceFile, of_toml};
+use model::state::{Problems, Remedy};
 use report::experiment::{self, Experiment, SHIPPED, SettingOverride};
 use report::{self, PathKind, Pattern, Results};
 use serde_json::{Value, json};
@@ -83,8 +85,8 @@ impl Measure {
     /// Runs an experiment with these settings.
     pub(super) fn run(self, name: &str) -> Result<()> {
         let text = text_of(name)?;
-        let mistake = |error| UsageError::new(format!("{name}: {error}"));
-        let experiment = Experiment::parse(&text, &self.changes()).map_err(mistake)?;
+        let experiment = Experiment::parse(&text, &self.changes());
+        let experiment = experiment.map_err(|problems| of_file(name, problems))?;
         self.with(|runner| runner::run(runner, experiment))
     }
 
@@ -147,13 +149,21 @@ fn text_of(name: &str) -> Result<String> {
     if !name.ends_with(".toml") {
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
         let names = names.join(", ");
-        let text = format!(
-            "{name:?} is no experiment and no command; experiments are {names}, and files whose \
-             names end in .toml; shunt lab --help lists the commands"
+        let remedy = format!(
+            "write {names}, or a file whose name ends in .toml; shunt lab --help lists the commands"
         );
-        return Err(UsageError::new(text).into());
+        let remedy = Remedy::choose(remedy, names);
+        let message = "is no experiment and no command";
+        return Err(UsageError::option("<NAME>", name, message, remedy).into());
     }
-    std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))
+    let file = SourceFile::read(Path::new(name), "shunt lab FILE").map_err(UsageError::from)?;
+    Ok(file.text().to_owned())
+}
+
+/// Problems of an experiment, with the name of its file unless it is a shipped one.
+fn of_file(name: &str, problems: Problems) -> UsageError {
+    let is_shipped = Experiment::shipped(name).is_some();
+    UsageError(if is_shipped { problems } else { problems.in_file(name) })
 }
 
 /// List the experiments of this program.
@@ -172,7 +182,7 @@ impl List {
     pub(super) fn run(&self) -> Result<()> {
         let mut all = Vec::new();
         for (name, file) in SHIPPED {
-            let experiment = Experiment::parse(file, &[]).map_err(UsageError::new)?;
+            let experiment = Experiment::parse(file, &[]).map_err(UsageError::from)?;
             let (paper, title) = (&experiment.paper, &experiment.title);
             let steps = steps(&experiment).len();
             all.push(json!({"name": name, "paper": paper, "steps": steps, "title": title}));
@@ -216,8 +226,9 @@ impl Show {
     pub(super) fn run(self) -> Result<()> {
         let text = match (self.name, self.schema) {
             (Some(name), _) if self.json => {
-                let of_file = |error: toml::de::Error| UsageError::new(format!("{name}: {error}"));
-                format!("{:#}\n", toml::from_str::<Value>(&text_of(&name)?).map_err(of_file)?)
+                let text = text_of(&name)?;
+                let mistake = |error| of_file(&name, of_toml(&text, &error).into());
+                format!("{:#}\n", toml::from_str::<Value>(&text).map_err(mistake)?)
             }
             (Some(name), _) => text_of(&name)?,
             (None, Some(Schema::Results)) => report::json::schema(),

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use api::Method;
 use clap::Args;
+use model::state::Remedy;
 use serde_json::{Value, json};
 
 use super::cells::{cell, condition, entries, find};
@@ -42,6 +43,20 @@ impl Acl {
         let port = find(&ports.body, "adapter", &json!(self.adapter));
         let rules: Vec<Value> = entries(&port["acl"]).cloned().collect();
         if self.add.is_empty() && self.remove.is_empty() && !self.clear {
+            let state = target.get("/v1/state")?;
+            let switch = find(&state["switch"], "name", &json!(self.switch));
+            let names = complete::port_names(&state, switch);
+            if !names.contains(&self.adapter) {
+                let (names, name) = (names.iter().map(String::as_str), self.adapter.as_str());
+                let message = format!("has no port on switch {}", self.switch);
+                return Err(UsageError::choose(
+                    "<ADAPTER>",
+                    name,
+                    &message,
+                    &names.collect::<Vec<_>>(),
+                )
+                .into());
+            }
             let stats = target.get("/v1/stats")?;
             let numbered = (1..).zip(&rules);
             let counted = numbered.map(|(number, rule)| self.with_count(rule, number, &stats));
@@ -96,25 +111,31 @@ pub(super) fn kept(
     }
 }
 
+/// A word of a rule is no match.
+pub(super) fn no_match(rule: &str, word: &str) -> UsageError {
+    let message = format!("has {word}, which is no match");
+    let remedy = Remedy::choose("write a match such as protocol=tcp", "NAME=VALUE");
+    UsageError::option("--add", rule, &message, remedy)
+}
+
 /// Parses `deny protocol=udp to_port=67-68`. The daemon validates the words.
 fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let Some(action) = words.next() else {
-        let error = "--add \"\": a rule begins with allow, deny or count";
-        return Err(UsageError::new(error.to_owned()));
+        return Err(UsageError::choose("--add", text, "is no rule", &["allow", "deny", "count"]));
     };
     let mut rule = json!({"action": action});
     for word in words {
         let Some((name, value)) = word.split_once('=') else {
             if ["rx", "tx"].contains(&word) {
-                return Err(UsageError::new(format!(
-                    "--add \"{text}\": a rule is for what its port sends; leave {word} out, and filter what \
-                     an adapter receives at the ports that send it, such as uplink"
-                )));
+                let message = format!("has {word}, but a rule is for what its port sends");
+                let remedy = format!(
+                    "leave {word} out, and filter what an adapter receives at the ports that send \
+                     it, such as uplink"
+                );
+                return Err(UsageError::option("--add", text, &message, remedy));
             }
-            return Err(UsageError::new(format!(
-                "--add \"{text}\": {word} is not a match; expected one such as protocol=tcp"
-            )));
+            return Err(no_match(text, word));
         };
         let is_number = matches!(name, "ethertype" | "vlan" | "protocol");
         let number = value.parse::<u64>().ok().filter(|_| is_number);
@@ -148,9 +169,9 @@ mod tests {
             json!({"action": "deny", "protocol": 17, "to_port": "67-68", "from_ip": "10.0.0.0/8"})
         );
         assert_eq!(rule("deny").unwrap(), json!({"action": "deny"}));
-        assert!(told(" ").contains("allow, deny or count"));
+        assert!(told(" ").contains("allow, deny, count"));
         assert!(told("deny rx").contains("leave rx out"));
-        assert!(told("deny 17").contains("17 is not a match"));
+        assert!(told("deny 17").contains("17, which is no match"));
         assert_eq!(rule("deny protocol=udp").unwrap()["protocol"], "udp");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates, told_of, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
-use super::patch::{FunctionFlags, Number, Patch, attachment_help, list as items};
+use super::patch::{FunctionFlags, Number, Patch, attachment_help, list as items, or_none};
 use crate::complete;
 use crate::flat::Fields;
 use crate::pages::Title;
@@ -129,7 +129,8 @@ struct Settings {
     /// MTU of the guest, in bytes.
     #[arg(long, allow_negative_numbers = true, value_name = "BYTES")]
     mtu: Option<Number>,
-    /// Network namespace of a tap, by name or path; the tap then outlives the daemon.
+    /// Network namespace of a tap, by name or path; the tap then outlives the daemon. none for the
+    /// daemon's own.
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
     /// IP addresses of a tap with their prefix lengths, separated by commas; none for none.
@@ -167,7 +168,7 @@ impl Settings {
             .set("attachment.mode", self.mode.as_deref())
             .set("attachment.queue_pairs", self.queue_pairs.clone())
             .set("attachment.mtu", self.mtu.clone())
-            .set("attachment.netns", self.netns.as_deref())
+            .set("attachment.netns", self.netns.as_deref().map(or_none))
             .set("attachment.ip", self.ip.as_deref().map(items))
             .set("attachment.gateway", self.gateway.as_deref().map(items))
             .set("iov_weight", self.iov_weight.clone())

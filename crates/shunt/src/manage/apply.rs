@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use api::{ApplyOutcome, Method};
 use clap::Args;
 use model::config::SourceFile;
+use model::state::Problem;
 
 use super::client::DaemonArgs;
 use crate::error::UsageError;
@@ -69,11 +70,10 @@ impl Apply {
         }
         let asks = !plan.in_use.is_empty() && !self.yes;
         if asks && !self.may_ask() {
-            let text = format!(
-                "{name}: this removes adapters with running guests: {}; repeat with --yes to remove them",
-                plan.in_use.join(", ")
-            );
-            return Err(UsageError::new(text).into());
+            let adapters = plan.in_use.join(", ");
+            let message = format!("this removes adapters with running guests: {adapters}");
+            let problem = Problem::new("--yes", (), message, "repeat with --yes to remove them");
+            return Err(UsageError::from(Problem { file: name, ..problem }).into());
         }
         if !self.target.json {
             print(&shown(&plan))?;

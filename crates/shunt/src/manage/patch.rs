@@ -268,6 +268,11 @@ pub(super) fn list(text: &str) -> Value {
     }
 }
 
+/// A name, or null for `none`.
+pub(super) fn or_none(name: &str) -> Value {
+    if name == "none" { Value::Null } else { name.into() }
+}
+
 /// Converts an on/off flag.
 pub(super) fn switched(word: Option<OnOff>) -> Option<Value> {
     word.map(Value::from)

@@ -5,7 +5,7 @@ use api::Method;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::acl::kept;
+use super::acl::{kept, no_match};
 use super::cells::{cell, condition, entries, find, told_of};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment};
 use crate::complete;
@@ -70,21 +70,15 @@ impl Rules {
 fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let (Some(from), Some(to)) = (words.next(), words.next()) else {
-        let error = format!(
-            "--add \"{text}\": a rule begins with source and destination, such as vf0 uplink"
-        );
-        return Err(UsageError::new(error));
+        let message = "is no rule";
+        let remedy = "begin it with source and destination, such as vf0 uplink";
+        return Err(UsageError::option("--add", text, message, remedy));
     };
     let mut rule = json!({"from": from, "to": to});
     for word in words {
         match word.split_once('=') {
             None if word == "pop_vlan" => rule["pop_vlan"] = true.into(),
-            None => {
-                let error = format!(
-                    "--add \"{text}\": {word} is not a match; expected one such as protocol=tcp"
-                );
-                return Err(UsageError::new(error));
-            }
+            None => return Err(no_match(text, word)),
             Some(("push_vlan", id)) => rule["push_vlan"] = json!({"id": number(id)}),
             Some((name @ ("push_qos" | "push_proto"), value)) if rule["push_vlan"].is_object() => {
                 let name = name.trim_start_matches("push_");
@@ -168,7 +162,10 @@ mod tests {
         }
         assert!(rule("vf0").unwrap_err().to_string().contains("vf0 uplink"));
         assert!(
-            rule("vf0 drop quickly").unwrap_err().to_string().contains("quickly is not a match")
+            rule("vf0 drop quickly")
+                .unwrap_err()
+                .to_string()
+                .contains("quickly, which is no match")
         );
     }
 

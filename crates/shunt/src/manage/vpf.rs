@@ -196,7 +196,7 @@ impl Vpfs {
             bus: bus.as_deref(),
             chassis: *chassis,
         };
-        let options = qemu::options(state, vpf, &how).map_err(UsageError::new)?;
+        let options = qemu::options(state, vpf, &how).map_err(UsageError::from)?;
         for note in qemu::notes(state, vpf, &how) {
             eprintln!("# {note}");
         }

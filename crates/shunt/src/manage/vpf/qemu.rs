@@ -5,7 +5,8 @@
 //! twice.
 
 use model::state::{
-    Adapter, Attachment, SocketMode, State, Stream, VhostUser, Vpf, VpfModel, VpfVf,
+    Adapter, Attachment, Problem, Problems, SocketMode, State, Stream, VhostUser, Vpf, VpfModel,
+    VpfVf,
 };
 
 /// Options that are not in the document.
@@ -33,7 +34,7 @@ fn escaped(value: &str) -> String {
 ///
 /// # Errors
 /// An adapter is missing, or has an attachment that QEMU does not support.
-pub(super) fn options(state: &State, vpf: &Vpf, how: &QemuArgs<'_>) -> Result<Options, String> {
+pub(super) fn options(state: &State, vpf: &Vpf, how: &QemuArgs<'_>) -> Result<Options, Problems> {
     let mut options = Vec::new();
     // Letters first: an id may not begin with a digit.
     let id = format!("vpf-{}", vpf.name);
@@ -95,10 +96,10 @@ fn reconnect(how: &QemuArgs<'_>) -> String {
     }
 }
 
-fn adapter_of<'s>(state: &'s State, name: &str) -> Result<&'s Adapter, String> {
-    state
-        .adapter(name)
-        .ok_or_else(|| format!("there is no adapter {name}; run shunt vpf with --vfs again"))
+fn adapter_of<'s>(state: &'s State, name: &str) -> Result<&'s Adapter, Problems> {
+    let remedy = "run shunt vpf with --vfs again";
+    let absent = || Problem::new("", (), "does not exist", remedy).of(format!("adapter {name}"));
+    state.adapter(name).ok_or_else(|| absent().into())
 }
 
 /// MAC address of a function in the guest; a host's device has its own.
@@ -134,7 +135,7 @@ fn netdev(
     adapter: &Adapter,
     id: &str,
     how: &QemuArgs<'_>,
-) -> Result<Queues, String> {
+) -> Result<Queues, Problems> {
     let place = escaped(adapter.attachment.place());
     let none = Queues::default();
     match &adapter.attachment {
@@ -166,10 +167,14 @@ fn netdev(
             Ok(none)
         }
         other => {
-            let (name, kind) = (&adapter.name, other.kind());
-            Err(format!(
-                "adapter {name} is attached by {kind}, which QEMU does not support; give it a vhost-user socket"
-            ))
+            let remedy = "give it a vhost-user socket";
+            let problem = Problem::new(
+                "attachment.kind",
+                other.kind().word(),
+                "is not supported by QEMU",
+                remedy,
+            );
+            Err(problem.of(format!("adapter {}", adapter.name)).into())
         }
     }
 }
