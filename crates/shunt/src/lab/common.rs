@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use report::PathKind;
 
 use crate::error::UsageError;
 
@@ -26,6 +27,15 @@ pub(super) fn check_rounds(rounds: usize) -> Result<(), UsageError> {
         return Ok(());
     }
     Err(UsageError::out_of_range("--rounds", rounds, 1, 100))
+}
+
+/// Rejects the kernel's path, for this reason.
+pub(super) fn check_path_of_daemon(path: PathKind, reason: &str) -> Result<(), UsageError> {
+    if path != PathKind::Virtio {
+        return Ok(());
+    }
+    let allowed = PathKind::OF_DAEMON.map(PathKind::as_str);
+    Err(UsageError::choose("--path", path.as_str(), reason, &allowed))
 }
 
 /// Error: results are incomplete; they are in this directory.

@@ -8,7 +8,7 @@ use lab::experiment::step::Machine;
 use model::state::Problem;
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 
-use super::common::{program, progress};
+use super::common::{check_path_of_daemon, program, progress};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
@@ -73,16 +73,7 @@ impl Compare {
             load: GeneratorLoad::Closed,
         };
         point.check().map_err(UsageError)?;
-        if self.path == PathKind::Virtio {
-            let message = "is the kernel's, which is the same for both";
-            return Err(UsageError::choose(
-                "--path",
-                "virtio",
-                message,
-                &PathKind::OF_DAEMON.map(PathKind::as_str),
-            )
-            .into());
-        }
+        check_path_of_daemon(self.path, "is the kernel's, which is the same for both")?;
         let bare = [&self.a, &self.b].iter().any(|side| matches!(side, Side::Bare(_)));
         if bare && (self.pattern, self.vms) != (Pattern::NorthSouth, 1) {
             let remedy = "give --pattern north-south and --vms 1";

@@ -10,7 +10,7 @@ use report::Align::{Left, Right};
 use report::{GeneratorLoad, PathKind, Pattern, RingKind};
 use traffic::Latency;
 
-use super::common::program;
+use super::common::{check_path_of_daemon, program};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
@@ -95,16 +95,7 @@ impl Throughput {
             load: GeneratorLoad::Closed,
         };
         spec.check().map_err(UsageError)?;
-        if self.path == PathKind::Virtio {
-            let message = "has no generator at a constant rate";
-            return Err(UsageError::choose(
-                "--path",
-                "virtio",
-                message,
-                &PathKind::OF_DAEMON.map(PathKind::as_str),
-            )
-            .into());
-        }
+        check_path_of_daemon(self.path, "has no generator at a constant rate")?;
         if !(0.0..=86_400.0).contains(&self.soak) {
             return Err(UsageError::out_of_range("--soak", self.soak, 0, 86_400).into());
         }
