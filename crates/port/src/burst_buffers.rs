@@ -66,14 +66,26 @@ impl BurstBuffers {
         }
     }
 
-    /// Begins a burst without snapshots, offloads and malformed frames.
+    /// Begins a poll that may find frames.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
+        self.clear();
+        self.note_time();
+    }
+
+    /// Clears what the former burst left: snapshots, offloads and malformed frames.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        (self.has_snapshots, self.has_offloads, self.malformed) = (false, false, 0);
+        self.is_one_flow = false;
+    }
+
+    /// Sets [`began`](Self::began), unless it is set.
+    #[inline(always)]
+    pub(crate) fn note_time(&mut self) {
         if self.began == 0 {
             self.began = tsc::now();
         }
-        (self.has_snapshots, self.has_offloads, self.malformed) = (false, false, 0);
-        self.is_one_flow = false;
     }
 
     /// The burst of `frames`, whose headers are here.

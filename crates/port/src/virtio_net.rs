@@ -88,10 +88,11 @@ impl TransmitRing {
 
 impl Transmit for TransmitRing {
     fn poll(&mut self, buffers: &mut BurstBuffers) -> Polled {
+        buffers.clear();
         if self.queue.is_idle() {
             return Polled { fault: self.queue.fault(), ..Polled::default() };
         }
-        buffers.begin();
+        buffers.note_time();
         let n = self.queue.stage(BURST);
         let mut polled = Polled { frames: n as u32, ..Polled::default() };
         polled.fault = self.queue.fault();

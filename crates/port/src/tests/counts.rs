@@ -45,6 +45,20 @@ fn runts_and_oversize_frames_are_malformed() {
 }
 
 #[test]
+fn an_empty_poll_leaves_nothing_of_the_former_burst() {
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, 1514);
+        from.send(&frame(13, 1), &one_piece());
+        assert_eq!(from.ring.poll().malformed(), 1);
+        from.ring.complete();
+        assert_eq!(from.ring.poll(), Polled::default());
+        let burst = from.ring.burst();
+        assert_eq!((burst.malformed, burst.frames.len()), (0, 0));
+        assert!(burst.snapshots.is_empty() && burst.offloads.is_empty());
+    });
+}
+
+#[test]
 fn a_malformed_frame_is_found_though_it_comes_alone() {
     on_both_kinds_of_rings(|| {
         let mut from = Sender::new(HEADER_LEN, 1514);
