@@ -252,7 +252,7 @@ class Functions(MigrateBase):
             for further in ((), ("--dry-run",)):
                 done = self.moves.command(*further)
                 self.assertEqual(done.returncode, 2, done)
-                self.assertIn("the guest has VFs enabled", done.stderr + done.stdout)
+                self.assertIn(" has VFs enabled (", done.stderr + done.stdout)
                 self.assertIn("failover", done.stderr + done.stdout)
             self.assertEqual([host.daemon.export() for host in self.moves.hosts], before)
             self.assertEqual(guest.qmp.run("query-migrate").get("status", "none"), "none")

@@ -1,8 +1,8 @@
 //! Client of one of the two daemons of a migration.
 
 use api::Method;
-use api::{Client, InForce, MoveStatus};
-use model::state::{MoveRequest, MoveStep, State};
+use api::{Client, ClientError, InForce, MoveStatus};
+use model::state::{MoveRequest, MoveStep, Problem, Problems, State};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -56,12 +56,30 @@ impl DaemonClient<'_> {
             MigrateError::new(format!("the {} daemon: {}", self.name, lines.join("\n")))
         };
         let reply = self.client.send(method, path, body, None);
-        let reply = reply.map_err(|error| MigrateError {
-            is_usage_error: error.is_mistake(),
-            ..failed(error.to_string())
+        let reply = reply.map_err(|error| {
+            let is_mistake = error.is_mistake();
+            match error {
+                ClientError::Refused(refusal) if is_mistake => self.refused(refusal.body),
+                other => failed(other.to_string()),
+            }
         })?;
         serde_json::from_value(reply.body)
             .map_err(|error| failed(format!("unknown reply format (other version?): {error}")))
+    }
+
+    /// Problems that this daemon reports; printable, as the other text of a daemon.
+    fn refused(&self, mut problems: Problems) -> MigrateError {
+        for problem in &mut problems.problems {
+            let Problem { object, field, value, message, allowed, remedy, .. } = problem;
+            [&mut *object, field, value, message, allowed, remedy]
+                .into_iter()
+                .for_each(|part| *part = printable(part));
+            *object = match object.is_empty() {
+                true => format!("the {} daemon", self.name),
+                false => format!("{object} of the {} daemon", self.name),
+            };
+        }
+        MigrateError::Refused(problems)
     }
 
     /// Desired state.

@@ -3,21 +3,25 @@
 use std::fmt;
 
 use host::qmp::QmpError;
+use model::state::{Problem, Problems};
 
 use super::printable::printable;
 
 /// Error of a migration or of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MigrateError {
-    /// Cause and remedy.
-    pub(super) text: String,
-    /// Caused by the user's input, not by the machine.
-    pub is_usage_error: bool,
+pub enum MigrateError {
+    /// Caused by the user's input.
+    Refused(Problems),
+    /// Caused by the machine: cause and remedy.
+    Failed(String),
 }
 
 impl fmt::Display for MigrateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        match self {
+            MigrateError::Refused(problems) => problems.fmt(f),
+            MigrateError::Failed(text) => f.write_str(text),
+        }
     }
 }
 
@@ -25,11 +29,13 @@ impl std::error::Error for MigrateError {}
 
 impl MigrateError {
     pub(super) fn new(text: impl Into<String>) -> MigrateError {
-        MigrateError { text: text.into(), is_usage_error: false }
+        MigrateError::Failed(text.into())
     }
+}
 
-    pub(super) fn usage(text: impl Into<String>) -> MigrateError {
-        MigrateError { text: text.into(), is_usage_error: true }
+impl From<Problem> for MigrateError {
+    fn from(problem: Problem) -> MigrateError {
+        MigrateError::Refused(problem.into())
     }
 }
 

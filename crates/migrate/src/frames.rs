@@ -71,7 +71,7 @@ pub(super) fn take_back(
                 came.insert(name, status.frames[brought..].to_vec());
             }
             // A rejected adapter was never created.
-            Err(failed) if failed.is_usage_error => {}
+            Err(MigrateError::Refused(_)) => {}
             Err(failed) => troubles.push(format!(
                 "{failed} (it removes the adapter by itself, unless that had arrived: then abort the migration there)"
             )),

@@ -47,6 +47,8 @@ mod tests;
 
 use std::time::Instant;
 
+use model::state::Problems;
+
 pub use error::MigrateError;
 pub use guest_info::GuestInfo;
 use migration::{Migration, MigrationState};
@@ -81,7 +83,9 @@ pub fn run(
     let mut qemu = Qemu::connect(&spec.source_qmp)?;
     let (plan, requests) = plan::inspect(spec, &source, &target, &mut qemu)?;
     if !plan.obstacles.is_empty() {
-        return Err(MigrateError::usage(plan.obstacles.join("\n")));
+        let mut problems = Problems::default();
+        plan.obstacles.into_iter().for_each(|obstacle| problems.push(obstacle));
+        return Err(MigrateError::Refused(problems));
     }
     let report = MigrationReport {
         id: id.clone(),

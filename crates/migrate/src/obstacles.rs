@@ -1,6 +1,8 @@
 //! Obstacles to a migration, with remedies; found before anything is changed.
 
-use model::state::{Adapter, Attachment, Mirror, MoveRequest, State, Vpf};
+use std::path::Path;
+
+use model::state::{Adapter, Attachment, Mirror, MoveRequest, Problem, Remedy, State, Vpf};
 
 use super::daemon::DaemonClient;
 use super::error::MigrateError;
@@ -16,29 +18,42 @@ pub(super) fn has_socket(guest: &GuestInfo, path: &str) -> bool {
     guest.sockets.iter().any(|(_, its)| is_it(its))
 }
 
+/// The guest behind a QMP socket of the source is another one.
+pub(super) fn wrong_guest(socket: &Path, is: &str, wanted: &str) -> Problem {
+    let message = format!("is the socket of guest {is}, not of {wanted}");
+    let remedy = Remedy::choose(format!("name that of {wanted}"), "the QMP socket of the guest");
+    Problem::new("--from-qmp", &*socket.to_string_lossy(), message, remedy)
+}
+
 /// Obstacles in the guest.
-pub(super) fn guest_obstacles(spec: &MigrationSpec, guest: &GuestInfo) -> Vec<String> {
+pub(super) fn guest_obstacles(spec: &MigrationSpec, guest: &GuestInfo) -> Vec<Problem> {
+    let object = format!("guest {}", spec.vm);
     let mut found = Vec::new();
     if !guest.name.is_empty() && guest.name != spec.vm {
-        found.push(format!(
-            "the guest behind the source's QMP socket is {}, not {}; name the right socket",
-            guest.name, spec.vm
-        ));
+        found.push(wrong_guest(&spec.source_qmp, &guest.name, &spec.vm));
     }
     if guest.status != "running" {
-        found.push(format!("the guest is {}; only a running guest can be migrated", guest.status));
+        let message = format!("is {}", guest.status);
+        let remedy = "resume it: only a running guest can be migrated";
+        found.push(Problem::new("", (), message, remedy).of(&*object));
     }
     if let (false, Some(agent)) = (guest.vfs.is_empty(), &spec.guest_agent) {
-        found.extend(guest_vfs::connect(agent).err().map(|failed| failed.to_string()));
+        let failed = guest_vfs::connect(agent).err().map(|failed| {
+            let (socket, text) = (agent.to_string_lossy(), failed.to_string());
+            let (message, remedy) = text.split_once("; ").unwrap_or((&text, "see the guest"));
+            Problem::new("--guest-agent", &*socket, format!("does not work: {message}"), remedy)
+        });
+        found.extend(failed);
     } else if !guest.vfs.is_empty() {
-        found.push(format!(
-            "the guest has VFs enabled ({}): QEMU would report the migration as completed, and leave them dead. \
-             Disable them for the migration with `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs` in the guest, and restore \
-             the number after it; or let the guest agent do both (--guest-agent, --to-guest-agent); or give the guest a \
-             failover pair (virtio-net-pci with failover=on, and a primary with failover_pair_id=), which QEMU unplugs and \
-             plugs by itself",
+        let message = format!(
+            "has VFs enabled ({}), which QEMU would leave dead while it reports the migration as completed",
             guest.vfs.join(", ")
-        ));
+        );
+        let remedy = "disable them for the migration with `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs` in the guest, \
+             and restore the number after it; or let the guest agent do both (--guest-agent, --to-guest-agent); or give the \
+             guest a failover pair (virtio-net-pci with failover=on, and a primary with failover_pair_id=), which QEMU \
+             unplugs and plugs by itself";
+        found.push(Problem::new("", (), message, remedy).of(&*object));
     }
     found
 }
@@ -48,46 +63,43 @@ pub(super) fn adapter_obstacles(
     state: &State,
     adapter: &Adapter,
     guest: &GuestInfo,
-) -> Vec<String> {
+) -> Vec<Problem> {
     let name = &adapter.name;
     let mut found = Vec::new();
     if let Attachment::VhostUser(its) = &adapter.attachment
         && !has_socket(guest, &its.socket)
     {
         let has: Vec<&str> = guest.sockets.iter().map(|(_, path)| path.as_str()).collect();
-        found.push(format!(
-            "adapter {name} uses {}, which this QEMU does not have (it has {}); name an adapter of this guest",
-            its.socket,
-            if has.is_empty() { "none".to_owned() } else { has.join(", ") }
-        ));
+        let remedy = Remedy::choose("name an adapter of this guest", has.join(", "));
+        let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+        let message = format!("is no socket of this QEMU, which has {has}");
+        found.push(Problem::new("attachment.socket", &*its.socket, message, remedy));
     }
     let with_settings = state.nic_of(adapter).zip(adapter.vf);
     if let Some((nic, index)) = with_settings
         && nic.vfs.iter().any(|vf| vf.index == index)
     {
-        found.push(format!(
-            "adapter {name} has the settings of VF {index} of {}, which would stay behind; move them to the adapter, and \
-             remove the VF's",
-            nic.name
-        ));
+        let message = format!("has settings of its own in {}, which would stay behind", nic.name);
+        let remedy = "move them to the adapter, and remove the VF's";
+        found.push(Problem::new("vf", index, message, remedy));
     }
     let is_behind =
         |vpf: &&Vpf| vpf.pf == *name || vpf.vfs.iter().any(|vf| vf.adapter.as_ref() == Some(name));
     if let Some(vpf) = state.vpfs.iter().find(is_behind) {
-        found.push(format!(
-            "adapter {name} is behind virtual PF {}, which would stay behind with the guest's channel and the settings \
-             made through it; remove the virtual PF and the channel's device, and create them at the target",
+        let message = format!(
+            "is behind virtual PF {}, which would stay behind with the guest's channel and the settings made through it",
             vpf.name
-        ));
+        );
+        let remedy =
+            "remove the virtual PF and the channel's device, and create them at the target";
+        found.push(Problem::new("", (), message, remedy));
     }
     let mirrors: Vec<String> = mirrored_to(state, name);
     if !mirrors.is_empty() {
-        found.push(format!(
-            "frames of {} are mirrored to adapter {name}; remove the mirror first",
-            mirrors.join(", ")
-        ));
+        let message = format!("gets the mirrored frames of {}", mirrors.join(", "));
+        found.push(Problem::new("", (), message, "remove the mirror first"));
     }
-    found
+    found.into_iter().map(|problem| problem.of(format!("adapter {name}"))).collect()
 }
 
 /// Sources that are mirrored to an adapter.
@@ -115,7 +127,7 @@ pub(super) fn held_vf_obstacle(
     target: &DaemonClient<'_>,
     request: &MoveRequest,
     given: Option<u16>,
-) -> Result<Option<String>, MigrateError> {
+) -> Result<Option<Problem>, MigrateError> {
     let named = request.adapter.as_ref().and_then(|adapter| Some((adapter, adapter.vf?)));
     let Some((adapter, index)) = named.filter(|(_, index)| given == Some(*index)) else {
         return Ok(None);
@@ -131,10 +143,9 @@ pub(super) fn held_vf_obstacle(
     let owner = now.owners.get(&format!("{}/vf{index}", nic.name));
     let holder = holders.next().or_else(|| owner.map(|_| "another owner".to_owned()));
     Ok(holder.map(|holder| {
-        format!(
-            "adapter {} names VF {index}, which {holder} has on {} of the target; free that VF, or remove the number",
-            adapter.name, nic.name
-        )
+        let message = format!("is the VF of {holder} on {} of the target", nic.name);
+        let remedy = "free that VF, or remove the number";
+        Problem::new("vf", index, message, remedy).of(format!("adapter {}", adapter.name))
     }))
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use model::state::{
-    Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Reason, State, VERSION,
+    Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Problem, Reason, State, VERSION,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub struct MigrationPlan {
     /// Adapters to migrate.
     pub adapters: Vec<PlannedAdapter>,
     /// Obstacles to remove first; with any of them nothing is migrated.
-    pub obstacles: Vec<String>,
+    pub obstacles: Vec<Problem>,
 }
 
 /// An adapter to migrate.
@@ -123,20 +123,26 @@ pub(super) fn inspect(
         obstacles: Vec::new(),
     };
     plan.obstacles = obstacles::guest_obstacles(spec, &plan.guest);
-    plan.obstacles.extend(qemu.blockers()?);
+    let guest = format!("guest {}", spec.vm);
+    let blockers = qemu.blockers()?.into_iter().map(|blocker| blocker.of(&*guest));
+    plan.obstacles.extend(blockers);
     let mut requests = Vec::new();
     for adapter in chosen(spec, &state, &plan.guest)? {
+        let object = format!("adapter {}", adapter.name);
         let Attachment::VhostUser(attachment) = &adapter.attachment else {
-            let text = format!("adapter {} is not a vhost-user socket of QEMU", adapter.name);
-            plan.obstacles.push(text);
+            let kind = adapter.attachment.kind().word();
+            let message = "is no vhost-user socket of QEMU";
+            let remedy = "name other adapters with --adapter";
+            plan.obstacles.push(Problem::new("attachment", kind, message, remedy).of(object));
             continue;
         };
         plan.obstacles.extend(obstacles::adapter_obstacles(&state, adapter, &plan.guest));
         let request = arrival(spec, &state, adapter, target.id);
         let now = source.status(&adapter.name)?;
         if let Some(id) = &now.id {
-            let name = &adapter.name;
-            plan.obstacles.push(format!("adapter {name} is part of migration {id} already"));
+            let message = format!("is part of migration {id} already");
+            let remedy = "end that with --abort or --finish";
+            plan.obstacles.push(Problem::new("", (), message, remedy).of(object));
         }
         let socket = spec.sockets.get(&adapter.name).unwrap_or(&attachment.socket).clone();
         let mut planned = PlannedAdapter {
@@ -153,15 +159,16 @@ pub(super) fn inspect(
                 plan.obstacles.extend(obstacles::held_vf_obstacle(target, &request, given.vf)?);
                 (planned.to, planned.reason) = (given.path, given.reason);
             }
-            Err(refused) if refused.is_usage_error => plan.obstacles.push(refused.to_string()),
+            Err(MigrateError::Refused(refused)) => plan.obstacles.extend(refused.problems),
             Err(failed) => return Err(failed),
         }
         plan.adapters.push(planned);
         requests.push(request);
     }
     if plan.adapters.is_empty() {
-        let text = "no adapter of the source daemon uses a socket of this QEMU; see `shunt adapter list`, and its chardevs";
-        plan.obstacles.push(text.to_owned());
+        let message = "has no socket of an adapter of the source daemon";
+        let remedy = "compare its chardevs with `shunt adapter list`";
+        plan.obstacles.push(Problem::new("", (), message, remedy).of(guest));
     }
     Ok((plan, requests))
 }
@@ -175,7 +182,11 @@ fn chosen<'a>(
 ) -> Result<Vec<&'a Adapter>, MigrateError> {
     if !spec.adapters.is_empty() {
         let find = |name: &String| {
-            let absent = || MigrateError::usage(format!("no adapter {name} at the source"));
+            let absent = || {
+                let names = state.adapters.iter().map(|adapter| &*adapter.name);
+                let message = "is no adapter of the source daemon";
+                Problem::not_one_of("--adapter", name.as_str(), message, names).into()
+            };
             state.adapter(name).ok_or_else(absent)
         };
         return spec.adapters.iter().map(find).collect();

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use host::qmp::{Qmp, QmpError};
+use model::state::Problem;
 use serde_json::{Map, Value, json};
 
 use super::error::MigrateError;
@@ -91,13 +92,18 @@ impl Qemu {
     ///
     /// # Errors
     /// QEMU has exited.
-    pub(super) fn blockers(&mut self) -> Result<Vec<String>, QmpError> {
+    pub(super) fn blockers(&mut self) -> Result<Vec<Problem>, QmpError> {
         let told = self.ask("query-migrate")?;
         let reasons = list(&told["blocked-reasons"]).map(text);
-        let mut all: Vec<String> = reasons.map(|why| format!("QEMU says: {why}")).collect();
+        let blocked = |why: String| {
+            let message = format!("cannot be migrated, says QEMU: {why}");
+            Problem::new("", (), message, "remove the device, or wait")
+        };
+        let mut all: Vec<Problem> = reasons.map(blocked).collect();
         let status = text(&told["status"]);
         if !["", "none", "completed", "failed", "cancelled"].contains(&status.as_str()) {
-            all.push(format!("a migration of the guest is {status} already; cancel it first"));
+            let message = format!("has a migration already, which is {status}");
+            all.push(Problem::new("", (), message, "cancel it first"));
         }
         Ok(all)
     }

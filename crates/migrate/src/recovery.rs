@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use api::Client;
 use host::qmp::QmpError;
-use model::state::{MovePhase, MoveStep, State};
+use model::state::{MovePhase, MoveStep, Problem, Remedy, State};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::{DaemonClient, both};
@@ -19,6 +19,7 @@ use super::error::MigrateError;
 use super::frames::{self, TransferredFrames};
 use super::guest_vfs;
 use super::id::is_of;
+use super::obstacles::wrong_guest;
 use super::qemu::{self, GuestLocation, Qemu};
 use super::report::StepReport;
 use super::rollback::{resume, wait_for_location};
@@ -119,9 +120,10 @@ pub fn finish(
     let begun = Instant::now();
     let found = find(ending)?;
     let Some(id) = found.id.clone() else {
-        let text =
-            format!("neither daemon knows a migration of {}; nothing to finish", ending.name);
-        return Err(MigrateError::usage(text));
+        let message = "has no migration that one of the daemons knows";
+        let remedy = "name a guest or a migration; without one, there is nothing to finish";
+        let problem = Problem::new("", (), message, remedy);
+        return Err(problem.of(format!("guest {}", ending.name)).into());
     };
     let Some(at_target) = &found.at_target else {
         return Err(MigrateError::new("the target daemon does not answer; start it first"));
@@ -208,8 +210,9 @@ fn find(ending: &RecoverySpec) -> Result<FoundMigration, MigrateError> {
         ids.filter(|id| *id == ending.name || is_of(id, &ending.name)).collect();
     if ids.len() > 1 {
         let ids = Vec::from_iter(ids).join(", ");
-        let text = format!("several migrations of {} exist: {ids}; name one of them", ending.name);
-        return Err(MigrateError::usage(text));
+        let message = format!("has several migrations: {ids}");
+        let problem = Problem::new("", (), message, Remedy::choose("name one of them", ids));
+        return Err(problem.of(format!("guest {}", ending.name)).into());
     }
     let id = ids.into_iter().next();
     let of = |state: &State| -> Vec<(String, MovePhase)> {
@@ -250,10 +253,7 @@ fn locate_guest(
     let name = qemu.name()?;
     let is_its = name == ending.name || is_of(&ending.name, &name);
     if found.id.as_ref() != Some(&ending.name) && !name.is_empty() && !is_its {
-        return Err(MigrateError::usage(format!(
-            "the guest behind the source's QMP socket is {name}, not {}; name the right socket",
-            ending.name
-        )));
+        return Err(wrong_guest(&ending.source_qmp, &name, &ending.name).into());
     }
     let progress = wait_for_location(&mut qemu)?;
     let status = qemu.status()?;
@@ -280,16 +280,14 @@ fn qemu_status(found: &FoundMigration) -> String {
 fn end_target_qemu(ending: &RecoverySpec, found: &FoundMigration) -> Result<(), MigrateError> {
     let qemu_status = qemu_status(found);
     if !ending.go_back {
-        return Err(MigrateError::usage(format!(
-            "{qemu_status}, and the guest may be at the target: finish the migration with --finish. Only to give the guest up there: \
-             --go-back with --to-qmp ends it at the target, and resumes it at the source from where it stopped. Its disks are \
-             damaged if it wrote to them since"
-        )));
+        let message = format!("is not safe: {qemu_status}, and the guest may be at the target");
+        let remedy = "finish the migration with --finish. Only to give the guest up there: --go-back with --to-qmp ends it at the \
+             target, and resumes it at the source from where it stopped. Its disks are damaged if it wrote to them since";
+        return Err(Problem::new("--abort", (), message, remedy).into());
     }
     let Some(path) = &ending.target_qmp else {
-        return Err(MigrateError::usage(
-            "--go-back needs --to-qmp, to end the guest at the target",
-        ));
+        let message = "is missing: --go-back ends the guest at the target";
+        return Err(Problem::new("--to-qmp", (), message, "give it").into());
     };
     qemu::end(path)
 }
@@ -301,14 +299,19 @@ fn check_guest_at_target(
     target: &DaemonClient<'_>,
 ) -> Result<(), MigrateError> {
     let qemu_status = qemu_status(found);
+    let refused = |why: &str, remedy: &str| {
+        let message = format!("is not safe: {qemu_status}{why}");
+        Err(Problem::new("--finish", (), message, remedy).into())
+    };
     match (found.guest, &found.qemu) {
         (GuestLocation::Target, _) => Ok(()),
-        (GuestLocation::Source, _) => Err(MigrateError::usage(format!(
-            "{qemu_status}: the guest is at the source; end the migration with --abort"
-        ))),
-        (GuestLocation::Unknown, Some(_)) => Err(MigrateError::usage(format!(
-            "{qemu_status}, so the guest's location is unknown; check if it runs at the target, then end the source's QEMU"
-        ))),
+        (GuestLocation::Source, _) => {
+            refused(": the guest is at the source", "end the migration with --abort")
+        }
+        (GuestLocation::Unknown, Some(_)) => refused(
+            ", so the guest's location is unknown",
+            "check if it runs at the target, then end the source's QEMU",
+        ),
         (GuestLocation::Unknown, None) => {
             // Adapters that a daemon still lists as migrating. The others are finished, so their
             // rings have run.
@@ -317,10 +320,10 @@ fn check_guest_at_target(
                 .filter(|(name, _)| target.status(name).map_or(true, |status| !status.connected));
             match silent.next() {
                 None => Ok(()),
-                Some((name, _)) => Err(MigrateError::usage(format!(
-                    "{qemu_status}, and the rings of {name} do not run at the target either; start the guest there first, or give \
-                     the migration up with --abort --go-back"
-                ))),
+                Some((name, _)) => refused(
+                    &format!(", and the rings of {name} do not run at the target either"),
+                    "start the guest there first, or give the migration up with --abort --go-back",
+                ),
             }
         }
     }

@@ -12,7 +12,7 @@ use migrate::{
     self, MigrateError, MigrationOutcome, MigrationReport, MigrationSpec, RecoverySpec, StepReport,
 };
 use model::config::socket_path;
-use model::state::{Problem, Problems};
+use model::state::Problem;
 
 use crate::complete;
 use crate::error::UsageError;
@@ -248,16 +248,10 @@ fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
 }
 
 fn told(failed: MigrateError) -> anyhow::Error {
-    if !failed.is_usage_error {
-        return failed.into();
+    match failed {
+        MigrateError::Refused(problems) => UsageError(problems).into(),
+        failed => failed.into(),
     }
-    // Each line is an obstacle, with its remedy.
-    let mut problems = Problems::default();
-    for obstacle in failed.to_string().lines() {
-        let (message, remedy) = obstacle.rsplit_once("; ").unwrap_or((obstacle, ""));
-        problems.push(Problem::new("", (), message, remedy));
-    }
-    UsageError(problems).into()
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -1,7 +1,7 @@
 //! VFs enabled by the guest, and its agent.
 
 use super::fake_qemu::{AgentRequest, Fault};
-use super::{Lab, MigrationOutcome, MigrationSpec, plan, run};
+use super::{Lab, MigrateError, MigrationOutcome, MigrationSpec, plan, run};
 
 #[test]
 fn a_guests_agent_takes_its_vfs_away_and_gives_them_back_at_the_target() {
@@ -52,8 +52,13 @@ fn an_agent_that_is_not_there_is_told_before_anything_is_touched() {
     let lab = Lab::new(Some(Fault::VfsEnabled));
     let spec = MigrationSpec { guest_agent: Some("/no/agent".into()), ..lab.spec() };
     let refused = run(&spec, &mut |_| ()).unwrap_err();
-    assert!(refused.is_usage_error);
-    assert!(refused.to_string().starts_with("no guest agent listens at /no/agent"), "{refused}");
+    assert!(matches!(refused, MigrateError::Refused(_)));
+    assert!(
+        refused
+            .to_string()
+            .starts_with("--guest-agent: \"/no/agent\" does not work: no guest agent"),
+        "{refused}"
+    );
     // QEMU's socket exists without an agent in the guest.
     let silent = lab.source.path.with_file_name("silent.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&silent).unwrap();
