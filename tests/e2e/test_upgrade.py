@@ -287,7 +287,7 @@ class Refused(UpgradeCase):
         open_to_all = daemon.path("open")
         os.link(daemon.program, open_to_all)
         cases = {
-            "cannot open the program": lambda: self.refused("--binary", daemon.path("nothing")),
+            "cannot be opened: No such file": lambda: self.refused("--binary", daemon.path("nothing")),
             "is not an executable file": lambda: self.refused("--binary", dull),
             "exit status: 1": lambda: self.refused("--binary", os.path.realpath("/bin/false")),
             "exit status: 3": lambda: self.impostor("ends"),

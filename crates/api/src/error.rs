@@ -63,7 +63,7 @@ pub enum ApiError {
     SocketOnly,
     /// The hot restart failed: 409.
     #[error("{0}")]
-    NotReplaced(String),
+    NotReplaced(Problems),
     /// Another process has taken over, and serves the same socket: 421.
     #[error("another process has taken over; try again")]
     Replaced,
@@ -107,6 +107,7 @@ impl ApiError {
         match self {
             ApiError::Wrong(problems)
             | ApiError::Impossible(problems)
+            | ApiError::NotReplaced(problems)
             | ApiError::Refused(PlaneError(problems)) => problems.clone(),
             ApiError::BadRequest(problem) | ApiError::NotFound(problem) => {
                 Problem::clone(problem).into()
@@ -117,10 +118,9 @@ impl ApiError {
                 plain(format!("{self}: {source}{cause}"))
             }
             // These texts repeat their source.
-            ApiError::NotOwner(_)
-            | ApiError::NoStats(_)
-            | ApiError::NotReplaced(_)
-            | ApiError::Broken(_) => plain(self.to_string()),
+            ApiError::NotOwner(_) | ApiError::NoStats(_) | ApiError::Broken(_) => {
+                plain(self.to_string())
+            }
             // Own texts: the remedy follows the semicolon.
             other => {
                 let text = other.to_string();

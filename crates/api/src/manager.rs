@@ -25,7 +25,9 @@ use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
 use guests::Guests;
 pub use guests::serve_guests;
-use model::state::{Actual, Adapter, Allocation, ChangePlan, Facts, State, allocate, transition};
+use model::state::{
+    Actual, Adapter, Allocation, ChangePlan, Facts, Problem, Problems, State, allocate, transition,
+};
 pub use moves::MoveStatus;
 use moves::Transit;
 
@@ -92,7 +94,7 @@ pub struct Upgraded {
 }
 
 /// Runs a hot restart. After an error everything is as before.
-pub type Upgrader = Box<dyn Fn(UpgradeOrder) -> Result<Upgraded, String> + Send>;
+pub type Upgrader = Box<dyn Fn(UpgradeOrder) -> Result<Upgraded, Problems> + Send>;
 
 impl From<Manager> for Arc<Mutex<Manager>> {
     fn from(manager: Manager) -> Self {
@@ -189,7 +191,8 @@ impl Manager {
         user: Option<u32>,
     ) -> Result<Upgraded, ApiError> {
         let Some(upgrader) = &self.upgrader else {
-            return Err(ApiError::NotReplaced("this daemon cannot be replaced".to_owned()));
+            let problem = Problem::new("", (), "this daemon cannot be replaced", "");
+            return Err(ApiError::NotReplaced(problem.into()));
         };
         if let Some(why) = &self.broken {
             return Err(ApiError::Broken(why.clone()));
@@ -197,22 +200,24 @@ impl Manager {
         // Parked frames are not handed over.
         for adapter in &self.state().adapters {
             let name = &adapter.name;
-            let text = match self.plane.parked(name).frames {
-                _ if adapter.is_on_the_way() => {
-                    format!("the guest of adapter {name} is migrating")
-                }
+            let message = match self.plane.parked(name).frames {
+                _ if adapter.is_on_the_way() => "has a guest that is migrating".to_owned(),
                 0 => continue,
-                frames => format!("{frames} frames wait for the guest of adapter {name}"),
+                frames => format!("has {frames} frames that wait for its guest"),
             };
-            return Err(ApiError::NotReplaced(format!("{text}; wait until that is over")));
+            let problem = Problem::new("", (), message, "wait until that is over");
+            return Err(ApiError::NotReplaced(problem.of(format!("adapter {name}")).into()));
         }
         let lock = self.store.files().lock().try_clone_to_owned();
-        let state_lock = lock.map_err(|error| ApiError::NotReplaced(error.to_string()))?;
+        let state_lock = lock.map_err(|error| {
+            let message = format!("the lock of the state directory cannot be handed over: {error}");
+            ApiError::NotReplaced(Problem::new("", (), message, "").into())
+        })?;
         let (generation, events) = (self.generation(), self.events.since(0));
         let done = upgrader(UpgradeOrder { binary, user, generation, events, state_lock });
         match &done {
             Ok(_) => self.replaced = true,
-            Err(why) => self.events.add(EventKind::Upgrade, String::new(), why.clone()),
+            Err(why) => self.events.add(EventKind::Upgrade, String::new(), why.to_string()),
         }
         done.map_err(ApiError::NotReplaced)
     }

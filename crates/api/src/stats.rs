@@ -224,6 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn every_drop_reason_and_ring_fault_is_shown_under_the_name_that_is_explained() {
+        for (kind, reasons) in [("drop", &DROPS[..]), ("fault", &FAULTS)] {
+            for counter in reasons.iter().flat_map(ReasonEntry::counters) {
+                let in_file = counter.replacen('_', &format!("_{kind}_"), 1);
+                let stats = of(vec![block("port", "n/vf0", &[(&in_file, 1)])]);
+                let PortStats { drops, faults, .. } = &stats.ports[0];
+                let shown = if kind == "drop" { drops } else { faults };
+                assert!(shown.iter().eq([(&counter.to_owned(), &1)]), "{counter}: {stats:?}");
+                assert_eq!(drops.len() + faults.len(), 1, "{counter}");
+            }
+        }
+    }
+
+    #[test]
     fn counters_of_another_version_are_zero() {
         let stats = of(vec![block("port", "n/vf0", &[("rx_moonbeams", 1)])]);
         let port = &stats.ports[0];

@@ -153,7 +153,7 @@ fn values_that_the_lab_cannot_measure() {
 fn configurations_that_cannot_be_read() {
     let site = Site::new();
     let up = |config: &str, words: &[&str]| fails(2, &["up", "--config", config], words);
-    up("/nowhere/shunt.toml", &["/nowhere/shunt.toml", "no such file", "--config"]);
+    up("/nowhere/shunt.toml", &["/nowhere/shunt.toml", "does not exist", "--config"]);
     up(&site.path("").display().to_string(), &["is a directory"]);
     up(&"x".repeat(5000), &["xxx", "cannot be read"]);
     let long = site.file(&"#".repeat(2 << 20));

@@ -699,7 +699,7 @@ fn experiments_are_listed_and_shown() {
 fn mistakes_in_experiments_are_told() {
     for (args, words) in [
         (&["nothing"][..], "is no experiment and no command; write quick, nfv"),
-        (&["vmdq", "--path", "vf"], "paths: is no setting of experiment vmdq"),
+        (&["vmdq", "--path", "vf"], "--path: is no setting of experiment vmdq; leave it out"),
         (&["nfv", "--guests", "9"], "write a number, 1 to 8"),
         (&["ntttcp", "--seconds", "0"], "write a number, 0.1 to 3600"),
         (&["nfv", "--frame", "1519"], "write a number, 64 to 1518"),
@@ -710,7 +710,10 @@ fn mistakes_in_experiments_are_told() {
         assert!(code == Some(2) && text.contains(words), "{args:?}: {code:?} {text}");
     }
     let (code, text) = told(&["./missing.toml"]);
-    assert!(code == Some(2) && text.contains("./missing.toml: no such file"), "{text}");
+    assert!(
+        code == Some(2) && text.contains("<NAME>: \"./missing.toml\" does not exist"),
+        "{text}"
+    );
     let (code, text) = told(&["resume", "/nowhere"]);
     assert!(code == Some(1) && text.contains("cannot read /nowhere/results.json"), "{text}");
 }

@@ -16,7 +16,9 @@ use api::stats::RuleStats;
 use api::store::Directory;
 use api::{Listen, Manager, Server};
 use model::config::socket_path;
-use model::state::{Actual, ActualAdapter, ActualDevice, Allocation, DeviceState, Problem, State};
+use model::state::{
+    Actual, ActualAdapter, ActualDevice, Allocation, DeviceState, Problem, Problems, State,
+};
 use serde_json::{Value, json};
 
 /// A data plane that rejects one name, and has guests behind adapters of another.
@@ -699,7 +701,12 @@ fn what_a_file_does_not_name_goes_with_prune_only() {
     // There is no terminal to ask.
     let asks = ["busy1, busy2", "--yes", "x.json"];
     site.fails(2, &format!("{apply} --prune"), &asks);
-    site.fails(2, &format!("{apply} --prune --json"), &asks);
+    let refused = site.run(&format!("{apply} --prune --json"));
+    let told: Problems = serde_json::from_slice(&refused.stderr).expect("problems as JSON");
+    let told = &told.problems[0];
+    assert_eq!((refused.status.code(), &*told.file), (Some(2), file.to_str().expect("UTF-8")));
+    assert_eq!((&*told.field, &*told.remedy), ("--yes", "repeat with --yes to remove them"));
+    assert_eq!(told.message, "is missing: this removes adapters with running guests: busy1, busy2");
     assert_eq!(count(), Some(4));
     let said = site.says(&format!("{apply} --prune --yes"));
     assert!(said.ends_with("applied, generation 7\n"), "{said}");

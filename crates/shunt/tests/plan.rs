@@ -254,14 +254,14 @@ fn what_cannot_be_gets_one_clear_message() {
         (&["--nic", "3c509"][..], "--nic: \"3c509\" is no NIC profile; write one of 82598"),
         (&["--cores", "0"], "--cores: 0 is out of range; write a number, 0.001 to 1024"),
         (&["--what-if", "colour=1..3"], "cores, guest-cores"),
-        (&["--what-if", "cores=many"], "\"many\" is no number"),
+        (&["--what-if", "cores=many"], "--what-if: \"cores=many\" is no number"),
         (
             &["--what-if", "cores=0"],
-            "--what-if, cores: 0 is out of range; write a number, 0.001 to 1024",
+            "--what-if: \"cores=0\" is out of range; write a number, 0.001 to 1024",
         ),
         (&["--what-if", "cores=9..1"], "such as 1..8"),
         (&["--what-if", "lanes=3"], "1, 2, 4, 8 or 16 lanes"),
-        (&["--what-if", "nic=xl710,3c509"], "\"3c509\" is no NIC profile"),
+        (&["--what-if", "nic=xl710,3c509"], "--what-if: \"nic=3c509\" is no NIC profile"),
     ] {
         let (code, _, error) = plan(&[&["--workload", &chain], args].concat());
         assert_eq!(code, Some(2), "{error}");

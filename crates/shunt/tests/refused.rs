@@ -4,12 +4,15 @@
 //! the JSON are made. The exit code is 2, and nothing changes.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use api::store::Directory;
 use api::{Client, ClientError, Listen, Manager, Method, Server};
 use model::config::socket_path;
 use model::state::{Problem, Problems};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// Values in the document of [`Site::new`]: a pointer and the value put there. Below each: object |
@@ -18,6 +21,17 @@ const DOCUMENTS: &str = include_str!("refused/documents.txt");
 
 /// Commands, in the same form.
 const COMMANDS: &str = include_str!("refused/commands.txt");
+
+/// Commands for a daemon with a data plane, in the same form; `@` is its run directory.
+const RUNNING: &str = include_str!("refused/running.txt");
+
+/// The NIC's VFs in the file of that daemon; the second is free.
+const VF: &str = "
+    total_vfs = 2
+    [[nic.vf]]
+    mac = \"02:00:00:00:00:09\"
+    attachment = \"vhost-user:vf0.sock\"
+";
 
 /// A daemon's API with a NIC, a switch and two adapters.
 struct Site {
@@ -53,12 +67,7 @@ impl Site {
     }
 
     fn run(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
-        command.args(words);
-        if !["lab", "plan"].contains(&words[0]) {
-            command.arg("--run-dir").arg(self.dir.path());
-        }
-        command.output().expect("shunt was built for this test")
+        run(self.dir.path(), words)
     }
 
     fn export(&self) -> Value {
@@ -66,22 +75,36 @@ impl Site {
         serde_json::from_slice(&output.stdout).expect("the state")
     }
 
-    /// The problems of a command that is refused: the same as text and as JSON, with code 2.
     fn refuses(&self, words: &[&str]) -> Problems {
-        let output = self.run(&[words, &["--json"]].concat());
-        let told = String::from_utf8(output.stderr).expect("UTF-8");
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {told}");
-        assert!(output.stdout.is_empty(), "{words:?}");
-        let problems: Problems = serde_json::from_str(&told)
-            .unwrap_or_else(|error| panic!("{words:?}: {error}: {told}"));
-        let output = self.run(words);
-        let text = String::from_utf8(output.stderr).expect("UTF-8");
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
-        let first = problems.problems.first().expect("at least one").to_string();
-        let clap = text.strip_prefix("error: ").unwrap_or(&text);
-        assert!(clap.starts_with(&first), "{words:?}: {text} is not {first}");
-        problems
+        refuses(self.dir.path(), words)
     }
+}
+
+/// Runs a command for the daemon with this run directory.
+fn run(run_dir: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    command.args(words).stdin(Stdio::null());
+    if !["lab", "plan"].contains(&words[0]) {
+        command.arg("--run-dir").arg(run_dir);
+    }
+    command.output().expect("shunt was built for this test")
+}
+
+/// The problems of a command that is refused: the same as text and as JSON, with code 2.
+fn refuses(run_dir: &Path, words: &[&str]) -> Problems {
+    let output = run(run_dir, &[words, &["--json"]].concat());
+    let told = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {told}");
+    assert!(output.stdout.is_empty(), "{words:?}");
+    let problems: Problems =
+        serde_json::from_str(&told).unwrap_or_else(|error| panic!("{words:?}: {error}: {told}"));
+    let output = run(run_dir, words);
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+    let first = problems.problems.first().expect("at least one").to_string();
+    let clap = text.strip_prefix("error: ").unwrap_or(&text);
+    assert!(clap.starts_with(&first), "{words:?}: {text} is not {first}");
+    problems
 }
 
 /// The inputs of a table, each with its expected problem.
@@ -171,6 +194,38 @@ fn a_wrong_command_line_is_refused_with_the_same_structure() {
         .collect();
     matches(COMMANDS, &results);
     assert_eq!(site.export(), before);
+}
+
+/// Mistakes that only a daemon with a data plane finds.
+#[test]
+fn a_running_daemon_refuses_with_the_same_structure() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text = format!("run_dir = \"{}\"\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n", path(""));
+    fs::write(path("shunt.toml"), text + VF).expect("a file");
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["up", "--config", &path("shunt.toml")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("shunt was built for this test");
+    let mut line = String::new();
+    let mut out = BufReader::new(daemon.stdout.take().expect("it was piped"));
+    out.read_line(&mut line).expect("a line, or the end");
+    assert_eq!(line, "ready\n");
+    let results: Vec<_> = rows(RUNNING)
+        .into_iter()
+        .map(|(line, _)| {
+            let given = line.replace('@', dir.path().to_str().expect("UTF-8"));
+            let told = refuses(dir.path(), &given.split(' ').collect::<Vec<_>>());
+            (line, shown(&told).replace(dir.path().to_str().expect("UTF-8"), "@"))
+        })
+        .collect();
+    let still_runs = daemon.try_wait();
+    kill_process(Pid::from_child(&daemon), Signal::TERM).expect("it runs");
+    daemon.wait().expect("our own child");
+    matches(RUNNING, &results);
+    assert_eq!(still_runs.expect("our own child"), None, "it was neither ended nor replaced");
 }
 
 #[test]

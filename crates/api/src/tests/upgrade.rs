@@ -5,13 +5,18 @@ use std::sync::{Arc, Mutex};
 
 use std::time::{Duration, Instant};
 
+use model::state::{Problem, Problems};
 use serde_json::json;
 
 use super::super::{Tcp, Token, UpgradeOrder, Upgraded};
 use super::{Site, request};
 
+fn failed(message: &str) -> Problems {
+    Problem::new("", (), message, "").into()
+}
+
 /// Installs a hot-restart function with this result; returns the orders it gets.
-fn answer(site: &Site, answer: Result<Upgraded, String>) -> Arc<Mutex<Vec<UpgradeOrder>>> {
+fn answer(site: &Site, answer: Result<Upgraded, Problems>) -> Arc<Mutex<Vec<UpgradeOrder>>> {
     let orders = Arc::new(Mutex::new(Vec::new()));
     let heard = orders.clone();
     let server = site.server.as_ref().unwrap();
@@ -28,7 +33,7 @@ fn a_refusal_is_told_and_noted_and_changes_nothing() {
     let order = json!({"binary": "/opt/shunt"});
     let refused = site.refuses(409, "POST", "/v1/upgrade", order.clone());
     assert!(refused.first().message.contains("cannot be replaced"), "{refused:?}");
-    let orders = answer(&site, Err("it was silent for too long".to_owned()));
+    let orders = answer(&site, Err(failed("it was silent for too long")));
     let refusal = site.refuses(409, "POST", "/v1/upgrade", order);
     assert_eq!(refusal.first().message, "it was silent for too long");
     let events = site.get("/v1/events");
@@ -70,7 +75,7 @@ fn nobody_upgrades_over_tcp() {
     let address = "127.0.0.1:0".parse().unwrap();
     let tcp = Tcp { address, token: Token::new(token).unwrap(), tls: None };
     let site = Site::with_tcp(Some(tcp));
-    let orders = answer(&site, Err(String::new()));
+    let orders = answer(&site, Err(failed("")));
     let address = site.server.as_ref().unwrap().tcp_address().unwrap();
     let header = format!("Authorization: Bearer {token}\r\n");
     let stream = std::net::TcpStream::connect(address).unwrap();
@@ -84,21 +89,23 @@ fn nobody_upgrades_over_tcp() {
 fn a_daemon_is_not_replaced_while_a_guest_moves() {
     let site = Site::new();
     site.apply(model::testing::document());
-    let orders = answer(&site, Err("it was asked".to_owned()));
+    let orders = answer(&site, Err(failed("it was asked")));
     let step = |step: &str| {
         let body = json!({"id": "m1", "step": step});
         site.does("POST", "/v1/adapters/web/move", body);
     };
     step("leave");
     let refusal = site.refuses(409, "POST", "/v1/upgrade", json!({}));
-    assert!(refusal.first().message.contains("the guest of adapter web is migrating"));
+    let told = "adapter web has a guest that is migrating; wait until that is over";
+    assert_eq!(refusal.first().to_string(), told);
     assert!(orders.lock().unwrap().is_empty());
     step("abort");
-    let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).first().message;
+    let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).first().to_string();
     assert_eq!(error(), "it was asked");
     // The move is over, and its guest has not come back.
     site.plane.0.lock().unwrap().kept.insert("web".into(), vec![vec![0; 60]; 3]);
-    assert_eq!(error(), "3 frames wait for the guest of adapter web; wait until that is over");
+    let told = "adapter web has 3 frames that wait for its guest; wait until that is over";
+    assert_eq!(error(), told);
     site.plane.0.lock().unwrap().kept.clear();
     // No migration waits for a client that is gone.
     step("leave");

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use model::state::{Problem, Problems, Remedy};
 use rustix::fs::OFlags;
 
 /// A program that may take over.
@@ -33,7 +34,7 @@ pub(super) struct Program {
 pub(super) fn choose(own: &Path, other: Option<&Path>, user: Option<u32>) -> Result<PathBuf> {
     let Some(other) = other.filter(|other| *other != own) else { return Ok(own.to_owned()) };
     if !other.is_absolute() {
-        bail!("binary {}: use an absolute path", other.display());
+        return Err(wrong(other, "is a relative path", "write an absolute path").into());
     }
     let capabilities = rustix::thread::capabilities(None).context("cannot read capabilities")?;
     let us = rustix::process::geteuid().as_raw();
@@ -41,13 +42,21 @@ pub(super) fn choose(own: &Path, other: Option<&Path>, user: Option<u32>) -> Res
     match user {
         Some(0) => {}
         Some(user) if user == us && !has_more => {}
-        _ => bail!(
-            "binary {}: only root may name a program other than {}, because the daemon has capabilities",
-            other.display(),
-            own.display()
-        ),
+        _ => {
+            let own = own.display();
+            let message = format!(
+                "is another program than {own}, which only root may name, because the daemon has capabilities"
+            );
+            return Err(wrong(other, message, "leave it out, or use the command as root").into());
+        }
     }
     Ok(other.to_owned())
+}
+
+/// Problem of a program.
+fn wrong(path: &Path, message: impl Into<String>, remedy: &str) -> Problems {
+    let allowed = "the path of the shunt binary, which only root or the daemon's user can change";
+    Problem::of_path("binary", path, message, Remedy::choose(remedy, allowed)).into()
 }
 
 impl Program {
@@ -55,20 +64,21 @@ impl Program {
     ///
     /// # Errors
     /// It is not a program, or others could change it.
-    pub(super) fn open(path: &Path) -> Result<Program> {
-        let shown = path.display();
+    pub(super) fn open(path: &Path) -> Result<Program, Problems> {
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path);
-        let file = file.with_context(|| format!("cannot open the program {shown}"))?;
-        let about = file.metadata().with_context(|| format!("cannot inspect {shown}"))?;
+        let cannot = |error: io::Error| {
+            wrong(path, format!("cannot be opened: {error}"), "name the shunt binary")
+        };
+        let file = file.map_err(cannot)?;
+        let about = file.metadata().map_err(cannot)?;
         if !about.is_file() || about.mode() & 0o111 == 0 {
-            bail!("{shown} is not an executable file; name the shunt binary");
+            return Err(wrong(path, "is not an executable file", "name the shunt binary"));
         }
         let us = rustix::process::geteuid().as_raw();
         if ![0, us].contains(&about.uid()) || about.mode() & 0o022 != 0 {
-            bail!(
-                "{shown} can be changed by others; make root or this user its owner, with mode 0755"
-            );
+            let remedy = "make root or this user its owner, with mode 0755";
+            return Err(wrong(path, "can be changed by others", remedy));
         }
         Ok(Program { path: path.to_owned(), file })
     }
@@ -154,7 +164,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("shunt");
         let told = || Program::open(&path).unwrap_err().to_string();
-        assert!(told().contains("cannot open the program"), "{}", told());
+        assert!(told().contains("cannot be opened: No such file"), "{}", told());
         std::fs::write(&path, "").unwrap();
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         mode(0o644);

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Result;
+use model::state::Problem;
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
@@ -31,7 +32,8 @@ impl Daemon {
     pub(in super::super) fn handle_upgrade(&mut self) -> Option<u32> {
         let waiting = self.upgrades.next()?;
         let Some(launch) = &self.launch else {
-            waiting.answer(Err("this daemon was not started by `shunt up`".to_owned()));
+            let message = "this daemon was not started by `shunt up`";
+            waiting.answer(Err(Problem::new("", (), message, "").into()));
             return None;
         };
         let resources = HandoverResources {
@@ -49,7 +51,10 @@ impl Daemon {
             Err(error) => tracing::error!("not upgraded: {error:#}"),
         }
         let by = done.as_ref().ok().map(|upgraded| upgraded.pid);
-        waiting.answer(done.map_err(|error| format!("{error:#}")));
+        waiting.answer(done.map_err(|error| match error.downcast() {
+            Ok(problems) => problems,
+            Err(error) => Problem::new("", (), format!("{error:#}"), "").into(),
+        }));
         by
     }
 

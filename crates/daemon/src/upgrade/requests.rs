@@ -7,18 +7,19 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use anyhow::{Context, Result};
 use api::{UpgradeOrder, Upgraded};
+use model::state::{Problem, Problems};
 use rustix::io::Errno;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
 pub(in super::super) struct PendingUpgrade {
     pub(in super::super) order: UpgradeOrder,
-    answer: Sender<Result<Upgraded, String>>,
+    answer: Sender<Result<Upgraded, Problems>>,
 }
 
 impl PendingUpgrade {
     /// Answers the request.
-    pub(in super::super) fn answer(self, answer: Result<Upgraded, String>) {
+    pub(in super::super) fn answer(self, answer: Result<Upgraded, Problems>) {
         let _ = self.answer.send(answer); // the client may have disconnected
     }
 }
@@ -62,11 +63,11 @@ impl UpgradeRequests {
 
 impl UpgradeSender {
     /// Sends a request and waits for its result; the upgrade itself has time limits.
-    pub(in super::super) fn order(&self, order: UpgradeOrder) -> Result<Upgraded, String> {
-        const GONE: &str = "the daemon is stopping";
+    pub(in super::super) fn order(&self, order: UpgradeOrder) -> Result<Upgraded, Problems> {
+        let gone = || Problem::new("", (), "the daemon is stopping", "start it again");
         let (answer, answered) = mpsc::channel();
-        self.orders.send(PendingUpgrade { order, answer }).map_err(|_| GONE)?;
-        (&self.wake).write_all(&[0]).map_err(|_| GONE)?;
-        answered.recv().map_err(|_| GONE)?
+        self.orders.send(PendingUpgrade { order, answer }).map_err(|_| gone())?;
+        (&self.wake).write_all(&[0]).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
     }
 }

@@ -28,7 +28,7 @@ use position::of_file;
 use serde_json::Value;
 
 pub use position::{Position, of_toml};
-pub use source_file::{MAX_FILE_BYTES, SourceFile};
+pub use source_file::{MAX_FILE_BYTES, SourceFile, cannot_read};
 
 use crate::state::{
     ApiSettings, DaemonSettings, Lanes, Limits, Problems, SocketPermissions, State, schema,

@@ -13,7 +13,7 @@ use super::old_names;
 use super::position::{Position, of_file, of_lines};
 use super::{parts, syntax};
 use crate::json;
-use crate::state::{AttachmentKind, Problem, Problems, VERSION, schema};
+use crate::state::{AttachmentKind, Problem, Problems, Remedy, VERSION, schema};
 
 /// Largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -37,10 +37,7 @@ impl SourceFile {
     /// It cannot be read, is too large, or is not UTF-8.
     pub fn read(path: &Path, option: &str) -> Result<SourceFile, Problems> {
         let name = path.display().to_string();
-        let bytes = read_limited(path).map_err(|error| {
-            let (why, remedy) = cannot_read(&error, option);
-            of_file(&name, why, remedy)
-        })?;
+        let bytes = read_limited(path).map_err(|error| cannot_read(path, option, &error))?;
         if bytes.len() > MAX_FILE_BYTES {
             let error = format!("is larger than {MAX_FILE_BYTES} bytes, the most allowed");
             return Err(of_file(&name, error, "make it smaller"));
@@ -282,15 +279,18 @@ fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn cannot_read(error: &io::Error, option: &str) -> (String, String) {
-    let another = || format!("give the path of a file with {option}");
-    match error.kind() {
-        io::ErrorKind::NotFound => ("no such file".to_owned(), another()),
+/// The problem of a file that cannot be read, and that the user gives with `option`.
+pub fn cannot_read(path: &Path, option: &str, error: &io::Error) -> Problem {
+    let allowed = "the path of a file that this user can read";
+    let another = || format!("give {allowed}");
+    let (message, remedy) = match error.kind() {
+        io::ErrorKind::NotFound => ("does not exist".to_owned(), another()),
         io::ErrorKind::PermissionDenied => (
-            "no permission to read it".to_owned(),
+            "is not readable for this user".to_owned(),
             "make the file and its directories readable for this user".to_owned(),
         ),
         io::ErrorKind::IsADirectory => ("is a directory".to_owned(), another()),
         _ => (format!("cannot be read: {error}"), another()),
-    }
+    };
+    Problem::of_path(option, path, message, Remedy::choose(remedy, allowed))
 }

@@ -160,8 +160,8 @@ fn files_that_cannot_be_read() {
         let text = Config::load(path).unwrap_err().to_string();
         text.replace(&dir.path().display().to_string(), "DIR")
     };
-    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: no such file; give the path of a file with --config");
-    insta::assert_snapshot!(told(dir.path()), @"DIR: is a directory; give the path of a file with --config");
+    insta::assert_snapshot!(told(&path), @r#"--config: "DIR/shunt.toml" does not exist; give the path of a file that this user can read"#);
+    insta::assert_snapshot!(told(dir.path()), @r#"--config: "DIR" is a directory; give the path of a file that this user can read"#);
     fs::write(&path, b"# caf\xe9\n").unwrap();
     insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: line 1 is not UTF-8; save the file as UTF-8");
     fs::write(&path, vec![b'#'; MAX_FILE_BYTES + 1]).unwrap();

@@ -5,6 +5,7 @@
 //! programs, of the API and of every command, are made from this one structure.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -123,6 +124,17 @@ impl Problem {
         Problem::new(path, value, "is out of range", remedy)
     }
 
+    /// A path that is wrong. It is shown whole: long paths differ at their ends.
+    pub fn of_path(
+        field: impl Into<String>,
+        path: &Path,
+        message: impl Into<String>,
+        remedy: impl Into<Remedy>,
+    ) -> Problem {
+        let value = Value::from(path.to_string_lossy()).to_string();
+        Problem { value, ..Problem::new(field, (), message, remedy) }
+    }
+
     /// A value that is none of these.
     pub fn not_one_of<'a>(
         path: impl Into<String>,
@@ -131,7 +143,10 @@ impl Problem {
         allowed: impl IntoIterator<Item = &'a str>,
     ) -> Problem {
         let allowed = allowed.into_iter().collect::<Vec<_>>().join(", ");
-        let remedy = Remedy::choose(format!("write one of {allowed}"), allowed);
+        let remedy = match allowed.is_empty() {
+            true => "leave it out: there are none".into(),
+            false => Remedy::choose(format!("write one of {allowed}"), allowed),
+        };
         Problem::new(path, value, message, remedy)
     }
 

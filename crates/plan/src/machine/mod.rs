@@ -112,15 +112,14 @@ fn read<'a, T: DeserializeOwned>(
         Some(text) => text.to_owned(),
         None => std::fs::read_to_string(name).map_err(|error| {
             let field = kind.to_ascii_lowercase();
-            if error.kind() != std::io::ErrorKind::NotFound {
-                let message = format!("cannot be read: {error}");
-                return Problems::from(Problem::new(field, name, message, "name a profile"));
-            }
-            let message = format!("is no {kind} profile");
+            let message = match error.kind() {
+                std::io::ErrorKind::NotFound => format!("is no {kind} profile"),
+                _ => format!("cannot be read: {error}"),
+            };
             let known: Vec<&str> = known.map(|(name, _)| *name).collect();
             let allowed = format!("{}, or the path of a profile", known.join(", "));
             let remedy = Remedy::choose(format!("write one of {allowed}"), allowed);
-            Problem::new(field, name, message, remedy).into()
+            Problems::from(Problem::new(field, name, message, remedy))
         })?,
     };
     toml::from_str(&text).map_err(|error| Problems::from(of_toml(&text, &error)).in_file(name))

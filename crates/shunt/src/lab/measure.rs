@@ -20,6 +20,16 @@ use crate::error::{UsageError, of_command_line};
 use crate::pages::Title;
 use crate::text::{cell, of_stdout, print, table, wrapped};
 
+/// Options that override a setting of the file, with its name there.
+const SETTINGS: [(&str, &str); 6] = [
+    ("--path", "paths"),
+    ("--pattern", "patterns"),
+    ("--guests", "guests"),
+    ("--frame", "frame_bytes"),
+    ("--rounds", "rounds"),
+    ("--seconds", "seconds"),
+];
+
 /// Default directory of reports.
 const OUT: &str = "lab-results";
 
@@ -85,8 +95,10 @@ impl Measure {
     /// Runs an experiment with these settings.
     pub(super) fn run(self, name: &str) -> Result<()> {
         let text = text_of(name)?;
-        let experiment = Experiment::parse(&text, &self.changes());
-        let experiment = experiment.map_err(|problems| of_file(name, problems))?;
+        let changes = self.changes();
+        let experiment = Experiment::parse(&text, &changes);
+        let experiment =
+            experiment.map_err(|problems| of_options(&changes, of_file(name, problems)))?;
         self.with(|runner| runner::run(runner, experiment))
     }
 
@@ -113,18 +125,18 @@ impl Measure {
             (!list.is_empty())
                 .then(|| list.iter().map(|n| i64::from(*n)).collect::<Vec<_>>().into())
         };
-        let all: [(&str, Option<toml::Value>); 6] = [
-            ("paths", words(self.paths.iter().map(PathKind::to_string).collect())),
-            ("patterns", words(self.patterns.iter().map(Pattern::to_string).collect())),
-            ("guests", numbers(&self.guests)),
-            ("frame_bytes", numbers(&self.frames)),
-            ("rounds", self.rounds.map(|rounds| i64::from(rounds).into())),
-            ("seconds", self.seconds.map(Into::into)),
+        let values: [Option<toml::Value>; 6] = [
+            words(self.paths.iter().map(PathKind::to_string).collect()),
+            words(self.patterns.iter().map(Pattern::to_string).collect()),
+            numbers(&self.guests),
+            numbers(&self.frames),
+            self.rounds.map(|rounds| i64::from(rounds).into()),
+            self.seconds.map(Into::into),
         ];
-        let change = |(key, value): (&'static str, Option<toml::Value>)| {
+        let change = |((_, key), value): ((_, &'static str), Option<toml::Value>)| {
             value.map(|value| SettingOverride { key, value })
         };
-        all.into_iter().filter_map(change).collect()
+        SETTINGS.into_iter().zip(values).filter_map(change).collect()
     }
 }
 
@@ -156,7 +168,7 @@ fn text_of(name: &str) -> Result<String> {
         let message = "is no experiment and no command";
         return Err(UsageError::option("<NAME>", name, message, remedy).into());
     }
-    let file = SourceFile::read(Path::new(name), "shunt lab FILE").map_err(UsageError::from)?;
+    let file = SourceFile::read(Path::new(name), "<NAME>").map_err(UsageError::from)?;
     Ok(file.text().to_owned())
 }
 
@@ -164,6 +176,20 @@ fn text_of(name: &str) -> Result<String> {
 fn of_file(name: &str, problems: Problems) -> UsageError {
     let is_shipped = Experiment::shipped(name).is_some();
     UsageError(if is_shipped { problems } else { problems.in_file(name) })
+}
+
+/// Mistakes in settings that an option overrides are the option's, not the file's.
+fn of_options(changes: &[SettingOverride], UsageError(mut problems): UsageError) -> UsageError {
+    for problem in &mut problems.problems {
+        let is_it = |(_, key): &&(&str, &str)| {
+            *key == problem.field && changes.iter().any(|change| change.key == *key)
+        };
+        if let Some((option, _)) = SETTINGS.iter().find(is_it) {
+            (problem.file, problem.object) = Default::default();
+            (*option).clone_into(&mut problem.field);
+        }
+    }
+    UsageError(problems)
 }
 
 /// List the experiments of this program.

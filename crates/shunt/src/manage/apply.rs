@@ -49,7 +49,7 @@ pub(crate) struct Apply {
 
 impl Apply {
     pub(crate) fn run(self) -> Result<()> {
-        let source = SourceFile::read(&self.file, "-f").map_err(UsageError::from)?;
+        let source = SourceFile::read(&self.file, "--file").map_err(UsageError::from)?;
         let document = source.document(self.target.daemon.path()?).map_err(UsageError::from)?;
         let name = source.name().to_owned();
         let post = |path: &str, expected| {
@@ -71,7 +71,8 @@ impl Apply {
         let asks = !plan.in_use.is_empty() && !self.yes;
         if asks && !self.may_ask() {
             let adapters = plan.in_use.join(", ");
-            let message = format!("this removes adapters with running guests: {adapters}");
+            let message =
+                format!("is missing: this removes adapters with running guests: {adapters}");
             let problem = Problem::new("--yes", (), message, "repeat with --yes to remove them");
             return Err(UsageError::from(Problem { file: name, ..problem }).into());
         }

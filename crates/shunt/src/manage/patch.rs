@@ -85,14 +85,14 @@ impl Patch {
 pub(super) struct Number(Value);
 
 impl Number {
-    /// Returns `true` for 0, which removes a VLAN.
-    pub(super) fn is_zero(&self) -> bool {
-        self.0 == 0
+    /// Returns `true` for `none` and 0, which remove a setting such as a VLAN.
+    pub(super) fn is_none(&self) -> bool {
+        self.0 == 0 || self.0 == "none"
     }
 
-    /// Null for 0: no value.
+    /// Null for `none` and 0.
     pub(super) fn or_none(self) -> Value {
-        if self.is_zero() { Value::Null } else { self.0 }
+        if self.is_none() { Value::Null } else { self.0 }
     }
 }
 
@@ -133,8 +133,8 @@ pub(super) fn attachment_help(of: &str) -> String {
 /// VLAN of untagged frames.
 #[derive(Debug, clap::Args)]
 pub(super) struct VlanFlags {
-    /// Make it an access port of this VLAN, 1 to 4094; with trunks, the VLAN of untagged frames; 0
-    /// for none.
+    /// Make it an access port of this VLAN, 1 to 4094; with trunks, the VLAN of untagged frames;
+    /// none or 0 for no VLAN.
     #[arg(long, allow_negative_numbers = true, value_name = "ID")]
     vlan: Option<Number>,
     /// Priority in the VLAN tag, 0 to 7.
@@ -147,7 +147,7 @@ pub(super) struct VlanFlags {
 
 impl VlanFlags {
     pub(super) fn patch(&self, patch: Patch) -> Patch {
-        let none = self.vlan.as_ref().is_some_and(Number::is_zero);
+        let none = self.vlan.as_ref().is_some_and(Number::is_none);
         patch
             .set("vlan", none.then_some(Value::Null))
             .set("vlan.id", self.vlan.clone().filter(|_| !none))
@@ -291,13 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn no_vlan_is_written_as_0() {
-        let number = |it: Option<u64>| it.map(|number| Number(number.into()));
-        let flags = |vlan, qos| VlanFlags { vlan: number(vlan), qos: number(qos), proto: None };
+    fn no_vlan_is_written_as_none_or_0() {
+        let number = |text: &str| text.parse::<Number>().ok();
+        let flags = |vlan, qos| VlanFlags { vlan, qos, proto: None };
         let patch = |flags: VlanFlags| flags.patch(Patch::default()).finish();
-        assert_eq!(patch(flags(Some(0), None)), json!({"vlan": null}));
-        assert_eq!(patch(flags(Some(7), Some(3))), json!({"vlan": {"id": 7, "qos": 3}}));
-        assert_eq!(patch(flags(None, Some(3))), json!({"vlan": {"qos": 3}}));
+        assert_eq!(patch(flags(number("none"), None)), json!({"vlan": null}));
+        assert_eq!(patch(flags(number("0"), None)), json!({"vlan": null}));
+        let both = flags(number("7"), number("3"));
+        assert_eq!(patch(both), json!({"vlan": {"id": 7, "qos": 3}}));
+        assert_eq!(patch(flags(None, number("3"))), json!({"vlan": {"qos": 3}}));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use api::Method;
 use clap::Args;
+use model::state::Remedy;
 use serde_json::{Value, json};
 
 use super::acl::{kept, no_match};
@@ -71,7 +72,10 @@ fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let (Some(from), Some(to)) = (words.next(), words.next()) else {
         let message = "is no rule";
-        let remedy = "begin it with source and destination, such as vf0 uplink";
+        let remedy = Remedy::choose(
+            "begin it with source and destination, such as vf0 uplink",
+            "FROM TO, matches and actions, such as vf0 uplink vlan=5",
+        );
         return Err(UsageError::option("--add", text, message, remedy));
     };
     let mut rule = json!({"from": from, "to": to});

@@ -166,7 +166,7 @@ struct Port {
     /// Uplink only: VLANs that may be tagged, such as 5,100-199; none for all.
     #[arg(long, value_name = "VLANS")]
     trunks: Option<String>,
-    /// Uplink only: VLAN of untagged frames, one of the trunks; 0 for none.
+    /// Uplink only: VLAN of untagged frames, one of the trunks; none or 0 for no VLAN.
     #[arg(long, allow_negative_numbers = true, value_name = "ID")]
     native_vlan: Option<Number>,
     /// Maximum number of learned addresses; not with spoof check.

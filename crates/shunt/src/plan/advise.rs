@@ -45,7 +45,8 @@ impl Advise {
         let machine = self.on.machine()?;
         let path = self.workload.as_ref().context("clap asks for it")?;
         let mistake = |problems: Problems| of_file(path, problems);
-        let workload = Workload::parse(&read_toml(path, "a workload")?).map_err(mistake)?;
+        let text = read_toml(path, "--workload", "a workload")?;
+        let workload = Workload::parse(&text).map_err(mistake)?;
         if let Some(what) = &self.what_if {
             let text = sweep::sweep(&machine, &workload, what, self.json).map_err(UsageError)?;
             return Ok(print(&text)?);

@@ -38,7 +38,7 @@ pub(super) struct Fleet {
 impl Fleet {
     pub(super) fn run(self) -> Result<()> {
         let mistake = |problems: Problems| of_file(&self.fleet, problems);
-        let task = Task::parse(&read_toml(&self.fleet, "a fleet")?).map_err(mistake)?;
+        let task = Task::parse(&read_toml(&self.fleet, "--fleet", "a fleet")?).map_err(mistake)?;
         let begun = Instant::now();
         let plan = task.plan().map_err(mistake)?;
         let seconds = begun.elapsed().as_secs_f64();

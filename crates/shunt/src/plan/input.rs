@@ -1,13 +1,14 @@
 //! Machine options and files of the planner's commands.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use plan::CORES;
 use plan::machine::{Figure, Host, Machine, Nic};
 
+use model::config::cannot_read;
 use model::state::{Problem, Problems};
 
 use crate::complete;
@@ -97,17 +98,14 @@ pub(super) fn of_file(path: &Path, problems: impl Into<Problems>) -> UsageError 
     UsageError(problems.into().in_file(&path.to_string_lossy()))
 }
 
-/// Text of a file that the user names.
-pub(super) fn read(path: &PathBuf) -> Result<String, UsageError> {
-    std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("cannot be read: {error}");
-        of_file(path, Problem::new("", (), message, "name a file that can be read"))
-    })
+/// Text of the file of an option.
+pub(super) fn read(path: &Path, option: &str) -> Result<String, UsageError> {
+    Ok(std::fs::read_to_string(path).map_err(|error| cannot_read(path, option, &error))?)
 }
 
-/// Text of `what`, which must be TOML; results of the lab are JSON.
-pub(super) fn read_toml(path: &PathBuf, what: &str) -> Result<String, UsageError> {
-    let text = read(path)?;
+/// Text of the file of an option, with `what` as TOML; results of the lab are JSON.
+pub(super) fn read_toml(path: &Path, option: &str, what: &str) -> Result<String, UsageError> {
+    let text = read(path, option)?;
     match text.trim_start().starts_with('{') {
         false => Ok(text),
         true => {

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use model::state::{Problem, Problems};
+use model::state::{Problem, Problems, Remedy};
 use plan::CORES;
 use plan::advise::{Advice, advise};
 use plan::frames::FrameMix;
@@ -16,6 +16,9 @@ use crate::text::table;
 /// Maximum values of a query.
 const VALUES_MAX: usize = 64;
 
+/// Option of these queries.
+const OPTION: &str = "--what-if";
+
 /// Parameters.
 const FIGURES: [&str; 9] =
     ["nic", "cores", "guest-cores", "ghz", "vfs", "lanes", "line", "guests", "frame"];
@@ -27,7 +30,7 @@ pub(super) fn sweep(
     what: &str,
     is_json: bool,
 ) -> Result<String, Problems> {
-    let wrong = |remedy: &str| Problem::new("--what-if", what, "is not allowed", remedy);
+    let wrong = |remedy: &str| Problem::new(OPTION, what, "is not allowed", remedy);
     let (figure, values) =
         what.split_once('=').ok_or_else(|| wrong("write PARAMETER=VALUES, such as cores=1..8"))?;
     let values =
@@ -35,15 +38,34 @@ pub(super) fn sweep(
     let mut asked = Vec::new();
     for value in values {
         let (mut machine, mut workload) = (machine.clone(), workload.clone());
-        let of = |problems: Problems| problems.of("--what-if");
-        set(&mut machine, &mut workload, figure, &value).map_err(of)?;
-        let advice = advise(&machine, &workload).map_err(of)?;
+        let given = format!("{figure}={value}");
+        let in_option = |problems| of_option(problems, &given);
+        set(&mut machine, &mut workload, figure, &value).map_err(in_option)?;
+        let advice = advise(&machine, &workload).map_err(not_possible).map_err(in_option)?;
         asked.push((value, advice));
     }
     Ok(match is_json {
         true => format!("{:#}\n", object(figure, &asked)),
         false => people(figure, &asked),
     })
+}
+
+/// Mistakes in one value of the option; those in a profile stay with their file.
+fn of_option(mut problems: Problems, given: &str) -> Problems {
+    let is_ours = |problem: &&mut Problem| problem.object.is_empty() && problem.file.is_empty();
+    for problem in problems.problems.iter_mut().filter(is_ours) {
+        let Problem { message, allowed, remedy, .. } = std::mem::take(problem);
+        *problem = Problem::new(OPTION, given, message, Remedy::choose(remedy, allowed));
+    }
+    problems
+}
+
+/// Contradictions between a value and the workload, whose fields the messages then name.
+fn not_possible(mut problems: Problems) -> Problems {
+    for problem in &mut problems.problems {
+        problem.message = format!("is not possible: {} {}", problem.field, problem.message);
+    }
+    problems
 }
 
 fn values_of(text: &str) -> Option<Vec<String>> {

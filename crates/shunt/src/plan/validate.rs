@@ -52,7 +52,8 @@ impl Validate {
                     let remedy = "name the results of another run";
                     of_file(&path, Problem::new("", (), error.to_string(), remedy))
                 };
-                let results = json::read(&read(&path)?).map_err(|error| mistake(&error))?;
+                let results =
+                    json::read(&read(&path, "--from")?).map_err(|error| mistake(&error))?;
                 Measured::lab(&results).map_err(|error| mistake(&error))?
             }
         };
