@@ -99,7 +99,7 @@ class Killed(MigrateBase):
         self.moves.wait_migration(None, "completed")
         refused = self.moves.end_by_hand("--abort")
         self.assertEqual(refused.returncode, 2, refused)
-        self.assertIn("the guest may be at the target: finish the migration with --finish", refused.stderr)
+        self.assertIn("the guest may be at the target; finish the migration with --finish", refused.stderr)
         done = self.moves.end_by_hand("--finish")
         self.assertEqual(done.returncode, 0, done)
         self.moves.guest.moved(target)

@@ -235,7 +235,7 @@ impl Adapters {
                 settings.warn(target, adapter, how)
             }
             Command::Set { adapter, settings, how } => {
-                let body = settings.patch().finish_non_empty()?;
+                let body = settings.patch().finish_for(format!("adapter {adapter}"))?;
                 let done = format!("changed adapter {adapter}");
                 target.change(Method::PATCH, &path(adapter), Some(&body), how, &done)?;
                 settings.warn(target, adapter, how)

@@ -196,7 +196,7 @@ impl Nics {
                 target.change(Method::PUT, &path(nic), Some(&body), how, &done)
             }
             Command::Set { nic, settings, how } => {
-                let body = settings.patch(Patch::default()).finish_non_empty()?;
+                let body = settings.patch(Patch::default()).finish_for(format!("NIC {nic}"))?;
                 let done = format!("changed NIC {nic}");
                 target.change(Method::PATCH, &path(nic), Some(&body), how, &done)
             }

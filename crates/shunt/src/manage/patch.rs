@@ -1,6 +1,6 @@
 //! From flags to a merge patch (RFC 7396).
 
-use model::state::{Attachment, AttachmentKind};
+use model::state::{Attachment, AttachmentKind, Problem};
 use serde_json::{Map, Value, json};
 
 use crate::complete;
@@ -66,10 +66,11 @@ impl Patch {
         self.0.is_empty()
     }
 
-    /// The patch as a document; an empty one is rejected.
-    pub(super) fn finish_non_empty(self) -> Result<Value, UsageError> {
+    /// The patch of an object as a document; an empty one is rejected.
+    pub(super) fn finish_for(self, object: String) -> Result<Value, UsageError> {
         if self.is_empty() {
-            return Err(UsageError::option("", (), "no setting to change", "see --help"));
+            let problem = Problem::new("", (), "gets no setting to change", "give one; see --help");
+            return Err(problem.of(object).into());
         }
         Ok(self.finish())
     }

@@ -225,7 +225,9 @@ impl Switches {
                 target.change(Method::PUT, &path(switch), Some(&body), how, &done)
             }
             Command::Set { switch, ageing_s, how } => {
-                let body = Patch::default().set("ageing_s", ageing_s.clone()).finish_non_empty()?;
+                let body = Patch::default()
+                    .set("ageing_s", ageing_s.clone())
+                    .finish_for(format!("switch {switch}"))?;
                 let done = format!("changed switch {switch}");
                 target.change(Method::PATCH, &path(switch), Some(&body), how, &done)
             }
@@ -241,7 +243,8 @@ impl Switches {
                     let done = format!("reset the port of {adapter} on {switch}");
                     return target.change(Method::DELETE, &path, None, how, &done);
                 }
-                let body = port.patch().finish_non_empty()?;
+                let body =
+                    port.patch().finish_for(format!("port of {adapter} on switch {switch}"))?;
                 let done = format!("changed the port of {adapter} on {switch}");
                 target.change(Method::PATCH, &path, Some(&body), how, &done)
             }

@@ -54,7 +54,7 @@ impl Tunnel {
             let done = format!("deleted tunnel {tunnel} of {switch}");
             return target.change(Method::DELETE, &path, None, how, &done);
         }
-        let body = self.patch().finish_non_empty()?;
+        let body = self.patch().finish_for(format!("tunnel {tunnel} of switch {switch}"))?;
         let done = format!("changed tunnel {tunnel} of {switch}");
         target.change(Method::PATCH, &path, Some(&body), how, &done)
     }

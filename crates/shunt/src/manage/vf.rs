@@ -120,7 +120,7 @@ impl Vfs {
             Command::Show { nic, vf } => target.show_at(&path(nic, *vf)),
             Command::Set(set) => {
                 let Set { nic, vf, how, .. } = &**set;
-                let body = set.patch().finish_non_empty()?;
+                let body = set.patch().finish_for(format!("VF {vf} of NIC {nic}"))?;
                 let done = format!("changed VF {vf} of {nic}");
                 target.change(Method::PATCH, &path(nic, *vf), Some(&body), how, &done)
             }
