@@ -30,10 +30,11 @@ use Shape::{Error, List, Object, Stream};
 const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-nic", "nic", Error, &[]),
     ("shunt-nic-create", "nic create nic1 --total-vfs 2", Object, &["name", "total_vfs"]),
-    ("shunt-nic-set", "nic set nic1 --mode switchdev", Object, &["name", "mode"]),
-    ("shunt-nic-set", "nic set nic1 --mode legacy --dry-run", Object, &["plan", "generation"]),
-    ("shunt-nic-rules", "nic rules nic1 --add 'vf0 vf1 vlan=5'", Object, &["rule"]),
-    ("shunt-nic-rules", "nic rules nic1", List, &["rule", "from", "to", "vlan", "frames"]),
+    ("shunt-nic-set", "nic set nic1 --bridging vepa", Object, &["name", "bridging"]),
+    ("shunt-nic-set", "nic set nic1 --num-vfs 2 --dry-run", Object, &["plan", "generation"]),
+    ("shunt-apply", "apply -f @/switchdev.toml", Object, &["plan", "kept", "generation"]),
+    ("shunt-nic-rules", "nic rules nic2 --add 'vf0 vf1 vlan=5'", Object, &["rule"]),
+    ("shunt-nic-rules", "nic rules nic2", List, &["rule", "from", "to", "vlan", "frames"]),
     ("shunt-nic-list", "nic list", List, &["name", "num_vfs", "actual_support"]),
     ("shunt-nic-show", "nic show nic0", Object, &["nic"]),
     ("shunt-nic-delete", "nic delete nic1", Object, &[]),
@@ -181,6 +182,17 @@ fn write_config(dir: &Path) -> PathBuf {
     config
 }
 
+/// A NIC with representors that need no rights, as taps would.
+fn write_switchdev(dir: &Path) {
+    let mut text = "version = 1\n[[nic]]\nname = \"nic2\"\nmode = \"switchdev\"\n".to_owned();
+    text += "total_vfs = 2\nnum_vfs = 2\n";
+    for of in ["vf0", "vf1"] {
+        let socket = dir.join(format!("rep-{of}")).display().to_string();
+        text += &format!("[[nic.representor]]\nof = \"{of}\"\nattachment.socket = \"{socket}\"\n");
+    }
+    std::fs::write(dir.join("switchdev.toml"), text).expect("a file");
+}
+
 /// A daemon with one NIC; ended with SIGTERM.
 struct Daemon {
     dir: tempfile::TempDir,
@@ -193,6 +205,7 @@ impl Daemon {
     fn start() -> Daemon {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let config = write_config(dir.path());
+        write_switchdev(dir.path());
         let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
             .args(["up", "--json", "--config"])
             .arg(config)
