@@ -82,7 +82,8 @@ pub static DROPS: [ReasonEntry; 27] = [
         counters: &[("tx_unplugged", TX_UNPLUGGED)],
         meaning: "The port has no place in a NIC or switch.",
         cause: "The port is just being added or removed.",
-        remedy: "If the counter keeps growing, look up the adapter's path with `shunt adapter list`.",
+        remedy: "If the counter keeps growing, look up the adapter's path with `shunt adapter \
+                 list`.",
     },
     ReasonEntry {
         name: "no_function",
@@ -96,7 +97,8 @@ pub static DROPS: [ReasonEntry; 27] = [
         counters: &[("tx_link_down", nic(Reason::LinkDown))],
         meaning: "The link of the sender is down, or the link of every receiver.",
         cause: "`link_state = \"disable\"`, or `auto` while the uplink is down.",
-        remedy: "Set `--link-state enable` or `auto`, and look up the uplink with `shunt nic show`.",
+        remedy: "Set `--link-state enable` or `auto`, and look up the uplink with `shunt nic \
+                 show`.",
     },
     ReasonEntry {
         name: "storm",
@@ -307,8 +309,10 @@ pub static FAULTS: [ReasonEntry; Fault::ALL.len()] = [
         name: "outside_memory",
         counters: fault_counters!("outside_memory", OutsideMemory),
         meaning: "A buffer or table is outside the guest's memory, or crosses two of its regions.",
-        cause: "A faulty driver, or memory that the VMM does not share, such as hot-plugged memory.",
-        remedy: "Share all guest memory (`memory-backend-memfd,share=on`), and restart the guest's driver.",
+        cause: "A faulty driver, or memory that the VMM does not share, such as hot-plugged \
+                memory.",
+        remedy: "Share all guest memory (`memory-backend-memfd,share=on`), and restart the guest's \
+                 driver.",
     },
     ReasonEntry {
         name: "wrong_direction",

@@ -42,7 +42,8 @@ pub(super) static FORMATS: [TextFormat; 21] = [
     TextFormat {
         name: "label",
         pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
-        allowed: "1 to 63 of the characters a-z, A-Z, 0-9, dot, - and _, the first a letter or digit",
+        allowed: "1 to 63 of the characters a-z, A-Z, 0-9, dot, - and _, the first a letter or \
+                  digit",
         takes: is_label,
     },
     TextFormat {
@@ -96,7 +97,8 @@ pub(super) static FORMATS: [TextFormat; 21] = [
     TextFormat {
         name: "interface-address",
         pattern: "^[0-9A-Fa-f.:]{2,45}/[0-9]{1,3}$",
-        allowed: "a unicast IP address with its prefix length, such as \"10.0.0.2/24\" or \"fd00::2/64\"",
+        allowed: "a unicast IP address with its prefix length, such as \"10.0.0.2/24\" or \
+                  \"fd00::2/64\"",
         takes: |text| text.parse::<InterfaceAddress>().is_ok(),
     },
     TextFormat {
@@ -114,13 +116,15 @@ pub(super) static FORMATS: [TextFormat; 21] = [
     TextFormat {
         name: "interface",
         pattern: "^[^/:\\s]{1,15}$",
-        allowed: "the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as \"eth1\"",
+        allowed: "the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as \
+                  \"eth1\"",
         takes: is_interface,
     },
     TextFormat {
         name: "netns",
         pattern: "^(/[^\\x00]{1,4094}|[^/\\s\\x00]{1,255})$",
-        allowed: "the absolute path of a network namespace, or the name of one in /run/netns, such as \"blue\"",
+        allowed: "the absolute path of a network namespace, or the name of one in /run/netns, such \
+                  as \"blue\"",
         takes: |text| is_path(text, 4095) || is_netns_name(text),
     },
     TextFormat {
@@ -150,14 +154,15 @@ pub(super) static FORMATS: [TextFormat; 21] = [
     TextFormat {
         name: "rule-target",
         pattern: "^(uplink|pf|vf(0|[1-9][0-9]{0,2})|representor|drop)$",
-        allowed: "\"drop\", \"representor\", or a function of the NIC such as \"uplink\" or \"vf0\"",
+        allowed: "\"drop\", \"representor\", or a function of the NIC such as \"uplink\" or \
+                  \"vf0\"",
         takes: |text| text.parse::<RuleTarget>().is_ok(),
     },
     TextFormat {
         name: "attachment",
         pattern: super::attachment::SHORT_FORM,
-        allowed: "a kind and its place, such as \"tap:web0\", \"xdp:eth1\" or \"vhost-user:/run/shunt/web.sock\", or a \
-                  table with its fields",
+        allowed: "a kind and its place, such as \"tap:web0\", \"xdp:eth1\" or \
+                  \"vhost-user:/run/shunt/web.sock\", or a table with its fields",
         takes: |text| super::Attachment::table_of(text).is_some(),
     },
 ];
