@@ -17,7 +17,7 @@ from bench import cpus
 from daemon import Daemon
 from literal import MountNamespace
 from managed import Managed
-from netns import Network
+from netns import Network, call
 from pages import fenced, page
 
 PAGE = page("containers.md")
@@ -275,22 +275,96 @@ class Taps(unittest.TestCase):
         self.assertEqual(self.db.link("net0")["ifindex"], index)
 
     def test_a_rejected_change_leaves_all_as_it_was(self):
-        """A gateway beside another default route is an error of a new tap, which is removed, and a note of one in use."""
+        """Addresses, routes and interfaces are those of before, and nothing is created; the wrong field is named."""
         self.both()
-        self.web.ip("link", "add", "dum0", "type", "bridge")
-        self.web.up("dum0", "10.9.0.1/24")
-        self.web.ip("route", "add", "default", "via", "10.9.0.9")
-        done = self.daemon.command("adapter", "set", "web", "--gateway", "10.0.0.9")
-        self.assertEqual(done.returncode, 0)
-        self.assertIn("there is another default route beside gateway 10.0.0.9", done.stderr)
-        self.assertEqual(self.gateways(self.web), {"10.9.0.9"})
-        self.daemon.says("adapter", "delete", "web")
-        done = self.create(self.web, 1, "--gateway", "10.0.0.9", "--json")
+        another = self.network.namespace("another")
+        self.web.ip("route", "add", "192.0.2.0/24", "via", "10.0.0.7", "src", "10.0.0.1")  # lost with its address
+        before = [self.web.ip("-json", "address"), self.web.ip("-json", "route"), another.ip("-json", "link")]
+        document = self.daemon.export()
+        web, db = document["adapter"]
+        web["attachment"] |= {"ip": ["10.1.0.1/24"]}
+        new = {"kind": "tap", "interface": "net0", "netns": another.path}
+        wrong = {"kind": "packet", "interface": "net0", "netns": "/proc/self/ns/mnt"}
+        document["adapter"] = [
+            web,
+            db,
+            {"name": "new", "switch": "sw0", "mac": "02:00:00:00:00:08", "attachment": new},
+            {"name": "wrong", "switch": "sw0", "mac": "02:00:00:00:00:09", "attachment": wrong},
+        ]
+        done = self.daemon.command("apply", "-f", "-", "--yes", "--json", given=json.dumps(document))
         self.assertEqual(done.returncode, 2, done.stdout)
-        error = json.loads(done.stdout or done.stderr)["errors"][0]
-        self.assertEqual((error["object"], error["field"]), ("adapter web", "attachment.interface"))
-        self.assertIn("another default route", error["message"])
-        self.assertIsNone(self.web.link("net0"))
+        after = [self.web.ip("-json", "address"), self.web.ip("-json", "route"), another.ip("-json", "link")]
+        self.assertEqual(after, before)
+        [error] = json.loads(done.stdout or done.stderr)["errors"]
+        self.assertEqual((error["object"], error["field"]), ("adapter wrong", "attachment.netns"))
+        self.assertIn("/proc/self/ns/mnt", error["value"])
+
+    def test_what_cannot_be_set_is_noted(self):
+        """A gateway beside another default route, and an address without IPv6: notes, all of them, of an adapter that is up."""
+        self.db.ip("link", "add", "dum0", "type", "bridge")
+        self.db.up("dum0", "10.9.0.1/24")
+        self.db.ip("route", "add", "default", "via", "10.9.0.9")
+        self.db.sysctls({"net/ipv6/conf/default/disable_ipv6": 1})
+        for done in (
+            self.create(self.db, 2, "--gateway", "10.0.0.8"),
+            self.daemon.command("adapter", "set", "db", "--gateway", "10.0.0.9"),
+        ):
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("there is another default route beside gateway 10.0.0.", done.stderr)
+            self.assertIn("net0 cannot have fd00::2/64", done.stderr)
+        self.assertEqual((self.addresses(self.db), self.gateways(self.db)), ({"10.0.0.2/24"}, {"10.9.0.9"}))
+        self.assertRegex(self.daemon.says("adapter", "list"), r"db .* up")
+
+    def test_a_tap_that_cannot_be_opened(self):
+        """The change is accepted; the adapter is gone, with the reason, until the tap can be opened."""
+        self.db.ip("link", "add", "net0", "type", "bridge")
+        done = self.create(self.db, 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("warning: adapter db has no device until it appears", done.stderr)
+        self.assertRegex(self.daemon.says("adapter", "list"), r"db .* gone: .*net0.* is not a tap \(bridge\)")
+        self.db.ip("link", "del", "dev", "net0")
+        self.db.wait_link("net0")
+        self.assertEqual(self.addresses(self.db), {"10.0.0.2/24", "fd00::2/64"})
+
+    def test_a_namespace_without_its_name(self):
+        """A tap is deleted with its adapter, or changed, once its namespace has a name again; a warning, once, tells why not."""
+        self.both()
+        for space in (self.web, self.db):
+            other = self.daemon.path(space.name)
+            with open(other, "w", encoding="utf-8"):
+                call(["mount", "--bind", space.path, other])
+            self.addCleanup(call, ["umount", other], check=False)
+            call(["ip", "netns", "delete", space.name])
+        self.daemon.says("adapter", "delete", "web")
+        for change in (["--ip", "10.0.0.3/24", "--gateway", "10.0.0.254"], ["--link-state", "enable"]):
+            self.assertEqual(self.daemon.command("adapter", "set", "db", *change).returncode, 0)
+        warnings = [line for line in self.daemon.complaints() if "stays as it is" in line]
+        self.assertEqual(len(warnings), 2, warnings)
+        self.daemon.kill()
+        for space in (self.web, self.db):
+            with open(space.path, "w", encoding="utf-8"):
+                call(["mount", "--bind", self.daemon.path(space.name), space.path])
+        self.daemon.start()
+        self.daemon.wait_ready()
+        self.wait_gone(self.web)
+        self.db.wait_link("net0", up=True)
+        self.assertEqual((self.addresses(self.db), self.gateways(self.db)), ({"10.0.0.3/24"}, {"10.0.0.254"}))
+
+    def test_two_names_of_a_namespace(self):
+        """An interface has one adapter, whatever its namespace is called; the adapter may change the name, and keeps the tap."""
+        self.both()
+        index = self.db.link("net0")["ifindex"]
+        other = self.daemon.path("other")
+        with open(other, "w", encoding="utf-8"):
+            call(["mount", "--bind", self.db.path, other])
+        self.addCleanup(call, ["umount", other])
+        flags = ["--switch", "sw0", "--mac", "02:00:00:00:00:07", "--attachment", "tap:net0", "--netns", other]
+        done = self.daemon.command("adapter", "create", "two", *flags)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("db has it, under another name of its network namespace", done.stderr)
+        self.daemon.says("adapter", "set", "db", "--netns", other, "--ip", "10.0.0.4/24,fd00::2/64")
+        self.assertEqual(self.addresses(self.db), {"10.0.0.4/24", "fd00::2/64"})
+        self.assertEqual(self.db.link("net0")["ifindex"], index)
 
     def test_a_tap_without_its_adapter_is_deleted(self):
         """With the adapter; and at the next start if the document lost the adapter while no daemon ran."""

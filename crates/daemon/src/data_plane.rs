@@ -147,7 +147,7 @@ impl DataPlane {
     fn retain_taps(&mut self) {
         if self.tx_resumed {
             let taps = kept_taps(&wanted_ports(&self.state));
-            self.kept_taps.retain(&taps);
+            self.kept_taps.retain(taps);
         }
     }
 
@@ -229,13 +229,13 @@ impl DataPlane {
             compile::compile(to, &allocations, &LiveLinks::default(), None).map_err(PlaneError)?;
         }
         let wanted = wanted_ports(to);
-        if self.handover.is_none() {
-            self.kept_taps.add(&kept_taps(&wanted));
-        }
         let mut staged = StagedChange::default();
         if let Err(problems) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
             return Err(PlaneError(problems));
+        }
+        if self.handover.is_none() {
+            self.kept_taps.record(kept_taps(&wanted));
         }
         let before = self.labels();
         self.put_in_force(wanted, compiled, staged);
@@ -275,7 +275,6 @@ impl DataPlane {
             let _ = self.sockets.set_access(token, before);
         }
         drop(ports); // open devices hold the resources of the suspended ones
-        self.retain_taps();
         if !suspended.is_empty() {
             suspended.into_iter().for_each(|token| self.devices.resume(token));
             self.steer();
@@ -284,6 +283,8 @@ impl DataPlane {
 
     /// Applies the change: snapshots first, then removal of old ports.
     fn put_in_force(&mut self, wanted: Vec<WantedPort>, compiled: Compiled, staged: StagedChange) {
+        // A session ends before the next can begin.
+        staged.released.into_iter().for_each(|it| self.close_backend(it));
         for (nic, path, captured) in staged.captures {
             if let Some(instance) = self.instances.get_mut(&nic) {
                 instance.captures.insert(path, captured);

@@ -13,24 +13,33 @@
 //!
 //! # Limits
 //! The root of a container may do anything to interfaces of its namespace. A tap that it renames is
-//! not found, and stays until its namespace ends.
+//! not found, and stays until its namespace ends. A tap is not found either while its namespace has
+//! no name: it stays recorded, and a later change or start deletes it. At most [`REPLACED_MAX`]
+//! such records are kept.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{fs, mem};
 
-use host::interface::InterfaceError;
-use host::links::{LinkAddress, LinkError, Links};
-use host::netns::{self, NetnsError};
-use model::state::{Attachment, InterfaceAddress, Tap};
+use host::links::Links;
+use host::netns;
+use model::state::{InterfaceAddress, Tap};
+
+/// Most records of taps that the document no longer has.
+const REPLACED_MAX: usize = 1024;
 
 /// The persistent taps of this daemon and of those before it.
 #[derive(Debug)]
 pub(super) struct KeptTaps {
     path: PathBuf,
     mark: String,
-    /// As in the file. A tap that changes has two entries meanwhile.
-    recorded: Vec<Tap>,
+    /// Taps of the document.
+    wanted: Vec<Tap>,
+    /// Former taps, or with former settings, which are still there.
+    replaced: Vec<Tap>,
+    /// Those of them that cannot be changed, which has been logged.
+    logged: Vec<Tap>,
 }
 
 impl KeptTaps {
@@ -38,8 +47,9 @@ impl KeptTaps {
     pub(super) fn new(run_dir: &Path) -> KeptTaps {
         let path = run_dir.join("taps.json");
         let recorded = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let recorded = recorded.unwrap_or_default();
-        KeptTaps { path, mark: format!("shunt:{}", run_dir.display()), recorded }
+        let replaced = recorded.unwrap_or_default();
+        let mark = format!("shunt:{}", run_dir.display());
+        KeptTaps { path, mark, wanted: Vec::new(), replaced, logged: Vec::new() }
     }
 
     /// Mark of the daemon's taps.
@@ -47,66 +57,67 @@ impl KeptTaps {
         &self.mark
     }
 
-    /// Records taps that are about to be created.
-    pub(super) fn add(&mut self, taps: &[Tap]) {
-        let mut all = self.recorded.clone();
-        all.extend(taps.iter().filter(|tap| !self.recorded.contains(tap)).cloned());
-        self.record(all);
+    /// Records the taps of the document, which are about to be created.
+    pub(super) fn record(&mut self, taps: Vec<Tap>) {
+        let before = self.recorded();
+        self.replaced.append(&mut self.wanted);
+        self.replaced.retain(|tap| !taps.contains(tap));
+        self.wanted = taps;
+        self.write(&before);
     }
 
-    /// Removes recorded addresses and gateways that a tap shall not have, before it gets its own.
-    pub(super) fn trim(&self, tap: &Tap) {
-        for before in self.recorded.iter().filter(|before| is_same(before, tap)) {
-            let gateways = before.gateway.iter().filter(|it| !tap.gateway.contains(it));
-            let addresses = before.ip.iter().filter(|it| !tap.ip.contains(it));
-            if gateways.clone().next().is_none() && addresses.clone().next().is_none() {
-                continue;
-            }
-            self.change(tap, |links, mark| {
-                if !links.has_mark(&tap.interface, mark) {
-                    return Ok(());
+    /// Recorded addresses and gateways that a tap shall not have.
+    pub(super) fn removed(&self, tap: &Tap) -> (Vec<InterfaceAddress>, Vec<IpAddr>) {
+        let same = |before: &&Tap| before.interface == tap.interface && key(before) == key(tap);
+        let before: Vec<&Tap> = self.replaced.iter().filter(same).collect();
+        let addresses = before.iter().flat_map(|before| &before.ip);
+        let gateways = before.iter().flat_map(|before| &before.gateway);
+        (
+            addresses.filter(|address| !tap.ip.contains(address)).copied().collect(),
+            gateways.filter(|gateway| !tap.gateway.contains(gateway)).copied().collect(),
+        )
+    }
+
+    /// Deletes all recorded taps but these, which have been opened or will be.
+    pub(super) fn retain(&mut self, taps: Vec<Tap>) {
+        self.record(taps);
+        if self.replaced.is_empty() {
+            return;
+        }
+        let before = self.recorded();
+        let wanted: BTreeSet<_> = self.wanted.iter().map(key).collect();
+        let mut replaced = mem::take(&mut self.replaced);
+        replaced.retain(|tap| {
+            let deleted = netns::within(tap.netns.as_deref(), || {
+                let mut links = Links::open()?;
+                match wanted.contains(&key(tap)) {
+                    true => Ok(false), // its opener removes what it shall not have
+                    false => links.remove_marked(&tap.interface, &self.mark),
                 }
-                for gateway in gateways {
-                    links.remove_gateway(&tap.interface, *gateway)?;
-                }
-                for address in addresses {
-                    links.remove_address(&tap.interface, link_address(*address))?;
-                }
-                Ok(())
             });
-        }
-    }
-
-    /// Deletes all recorded taps but these, and removes what these shall not have.
-    pub(super) fn retain(&mut self, taps: &[Tap]) {
-        for before in &self.recorded {
-            if !taps.iter().any(|tap| is_same(before, tap)) {
-                self.change(before, |links, mark| {
-                    links.remove_marked(&before.interface, mark).map(drop)
-                });
+            let deleted = deleted.map_err(anyhow::Error::from).and_then(|it| Ok(it?));
+            let Err(error) = deleted else { return false };
+            if !self.logged.contains(tap) {
+                let name = &tap.interface;
+                tracing::warn!("tap {name} stays as it is until a later change: {error:#}");
             }
-        }
-        taps.iter().for_each(|tap| self.trim(tap));
-        self.record(taps.to_vec());
+            true
+        });
+        replaced.drain(..replaced.len().saturating_sub(REPLACED_MAX));
+        self.logged.clone_from(&replaced);
+        self.replaced = replaced;
+        self.write(&before);
     }
 
-    /// Changes an interface of the namespace; logs a failure. A namespace that is gone has no
-    /// interface to change.
-    fn change(&self, tap: &Tap, work: impl FnOnce(&mut Links, &str) -> Result<(), LinkError>) {
-        let changed = netns::within(netns_of(tap).as_deref(), Links::open)
-            .map_err(InterfaceError::from)
-            .map_err(anyhow::Error::from)
-            .and_then(|links| Ok(work(&mut links?, &self.mark)?));
-        match changed {
-            Err(error) if !is_gone(&error) => {
-                tracing::warn!("tap {} stays as it is: {error:#}", tap.interface);
-            }
-            _ => {}
-        }
+    /// All recorded taps, as in the file. A tap that changes has two entries meanwhile.
+    fn recorded(&self) -> Vec<Tap> {
+        [&self.wanted[..], &self.replaced].concat()
     }
 
-    fn record(&mut self, taps: Vec<Tap>) {
-        if self.recorded == taps {
+    /// Writes the file, unless it has these taps already.
+    fn write(&self, before: &[Tap]) {
+        let taps = self.recorded();
+        if before == taps {
             return;
         }
         let new = self.path.with_extension("new");
@@ -115,44 +126,16 @@ impl KeptTaps {
         if let Err(error) = written {
             let shown = self.path.display();
             tracing::warn!(
-                "cannot write {shown}: {error}; taps of adapters that are removed while no daemon runs will stay"
+                "cannot write {shown}: {error}; taps of adapters that are removed while no daemon \
+                 runs will stay"
             );
         }
-        self.recorded = taps;
     }
 }
 
-/// `true` if both are the same interface. A namespace may have several names: then its inode
-/// decides.
-fn is_same(one: &Tap, other: &Tap) -> bool {
-    let (of_one, of_other) = (netns_of(one), netns_of(other));
-    let identity = |path: &Option<String>| {
-        let file = fs::metadata(path.as_deref()?).ok()?;
-        Some((file.dev(), file.ino()))
-    };
-    one.interface == other.interface
-        && (of_one == of_other
-            || identity(&of_one).is_some_and(|one| identity(&of_other) == Some(one)))
-}
-
-/// Path of the namespace.
-fn netns_of(tap: &Tap) -> Option<String> {
-    let attachment = Attachment::Tap(tap.clone());
-    attachment.interface().and_then(|(_, netns)| netns)
-}
-
-/// `true` if the namespace is missing.
-fn is_gone(error: &anyhow::Error) -> bool {
-    matches!(
-        error.downcast_ref(),
-        Some(InterfaceError::Netns(NetnsError::Open { source, .. }))
-            if source.kind() == std::io::ErrorKind::NotFound
-    )
-}
-
-/// An address of the document for the kernel.
-pub(super) fn link_address(address: InterfaceAddress) -> LinkAddress {
-    LinkAddress { ip: address.address, prefix_len: address.length }
+/// Identity of a tap: its name, and its namespace, whatever that is called.
+fn key(tap: &Tap) -> (String, netns::Identity) {
+    (tap.interface.clone(), netns::identity(tap.netns.as_deref()))
 }
 
 #[cfg(test)]
@@ -169,28 +152,40 @@ mod tests {
     #[test]
     fn taps_are_recorded_until_they_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
-        let [web, db] = ["/nowhere/web", "/nowhere/db"].map(|netns| tap(netns, &["10.0.0.1/24"]));
+        let mine = format!("/proc/{}/ns/net", std::process::id());
+        let [web, db] = [&*mine, "/proc/self/ns/net"].map(|netns| tap(netns, &["10.0.0.1/24"]));
         let mut kept = KeptTaps::new(dir.path());
         assert_eq!(kept.mark(), format!("shunt:{}", dir.path().display()));
-        kept.add(&[web.clone(), db.clone()]);
-        let changed = tap("/nowhere/db", &["10.0.0.2/24"]);
-        kept.add(std::slice::from_ref(&changed));
+        kept.record(vec![web.clone()]);
         let mut again = KeptTaps::new(dir.path());
-        assert_eq!(again.recorded, [web, db, changed.clone()], "what a killed daemon knew");
-        again.retain(std::slice::from_ref(&changed));
-        assert_eq!(KeptTaps::new(dir.path()).recorded, [changed]);
+        assert_eq!(again.replaced, std::slice::from_ref(&web), "what a killed daemon knew");
+        let changed = tap("/proc/self/ns/net", &["10.0.0.2/24"]);
+        again.record(vec![changed.clone()]);
+        assert_eq!(KeptTaps::new(dir.path()).replaced, [changed.clone(), web]);
+        assert_eq!(
+            again.removed(&changed),
+            (db.ip.clone(), Vec::new()),
+            "one namespace, two names"
+        );
+        assert_eq!(again.removed(&db), (Vec::new(), Vec::new()));
+        again.retain(vec![changed.clone()]);
+        assert_eq!(KeptTaps::new(dir.path()).replaced, [changed]);
         fs::write(dir.path().join("taps.json"), "[{").unwrap();
-        assert_eq!(KeptTaps::new(dir.path()).recorded, [], "damaged");
+        assert_eq!(KeptTaps::new(dir.path()).replaced, [], "damaged");
     }
 
     #[test]
-    fn a_namespace_by_name_is_that_by_path() {
-        assert!(is_same(&tap("web", &[]), &tap("/run/netns/web", &["10.0.0.1/24"])));
-        assert!(!is_same(&tap("web", &[]), &tap("db", &[])));
-        let mine = format!("/proc/{}/ns/net", std::process::id());
-        let [mine, same, mount] =
-            [&mine, "/proc/self/ns/net", "/proc/self/ns/mnt"].map(|path| tap(path, &[]));
-        assert!(is_same(&mine, &same), "one namespace, two paths");
-        assert!(!is_same(&mine, &mount));
+    fn a_tap_stays_recorded_while_its_namespace_has_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let names: Vec<String> = (0..REPLACED_MAX + 3).map(|i| format!("/nowhere/{i}")).collect();
+        let taps: Vec<Tap> = names.iter().map(|netns| tap(netns, &["10.0.0.1/24"])).collect();
+        let mut kept = KeptTaps::new(dir.path());
+        kept.record(taps.clone());
+        let changed = tap("/nowhere/5", &["10.0.0.2/24"]);
+        kept.retain(vec![changed.clone()]);
+        let mut again = KeptTaps::new(dir.path());
+        assert_eq!(again.replaced, [std::slice::from_ref(&changed), &taps[3..]].concat());
+        again.record(vec![changed.clone()]);
+        assert_eq!(again.removed(&changed), (taps[5].ip.clone(), Vec::new()));
     }
 }

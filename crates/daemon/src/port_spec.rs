@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
+use host::netns;
 use model::state::{Attachment, VhostUser, Vxlan};
+use serde_json::Value;
 
 /// Backend of a port, from the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,15 +16,15 @@ pub(super) enum PortSpec {
 }
 
 /// A resource that only one port can use at a time.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ExclusiveResource<'a> {
-    Socket(&'a str),
-    /// Name, and path of the network namespace.
-    Interface(&'a str, Option<String>),
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ExclusiveResource {
+    Socket(String),
+    /// Name, and network namespace, whatever it is called.
+    Interface(String, netns::Identity),
     /// A written file.
-    File(&'a str),
+    File(String),
     /// A name on the vDPA bus.
-    Vdpa(&'a str),
+    Vdpa(String),
     /// VNI, UDP port and local address.
     Network(u32, u16, Option<IpAddr>),
 }
@@ -42,17 +44,20 @@ impl PortSpec {
     }
 
     /// Exclusive resource of the port, if any.
-    pub(super) fn resource(&self) -> Option<ExclusiveResource<'_>> {
+    pub(super) fn resource(&self) -> Option<ExclusiveResource> {
         match self {
             PortSpec::Attachment(Attachment::Pcap(pcap)) => {
-                pcap.sink.as_deref().map(ExclusiveResource::File)
+                pcap.sink.clone().map(ExclusiveResource::File)
             }
             PortSpec::Attachment(Attachment::Vduse(vduse)) => {
-                Some(ExclusiveResource::Vdpa(&vduse.name))
+                Some(ExclusiveResource::Vdpa(vduse.name.clone()))
             }
             PortSpec::Attachment(attachment) => match attachment.interface() {
-                Some((interface, netns)) => Some(ExclusiveResource::Interface(interface, netns)),
-                None => attachment.socket().map(ExclusiveResource::Socket),
+                Some((interface, netns)) => {
+                    let netns = netns::identity(netns.as_deref());
+                    Some(ExclusiveResource::Interface(interface.to_owned(), netns))
+                }
+                None => attachment.socket().map(str::to_owned).map(ExclusiveResource::Socket),
             },
             PortSpec::Tunnel(Vxlan { vni, port, local, .. }) => {
                 Some(ExclusiveResource::Network(*vni, *port, *local))
@@ -78,14 +83,16 @@ impl PortSpec {
         }
     }
 
-    /// Field and value that name the resource.
-    pub(super) fn named(&self) -> (&'static str, &str) {
-        match self {
+    /// A field with its value; `None`: the one that names the resource.
+    pub(super) fn named(&self, field: Option<&'static str>) -> (&'static str, Value) {
+        let (naming, table) = match self {
             PortSpec::Attachment(attachment) => {
-                (attachment.kind().place_field(), attachment.place())
+                (attachment.kind().place_field(), serde_json::to_value(attachment))
             }
-            PortSpec::Tunnel(tunnel) => ("name", &tunnel.name),
-        }
+            PortSpec::Tunnel(tunnel) => ("name", serde_json::to_value(tunnel)),
+        };
+        let field = field.unwrap_or(naming);
+        (field, table.map_or(Value::Null, |mut table| table[field].take()))
     }
 }
 

@@ -11,6 +11,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -26,8 +27,8 @@ const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 pub enum NetnsError {
     /// There is no such file, or it cannot be read.
     #[error(
-        "network namespace {}: cannot be opened; name one that `ip netns list` shows, or a path such as \
-         /proc/PID/ns/net",
+        "network namespace {}: cannot be opened; name one that `ip netns list` shows, or a path \
+         such as /proc/PID/ns/net",
         path.display()
     )]
     Open {
@@ -38,7 +39,8 @@ pub enum NetnsError {
     },
     /// The file is no network namespace, or this process may not enter one.
     #[error(
-        "network namespace {}: cannot be entered; it must be a network namespace, and the daemon needs CAP_SYS_ADMIN",
+        "network namespace {}: cannot be entered; it must be a network namespace, and the daemon \
+         needs CAP_SYS_ADMIN",
         path.display()
     )]
     Enter {
@@ -57,11 +59,22 @@ pub fn path_of(netns: &str) -> PathBuf {
     if netns.contains('/') { PathBuf::from(netns) } else { Path::new(NAMED).join(netns) }
 }
 
-/// Device and inode of a namespace, unique while it exists; `None` if there is none of that name.
-pub fn identity(netns: &str) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    let file = std::fs::metadata(path_of(netns)).ok()?;
-    Some((file.dev(), file.ino()))
+/// Identity of a namespace, which may have several names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
+    /// Device and inode of its file, unique while the namespace exists.
+    Existing(u64, u64),
+    /// Path of a namespace that does not exist.
+    Missing(PathBuf),
+}
+
+/// Identity of a namespace, by its name; `None`: of this process.
+pub fn identity(netns: Option<&str>) -> Identity {
+    let path = path_of(netns.unwrap_or("/proc/self/ns/net"));
+    match std::fs::metadata(&path) {
+        Ok(file) => Identity::Existing(file.dev(), file.ino()),
+        Err(_) => Identity::Missing(path),
+    }
 }
 
 /// Opens a namespace's file. Other files are recognised by their file system and not opened:
@@ -117,6 +130,15 @@ mod tests {
     fn names_are_those_of_iproute2() {
         assert_eq!(path_of("blue"), Path::new("/run/netns/blue"));
         assert_eq!(path_of("/proc/1/ns/net"), Path::new("/proc/1/ns/net"));
+    }
+
+    #[test]
+    fn a_namespace_is_the_same_under_all_its_names() {
+        let mine = format!("/proc/{}/ns/net", std::process::id());
+        assert_eq!(identity(Some(&mine)), identity(None));
+        assert_ne!(identity(Some("/proc/self/ns/mnt")), identity(None));
+        assert_eq!(identity(Some("nowhere")), identity(Some("/run/netns/nowhere")));
+        assert_ne!(identity(Some("nowhere")), identity(Some("no")));
     }
 
     #[test]

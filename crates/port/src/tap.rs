@@ -7,15 +7,19 @@
 //! there is one: 64 KiB cross between two kernels uncut.
 //!
 //! A missing interface is created in the named namespace with the given addresses, routes and MTU,
-//! and set up. It is removed with the port or with its namespace. A tap with a mark is persistent
-//! instead: it is removed by its maker, which finds it by name and mark, and keeps all that its
-//! namespace has set. An existing interface without the mark is used unchanged. While it is down it
-//! takes no frames, which is no failure.
+//! and set up. It is removed with the port or with its namespace. If a setting fails, so does the
+//! opening; the error has all failures.
+//!
+//! A tap with a mark is persistent instead: it is removed by its maker, which finds it by name and
+//! mark, and keeps all that its namespace has set. A setting that fails is a note: its namespace
+//! may have changed anything, which is no reason to leave it without frames.
+//!
+//! An existing interface without the mark is used unchanged. While it is down it takes no frames,
+//! which is no failure.
 //!
 //! # Limits
 //! [`BURST_BYTES`] a burst. Reading an idle tap is a system call: 200 ns.
 
-use std::error::Error as _;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -70,6 +74,8 @@ pub struct TapSpec {
     pub addresses: Vec<LinkAddress>,
     /// Gateways of default routes through a created interface, at most one a family.
     pub gateways: Vec<IpAddr>,
+    /// Addresses and gateways to remove from a marked interface.
+    pub removed: (Vec<LinkAddress>, Vec<IpAddr>),
     /// Mark of a created interface, which is then persistent.
     pub mark: Option<String>,
 }
@@ -83,19 +89,16 @@ pub enum TapError {
     /// The interface cannot be configured.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// An address or a route cannot be set.
+    /// The kernel refuses a request on the interface.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Another default route comes first.
-    #[error(
-        "tap {name:?}: there is another default route beside gateway {gateway}; delete that route, or leave \
-         the gateway out"
-    )]
-    SecondGateway {
+    /// Settings of the interface that fail, each with its cause.
+    #[error("tap {name:?}: {}", failures.join("; "))]
+    Settings {
         /// Name of the interface.
         name: String,
-        /// The gateway.
-        gateway: IpAddr,
+        /// A text for each.
+        failures: Vec<String>,
     },
     /// The interface cannot be made persistent.
     #[error("tap {name:?}: cannot be made persistent; leave netns out")]
@@ -137,61 +140,72 @@ pub fn open(spec: &TapSpec) -> Result<OpenedDevice, TapError> {
         }
         opened => opened?,
     };
-    let mut notes = Vec::new();
-    if !tap.existed {
-        configure(&interfaces, spec)?;
-        interfaces.set_up(name, spec.begins_up)?;
-        set_addresses(&mut links, spec)?;
-        if let (Some(mark), [first, ..]) = (mark, &tap.queues[..]) {
-            links.set_mark(name, mark)?;
-            // Last: until here a failure removes the interface.
-            tun::persist(first.as_fd())
-                .map_err(|source| TapError::Persistence { name: name.clone(), source })?;
-        }
-    } else if is_own {
-        // Its namespace may have changed anything, which is no reason to leave it without frames.
-        let restored = configure(&interfaces, spec).map_err(TapError::from);
-        let restored = restored.and_then(|()| set_addresses(&mut links, spec));
-        notes.extend(restored.err().map(|error| match error.source() {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        }));
+    let notes = if tap.existed && !is_own {
+        differences(&interfaces, spec)?
     } else {
-        notes = differences(&interfaces, spec)?;
+        let failures = configure(&interfaces, &mut links, spec, !tap.existed);
+        if !failures.is_empty() && mark.is_none() {
+            return Err(TapError::Settings { name: name.clone(), failures });
+        }
+        failures
+    };
+    if let (Some(mark), [first, ..], false) = (mark, &tap.queues[..], tap.existed) {
+        links.set_mark(name, mark)?;
+        // Last: until here a failure removes the interface.
+        tun::persist(first.as_fd())
+            .map_err(|source| TapError::Persistence { name: name.clone(), source })?;
     }
     let Tap { queues, has_uso, .. } = tap;
     let queues = queues.into_iter().map(Arc::new).collect();
     with_queues(spec, interfaces, (queues, has_uso), notes)
 }
 
-/// Sets the MAC address and the MTU of our interface, where they differ.
-fn configure(interfaces: &Interfaces, spec: &TapSpec) -> Result<(), InterfaceError> {
+/// Configures our interface, where it differs, and sets up a new one. Each failure leaves the other
+/// settings; returns all failures.
+fn configure(
+    interfaces: &Interfaces,
+    links: &mut Links,
+    spec: &TapSpec,
+    is_new: bool,
+) -> Vec<String> {
     let TapSpec { name, mac, .. } = spec;
-    let (state, mtu) = (interfaces.state(name)?, u32::from(spec.mtu));
-    if let Some(mac) = mac.filter(|mac| mac.0 != state.mac) {
-        interfaces.set_mac(name, mac.0)?;
+    let text = |error: &dyn std::error::Error| {
+        let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
+        format!("{error}{cause}")
+    };
+    let mut failures = Vec::new();
+    match interfaces.state(name) {
+        Ok(state) => {
+            let (mac, mtu) = (mac.filter(|mac| mac.0 != state.mac), u32::from(spec.mtu));
+            let mac = mac.map(|mac| interfaces.set_mac(name, mac.0));
+            let mtu = (state.mtu != mtu).then(|| interfaces.set_mtu(name, mtu));
+            let up = is_new.then(|| interfaces.set_up(name, spec.begins_up));
+            let results = [mac, mtu, up].into_iter().flatten();
+            failures.extend(results.filter_map(Result::err).map(|error| text(&error)));
+        }
+        Err(error) => failures.push(text(&error)),
     }
-    if state.mtu != mtu {
-        interfaces.set_mtu(name, mtu)?;
+    let (addresses, gateways) = &spec.removed;
+    for gateway in gateways {
+        failures.extend(links.remove_gateway(name, *gateway).err().map(|error| text(&error)));
     }
-    Ok(())
-}
-
-/// Adds the addresses and default routes that our interface lacks.
-fn set_addresses(links: &mut Links, spec: &TapSpec) -> Result<(), TapError> {
-    let name = &spec.name;
+    for address in addresses {
+        failures.extend(links.remove_address(name, *address).err().map(|error| text(&error)));
+    }
     for address in &spec.addresses {
-        links.add_address(name, *address)?;
+        failures.extend(links.add_address(name, *address).err().map(|error| text(&error)));
     }
     for gateway in &spec.gateways {
-        match links.add_gateway(name, *gateway) {
-            Err(LinkError { source: Errno::EXIST, .. }) => {
-                return Err(TapError::SecondGateway { name: name.clone(), gateway: *gateway });
-            }
-            result => result?,
-        };
+        let failure = links.add_gateway(name, *gateway).err();
+        failures.extend(failure.map(|error| match error.source {
+            Errno::EXIST => format!(
+                "there is another default route beside gateway {gateway}; delete that route, or \
+                 leave the gateway out"
+            ),
+            _ => text(&error),
+        }));
     }
-    Ok(())
+    failures
 }
 
 /// Adopts an open tap of the previous process (hot restart).

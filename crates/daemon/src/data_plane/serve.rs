@@ -28,7 +28,6 @@ impl DataPlane {
         if want.owner == PortOwner::Uplink {
             self.leave_queues(&want.nic);
         }
-        self.release(&want.spec);
         let Some(instance) = self.instances.get_mut(&want.nic) else { return Vec::new() };
         let soft = instance.soft.clone();
         let mut old = Vec::new();
@@ -113,16 +112,6 @@ impl DataPlane {
     /// Access to a wanted socket. Its group was found when the change was staged.
     fn access_to(&self, want: &WantedPort) -> Option<SocketAccess> {
         self.access.of_port(&want.spec, &want.field).ok().flatten()
-    }
-
-    /// Closes the holder of a resource that is about to be served: a session ends before the next
-    /// can begin. No two attachments of a state share a resource, so the old holder loses it.
-    fn release(&mut self, spec: &PortSpec) {
-        let Some(resource) = spec.resource() else { return };
-        let served = self.instances.values().flat_map(|instance| instance.served.values());
-        let same = served.filter(|served| served.spec.resource().as_ref() == Some(&resource));
-        let backends: Vec<PortBackend> = same.map(|served| served.backend).collect();
-        backends.into_iter().for_each(|it| self.close_backend(it));
     }
 
     /// Updates the addresses of an attachment that stays.

@@ -1,9 +1,9 @@
 //! Staging: opens what a change needs before the change, so that failures reject it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use api::compile::{self, Compiled, PortOwner};
 use bridge::nic::Function;
 use engine::Port;
@@ -19,7 +19,7 @@ use super::super::handover::PortKey;
 use super::super::nic_instance::{
     CaptureFile, NicInstance, PortBackend, ServedPort, capture_label, label,
 };
-use super::super::port_spec::PortSpec;
+use super::super::port_spec::{ExclusiveResource, PortSpec};
 use super::super::vdpa::VdpaStart;
 use super::{DataPlane, WantedPort, files};
 
@@ -33,6 +33,8 @@ pub(super) struct StagedChange {
     pub(super) captures: Vec<(String, String, CaptureFile)>,
     /// Devices closed to free their resources for others.
     pub(super) suspended: Vec<u64>,
+    /// Backends whose resources others get.
+    pub(super) released: Vec<PortBackend>,
     /// Sockets with a changed access, and the access before.
     pub(super) access: Vec<(u64, SocketAccess)>,
 }
@@ -47,10 +49,14 @@ pub(super) enum PreparedBackend {
     HandedOver(Box<dyn DeviceOpener>),
     /// A vDPA device.
     Vdpa(VdpaStart),
-    /// A resource held by a vhost-user socket or a vDPA device, which is served until the change is
-    /// applied.
+    /// Opened when the change is certain: a resource held by a vhost-user socket or a vDPA device,
+    /// which is served until then; and a tap that outlives the daemon, which a rejected change
+    /// leaves as it was.
     AfterChange,
 }
+
+/// A served port that holds a resource, with the name of its NIC.
+type Holder = (String, ServedPort);
 
 impl DataPlane {
     /// Adds what is missing.
@@ -68,21 +74,41 @@ impl DataPlane {
             }
             self.stage_captures(nic, staged)?;
         }
-        for want in wanted {
+        let holders = self.instances.iter().flat_map(|(nic, instance)| {
+            let served = instance.served.values();
+            served.filter_map(|held| Some((held.spec.resource()?, (nic.clone(), held.clone()))))
+        });
+        let holders: BTreeMap<ExclusiveResource, Holder> = holders.collect();
+        let resources: Vec<_> = wanted.iter().map(|want| want.spec.resource()).collect();
+        let mut users: BTreeMap<&ExclusiveResource, Vec<&WantedPort>> = BTreeMap::new();
+        for (want, resource) in wanted.iter().zip(&resources) {
+            resource.iter().for_each(|resource| users.entry(resource).or_default().push(want));
+        }
+        for (want, resource) in wanted.iter().zip(&resources) {
+            let holder = resource.as_ref().and_then(|resource| holders.get(resource));
             let access = self.access.of_port(&want.spec, &want.field)?;
-            self.stage_access(want, access, staged)?;
+            self.stage_access(want, access, holder, staged)?;
             let instance = &self.instances[&want.nic];
             if instance.served.get(&want.owner).is_some_and(|served| served.is(want)) {
                 continue;
             }
+            let mut others =
+                resource.iter().flat_map(|it| &users[it]).filter(|it| it.field != want.field);
+            let other = others.next();
+            if let Some(other) = other.filter(|_| self.tx_resumed) {
+                let label = label(&other.nic, &other.owner);
+                let error = anyhow!("{label} has it, under another name of its network namespace");
+                return Err(refused(want, error).into());
+            }
             let addresses = compiled.nic(&want.nic).map_or_else(Vec::new, addresses);
-            let prepared = self.prepare_backend(want, addresses, access, staged);
-            let prepared = prepared.map_err(|text| refused(want, &text))?;
+            let holder = holder.filter(|_| other.is_none());
+            let prepared = self.prepare_backend(want, holder, addresses, access, staged);
+            let prepared = prepared.map_err(|error| refused(want, error))?;
             let soft = self.instances[&want.nic].soft.clone();
             let label = label(&want.nic, &want.owner);
             let pairs = usize::from(want.spec.queue_pairs());
             let port = self.fabric.add_port(&soft, &label, pairs);
-            let port = port.map_err(|error| refused(want, &error.to_string()))?;
+            let port = port.map_err(|error| refused(want, anyhow::Error::from(error)))?;
             staged.ports.push((want.nic.clone(), want.owner.clone(), port, prepared));
         }
         Ok(())
@@ -93,34 +119,30 @@ impl DataPlane {
         &self,
         want: &WantedPort,
         access: Option<SocketAccess>,
+        holder: Option<&Holder>,
         staged: &mut StagedChange,
     ) -> Result<(), Problems> {
-        let (Some(access), Some(resource)) = (access, want.spec.resource()) else { return Ok(()) };
-        let mut served = self.instances.values().flat_map(|instance| instance.served.values());
-        let Some(held) = served.find(|held| held.spec.resource().as_ref() == Some(&resource))
-        else {
-            return Ok(());
-        };
+        let (Some(access), Some((_, held))) = (access, holder) else { return Ok(()) };
         let before = self.access.of_port(&held.spec, "").ok().flatten();
         if let (PortBackend::Socket(token), Some(before)) = (held.backend, before)
             && before != access
         {
             let changed = self.sockets.set_access(token, access);
             staged.access.push((token, before));
-            changed.map_err(|error| refused(want, &error.to_string()))?;
+            changed.map_err(|error| refused(want, anyhow::Error::from(error)))?;
         }
         Ok(())
     }
 
-    /// Opens the backend of a port, or returns the error text. A device that holds the resource is
-    /// closed.
+    /// Opens the backend of a port. A device that holds the resource is closed.
     fn prepare_backend(
         &mut self,
         want: &WantedPort,
+        holder: Option<&Holder>,
         addresses: Vec<Address>,
         access: Option<SocketAccess>,
         staged: &mut StagedChange,
-    ) -> Result<PreparedBackend, String> {
+    ) -> Result<PreparedBackend, OpenError> {
         if let Some(handover) = &mut self.handover {
             return match &want.spec {
                 PortSpec::Attachment(Attachment::VhostUser(spec)) => {
@@ -128,7 +150,7 @@ impl DataPlane {
                         handover.endpoint(&PortKey::of(&want.nic, &want.owner), spec, access);
                     let endpoint =
                         endpoint.and_then(|endpoint| endpoint.context("it was not handed over"));
-                    endpoint.map(PreparedBackend::Socket).map_err(|error| format!("{error:#}"))
+                    Ok(PreparedBackend::Socket(endpoint?))
                 }
                 PortSpec::Attachment(Attachment::Vduse(_)) => {
                     Ok(PreparedBackend::Vdpa(VdpaStart::OnResume))
@@ -136,23 +158,20 @@ impl DataPlane {
                 _ => Ok(PreparedBackend::HandedOver(self.opener(want, addresses, access))),
             };
         }
-        let resource = want.spec.resource();
-        let mut served = self
-            .instances
-            .iter()
-            .flat_map(|(nic, instance)| instance.served.values().map(move |it| (nic, it)));
-        let holder =
-            served.find(|(_, held)| resource.is_some() && held.spec.resource() == resource);
-        match holder.map(|(nic, held)| (held.backend, &held.spec, nic.clone())) {
+        staged.released.extend(holder.map(|(_, held)| held.backend));
+        if want.kept_tap().is_some() {
+            return Ok(PreparedBackend::AfterChange);
+        }
+        match holder.map(|(nic, held)| (held.backend, &held.spec, nic)) {
             Some((PortBackend::Socket(token), held, _)) => {
                 let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec else {
-                    return Ok(PreparedBackend::AfterChange); // keep the session until the change is certain
+                    return Ok(PreparedBackend::AfterChange);
                 };
-                let endpoint = self.endpoint(spec, access, held, token);
-                return endpoint.map(PreparedBackend::Socket).map_err(|error| format!("{error:#}"));
+                let endpoint = self.endpoint(spec, access, held, token)?;
+                return Ok(PreparedBackend::Socket(endpoint));
             }
             Some((PortBackend::Device(token), _, nic)) => {
-                self.leave_queues(&nic);
+                self.leave_queues(nic);
                 self.devices.suspend(token);
                 staged.suspended.push(token);
             }
@@ -160,26 +179,20 @@ impl DataPlane {
             None => {}
         }
         if let PortSpec::Attachment(Attachment::Vduse(spec)) = &want.spec {
-            let opened = self.vdpas.open(spec, &want.identity);
-            let opened = opened.map_err(|error| format!("{error:#}"))?;
+            let opened = self.vdpas.open(spec, &want.identity)?;
             return Ok(opened.map_or(PreparedBackend::AfterChange, |opened| {
                 PreparedBackend::Vdpa(VdpaStart::Opened(opened))
             }));
         }
         if let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec {
-            return SocketEndpoint::open(spec, access)
-                .map(PreparedBackend::Socket)
-                .map_err(|error| format!("{error:#}"));
+            return Ok(PreparedBackend::Socket(SocketEndpoint::open(spec, access)?));
         }
         let open = self.opener(want, addresses, access);
-        if let Some(tap) = want.kept_tap() {
-            self.kept_taps.trim(tap);
-        }
         // Those who may do anything in a namespace cannot keep the daemon from its start.
         let may_fail =
             !self.tx_resumed && open.interface().is_some_and(|(_, netns)| netns.is_some());
         match open.open() {
-            Err(OpenError { text, may_appear: false }) if !may_fail => Err(text),
+            Err(error) if !may_fail && !error.may_appear => Err(error),
             opened => Ok(PreparedBackend::Device(open, opened)),
         }
     }
@@ -193,9 +206,11 @@ impl DataPlane {
     ) -> Box<dyn DeviceOpener> {
         let label = label(&want.nic, &want.owner);
         let begins_down = matches!(want.owner, PortOwner::Representor(_));
-        let mark = want.kept_tap().map(|_| self.kept_taps.mark().to_owned());
+        let kept = want.kept_tap();
+        let mark = kept.map(|_| self.kept_taps.mark().to_owned());
+        let removed = kept.map(|tap| self.kept_taps.removed(tap)).unwrap_or_default();
         let mac = want.identity.mac;
-        let context = DeviceContext { mac, label, addresses, begins_down, access, mark };
+        let context = DeviceContext { mac, label, addresses, begins_down, access, mark, removed };
         match &want.spec {
             PortSpec::Attachment(attachment) => device(attachment, context),
             PortSpec::Tunnel(vxlan) => tunnel(vxlan),
@@ -263,8 +278,9 @@ impl ServedPort {
     }
 }
 
-fn refused(want: &WantedPort, text: &str) -> Problem {
-    let (field, value) = want.spec.named();
+fn refused(want: &WantedPort, error: impl Into<OpenError>) -> Problem {
+    let OpenError { text, field, .. } = error.into();
+    let (field, value) = want.spec.named(field);
     let error = format!("cannot be opened: {text}");
     // A problem without a field of its own is reported at the field it derives from.
     let at = match want.field.ends_with(".mode") {

@@ -1,14 +1,19 @@
 //! Conversion of device settings to port parameters.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host::interface::InterfaceError;
+use host::links::LinkAddress;
 use host::netns::NetnsError;
 use host::packet::PacketError;
 use host::tun::TunError;
-use model::state::{Attachment, Packet, Pcap, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy};
-use port::pcap::Pace;
+use model::state::{
+    Attachment, InterfaceAddress, Packet, Pcap, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy,
+};
+use port::packet::PacketPortError;
+use port::pcap::{Pace, PcapError};
 use port::tap::TapError;
 use port::vxlan::VxlanError;
 use port::xdp::{Address, AddressFilter, GuestQueues, XdpPortError};
@@ -16,7 +21,6 @@ use port::{OpenedDevice, PortHandover, packet, pcap, stream, tap, vxlan, xdp};
 use vhost_user::SocketAccess;
 use wire::Mac;
 
-use super::super::kept_taps::link_address;
 use super::open::{DeviceOpener, OpenError};
 
 /// Parameters of a device beyond its own settings.
@@ -32,6 +36,8 @@ pub(in super::super) struct DeviceContext {
     pub(in super::super) begins_down: bool,
     /// Mark of the device's interface, which then outlives the daemon.
     pub(in super::super) mark: Option<String>,
+    /// Addresses and gateways to remove from that interface.
+    pub(in super::super) removed: (Vec<InterfaceAddress>, Vec<IpAddr>),
     /// Users that may connect, if the device is a listening socket.
     pub(in super::super) access: Option<SocketAccess>,
 }
@@ -59,25 +65,26 @@ pub(in super::super) fn tunnel(tunnel: &Vxlan) -> Box<dyn DeviceOpener> {
 
 /// Converts an error with its causes.
 fn open_error(error: impl Into<anyhow::Error>, may_appear: bool) -> OpenError {
-    OpenError { text: format!("{:#}", error.into()), may_appear }
+    OpenError { may_appear, ..OpenError::from(error.into()) }
 }
 
-/// Returns `true` if the network namespace may appear later.
-fn may_appear(error: &NetnsError) -> bool {
-    matches!(error, NetnsError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+/// Converts an error of the network namespace, which may appear later if it is missing.
+fn netns_error(error: NetnsError) -> OpenError {
+    let is_missing = matches!(
+        &error,
+        NetnsError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound
+    );
+    OpenError { field: Some("netns"), ..open_error(error, is_missing) }
 }
 
-/// Returns `true` if the interface may appear later.
-fn may_be_there(error: &InterfaceError) -> bool {
-    match error {
-        InterfaceError::Missing { .. } => true,
-        InterfaceError::Netns(netns) => may_appear(netns),
-        _ => false,
-    }
+/// An address of the document for the kernel.
+fn link_address(address: InterfaceAddress) -> LinkAddress {
+    LinkAddress { ip: address.address, prefix_len: address.length }
 }
 
 fn tap_spec(tap: &Tap, context: &DeviceContext) -> tap::TapSpec {
     let Tap { interface, netns, ip, gateway, queue_pairs, mtu, offload } = tap.clone();
+    let (addresses, gateways) = context.removed.clone();
     tap::TapSpec {
         name: interface,
         netns,
@@ -88,20 +95,19 @@ fn tap_spec(tap: &Tap, context: &DeviceContext) -> tap::TapSpec {
         begins_up: !context.begins_down,
         addresses: ip.into_iter().map(link_address).collect(),
         gateways: gateway,
+        removed: (addresses.into_iter().map(link_address).collect(), gateways),
         mark: context.mark.clone(),
     }
 }
 
 impl DeviceOpener for tap::TapSpec {
     fn open(&self) -> Result<OpenedDevice, OpenError> {
-        tap::open(self).map_err(|error| {
-            let netns = match &error {
-                TapError::Interface(InterfaceError::Netns(netns))
-                | TapError::Tun(TunError::Interface(InterfaceError::Netns(netns))) => Some(netns),
-                _ => None,
-            };
-            let may_appear = netns.is_some_and(may_appear);
-            open_error(error, may_appear)
+        tap::open(self).map_err(|error| match error {
+            TapError::Interface(InterfaceError::Netns(netns))
+            | TapError::Tun(TunError::Interface(InterfaceError::Netns(netns))) => {
+                netns_error(netns)
+            }
+            _ => open_error(error, false),
         })
     }
 
@@ -129,15 +135,16 @@ fn packet_spec(packet: &Packet) -> packet::PacketSpec {
 
 impl DeviceOpener for packet::PacketSpec {
     fn open(&self) -> Result<OpenedDevice, OpenError> {
-        packet::open(self).map_err(|error| {
-            let may_appear = match &error {
-                packet::PacketPortError::Interface(error)
-                | packet::PacketPortError::Packet(PacketError::Interface(error)) => {
-                    may_be_there(error)
-                }
-                _ => false,
-            };
-            open_error(error, may_appear)
+        packet::open(self).map_err(|error| match error {
+            PacketPortError::Interface(InterfaceError::Netns(netns))
+            | PacketPortError::Packet(PacketError::Interface(InterfaceError::Netns(netns))) => {
+                netns_error(netns)
+            }
+            PacketPortError::Interface(InterfaceError::Missing { .. })
+            | PacketPortError::Packet(PacketError::Interface(InterfaceError::Missing { .. })) => {
+                open_error(error, true)
+            }
+            _ => open_error(error, false),
         })
     }
 
@@ -200,15 +207,12 @@ impl XdpDevice {
 
 impl DeviceOpener for XdpDevice {
     fn open(&self) -> Result<OpenedDevice, OpenError> {
-        let opened = xdp::open_with_queues(&self.spec).map_err(|error| {
-            let may_appear = match &error {
-                XdpPortError::Netns(netns) => may_appear(netns),
-                XdpPortError::Xdp(error) => {
-                    matches!(error, ::xdp::XdpError::NoInterface(_) | ::xdp::XdpError::Down(_))
-                }
-                _ => false,
-            };
-            open_error(error, may_appear)
+        let opened = xdp::open_with_queues(&self.spec).map_err(|error| match error {
+            XdpPortError::Netns(netns) => netns_error(netns),
+            XdpPortError::Xdp(::xdp::XdpError::NoInterface(_) | ::xdp::XdpError::Down(_)) => {
+                open_error(error, true)
+            }
+            _ => open_error(error, false),
         });
         let (opened, queues) = opened?;
         *self.last() = queues;
@@ -243,7 +247,10 @@ fn pcap_spec(pcap: &Pcap, label: String) -> pcap::PcapSpec {
 
 impl DeviceOpener for pcap::PcapSpec {
     fn open(&self) -> Result<OpenedDevice, OpenError> {
-        pcap::open(self).map_err(|error| open_error(error, false))
+        pcap::open(self).map_err(|error| {
+            let is_sinks = matches!(error, PcapError::Sink(_));
+            OpenError { field: is_sinks.then_some("sink"), ..open_error(error, false) }
+        })
     }
 
     fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {

@@ -8,6 +8,7 @@ use api::clock::unix_ms;
 use api::log_limiter::{LogLimiter, RepeatFilter};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
+use host::netns;
 use model::state::{ActualDevice, DeviceState};
 use port::{Housekeeping, LinkHealth, OpenedDevice, PortHandover, QueuePair, Transmit};
 use rustix::io::Errno;
@@ -27,7 +28,7 @@ pub(super) struct ActiveDevice {
     pub(super) link: Option<(Interfaces, u32)>,
     /// Its network namespace. A namespace lives as long as something in it is open, but is
     /// unreachable once its name is gone.
-    netns: Option<(u64, u64)>,
+    netns: Option<netns::Identity>,
 }
 
 /// Settings last applied to an interface that stands for a guest.
@@ -197,8 +198,8 @@ impl ManagedDevice {
     }
 
     /// Identity of its current network namespace, if it has one.
-    fn netns(&self) -> Option<(u64, u64)> {
-        host::netns::identity(self.open.interface()?.1?)
+    fn netns(&self) -> Option<netns::Identity> {
+        Some(netns::identity(Some(self.open.interface()?.1?)))
     }
 
     /// Runs housekeeping.

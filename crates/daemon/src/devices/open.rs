@@ -48,4 +48,12 @@ pub(in super::super) struct OpenError {
     pub(in super::super) text: String,
     /// The device may appear later.
     pub(in super::super) may_appear: bool,
+    /// Field of the wrong setting, if it is not the one that names the device.
+    pub(in super::super) field: Option<&'static str>,
+}
+
+impl From<anyhow::Error> for OpenError {
+    fn from(error: anyhow::Error) -> OpenError {
+        OpenError { text: format!("{error:#}"), may_appear: false, field: None }
+    }
 }

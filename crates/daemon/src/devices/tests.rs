@@ -30,7 +30,7 @@ impl Fake {
     }
 
     fn miss(&self, text: &str) {
-        let missing = OpenError { text: text.to_owned(), may_appear: true };
+        let missing = OpenError { text: text.to_owned(), may_appear: true, field: None };
         self.told(|told| told.missing = Some(missing));
     }
 }

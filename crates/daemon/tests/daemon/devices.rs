@@ -179,6 +179,12 @@ fn what_cannot_be_had_is_refused_and_nothing_is_changed() {
     let path = host.path().join("no/vf0").display().to_string();
     let error = refused(json!(format!("stream:{path}")), "attachment.socket");
     assert!(error.contains("no/vf0"), "{error}");
+    let file = host.path().join("played.pcap");
+    std::fs::write(&file, capture(&[frame(mac(1), mac(0), 1)])).unwrap();
+    let sink = host.path().join("no/sink.pcap");
+    let pcap = json!({"kind": "pcap", "file": file, "sink": sink});
+    let error = refused(pcap, "attachment.sink");
+    assert!(error.contains("no/sink.pcap"), "{error}");
     let stored = client(&host).send(Method::GET, "/v1/adapters/n-vf0", None, None).unwrap().body;
     assert_eq!(stored["attachment"]["kind"], "vhost-user");
     let frame = frame(mac(1), mac(0), 1);
