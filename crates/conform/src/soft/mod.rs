@@ -144,6 +144,15 @@ impl SoftNic {
         format!("/v1/adapters/{}", self.full(name))
     }
 
+    /// Records an object that is about to be made in a daemon of the user's; returns its name there.
+    fn record(&mut self, resource: &str, name: &str) -> Result<String> {
+        let full = self.full(name);
+        if let Manager::Running(running) = &mut self.manager {
+            running.record(resource, &full)?;
+        }
+        Ok(full)
+    }
+
     /// Adds a guest, not yet attached.
     fn add_station(&mut self, name: &str, listens: bool) -> Result<Value> {
         // A daemon may belong to another user, so it makes sockets in its own directory. Guests can
@@ -182,6 +191,7 @@ impl SoftNic {
         for (field, value) in settings.as_object().context("settings are an object")? {
             adapter[field] = value.clone();
         }
+        self.record("adapters", name)?;
         let said = self.ask(Method::PUT, &self.path_of_adapter(name), Some(&adapter))?;
         if said.is_err() {
             self.stations.remove(name);
@@ -258,7 +268,7 @@ impl Subject for SoftNic {
             }
             Manager::Running(running) => running.remove_objects()?,
         }
-        let name = self.nic();
+        let name = self.record("nics", NIC)?;
         let mut nic = json!({
             "name": name,
             "profile": setup.profile,
@@ -269,9 +279,12 @@ impl Subject for SoftNic {
         if setup.uplink {
             nic["uplink"] = self.add_station(WIRE, false)?;
         }
-        let switch =
-            setup.switch.map(|iov| json!({"name": self.full(SWITCH), "nic": name, "iov": iov}));
-        let state = json!({"version": 1, "nic": [nic], "switch": Vec::from_iter(switch)});
+        let mut switches = Vec::new();
+        if let Some(iov) = setup.switch {
+            let switch = self.record("switches", SWITCH)?;
+            switches.push(json!({"name": switch, "nic": name, "iov": iov}));
+        }
+        let state = json!({"version": 1, "nic": [nic], "switch": switches});
         if let Err(rejection) = self.ask(Method::POST, "/v1/apply", Some(&state))? {
             bail!("the NIC was rejected: {}", rejection.text());
         }

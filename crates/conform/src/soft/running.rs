@@ -6,11 +6,12 @@
 //!
 //! # Removal
 //! The objects are removed after each test and at the end. The file `conform-N.lock` in the run
-//! directory is locked during the run. If the process was killed, the file stays without its lock:
-//! the next run removes the file and the objects.
+//! directory is locked during the run, and lists the objects before they are made. If the process
+//! was killed, the file stays without its lock: the next run removes the listed objects and the
+//! file. An object that is not listed is another program's, whatever its name.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -38,8 +39,8 @@ pub(super) struct RunningDaemon {
     /// Beginning of the names of all objects of this run.
     prefix: String,
     lock: PathBuf,
-    /// Open while the lock is held.
-    _locked: File,
+    /// The lock file, locked: a line `RESOURCE NAME` for each object.
+    locked: File,
 }
 
 impl RunningDaemon {
@@ -63,7 +64,7 @@ impl RunningDaemon {
             };
             if let Some(locked) = lock_file(&lock)? {
                 let run_dir = run_dir.to_owned();
-                return Ok(RunningDaemon { run_dir, prefix, lock, _locked: locked });
+                return Ok(RunningDaemon { run_dir, prefix, lock, locked });
             }
         }
         bail!("{} runs of the suite are in this daemon already; wait for one to end", RUNS.len())
@@ -77,12 +78,22 @@ impl RunningDaemon {
         &self.prefix
     }
 
+    /// Records an object of this run that is about to be made.
+    ///
+    /// # Errors
+    /// The lock file cannot be written.
+    pub(super) fn record(&mut self, resource: &str, name: &str) -> Result<()> {
+        let shown = || format!("cannot write {}", self.lock.display());
+        self.locked.write_all(format!("{resource} {name}\n").as_bytes()).with_context(shown)
+    }
+
     /// Removes the objects of this run.
     ///
     /// # Errors
     /// No daemon answers, or it rejects a removal.
     pub(super) fn remove_objects(&self) -> Result<()> {
-        remove(&self.run_dir, &self.prefix)
+        remove(&self.run_dir, &self.prefix, &self.lock)?;
+        self.locked.set_len(0).with_context(|| format!("cannot write {}", self.lock.display()))
     }
 
     /// Removes the objects and the lock file.
@@ -99,7 +110,7 @@ impl RunningDaemon {
 /// Opens and locks a file; `None` if another process has the lock, or has removed the file.
 fn lock_file(path: &Path) -> Result<Option<File>> {
     let shown = || format!("cannot lock {}", path.display());
-    let file = match File::open(path) {
+    let file = match File::options().read(true).append(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.with_context(shown)?,
     };
@@ -127,7 +138,7 @@ fn clean(run_dir: &Path) -> Result<()> {
             continue;
         };
         if let Some(_locked) = lock_file(&entry.path())? {
-            remove(run_dir, &format!("{BEGINNING}{number}-"))?;
+            remove(run_dir, &format!("{BEGINNING}{number}-"), &entry.path())?;
             let removed = std::fs::remove_file(entry.path());
             removed.with_context(|| format!("cannot remove {}", entry.path().display()))?;
         }
@@ -144,10 +155,15 @@ fn names<'d>(document: &'d Value, prefix: &str) -> impl Iterator<Item = (&'stati
     })
 }
 
-/// Removes the objects whose names have this beginning.
-fn remove(run_dir: &Path, prefix: &str) -> Result<()> {
+/// Removes the objects of a run, which its lock file lists.
+fn remove(run_dir: &Path, prefix: &str, lock: &Path) -> Result<()> {
+    let shown = || format!("cannot read {}", lock.display());
+    let listed = std::fs::read_to_string(lock).with_context(shown)?;
     let document = get(run_dir, "/v1/state")?;
-    for (resource, name) in names(&document, prefix) {
+    let is_own = |resource: &str, name: &str| {
+        listed.lines().any(|line| line.split_once(' ') == Some((resource, name)))
+    };
+    for (resource, name) in names(&document, prefix).filter(|(of, name)| is_own(of, name)) {
         let removed = ask(run_dir, Method::DELETE, &format!("/v1/{resource}/{name}"), None)?;
         if let Err(rejection) = removed {
             bail!("{name} cannot be removed: {}", rejection.text());

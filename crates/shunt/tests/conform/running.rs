@@ -72,6 +72,14 @@ impl User {
         (self.nic.document().unwrap(), format!("{actual:#?}\n{owners:#?}"))
     }
 
+    /// Adds an adapter on the switch.
+    fn add_adapter(&mut self, name: &str) {
+        let settings = json!({"mac": "02:00:00:00:00:0c"});
+        let (name, location) = (name.to_owned(), AdapterLocation::Switch);
+        let add = ManagerRequest::Add { name, location, settings, guest_first: false };
+        self.nic.change(&add).unwrap().unwrap();
+    }
+
     fn start(&mut self, args: &[&str]) -> Child {
         let run_dir = self.nic.run_dir().unwrap();
         let mut command = Command::new(SHUNT);
@@ -97,6 +105,11 @@ impl User {
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.starts_with("conform-")).collect()
     }
+}
+
+fn adapter_of<'d>(document: &'d Value, name: &str) -> &'d Value {
+    let adapters = document["adapter"].as_array().unwrap();
+    adapters.iter().find(|adapter| adapter["name"] == name).expect("the adapter is there")
 }
 
 #[test]
@@ -156,8 +169,15 @@ fn the_next_run_removes_what_a_killed_one_left() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_ne!(user.state(), before);
+    // Another program's, with a name as of the killed run.
+    user.add_adapter("conform-0-other");
+    let others = adapter_of(&user.nic.document().unwrap(), "conform-0-other").clone();
     let output = user.start(&["vlan-gone"]).wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = user.nic.document().unwrap();
+    assert_eq!(adapter_of(&document, "conform-0-other"), &others);
+    let name = "conform-0-other".to_owned();
+    user.nic.change(&ManagerRequest::Remove { name, owner: None }).unwrap().unwrap();
     assert_eq!(user.state(), before);
     assert_eq!(user.files(), [""; 0]);
     user.exchange();
@@ -166,11 +186,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
 #[test]
 fn an_object_of_the_user_is_never_taken_for_one_of_a_run() {
     let mut user = User::new();
-    let name = "conform-0-a".to_owned(); // as an adapter of the first run
-    let settings = json!({"mac": "02:00:00:00:00:0c"});
-    let location = AdapterLocation::Switch;
-    let add = ManagerRequest::Add { name, location, settings, guest_first: false };
-    user.nic.change(&add).unwrap().unwrap();
+    user.add_adapter("conform-0-a"); // as an adapter of the first run
     let before = user.state();
     let run_dir = user.nic.run_dir().unwrap();
     let mut nic = SoftNic::running_in(&run_dir, Interrupt::default()).unwrap();
