@@ -21,11 +21,13 @@ use crate::slow::scratch::Scratch;
 use crate::slow::view::ALL_INDICES;
 use crate::slow::{self, BurstSource};
 use crate::snapshot::PortLocation;
+use crate::soft_nic::LaneSnapshot;
 
 /// Takes one burst from `transmit`, a ring of this port, and forwards it; returns the result of the
 /// poll. The caller holds the lock of the transmit half.
 pub(crate) fn forward(
-    TxRing { nic, port, pair }: &TxRing,
+    TxRing { port, pair, .. }: &TxRing,
+    snapshot: &mut LaneSnapshot,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -45,8 +47,8 @@ pub(crate) fn forward(
 
     // Classify. The snapshot is loaded after the ring was read: a frame posted after a change is
     // forwarded by it.
-    let snapshot = nic.snapshot();
-    let source = BurstSource { snapshot: &snapshot, port, pair: *pair, marker, stages };
+    let snapshot = &**snapshot.load();
+    let source = BurstSource { snapshot, port, pair: *pair, marker, stages };
     let location = snapshot.location(port);
     let burst = transmit.burst(&scratch.transmit);
     let mut summary = Summary::Empty;

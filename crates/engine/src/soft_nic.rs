@@ -1,7 +1,6 @@
 //! A soft NIC: its ports, and the snapshot that decides where their frames go.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -9,13 +8,17 @@ use arc_swap::ArcSwap;
 use crate::port::Port;
 use crate::snapshot::ForwardingSnapshot;
 
+/// A lane's hold of the current snapshot: it is read anew only after a change.
+pub(crate) type LaneSnapshot =
+    arc_swap::Cache<Arc<ArcSwap<ForwardingSnapshot>>, Arc<ForwardingSnapshot>>;
+
 /// One soft NIC.
 pub struct SoftNic {
     /// NIC name.
     pub name: String,
-    snapshot: ArcSwap<ForwardingSnapshot>,
-    /// Number of the last snapshot set, for lanes that look for a change each round.
-    number: AtomicU64,
+    snapshot: Arc<ArcSwap<ForwardingSnapshot>>,
+    /// Replaced snapshots that a lane may still hold; freed here, since a lane frees no memory.
+    replaced: Mutex<Vec<Arc<ForwardingSnapshot>>>,
     /// By port number; `None` for a free number.
     ports: Mutex<Vec<Option<Arc<Port>>>>,
 }
@@ -29,9 +32,9 @@ impl fmt::Debug for SoftNic {
 impl SoftNic {
     /// A NIC with no port plugged in.
     pub(crate) fn new(name: &str) -> SoftNic {
-        let snapshot = ArcSwap::from_pointee(ForwardingSnapshot::empty());
-        let number = AtomicU64::new(snapshot.load().number());
-        SoftNic { name: name.to_owned(), snapshot, number, ports: Mutex::default() }
+        let snapshot = Arc::new(ArcSwap::from_pointee(ForwardingSnapshot::empty()));
+        let (replaced, ports) = Default::default();
+        SoftNic { name: name.to_owned(), snapshot, replaced, ports }
     }
 
     /// The current snapshot.
@@ -43,17 +46,15 @@ impl SoftNic {
     /// Replaces the snapshot: a burst uses the old or the new one, never a mixture. Frames posted
     /// after this returns are forwarded by the new one.
     pub fn set_snapshot(&self, snapshot: impl Into<Arc<ForwardingSnapshot>>) {
-        let snapshot = snapshot.into();
-        let number = snapshot.number();
-        let _in_turn = self.lock(); // the number is that of the snapshot, also with two callers
-        self.snapshot.store(snapshot);
-        self.number.store(number, Ordering::Release);
+        let before = self.snapshot.swap(snapshot.into());
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        replaced.retain(|snapshot| Arc::strong_count(snapshot) > 1);
+        replaced.push(before);
     }
 
-    /// Number of the last snapshot set: that one is in use, or a later one.
-    #[inline]
-    pub(crate) fn snapshot_number(&self) -> u64 {
-        self.number.load(Ordering::Acquire)
+    /// The current snapshot, for a lane.
+    pub(crate) fn lane_snapshot(&self) -> LaneSnapshot {
+        LaneSnapshot::new(self.snapshot.clone())
     }
 
     /// Waits until no lane uses a replaced snapshot (grace period): a burst is forwarded under the

@@ -28,7 +28,7 @@ impl Worker {
             let TxRing { nic, port, .. } = group[0].ring.clone();
             let known = self.nics.iter().position(|other| Arc::ptr_eq(&other.nic, &nic));
             let nic = known.unwrap_or_else(|| {
-                self.nics.push(LaneNic { nic, snapshot: 0, budget: None });
+                self.nics.push(LaneNic::new(nic));
                 self.nics.len() - 1
             });
             group.iter_mut().for_each(|poll| poll.nic = nic);
@@ -43,12 +43,11 @@ impl Worker {
     #[cold]
     pub(super) fn follow_snapshots(&mut self, now_ns: u64) {
         for (nic, served) in self.nics.iter_mut().enumerate() {
-            let number = served.nic.snapshot_number();
-            if number == served.snapshot {
+            if !served.is_changed() {
                 continue;
             }
-            served.snapshot = number;
-            let snapshot = served.nic.snapshot();
+            let snapshot = served.snapshot.load();
+            served.followed = snapshot.number();
             served.budget = snapshot.budget.clone();
             for (sender, scheduled) in self.ports.iter_mut().enumerate() {
                 if scheduled.nic != nic {

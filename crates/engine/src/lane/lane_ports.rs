@@ -9,17 +9,29 @@ use super::silence::Silence;
 use crate::lane::queue_list::TxRing;
 use crate::lane::sender::Sender;
 use crate::port::Port;
-use crate::soft_nic::SoftNic;
+use crate::soft_nic::{LaneSnapshot, SoftNic};
 
 /// A NIC with ports on this lane, and the values taken from its snapshot.
 pub(super) struct LaneNic {
     pub(super) nic: Arc<SoftNic>,
-    /// Number of the snapshot; 0 for none yet.
-    pub(super) snapshot: u64,
+    pub(super) snapshot: LaneSnapshot,
+    /// Number of the snapshot whose shares, limits and budget the lane has; 0 for none yet.
+    pub(super) followed: u64,
     pub(super) budget: Option<Arc<Mutex<Budget>>>,
 }
 
 impl LaneNic {
+    pub(super) fn new(nic: Arc<SoftNic>) -> LaneNic {
+        let snapshot = nic.lane_snapshot();
+        LaneNic { nic, snapshot, followed: 0, budget: None }
+    }
+
+    /// Returns `true` if there is a newer snapshot than the one followed.
+    #[inline]
+    pub(super) fn is_changed(&mut self) -> bool {
+        self.snapshot.load().number() != self.followed
+    }
+
     /// Asks the budget, if there is one, to admit a burst that enters at `enters`.
     ///
     /// # Errors

@@ -164,7 +164,7 @@ impl Worker {
         if self.queue_list.version() != self.queue_list_version {
             self.follow_queue_list(now_ns);
         }
-        if self.nics.iter().any(|served| served.nic.snapshot_number() != served.snapshot) {
+        if self.nics.iter_mut().any(LaneNic::is_changed) {
             self.follow_snapshots(now_ns);
         }
         let mut frames = 0;
@@ -197,8 +197,8 @@ impl Worker {
     }
 
     /// Takes a burst of one ring and forwards it.
-    fn poll<const QUARANTINE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
-        let poll = &mut self.rings[ring];
+    fn poll<const QUARANTINE: bool>(&mut self, number: usize, now_ns: u64) -> Polled {
+        let poll = &mut self.rings[number];
         if !poll.silence.visit() {
             return Polled::default();
         }
@@ -210,21 +210,23 @@ impl Worker {
         let Some(attached) = half.as_mut() else {
             return Polled::default();
         };
-        if let Err(open_ns) = self.nics[poll.nic].may_send(poll.enters, now_ns) {
+        let nic = &mut self.nics[poll.nic];
+        if let Err(open_ns) = nic.may_send(poll.enters, now_ns) {
             self.closed_ns = self.closed_ns.min(open_ns);
             return Polled::default();
         }
         poll.sender.now_ns = now_ns;
         let transmit = attached.ring.as_mut();
+        let (ring, snapshot) = (&poll.ring, &mut nic.snapshot);
         let (sender, scratch) = (&mut poll.sender, &mut self.scratch);
         let (marker, stages) = (&*self.marker, &self.stages);
         marker.begin(port.id);
         let polled = match &mut self.bounce {
             Some(BounceBuffers { room, .. }) if QUARANTINE => {
                 let mut bounced = BouncedTransmit::new(transmit, room);
-                forward(&poll.ring, &mut bounced, sender, scratch, marker, stages)
+                forward(ring, snapshot, &mut bounced, sender, scratch, marker, stages)
             }
-            _ => forward(&poll.ring, transmit, sender, scratch, marker, stages),
+            _ => forward(ring, snapshot, transmit, sender, scratch, marker, stages),
         };
         if let Some(fault) = polled.fault
             && !attached.fault_seen
@@ -242,7 +244,7 @@ impl Worker {
         }
         let (frames, _) = polled.work();
         if frames == 0 {
-            poll.silence.lasts(ring);
+            poll.silence.lasts(number);
             return polled;
         }
         poll.silence.ends();

@@ -81,9 +81,17 @@ impl Direct {
         self.guest.flush();
         self.sender.now_ns = now_ns;
         let marker = BurstMarker::default(); // a test has no watchdog
+        let mut snapshot = self.ring.nic.lane_snapshot();
         let (sender, scratch) = (&mut self.sender, &mut self.scratch);
-        let polled =
-            forward(&self.ring, &mut self.transmit, sender, scratch, &marker, &StageClock::off());
+        let polled = forward(
+            &self.ring,
+            &mut snapshot,
+            &mut self.transmit,
+            sender,
+            scratch,
+            &marker,
+            &StageClock::off(),
+        );
         assert_eq!(polled.malformed(), 0);
         polled.work().1
     }

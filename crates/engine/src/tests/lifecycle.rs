@@ -1,11 +1,14 @@
 //! Ports that are added and removed while others run, and their counters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::Mac;
 
 use super::kit::*;
 use super::paths::{Stop, Traffic};
+use crate::snapshot::ForwardingSnapshot;
+use crate::soft_nic::SoftNic;
 
 const PATHS: [Path; 3] = [Path::Vf, Path::Vmq, Path::Synthetic];
 /// Ports that are added and removed.
@@ -145,4 +148,18 @@ fn a_nic_goes_with_all_its_ports() {
     let there = frame(mac(1), mac(0), 1, 60);
     guests[0].send(&there);
     assert_eq!(guests[1].wait_for(1), [there]);
+}
+
+/// A lane holds the snapshot by which it last forwarded, and would free a replaced one as its last
+/// holder.
+#[test]
+fn a_lane_frees_no_snapshot() {
+    let nic = SoftNic::new("n");
+    let mut lane = nic.lane_snapshot();
+    let first = Arc::downgrade(lane.load());
+    nic.set_snapshot(ForwardingSnapshot::empty());
+    let second = lane.load().number();
+    assert!(first.upgrade().is_some_and(|first| first.number() != second));
+    nic.set_snapshot(ForwardingSnapshot::empty());
+    assert!(first.upgrade().is_none(), "the next change frees it");
 }
