@@ -77,13 +77,13 @@ class Counts:
 class BenchCase(unittest.TestCase):
     """A test case with the questions that several suites ask."""
 
-    def wait_for_frames(self, guest, before, timeout, every=True):
-        """Waits until every port (or any) has received more than `before`; returns the time that took in s."""
+    def wait_for_frames(self, guest, before, timeout, every=True, more=0):
+        """Waits until every port (or any) has received `more` frames than `before` and one; returns the time that took in s."""
         start = time.monotonic()
         while True:
             now = guest.stats()
             took = time.monotonic() - start
-            idle = [i for i, (a, b) in enumerate(zip(before, now)) if b.rx_frames <= a.rx_frames]
+            idle = [i for i, (a, b) in enumerate(zip(before, now)) if b.rx_frames <= a.rx_frames + more]
             if not idle or (not every and len(idle) < len(now)):
                 return took
             if took > timeout:

@@ -45,7 +45,7 @@ class Traffic(PairCase):
             self.stream(source, destination, V6[destination])
         for source, destination in ((0, 1), (1, 0), (0, 2), (2, 0)):
             flow = Iperf(self.pair.ends[destination], self.pair.ends[source], V4[destination]).run(seconds=1, streams=self.pair.pairs)
-            self.assertGreater(flow.bytes, 1_000_000, f"{source} to {destination}")
+            self.assertGreater(flow.bytes, 100_000, f"{source} to {destination}")
         after, guest_after = self.counters_with_guest(0)
         self.assert_adds_up(before, after)
         for way in ("rx", "tx"):
@@ -60,7 +60,7 @@ class Traffic(PairCase):
         for words in (["receive", PORT], ["take", self.name]):
             taker = self.pair.start_numbered(1, *words)
             to = [V4[1], PORT] if words[0] == "receive" else [self.name, MACS[1]]
-            said = self.pair.numbered(0, "send" if words[0] == "receive" else "frames", *to, "--count", 1000, "--rate", 2000)
+            said = self.pair.numbered(0, "send" if words[0] == "receive" else "frames", *to, "--count", 500, "--rate", 500)
             taker.terminate()
             self.assert_all_arrived(said, taker)
 

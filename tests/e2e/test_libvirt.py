@@ -104,7 +104,7 @@ class Page(unittest.TestCase):
 
     def assert_traffic(self):
         """Both interfaces carry frames."""
-        wait_ping(self.guest, "10.0.0.2", timeout=20)
+        wait_ping(self.guest, "10.0.0.2")
         self.assertEqual(ping(self.guest, "10.0.0.2"), 3)
 
     def test_start(self):

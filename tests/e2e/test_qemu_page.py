@@ -72,7 +72,7 @@ class Page(unittest.TestCase):
         """Both interfaces carry frames, the second with two queue pairs; they do so again after a restart."""
         self.assertIn("lo:", self.guest.run("sh", "-ec", self.in_guest))
         for _ in range(2):
-            wait_ping(self.places[0], "10.0.0.2", timeout=20)
+            wait_ping(self.places[0], "10.0.0.2")
             self.assertEqual(ping(self.places[0], "10.0.0.2"), 3)
             self.assertIn("Combined:\t2", self.places[1].run("ethtool", "-l", self.interface(1)))
             self.daemon.kill()
@@ -86,14 +86,14 @@ class Page(unittest.TestCase):
 
     def test_plug(self):
         """An interface is plugged, works, and is unplugged."""
-        wait_ping(self.places[0], "10.0.0.2", timeout=20)
+        wait_ping(self.places[0], "10.0.0.2")
         self.monitor(self.plug)
         deadline = time.monotonic() + 30
         while MACS[2] not in self.guest.ip("link"):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.2)
         place = self.place(2)
-        wait_ping(place, "10.0.0.1", timeout=20)
+        wait_ping(place, "10.0.0.1")
         self.guest.ip("netns", "delete", "p2")
         first, *rest = self.unplug.splitlines()
         self.monitor(first)
@@ -103,7 +103,7 @@ class Page(unittest.TestCase):
 
     def test_link(self):
         """A disabled link drops frames and leaves the carrier; `set_link` switches the carrier off."""
-        wait_ping(self.places[0], "10.0.0.2", timeout=20)
+        wait_ping(self.places[0], "10.0.0.2")
         carrier = f"/sys/class/net/{self.interface(0)}/carrier"
         self.shell("shunt adapter set web --link-state disable")
         self.assertEqual(ping(self.places[0], "10.0.0.2", count=1), 0)
@@ -112,4 +112,4 @@ class Page(unittest.TestCase):
         self.monitor("set_link n0 off")
         self.assertEqual(self.places[0].run("cat", carrier).strip(), "0")
         self.monitor("set_link n0 on")
-        wait_ping(self.places[0], "10.0.0.2", timeout=20)
+        wait_ping(self.places[0], "10.0.0.2")

@@ -99,13 +99,13 @@ class Kernel(unittest.TestCase):
         self.bridge("vlan_filtering", "1", "vlan_default_pvid", "0")
         for of, vid in (("vf0", 5), ("vf1", 5), ("vf2", 6)):
             self.guest.run("bridge", "vlan", "add", "dev", rep(of), "vid", str(vid), "pvid", "untagged")
-        wait_ping(self.spaces["vf0"], v4("vf1"), timeout=20)
-        wait_ping(self.spaces["vf1"], v4("vf0"), timeout=20)
+        wait_ping(self.spaces["vf0"], v4("vf1"))
+        wait_ping(self.spaces["vf1"], v4("vf0"))
         for sender, receiver in (("vf0", "vf2"), ("vf2", "vf1")):
             self.assertEqual(ping(self.spaces[sender], v4(receiver), count=3, timeout=2), 0, f"{sender} {receiver}")
         self.guest.run("bridge", "vlan", "del", "dev", rep("vf2"), "vid", "6")
         self.guest.run("bridge", "vlan", "add", "dev", rep("vf2"), "vid", "5", "pvid", "untagged")
-        wait_ping(self.spaces["vf2"], v4("vf1"), timeout=20)
+        wait_ping(self.spaces["vf2"], v4("vf1"))
         self.assertEqual(ping(self.spaces["vf0"], v4("vf2"), count=3), 3)
 
     def reached(self):

@@ -20,7 +20,7 @@ class Steady:
     """Echo requests between two guests, 200 a second, for the time of a `with`; `lost` afterwards."""
 
     def __init__(self, sender, receiver):
-        self.argv = ["ping", "-n", "-q", "-i", "0.005", "-w", "90", receiver.v4]
+        self.argv = ["ping", "-n", "-i", "0.005", "-w", "90", receiver.v4]
         self.space = sender.space
         self.lost = self.sent = 0
 
@@ -31,15 +31,15 @@ class Steady:
         return self
 
     def __exit__(self, *_exception):
-        self._process.send_signal(signal.SIGINT)  # it says what it has counted
+        self._process.send_signal(signal.SIGINT)  # it prints what it has
         try:
             self._process.wait(timeout=5)
         finally:
             end(self._process)
         with open(self._file, encoding="utf-8") as file:
-            if found := re.search(r"(\d+) packets transmitted, (\d+) received", file.read()):
-                self.sent = int(found[1])
-                self.lost = self.sent - int(found[2])
+            answered = {int(number) for number in re.findall(r"icmp_seq=(\d+) ttl=", file.read())}
+        self.sent = max(answered, default=0)  # what was sent later may be on its way
+        self.lost = self.sent - len(answered)
 
 
 class VanishBase(HostsCase):
@@ -66,8 +66,8 @@ class VanishBase(HostsCase):
         """A `with` in which two neighbours lose nothing, which is seen to at its end."""
         with Steady(*self.near) as steady:
             yield
-        self.assertGreater(steady.sent, 50)
-        self.assertLessEqual(steady.lost, 1, f"lost by neighbours, of {steady.sent}; one may be on its way")
+        self.assertGreater(steady.sent, 10)
+        self.assertEqual(steady.lost, 0, f"lost by neighbours, of {steady.sent}")
 
     def is_cut(self):
         """No guest of the other host is reached."""

@@ -100,8 +100,9 @@ class Process:
         env = dict(os.environ, RUNTIME_DIRECTORY=run_dir)
         self.argv = argv
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=slave, stderr=slave, env=env, start_new_session=True
-        )
+            argv, stdin=subprocess.PIPE, stdout=slave, stderr=slave, env=env, start_new_session=True,
+            restore_signals=False,  # SIGPIPE stays ignored: it would end testpmd if a back-end ends during its handshake
+        )  # fmt: skip
         os.close(slave)
         self.output = ""
         self._marks = 0
@@ -142,7 +143,7 @@ class Process:
                 self._grown.wait(left)
 
     def _tail(self):
-        return "; its last output:\n" + "\n".join(self.output.splitlines()[-30:])
+        return f"; exit code {self.process.poll()}; its last output:\n" + "\n".join(self.output.splitlines()[-30:])
 
     def wait_ready(self, timeout=20.0):
         """Waits until every port is up, which needs a back-end on every socket."""

@@ -36,7 +36,7 @@ def ping(space, address, count=3, size=None, whole=False, timeout=2):
     return answers
 
 
-def wait_ping(space, address, timeout=5.0, **options):
+def wait_ping(space, address, timeout=20.0, **options):
     """Waits until an echo request is answered; the seconds that took."""
     start = time.monotonic()
     while ping(space, address, count=1, timeout=1, **options) == 0:
