@@ -72,9 +72,14 @@ fn allowed_by(why: &(dyn Error + 'static)) -> Option<Remedy> {
     } else if why.is::<ParseFloatError>() {
         "a number".to_owned()
     } else {
-        // clap's own words for a number out of its range.
-        let (least, most) = text.split_once(" is not in ")?.1.split_once("..=")?;
-        format!("a whole number, {least} to {most}")
+        match text.strip_prefix("expected ") {
+            Some(expected) => expected.to_owned(),
+            None => {
+                // clap's own words for a number out of its range.
+                let (least, most) = text.split_once(" is not in ")?.1.split_once("..=")?;
+                format!("a whole number, {least} to {most}")
+            }
+        }
     };
     Some(Remedy::choose(format!("write {number}"), number))
 }

@@ -232,7 +232,7 @@ fn what_cannot_be_measured_is_refused_by_name() {
             "--rate: 999 is out of range; write a number, 1000 to 1000000",
         ),
         (&["calibrate", "--seconds", "0"], "--seconds: 0"),
-        (&["calibrate", "--delay", "normal:1"], "expected constant:US"),
+        (&["calibrate", "--delay", "normal:1"], "write constant:US"),
         (&["calibrate", "--delay", "uniform:9,8"], "shortest delay 9: allowed are 0 to 8"),
         (
             &["throughput", "--pattern", "east-west", "--back-to-back", "101"],
@@ -715,7 +715,7 @@ fn mistakes_in_experiments_are_told() {
         "{text}"
     );
     let (code, text) = told(&["resume", "/nowhere"]);
-    assert!(code == Some(1) && text.contains("cannot read /nowhere/results.json"), "{text}");
+    assert!(code == Some(2) && text.contains("\"/nowhere\" has no results of a run"), "{text}");
 }
 
 #[test]

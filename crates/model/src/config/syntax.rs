@@ -32,8 +32,9 @@ pub(super) fn problems(
         }
     }
     if let Some(error) = broken {
-        let message = broken_line(error.message(), &quote(error));
-        all.push((place(error), Problem::new("", (), message, "")));
+        let text = broken_line(error.message(), &quote(error));
+        let (message, remedy) = text.split_once("; ").unwrap_or((&text, "correct the line"));
+        all.push((place(error), Problem::new("", (), message, remedy)));
     }
     all
 }
@@ -61,21 +62,24 @@ fn wrong_value(message: &str, text: &str) -> Option<String> {
 
 fn broken_line(message: &str, text: &str) -> String {
     let told = [
-        ("key with no value", "a name must be followed by = and a value, such as poll_us = 50"),
-        ("unclosed table", "the header of a table ends with ], such as [lanes]"),
-        ("unclosed array table", "the header of a list entry ends with ]], such as [[nic]]"),
-        ("unclosed array", "unterminated list; it ends with ], such as cpus = [2, 3]"),
+        ("key with no value", "the name has no value; write = and a value, such as poll_us = 50"),
+        ("unclosed table", "the header of a table is not closed; end it with ], such as [lanes]"),
+        (
+            "unclosed array table",
+            "the header of a list entry is not closed; end it with ]], such as [[nic]]",
+        ),
+        ("unclosed array", "unterminated list; end it with ], such as cpus = [2, 3]"),
         (
             "missing comma between array elements",
-            "a list lacks a comma or its closing ] before this position",
+            "a list lacks a comma or its closing ] before this position; add it",
         ),
         (
             "invalid basic string",
-            "unterminated string or invalid character; a string ends with \" on the same line",
+            "unterminated string or invalid character; end the string with \" on the same line",
         ),
         (
             "invalid literal string",
-            "unterminated string or invalid character; a string ends with ' on the same line",
+            "unterminated string or invalid character; end the string with ' on the same line",
         ),
         ("missing escaped value", "unknown escape in a string; write \\\\ for a backslash"),
         (
@@ -97,7 +101,7 @@ fn broken_line(message: &str, text: &str) -> String {
     match told.iter().find(|(start, _)| message.starts_with(start)) {
         Some((_, words)) => (*words).to_owned(),
         None if text.is_empty() => format!("this is not TOML: {message}"),
-        None => format!("{text} is not TOML: {message}"),
+        None => format!("\"{text}\" is not TOML: {message}"),
     }
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Parser, ValueEnum};
 use lab::experiment::runner::{self, RunResult, Runner};
 use lab::experiment::step::{Machine, steps};
 use model::config::{SourceFile, of_toml};
-use model::state::{Problems, Remedy};
+use model::state::{Problem, Problems, Remedy};
 use report::experiment::{self, Experiment, SHIPPED, SettingOverride};
 use report::{self, PathKind, Pattern, Results};
 use serde_json::{Value, json};
@@ -283,6 +283,14 @@ pub(super) struct Resume {
 
 impl Resume {
     pub(super) fn run(self) -> Result<()> {
+        if !self.dir.join(report::RESULTS).is_file() {
+            let remedy = Remedy::choose(
+                "give the directory of a run, as `shunt lab history` lists them",
+                "the directory of a run",
+            );
+            let problem = Problem::of_path("<DIR>", &self.dir, "has no results of a run", remedy);
+            return Err(UsageError::from(problem).into());
+        }
         let (out, json) = (self.dir.clone(), self.json);
         let measure = Measure { out, json, ..Measure::default() };
         measure.with(|runner| runner::resume(runner, &self.dir))

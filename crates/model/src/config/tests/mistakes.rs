@@ -202,18 +202,21 @@ fn lanes_and_cpus() {
 
 #[test]
 fn grammar() {
-    insta::assert_snapshot!(told("[lanes\ncpus = [0]"), @"shunt.toml:1:7: the header of a table ends with ], such as [lanes]");
-    insta::assert_snapshot!(told("[[nic]\nname = \"a\""), @"shunt.toml:1:7: the header of a list entry ends with ]], such as [[nic]]");
-    insta::assert_snapshot!(lanes("cpus = [0\npoll_us = 5"), @"shunt.toml:7:1: a list lacks a comma or its closing ] before this position");
-    insta::assert_snapshot!(lanes("poll_us 5"), @"shunt.toml:6:9: a name must be followed by = and a value, such as poll_us = 50");
+    insta::assert_snapshot!(told("[lanes\ncpus = [0]"), @"shunt.toml:1:7: the header of a table is not closed; end it with ], such as [lanes]");
+    insta::assert_snapshot!(told("[[nic]\nname = \"a\""), @"shunt.toml:1:7: the header of a list entry is not closed; end it with ]], such as [[nic]]");
+    insta::assert_snapshot!(lanes("cpus = [0\npoll_us = 5"), @"shunt.toml:7:1: a list lacks a comma or its closing ] before this position; add it");
+    insta::assert_snapshot!(lanes("poll_us 5"), @"shunt.toml:6:9: the name has no value; write = and a value, such as poll_us = 50");
     insta::assert_snapshot!(lanes("poll_us = 5 sleep = true"), @"shunt.toml:6:19: there is more than one value on the line; write one field a line, and text in quotes");
     insta::assert_snapshot!(lanes("poll_us = 5\npoll_us = 6"), @"shunt.toml:7:1: poll_us is written twice in its table; keep one of them");
     insta::assert_snapshot!(told("[nic]\nname = \"a\"\n[nic]\nname = \"b\""), @"shunt.toml:3:2: there are several tables nic; write the header of each as [[nic]]");
     insta::assert_snapshot!(nic("[switch]\nname = \"a\"\n[switch]\nname = \"b\""), @"shunt.toml:7:2: there are several tables switch; write the header of each as [[switch]]");
     insta::assert_snapshot!(nic("[nic.vf]\nindex = 0\n[nic.vf]\nindex = 1"), @"shunt.toml:7:6: there are several tables vf; write the header of each as [[nic.vf]]");
-    insta::assert_snapshot!(told("run_dir = \"/run/shunt"), @r#"shunt.toml:1:22: unterminated string or invalid character; a string ends with " on the same line"#);
+    insta::assert_snapshot!(told("run_dir = \"/run/shunt"), @r#"shunt.toml:1:22: unterminated string or invalid character; end the string with " on the same line"#);
     insta::assert_snapshot!(told("run_dir = \"C:\\shunt\""), @r#"shunt.toml:1:15: unknown escape in a string; write \\ for a backslash"#);
-    insta::assert_snapshot!(told("= 3"), @"shunt.toml:1:1: this is not TOML: unquoted keys cannot be empty, expected letters, numbers, `-`, `_`");
+    insta::assert_snapshot!(told("= 3"), @"shunt.toml:1:1: this is not TOML: unquoted keys cannot be empty, expected letters, numbers, `-`, `_`; correct the line");
+    insta::assert_snapshot!(told("2026-11-27T10:00:00  INFO ready"), @r#"shunt.toml:1:14: ":" is not TOML: invalid unquoted key, expected letters, numbers, `-`, `_`; correct the line"#);
+    let broken = Config::parse("shunt.toml", "[[nic]\n").unwrap_err();
+    assert_eq!(broken.problems[0].remedy, "end it with ]], such as [[nic]]");
 }
 
 #[test]
