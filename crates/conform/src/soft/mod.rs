@@ -144,7 +144,7 @@ impl SoftNic {
         format!("/v1/adapters/{}", self.full(name))
     }
 
-    /// Records an object that is about to be made in a daemon of the user's; returns its name there.
+    /// Records an object that is about to be made in the user's daemon; returns its name there.
     fn record(&mut self, resource: &str, name: &str) -> Result<String> {
         let full = self.full(name);
         if let Manager::Running(running) = &mut self.manager {
