@@ -43,6 +43,19 @@ fn bursts(choose: impl Fn(u64) -> Mac) -> Vec<[[u8; 16]; BURST]> {
     (0..BURSTS).map(|_| std::array::from_fn(|_| header())).collect()
 }
 
+/// Frames from each address of VF 0 to the one of VF 1 with the same number, in turn.
+fn in_turn(macs: u64) -> Vec<[[u8; 16]; BURST]> {
+    let vfs = macs.min(VFS);
+    let mut flows = (0..macs).step_by(vfs as usize).cycle();
+    let mut header = || {
+        let from = flows.next().unwrap_or(0);
+        let low = mac(from + 1).key() | mac(from).key() << 48;
+        let high = mac(from).key() >> 16 | 0x0008_u64 << 32;
+        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+    };
+    (0..BURSTS).map(|_| std::array::from_fn(|_| header())).collect()
+}
+
 fn ns_per_frame(table: &Table, from: PortId, bursts: &[[[u8; 16]; BURST]]) -> f64 {
     let (mut verdicts, mut flows) = (Verdicts::new(), Flows::new());
     let mut best = Duration::MAX;
@@ -61,8 +74,9 @@ fn main() {
     println!("{:>5}  {:<26} {:>12} {:>12}", "MACs", "destinations", "VF 0 ns", "uplink ns");
     for macs in [2, 64, 1024, 4096] {
         let table = table(macs);
-        let all: [(&str, Vec<_>); 4] = [
+        let all: [(&str, Vec<_>); 5] = [
             ("one", bursts(|_| mac(1))),
+            ("those of VF 1 in turn", in_turn(macs)),
             ("random", bursts(|random| mac(1 + random % (macs - 1)))),
             ("unknown, random", bursts(|random| mac(macs + random % 4096))),
             (

@@ -68,7 +68,7 @@ impl Table {
             Err(reason) => return out.fill(headers.len(), Verdict::drop(reason)),
         };
         if let [first, rest @ ..] = headers
-            && FrameHeader(*first).is_like_all(rest)
+            && (rest.is_empty() || FrameHeader(*first).is_like_all(rest))
             // Priority-tagged frames may differ behind the first 16 bytes.
             && !source.hides_vlan(FrameHeader(*first), || true)
         {
@@ -85,10 +85,14 @@ impl Table {
         match out.as_slice() {
             [] => Summary::Empty,
             // Different frames may still have the same verdict, as many flows to one function do.
-            [first, rest @ ..] if rest.iter().all(|verdict| verdict == first) => {
-                Summary::Uniform(*first)
+            // Without an early end, so that the compiler compares several at a time.
+            [first, rest @ ..] => {
+                let differ = |bits, verdict: &Verdict| bits | (verdict.raw() ^ first.raw());
+                match rest.iter().fold(0, differ) {
+                    0 => Summary::Uniform(*first),
+                    _ => Summary::Mixed,
+                }
             }
-            _ => Summary::Mixed,
         }
     }
 

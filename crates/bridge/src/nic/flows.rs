@@ -123,16 +123,27 @@ impl Flows {
     pub(crate) fn look_up(&self, headers: &[[u8; 16]], verdicts: &mut [Verdict; BURST]) -> u64 {
         let Some(entries) = self.entries.first_chunk::<SLOTS>() else { return u64::MAX };
         let hash = self.hash;
-        let mut unknown = 0_u64;
-        for (header, verdict) in headers.iter().zip(verdicts) {
-            let (low, high) = (FrameHeader(*header).low_word(), FrameHeader(*header).high_word());
+        // A flow's entry, and the bits of both words that differ from it.
+        let read = |header: &[u8; 16]| {
+            let header = FrameHeader(*header);
+            let (low, high) = (header.low_word(), header.high_word());
             let [there_low, there_high] = entries[hash.slot(low, high) % SLOTS];
-            let differs = (low ^ there_low) | ((high ^ there_high) & Mac::KEY_MASK);
-            *verdict = Verdict::from_raw((there_high >> VERDICT_SHIFT) as u16);
-            // The first frame's bit goes in first, and ends up lowest.
-            unknown = unknown >> 1 | u64::from(differs != 0) << 63;
+            (there_high, low ^ there_low, high ^ there_high)
+        };
+        // Usually all are known: which ones are not is found out afterwards.
+        let (mut differing_low, mut differing_high) = (0, 0);
+        for (header, verdict) in headers.iter().zip(verdicts) {
+            let (entry, low, high) = read(header);
+            differing_low |= low;
+            differing_high |= high;
+            *verdict = Verdict::from_raw((entry >> VERDICT_SHIFT) as u16);
         }
-        unknown.checked_shr((BURST - headers.len().min(BURST)) as u32).unwrap_or(0)
+        let differs = |low, high| low | (high & Mac::KEY_MASK) != 0;
+        if !differs(differing_low, differing_high) {
+            return 0;
+        }
+        let unknown = headers.iter().map(read).map(|(_, low, high)| differs(low, high));
+        unknown.enumerate().fold(0, |set, (i, unknown)| set | u64::from(unknown) << i)
     }
 
     /// Records the verdict of an untagged frame.
