@@ -7,6 +7,7 @@
 //! the switch, switchdev mode, tunnels, and the budget of an emulated card.
 
 use bridge::{PortId, Summary};
+use guestmem::CacheLine;
 use host::stall::BurstMarker;
 use port::{Burst, BurstBuffers, Delivered, Placed, Polled, Receive, Transmit, VlanEdit};
 
@@ -144,6 +145,9 @@ impl AttachedRing<dyn Receive> {
     ) -> Delivered {
         let delivered = deliver(&mut *self.ring, buffers);
         let notified = stages.publish(&mut *self.ring);
+        if let Some(next) = &mut buffers.next {
+            next.slot = CacheLine::of(block);
+        }
         block.add(counter::RX_FRAMES, u64::from(delivered.frames));
         block.add(counter::RX_BYTES, delivered.bytes);
         block.add(counter::RX_NOTIFIES, u64::from(notified));

@@ -42,7 +42,7 @@ pub use memory_file::is_memory_file;
 pub use pages::Pages;
 pub use pool::{FramePool, STAGED_MAX};
 pub use quota::Quota;
-pub use slice::{Buffer, GuestSlice, LastHit, Ticket, prefetch_read as prefetch};
+pub use slice::{Buffer, CacheLine, GuestSlice, LastHit, Ticket};
 
 #[cfg(test)]
 mod tests;

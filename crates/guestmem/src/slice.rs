@@ -149,13 +149,13 @@ impl<'a> GuestSlice<'a> {
     /// Prefetches the cache line at `offset` for reading. Any offset is harmless.
     #[inline]
     pub fn prefetch_read(&self, offset: u32) {
-        prefetch_read(self.start.wrapping_add(offset as usize));
+        CacheLine::of(self.start.wrapping_add(offset as usize)).prefetch_read();
     }
 
     /// Prefetches the cache line at `offset` for writing. Any offset is harmless.
     #[inline]
     pub fn prefetch_write(&self, offset: u32) {
-        prefetch_write(self.start.wrapping_add(offset as usize));
+        CacheLine::of(self.start.wrapping_add(offset as usize)).prefetch_write();
     }
 
     /// The byte at `offset` as a shared atomic; `None` if outside.
@@ -406,33 +406,53 @@ unsafe fn move16(to: *mut u8, from: *const u8) {
     unsafe { to.cast::<u128>().write_unaligned(from.cast::<u128>().read_unaligned()) }
 }
 
-/// Prefetches the cache line at `at` for reading. Any address is harmless.
-#[inline(always)]
-pub fn prefetch_read(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
+/// Address of a cache line, for prefetches only: the memory may be gone.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLine(*const u8);
 
-/// Prefetches the cache line at `at` for writing: this core owns it when the write comes. Any
-/// address is harmless.
-#[inline(always)]
-fn prefetch_write(at: *const u8) {
-    // SAFETY: a prefetch never faults, whatever the address. In assembly, because the intrinsic is
-    // a prefetch for reading in a build for every x86-64; CPUs without the instruction skip it.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{at}]",
-            at = in(reg) at,
-            options(nostack, preserves_flags, readonly),
-        );
+// SAFETY: the address is never dereferenced.
+unsafe impl Send for CacheLine {}
+
+impl CacheLine {
+    /// Usual length, bytes.
+    pub const LEN: usize = 64;
+
+    /// The line with the first byte of `at`.
+    #[inline(always)]
+    pub fn of<T: ?Sized>(at: *const T) -> CacheLine {
+        CacheLine(at.cast())
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
+
+    /// The line `n` lines behind this one.
+    #[inline(always)]
+    pub fn plus(self, n: usize) -> CacheLine {
+        CacheLine(self.0.wrapping_add(n * Self::LEN))
+    }
+
+    /// Prefetches it for reading.
+    #[inline(always)]
+    pub fn prefetch_read(self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.0.cast());
+        }
+    }
+
+    /// Prefetches it for writing: this core owns it when the write comes.
+    #[inline(always)]
+    pub fn prefetch_write(self) {
+        // SAFETY: a prefetch never faults, whatever the address. In assembly, because the intrinsic
+        // is a prefetch for reading in a build for every x86-64; CPUs without the instruction skip
+        // it.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::asm!(
+                "prefetchw [{at}]",
+                at = in(reg) self.0,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+    }
 }

@@ -6,6 +6,7 @@ use host::tsc;
 use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, snapshot_headers};
 use crate::half::Transmit;
 use crate::software_offload::OffloadScratch;
+use crate::virtio_net::NextLines;
 
 /// Working buffers for one burst. A lane has a pair, one for each direction, and lends them to the
 /// half that it serves. So many halves use no more of its L1 cache than one.
@@ -27,6 +28,8 @@ pub struct BurstBuffers {
     /// As [`Burst::is_one_flow`].
     pub(crate) is_one_flow: bool,
     pub(crate) scratch: OffloadScratch,
+    /// Lines that the next burst of the ring served last touches first, if it is a guest's.
+    pub next: Option<NextLines>,
 }
 
 impl Default for BurstBuffers {
@@ -41,6 +44,7 @@ impl Default for BurstBuffers {
             malformed: 0,
             is_one_flow: false,
             scratch: OffloadScratch::default(),
+            next: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::mem::transmute;
 use std::sync::Arc;
 
-use guestmem::{Buffer, GuestMemory, GuestSlice, LastHit, Ticket, Translator};
+use guestmem::{Buffer, CacheLine, GuestMemory, GuestSlice, LastHit, Ticket, Translator};
 
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, ChainFormat, ChainHeader, HEADER_MAX};
 use crate::fault::Fault;
@@ -288,6 +288,12 @@ impl DeviceQueue {
     /// Entries.
     pub fn size(&self) -> u16 {
         each!(&self.kind, device => device.size())
+    }
+
+    /// Cache lines of the guest that the next [`stage`](Self::stage) reads first.
+    #[inline]
+    pub fn next_lines(&self) -> [CacheLine; 2] {
+        each!(&self.kind, device => device.next_lines())
     }
 
     /// Returns `true` if a [`stage`](Self::stage) would find nothing: no buffer is available, and

@@ -9,7 +9,7 @@ mod recover;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use guestmem::{Buffer, GuestMemory, Ticket};
+use guestmem::{Buffer, CacheLine, GuestMemory, Ticket};
 
 use self::chain::follow;
 use self::event::EventSuppression;
@@ -356,6 +356,13 @@ impl PackedDevice {
     #[inline(always)]
     fn room(&self) -> u16 {
         self.ring.size() - self.published.distance(self.next_avail, self.ring.size())
+    }
+
+    /// Lines of the next descriptor, and of those behind it.
+    #[inline]
+    pub(crate) fn next_lines(&self) -> [CacheLine; 2] {
+        let next = self.ring.desc.wrapping_add(usize::from(self.next_avail.index()));
+        [CacheLine::of(next), CacheLine::of(next).plus(1)]
     }
 
     /// Stages up to `wanted` buffers behind those that are staged.

@@ -7,7 +7,7 @@ pub(crate) mod event;
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use guestmem::{Buffer, GuestMemory, Ticket};
+use guestmem::{Buffer, CacheLine, GuestMemory, Ticket};
 
 use self::event::EventSuppression;
 use crate::chain::{CHAIN_MAX, Chain, Table};
@@ -95,7 +95,8 @@ impl SplitRing {
     /// Asks the cache for a descriptor. Any index is harmless.
     #[inline(always)]
     pub(crate) fn prefetch_descriptor(&self, index: u16) {
-        guestmem::prefetch(self.desc.wrapping_add(usize::from(index & self.mask)).cast());
+        let at = self.desc.wrapping_add(usize::from(index & self.mask));
+        CacheLine::of(at).prefetch_read();
     }
 
     /// The available ring's entry for position `index`.
@@ -137,6 +138,13 @@ impl SplitRing {
             let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
             (at.read_volatile(), at.add(1).read_volatile())
         }
+    }
+
+    /// Prefetches the used ring's entry at `index` for writing.
+    #[inline(always)]
+    pub(crate) fn prefetch_used_entry(&self, index: u16) {
+        let at = self.used.cast::<u32>().wrapping_add(1 + 2 * usize::from(index & self.mask));
+        CacheLine::of(at).prefetch_write();
     }
 
     #[inline(always)]
@@ -247,6 +255,7 @@ impl SplitDevice {
         }
         staging.notice_truncation();
         self.prefetch_descriptors(n);
+        self.prefetch_used(n);
         let mut left = n;
         while left > 0 && staging.takes_more() {
             let run = self.ring.run(self.next_avail, left);
@@ -275,6 +284,15 @@ impl SplitDevice {
         for i in done..n {
             let head = self.ring.avail_entry(self.next_avail.wrapping_add(i as u16));
             self.ring.prefetch_descriptor(head);
+        }
+    }
+
+    /// Prefetches the next `n` used entries for writing: the fence of a publication waits for them.
+    #[inline(always)]
+    fn prefetch_used(&self, n: usize) {
+        const IN_LINE: usize = CacheLine::LEN / 8;
+        for i in (0..n + IN_LINE).step_by(IN_LINE) {
+            self.ring.prefetch_used_entry(self.next_used.wrapping_add(i as u16));
         }
     }
 
@@ -398,6 +416,13 @@ impl SplitDevice {
             event: self.ring.avail_event(),
             event_idx: self.event_idx,
         }
+    }
+
+    /// Lines of the available index, and of the next entry.
+    #[inline]
+    pub(crate) fn next_lines(&self) -> [CacheLine; 2] {
+        let entry = self.ring.avail.wrapping_add(2 + usize::from(self.next_avail & self.ring.mask));
+        [CacheLine::of(self.ring.avail_idx()), CacheLine::of(entry)]
     }
 
     pub(crate) fn position(&self) -> Position {

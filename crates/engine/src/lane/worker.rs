@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bridge::nic::Schedule;
+use guestmem::CacheLine;
 use host::stall::BurstMarker;
 use host::tsc;
 use port::Polled;
 use port::bounce::BouncedTransmit;
+use port::virtio_net::NextLines;
 
 use super::bounce_buffers::BounceBuffers;
 use super::lane_ports::{LaneNic, LanePort, LaneRing};
@@ -196,8 +198,26 @@ impl Worker {
         u64::from(frames)
     }
 
+    /// Prefetches what the next turn touches first, which is usually one of the ring behind
+    /// `number`; they arrive while this one is served. With many rings each turn finds the caches
+    /// full of the others' frames.
+    #[inline(always)]
+    fn prefetch_behind(&self, number: usize) {
+        let behind =
+            |n| number + n - if number + n >= self.rings.len() { self.rings.len() } else { 0 };
+        if let Some(after) = self.rings.get(behind(2)) {
+            let line = CacheLine::of(after);
+            (0..size_of::<LaneRing>().div_ceil(CacheLine::LEN))
+                .for_each(|n| line.plus(n).prefetch_read());
+        }
+        if let Some(next) = self.rings.get(behind(1)) {
+            next.sender.next.iter().flatten().for_each(NextLines::prefetch);
+        }
+    }
+
     /// Takes a burst of one ring and forwards it.
     fn poll<const QUARANTINE: bool>(&mut self, number: usize, now_ns: u64) -> Polled {
+        self.prefetch_behind(number);
         let poll = &mut self.rings[number];
         if !poll.silence.visit() {
             return Polled::default();
@@ -247,6 +267,11 @@ impl Worker {
             poll.silence.lasts(number);
             return polled;
         }
+        let [from, to] = [&mut self.scratch.transmit.next, &mut self.scratch.receive.next];
+        if let Some(next) = from {
+            next.slot = CacheLine::of(attached);
+        }
+        poll.sender.next = [from.take(), to.take()];
         poll.silence.ends();
         self.block.add(counter::BURSTS, 1);
         self.block.add(counter::BACKLOG_BURSTS, u64::from(polled.backlog));
