@@ -148,6 +148,11 @@ impl AttachedRing<dyn Receive> {
         if let Some(next) = &mut buffers.next {
             next.slot = CacheLine::of(block);
         }
+        if buffers.stages_ahead
+            && let Some(ring) = self.ring.guest_ring()
+        {
+            ring.stage(delivered.frames as usize);
+        }
         block.add(counter::RX_FRAMES, u64::from(delivered.frames));
         block.add(counter::RX_BYTES, delivered.bytes);
         block.add(counter::RX_NOTIFIES, u64::from(notified));

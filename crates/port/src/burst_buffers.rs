@@ -30,6 +30,10 @@ pub struct BurstBuffers {
     pub(crate) scratch: OffloadScratch,
     /// Lines that the next burst of the ring served last touches first, if it is a guest's.
     pub next: Option<NextLines>,
+    /// Set if receive rings stage as many buffers for the next burst as for this one, so that they
+    /// arrive from another core's cache meanwhile. Not for many rings: the lines would leave the
+    /// cache again.
+    pub stages_ahead: bool,
 }
 
 impl Default for BurstBuffers {
@@ -45,6 +49,7 @@ impl Default for BurstBuffers {
             is_one_flow: false,
             scratch: OffloadScratch::default(),
             next: None,
+            stages_ahead: false,
         }
     }
 }

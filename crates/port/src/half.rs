@@ -136,8 +136,8 @@ pub trait GuestRing {
     /// Disables kicks, where the guest supports that.
     fn disable_notification(&mut self);
 
-    /// First step of a [`deliver`](Receive::deliver) of `frames`, for measurements: takes the
-    /// guest's buffers.
+    /// First step of a [`deliver`](Receive::deliver) of `frames`: takes the guest's buffers. For
+    /// measurements, and for a burst that is still to come.
     fn stage(&mut self, _frames: usize) {}
 
     /// Stops the ring; returns the position at which the next owner continues.

@@ -245,8 +245,6 @@ impl Receive for ReceiveRing {
     }
 
     fn publish(&mut self) -> Notification {
-        // The next buffers are taken when there are frames for them: with many ports, lines fetched
-        // now would leave the cache before that.
         Notification::needed(self.queue.publish())
     }
 
