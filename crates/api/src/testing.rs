@@ -17,6 +17,7 @@ use model::state::{
 use serde_json::{Value, json};
 
 use crate::compile::{LiveLinks, compile};
+use crate::guests;
 use crate::plane::{ParkedCounters, Plane, PlaneError, TakenFrames};
 use crate::store::Directory;
 use crate::{
@@ -234,6 +235,14 @@ impl Site {
     pub fn raw(&self, bytes: &[u8]) -> String {
         let stream = UnixStream::connect(self.socket()).unwrap();
         exchange(stream, bytes)
+    }
+
+    /// Responses to what a guest writes to the channel of its virtual PF, in pieces of `piece`
+    /// bytes; without limits of rate.
+    pub fn guest(&self, vpf: &str, bytes: &[u8], piece: usize) -> Vec<Vec<u8>> {
+        let manager = self.server.as_ref().unwrap().manager();
+        let mut manager = manager.lock().unwrap();
+        guests::respond(bytes, piece, |request| manager.answer_guest(vpf, request))
     }
 
     pub fn apply(&self, document: Value) -> Reply {

@@ -39,6 +39,8 @@ mod socket_access;
 pub(crate) mod sockets;
 mod state_dir;
 mod stop;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod upgrade;
 mod vdpa;
 mod vmq;

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags};
 use vhost_user::ByteStream;
 
 use super::error::{Errno, GuestError};
-use super::line::{Line, Lines};
-use super::protocol::{self, LINE_MAX};
+use super::line::Lines;
+use super::protocol;
 use super::request::{ReceivedRequest, Request};
 use crate::peer::has_hung_up;
 use crate::token_bucket::TokenBucket;
@@ -93,13 +93,7 @@ impl Connection {
             bucket.take(u32::from(came));
             return Ok(None);
         };
-        let asked = match line {
-            Line::Whole(bytes) => protocol::read(&bytes),
-            Line::TooLong => {
-                let text = format!("a request has at most {LINE_MAX} bytes");
-                ReceivedRequest { id: 0, what: Err(GuestError::new(Errno::MsgSize, text)) }
-            }
-        };
+        let asked = protocol::read_line(line);
         bucket.take(if asked.changes() { CHANGE_COST } else { 1 });
         Ok(Some(asked))
     }

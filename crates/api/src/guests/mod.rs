@@ -37,3 +37,24 @@ pub(crate) use error::{Errno, GuestError};
 pub(crate) use overlay::{Dropped, Overlay};
 pub(crate) use request::Request;
 pub(crate) use service::{Channel, ChannelService, RequestHandler};
+
+/// Responses to `bytes` from a channel, which arrive in pieces of `piece` bytes, without limits of
+/// rate.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn respond(
+    bytes: &[u8],
+    piece: usize,
+    mut answer: impl FnMut(Request) -> Result<serde_json::Value, GuestError>,
+) -> Vec<Vec<u8>> {
+    let (mut lines, mut responses) = (line::Lines::default(), Vec::new());
+    for mut arrived in bytes.chunks(piece) {
+        while !arrived.is_empty() {
+            lines.fill(&mut arrived).expect("memory can be read");
+            while let Some(line) = lines.next() {
+                let request = protocol::read_line(line);
+                responses.push(protocol::answer(request.id, request.what.and_then(&mut answer)));
+            }
+        }
+    }
+    responses
+}

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{Errno, GuestError};
+use super::line::Line;
 use super::request::{ReceivedRequest, Request};
 use super::setting::SettingsChange;
 
@@ -46,7 +47,18 @@ enum Op {
     Reset,
 }
 
-/// Parses a line.
+/// Parses a line; an overlong one is rejected.
+pub(super) fn read_line(line: Line) -> ReceivedRequest {
+    match line {
+        Line::Whole(bytes) => read(&bytes),
+        Line::TooLong => {
+            let text = format!("a request has at most {LINE_MAX} bytes");
+            ReceivedRequest { id: 0, what: Err(GuestError::new(Errno::MsgSize, text)) }
+        }
+    }
+}
+
+/// Parses the bytes of a line.
 pub(crate) fn read(line: &[u8]) -> ReceivedRequest {
     let value = match model::json::parse(line) {
         Ok(value) => value,

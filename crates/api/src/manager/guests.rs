@@ -223,7 +223,15 @@ impl Manager {
         result
     }
 
-    fn answer_guest(&mut self, name: &str, request: Request) -> Result<Value, GuestError> {
+    /// Handles a request at the channel of a virtual PF.
+    ///
+    /// # Errors
+    /// As [`guest`](Self::guest).
+    pub(crate) fn answer_guest(
+        &mut self,
+        name: &str,
+        request: Request,
+    ) -> Result<Value, GuestError> {
         let now = Instant::now();
         if self.guests.looked.is_none_or(|looked| now.duration_since(looked) > FRESH) {
             self.guests.looked = Some(now);

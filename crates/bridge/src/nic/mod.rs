@@ -87,5 +87,8 @@ pub use switchdev::{MAX_RULES, Rule, RuleTarget, SwitchdevAction, SwitchdevActio
 pub use table::Table;
 pub use vids::Vids;
 
+#[cfg(any(test, feature = "testing"))]
+#[path = "tests/model.rs"]
+pub mod model;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,6 @@
 
 mod agreement;
 mod links;
-pub(crate) mod model;
 mod modes;
 mod queues;
 mod random;
@@ -11,6 +10,7 @@ mod switch;
 mod switchdev;
 mod vlans;
 
+pub(crate) use super::model;
 use wire::vlan::TPID_8021Q;
 use wire::{Mac, Vid};
 

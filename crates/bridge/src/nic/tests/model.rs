@@ -10,13 +10,13 @@ use crate::nic::*;
 use crate::*;
 
 /// The rules as a reader of the module's documentation would write them down.
-pub(crate) struct Model<'a> {
+pub struct Model<'a> {
     config: &'a NicConfig,
     macs: HashMap<(Mac, u16), PortId>,
 }
 
 /// VLANs of a function: that of its untagged frames first, 0 for untagged.
-pub(super) fn vlans(function: &Function) -> Vec<u16> {
+pub(crate) fn vlans(function: &Function) -> Vec<u16> {
     let own = function.vlan.map_or(0, |vlan| vlan.vid.get());
     let others = (1..4095).filter(|vid| function.trunk.contains(*vid) && *vid != own);
     std::iter::once(own).chain(others).collect()
@@ -33,7 +33,7 @@ pub(crate) fn is_member(function: &Function, vid: u16) -> bool {
 
 impl<'a> Model<'a> {
     /// `None` if two functions, queues or filters share a MAC in a VLAN.
-    pub(crate) fn new(config: &'a NicConfig) -> Option<Self> {
+    pub fn new(config: &'a NicConfig) -> Option<Self> {
         let mut known = HashMap::new();
         for n in 1..PORTS as u16 {
             let Some(function) = of(config, PortId(n)) else {
@@ -67,14 +67,15 @@ impl<'a> Model<'a> {
     }
 
     /// Returns `true` if a port is a member of a VLAN.
-    pub(crate) fn is_in(&self, port: PortId, vid: u16) -> bool {
+    pub fn is_in(&self, port: PortId, vid: u16) -> bool {
         match of(self.config, port) {
             Some(function) => is_member(function, vid),
             None => port == PortId::UPLINK || self.is_switch(port) && vid < 4095,
         }
     }
 
-    pub(crate) fn is_up(&self, port: PortId) -> bool {
+    /// Returns `true` if frames may pass a port.
+    pub fn is_up(&self, port: PortId) -> bool {
         if self.is_switch(port) {
             return true;
         }
@@ -103,7 +104,7 @@ impl<'a> Model<'a> {
     }
 
     /// Receivers of a multicast frame, or of unknown unicast.
-    pub(crate) fn receivers(&self, from: PortId, header: &[u8; 16], vid: u16) -> Vec<PortId> {
+    pub fn receivers(&self, from: PortId, header: &[u8; 16], vid: u16) -> Vec<PortId> {
         let frame = Frame::new(header).unwrap();
         let dst = frame.dst();
         let apart = from != PortId::UPLINK && self.config.mode != Mode::Veb;
@@ -133,8 +134,8 @@ impl<'a> Model<'a> {
             .collect()
     }
 
-    /// `second` says whether a second tag follows the first, where there is one.
-    pub(crate) fn action(&self, from: PortId, header: &[u8; 16], second: bool) -> Action {
+    /// Verdict of a frame; with `second`, a second tag follows the first, where there is one.
+    pub fn action(&self, from: PortId, header: &[u8; 16], second: bool) -> Action {
         let frame = Frame::new(header).unwrap();
         let function = of(self.config, from);
         let is_source = match from {
@@ -199,7 +200,7 @@ impl<'a> Model<'a> {
     }
 
     /// The frame as a receiver gets it: tags are taken off and put on as on a bridge.
-    pub(crate) fn edited(&self, from: PortId, to: PortId, header: &[u8; 16]) -> Vec<u8> {
+    pub fn edited(&self, from: PortId, to: PortId, header: &[u8; 16]) -> Vec<u8> {
         let vid = self.vlan(from, header).unwrap();
         let tag = Tag::parse(header).unwrap();
         let payload = |function: &Function| function.trunk.is_empty();

@@ -1,6 +1,0 @@
-//! libFuzzer's entry to [`fuzz_vhost_user::frames`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    fuzz_vhost_user::frames(data);
-});
