@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_refused() {
+    fn inflight_geometry_of_a_message() {
         let (_, made) = memory().create(2, 128).unwrap();
         let refused = |area: &InflightArea| open(area).unwrap_err().to_string();
         for (rings, ring_size) in [(1, 128), (2, 64)] {
@@ -222,7 +222,29 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_again_and_again_gets_the_same_memory_made_new() {
+    fn ring_size_against_inflight_records() {
+        let (records, made) = memory().create(2, 64).unwrap();
+        for (ring, size, has) in [
+            (1, 64, true),
+            (0, 1, true),
+            // A ring that grew since has no record, and so writes behind none.
+            (0, 65, false),
+            (1, 128, false),
+            (1, RING_SIZE_MAX, false),
+            (0, u16::MAX, false),
+            (2, 64, false),
+            (usize::MAX, 64, false),
+        ] {
+            assert_eq!(records.of(ring, size).is_some(), has, "ring {ring} of {size}");
+        }
+        // The sizes of a message are those of the records, or it is refused.
+        for (rings, ring_size) in [(2, 65), (2, u16::MAX), (3, 64), (u16::MAX, u16::MAX)] {
+            assert!(open(&area(&made, rings, ring_size)).is_err(), "{rings} of {ring_size}");
+        }
+    }
+
+    #[test]
+    fn repeated_inflight_request() {
         let mut memory = memory();
         let inode = |area: &SharedArea| rustix::fs::fstat(&area.fd).unwrap().st_ino;
         let (first, made) = memory.create(2, 256).unwrap();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_is_refused() {
+    fn malformed_migrated_state() {
         for bytes in [&b""[..], b"{}", b"\0\0\0\0", b"{\"version\":1}"] {
             assert!(MigratedConfig::from_bytes(bytes).is_err());
         }

@@ -134,6 +134,24 @@ mod tests {
     }
 
     #[test]
+    fn log_offset_overflow() {
+        let file = SharedFile::create("log", 4096, Pages::Ordinary).unwrap();
+        for (size, offset) in [
+            (4096, u64::MAX),
+            (4096, u64::MAX - 4095),
+            (u64::MAX, 1),
+            (u64::MAX, u64::MAX),
+            (1 << 63, 1 << 63),
+            (1, 4096),
+        ] {
+            assert!(DirtyLog::new(file.fd(), size, offset).is_err(), "{size:#x} at {offset:#x}");
+        }
+        let log = DirtyLog::new(file.fd(), 4096, 0).unwrap();
+        log.mark(u64::MAX, u64::MAX);
+        assert_eq!((pages(&file), log.outside()), (vec![], 1));
+    }
+
+    #[test]
     fn a_log_may_lie_anywhere_in_its_file() {
         let file = SharedFile::create("log", 8192, Pages::Ordinary).unwrap();
         let log = DirtyLog::new(file.fd(), 3, 4099).unwrap();

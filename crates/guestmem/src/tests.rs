@@ -58,7 +58,7 @@ fn overlapping_overflowing_and_too_many_regions_are_refused() {
 }
 
 #[test]
-fn a_file_smaller_than_its_region_is_refused() {
+fn region_larger_than_file() {
     let file = SharedFile::create("test", 4096, Pages::Ordinary).unwrap();
     let error = Mapping::new(file.fd(), 4096, 1).unwrap_err();
     assert!(matches!(error, MapError::FileTooSmall { file: 4096, need: 4097 }), "{error}");
@@ -87,6 +87,26 @@ fn a_truncated_file_reads_as_zeros_and_is_flagged() {
     assert!(guard::truncations() > before);
     assert!(!honest.mapping().is_truncated());
     assert_eq!(honest.mapping().slice(0, 1).unwrap().read(0), [9]);
+}
+
+#[test]
+fn truncated_huge_pages() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    const PAGE: u64 = 2 << 20;
+    // A machine without reserved pages delivers the same signal already at the first access.
+    let Ok(fd) = memfd_create("huge", MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB) else {
+        panic!("the kernel has no huge pages of 2 MiB (CONFIG_HUGETLBFS)");
+    };
+    ftruncate(&fd, 2 * PAGE).unwrap();
+    let mapping = Mapping::new(fd.as_fd(), 2 * PAGE, 0).unwrap();
+    ftruncate(&fd, 0).unwrap();
+    for at in [0, PAGE - 8, PAGE, 2 * PAGE - 8] {
+        let slice = mapping.slice(at, 8).unwrap();
+        assert_eq!(slice.read::<8>(0), [0; 8]);
+        slice.write(0, [7u8; 8]);
+        assert_eq!(slice.read::<8>(0), [7; 8]);
+    }
+    assert!(mapping.is_truncated());
 }
 
 /// A mapping whose file was truncated to 0 bytes.

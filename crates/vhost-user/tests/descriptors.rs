@@ -101,7 +101,7 @@ fn send_session(peer: &UnixStream, random: &mut Random, fds: &[BorrowedFd<'_>], 
 }
 
 #[test]
-fn hostile_messages_leave_nothing_open() {
+fn message_descriptor_leak() {
     let config = BackendConfig {
         features: Features::VERSION_1.bits(),
         protocol_features: ProtocolFeatures::SUPPORTED,

@@ -287,7 +287,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes: Vec<u8>, ihl in 0u8..16) {
+        fn ip_header_length_beyond_packet(mut bytes: Vec<u8>, ihl in 0u8..16) {
             if let Some(first) = bytes.first_mut() {
                 *first = 0x40 | ihl;
             }

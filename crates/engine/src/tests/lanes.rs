@@ -1,5 +1,7 @@
 //! Several lanes, and several queue pairs: no loss, no duplicates, each flow in order.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bridge::PortId;
 use bridge::nic::NicConfig;
 use virtq::Features;
@@ -97,6 +99,47 @@ fn all_to_all_on_three_lanes() {
         Flow::new(2, 0),
     ];
     carry(&mut guests, &mut flows);
+}
+
+/// Ends the other thread, also after a failed assertion.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn colluding_guests() {
+    // Two guests send to each other as fast as they can, from a thread of their own, so that their
+    // rings are never empty; the frames of two honest ones pass all the same.
+    let bench = Bench::new((0..4).map(plain).collect(), 1);
+    let mut guests = bench.guests([0, 1, 2, 3].map(PortId::vf));
+    let stop = AtomicBool::new(false);
+    let (colluding, honest) = guests.split_at_mut(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for (from, guest) in colluding.iter_mut().enumerate() {
+                    guest.receive();
+                    while guest.in_flight() < WINDOW as usize {
+                        let (dst, src) = (mac(1 - from as u8), mac(from as u8));
+                        guest.post(&frame(dst, src, 0, 60));
+                    }
+                    guest.flush();
+                }
+            }
+        });
+        let _stop = StopAtEnd(&stop);
+        let [from, to] = honest else { panic!("two guests") };
+        for number in 0..1000 {
+            from.send(&frame(mac(3), mac(2), number, 60));
+            let [got] = &to.wait_for(1)[..] else { panic!("one frame") };
+            assert_eq!(self::number(got), number);
+        }
+    });
+    assert!(bench.count("n/vf1", "rx_frames") > 0, "nobody colluded");
 }
 
 /// Two functions with `pairs` pairs each.

@@ -95,7 +95,7 @@ fn a_chain_without_any_frame_is_a_runt() {
 }
 
 #[test]
-fn the_rest_of_a_short_head_is_zeros() {
+fn stale_bytes_in_short_frames() {
     on_both_kinds_of_rings(|| {
         let mut from = Sender::new(HEADER_LEN, 1514);
         from.send(&[0xff; 60], &one_piece());
@@ -134,7 +134,7 @@ fn frames_without_buffers_are_counted() {
 }
 
 #[test]
-fn half_a_frame_is_never_delivered() {
+fn mergeable_buffers_run_out() {
     on_both_kinds_of_rings(|| {
         // Two mergeable buffers are there, three are needed: they stay for the next frame.
         let mut from = Sender::new(HEADER_LEN, 1514);
@@ -180,7 +180,7 @@ fn a_frame_that_the_next_buffer_is_too_small_for_is_counted() {
 }
 
 #[test]
-fn buffers_in_crumbs_lose_large_frames_only() {
+fn runt_receive_buffers() {
     on_both_kinds_of_rings(|| {
         let mut from = Sender::new(HEADER_LEN, 9018);
         let mut to = Receiver::new(HEADER_LEN, true);

@@ -81,7 +81,7 @@ fn bad_link() {
 }
 
 #[test]
-fn loops() {
+fn descriptor_loop() {
     bad_chain(Fault::ChainTooLong, |guest| {
         guest.desc(BAD, (guest.data(), 1), NEXT, BAD);
     });
@@ -100,6 +100,27 @@ fn loops() {
     let mut device = guest.device(ALL);
     assert_eq!(device.stage(1), 0);
     assert_eq!(device.fault(), Some(Fault::ChainTooLong));
+}
+
+#[test]
+fn zero_length_descriptors() {
+    // Without bytes a range is still translated, and one outside stops the ring.
+    for addr in [END + 1, END + 0x1000, BASE - 1, 0, u64::MAX] {
+        bad_chain(Fault::OutsideMemory, |guest| guest.desc(BAD, (addr, 0), 0, 0));
+        bad_chain(Fault::OutsideMemory, |guest| {
+            guest.desc(BAD, (addr, 0), NEXT, BAD + 1);
+            guest.desc(BAD + 1, (guest.data(), 64), 0, 0);
+        });
+    }
+    for content in [READABLE, Content::Writable] {
+        let mut guest = Forge::new(memory(MEMORY), 512, content);
+        guest.desc(BAD, (guest.data(), 0), NEXT, BAD + 1);
+        guest.desc(BAD + 1, (guest.data(), 0), 0, 0);
+        guest.offer(BAD);
+        let mut device = guest.device(ALL);
+        assert_eq!((device.stage(BURST), device.fault()), (1, None));
+        assert_eq!(device.buffers().0[0].len, 0);
+    }
 }
 
 /// Writes a chain of `n` descriptors from 200 on.

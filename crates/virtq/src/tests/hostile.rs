@@ -2,9 +2,9 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use guestmem::{GuestMemory, GuestSlice, Mapping, Pages, Region, SharedFile};
+use guestmem::{Buffer, GuestMemory, GuestSlice, Mapping, Pages, Region, SharedFile};
 use proptest::prelude::*;
 
 use super::kit::{BASE, Forge, READABLE, bytes_of, is_alone, memory};
@@ -40,7 +40,7 @@ fn index_jump() {
 }
 
 #[test]
-fn a_buffer_across_two_neighbouring_regions_is_outside() {
+fn address_range_across_regions() {
     let region = |guest_addr| {
         let file = SharedFile::create("half", 1 << 20, Pages::Ordinary).unwrap();
         let mapping = Arc::new(Mapping::new(file.fd(), 1 << 20, 0).unwrap());
@@ -160,6 +160,114 @@ fn truncated_to_nothing() {
     device.publish();
     assert_eq!(device.stage(BURST), 0);
     assert_eq!(device.fault(), Some(Fault::Truncated));
+}
+
+/// Ends the other thread, also after a failed assertion.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs a device on a new ring 1000 times, while another processor rewrites the two words of
+/// descriptor 0 all the time; `check` gets the staged buffers and the fault.
+fn race(
+    words: fn(&Forge) -> [[u64; 2]; 2],
+    prepare: fn(&Forge),
+    check: impl Fn(&[Buffer<'_>], &[GuestSlice<'_>], Option<Fault>),
+) {
+    let memory = memory(4 << 20);
+    let stop = AtomicBool::new(false);
+    let versions = words(&Forge::new(memory.clone(), 64, READABLE));
+    let write = |[addr, rest]: [u64; 2]| {
+        let descriptor = memory.slice(BASE, 16).unwrap();
+        descriptor.write(0, addr.to_le_bytes());
+        descriptor.write(8, rest.to_le_bytes());
+    };
+    write(versions[0]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                versions.into_iter().for_each(write);
+            }
+        });
+        let _stop = StopAtEnd(&stop);
+        for _ in 0..1000 {
+            let mut guest = Forge::new(memory.clone(), 64, READABLE);
+            guest.ring.used_idx().store(0, Ordering::Release);
+            prepare(&guest);
+            guest.offer(0);
+            let mut device = guest.device(ALL);
+            device.stage(1);
+            let fault = device.fault();
+            let (buffers, arena) = device.buffers();
+            check(buffers, arena, fault);
+        }
+    });
+}
+
+#[test]
+fn descriptor_double_fetch() {
+    let end = BASE + (4 << 20);
+    // The long one ends outside of the memory, at either address.
+    let words = |_: &Forge| {
+        let end = BASE + (4 << 20);
+        [[end - 4096, 64], [end - 2048, 0x10_0000]]
+    };
+    race(
+        words,
+        |_| (),
+        |buffers, arena, fault| match buffers {
+            [buffer] => {
+                assert_eq!((buffer.len, fault), (64, None));
+                let [slice] = &buffer.slices(arena).collect::<Vec<_>>()[..] else { panic!("one") };
+                assert_eq!(slice.len(), 64);
+                assert!(buffer.len < (end - BASE) as u32);
+            }
+            _ => assert_eq!(fault, Some(Fault::OutsideMemory)),
+        },
+    );
+}
+
+#[test]
+fn indirect_length_double_fetch() {
+    let words = |guest: &Forge| {
+        let word = |len: u64| len | u64::from(Descriptor::INDIRECT) << 32;
+        let table = guest.data() + 0x1000;
+        [[table, word(16)], [table, word(40 * 16)]]
+    };
+    // A chain through all 40 entries: in a table of one, its first link leads outside.
+    let prepare = |guest: &Forge| {
+        for i in 0..40u16 {
+            let flags = if i < 39 { Descriptor::NEXT } else { 0 };
+            let at = guest.data() + 0x1000 + 16 * u64::from(i);
+            guest.entry(at, (guest.data(), 10), flags, i + 1);
+        }
+    };
+    race(words, prepare, |buffers, arena, fault| match buffers {
+        [buffer] => {
+            assert_eq!((buffer.len, fault), (400, None));
+            assert_eq!(buffer.slices(arena).count(), 40);
+        }
+        _ => assert_eq!(fault, Some(Fault::BadIndex)),
+    });
+}
+
+#[test]
+fn buffer_over_its_own_ring() {
+    let mut guest = Forge::new(memory(1 << 20), 64, Content::Writable);
+    guest.desc(0, (BASE, 1024), 0, 0); // all of the descriptors
+    guest.offer(0);
+    let mut device = guest.device(ALL);
+    assert_eq!(device.stage(1), 1);
+    device.buffers().0[0].first.write_bytes(&[0xff; 1024]);
+    device.add_used(1024);
+    device.publish();
+    guest.offer(1);
+    assert_eq!(device.stage(1), 0);
+    assert!(device.fault().is_some());
 }
 
 /// Range of addresses of `slice` in this process.

@@ -111,7 +111,7 @@ fn a_ring_always_gets_on_however_long_its_chains_are() {
 }
 
 #[test]
-fn a_header_is_cut_off_wherever_the_pieces_end() {
+fn header_split_over_descriptors() {
     let memory = memory(1 << 20);
     let data = BASE + (1 << 19);
     let bytes: Vec<u8> = (0..40).collect();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use guestmem::{DirtyLog, LOG_PAGE, Pages, SharedFile};
 
-use super::kit::{BASE, READABLE, memory};
-use crate::{BURST, DeviceQueue, DriverQueue, Features, Log, Segment, Start};
+use super::kit::{BASE, Forge, READABLE, memory};
+use crate::ring::Descriptor;
+use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Log, Segment, Start};
 
 const SIZE: u16 = 2048;
 
@@ -72,4 +73,31 @@ fn a_queue_that_logs_cannot_use_set_aside_buffers() {
     let ticket = device.buffers().0[0].ticket;
     device.set_aside(1);
     device.add_used_set_aside(ticket, 0);
+}
+
+#[test]
+fn zero_length_descriptors_under_a_log() {
+    let mut guest = Forge::new(memory(1 << 20), 256, Content::Writable);
+    // 200 pieces without bytes, each in a page of its own, then one with bytes.
+    let page = |i: u16| BASE + 0x1_0000 + u64::from(i % 100) * LOG_PAGE;
+    for i in 0..200 {
+        guest.desc(i, (page(i), 0), Descriptor::NEXT, i + 1);
+    }
+    let written = BASE + (1 << 19);
+    guest.desc(200, (written, 64), 0, 0);
+    guest.offer(0);
+    let size = ((BASE + (1 << 20)) / LOG_PAGE).div_ceil(8);
+    let bits = SharedFile::create("bits", size, Pages::Ordinary).unwrap();
+    let log = Arc::new(DirtyLog::new(bits.fd(), size, 0).unwrap());
+    let start =
+        Start { log: Some(Log { pages: log.clone(), buffers: true, used: None }), ..Start::at(0) };
+    let (at, features) = (&guest.addresses, Features::empty());
+    let (memory, content) = (guest.memory.clone(), guest.content);
+    let mut device = DeviceQueue::new(memory, at, 256, features, content, start).unwrap();
+    assert_eq!((device.stage(BURST), device.fault()), (1, None));
+    device.add_used(64);
+    device.publish();
+    let mut expected = pages(at.used, 4 + 8);
+    expected.extend(pages(written, 64));
+    assert_eq!((logged(&bits), log.outside()), (expected, 0));
 }

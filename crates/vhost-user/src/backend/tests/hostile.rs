@@ -37,7 +37,7 @@ fn zeroes(request: Request, size: usize, fds: usize) -> Message {
 }
 
 #[test]
-fn sizes_and_descriptors_must_be_exact() {
+fn unexpected_message_descriptors() {
     let served = Request::ALL.iter().copied().filter(|&request| is_served(request));
     for request in served {
         let (size, fds) = valid_size(request);
@@ -100,6 +100,38 @@ fn rings_are_checked() {
     assert_eq!(reason, Reason::RingBase { index: 0, base: 65536 });
     let reason = session.fail(message(Request::SetVringEnable, &state(0, 2), 0));
     assert_eq!(reason, Reason::NotABoolean { index: 0, value: 2 });
+}
+
+#[test]
+fn index_truncation() {
+    let mut session = Session::ready();
+    for index in [0x1_0000, 0x1_0001, 0x100, 0x8000_0000, u32::MAX] {
+        let no_ring = Reason::NoSuchRing { index, rings: 4 };
+        for request in [
+            Request::SetVringNum,
+            Request::SetVringBase,
+            Request::GetVringBase,
+            Request::SetVringEnable,
+        ] {
+            assert_eq!(session.fail(message(request, &state(index, 1), 0)), no_ring);
+        }
+        assert_eq!(session.fail(message(Request::SetVringAddr, &addresses(index), 0)), no_ring);
+        let number = u64::from(index) << 16;
+        for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
+            let reason = session.fail(message(request, &number, 1));
+            assert_eq!(reason, Reason::VringFdBits(number), "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn hash_report_and_rss_without_an_offer() {
+    let rejected = Features::HASH_REPORT | Features::RSS | Features::RSC_EXT;
+    for bit in rejected.iter() {
+        let mut session = Session::ready();
+        let reason = session.fail(message(Request::SetFeatures, &(OFFERED | bit.bits()), 0));
+        assert_eq!(reason, Reason::FeaturesNotOffered(bit.bits()));
+    }
 }
 
 #[test]

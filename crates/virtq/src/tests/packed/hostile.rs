@@ -11,7 +11,7 @@ use crate::tests::kit::{BASE, READABLE, bytes_of, is_alone, memory};
 use crate::{BURST, CHAIN_BYTES_MAX, Content, DriverQueue, Fault, Features, Segment, Used};
 
 #[test]
-fn no_more_is_taken_than_a_ring_holds() {
+fn unbounded_pop() {
     for size in [1, 3, 64] {
         let mut guest = Book::new(memory(1 << 20), size, READABLE);
         (0..size).for_each(|id| guest.offer_good(id));
@@ -28,6 +28,24 @@ fn no_more_is_taken_than_a_ring_holds() {
         // Now they are valid, except those that were just overwritten.
         assert_eq!(device.stage(BURST), 0);
         assert_eq!(device.fault(), None);
+    }
+}
+
+#[test]
+fn zero_length_descriptors() {
+    let end = BASE + (1 << 20);
+    for (addr, fault) in [
+        (BASE - 1, Some(Fault::OutsideMemory)),
+        (end + 1, Some(Fault::OutsideMemory)),
+        (u64::MAX, Some(Fault::OutsideMemory)),
+        (end - 64, None),
+    ] {
+        let mut guest = Book::new(memory(1 << 20), 8, Content::Writable);
+        let data = guest.data();
+        guest.offer(&[((addr, 0), NEXT), ((data, 64), 0)], 3);
+        let mut device = guest.device(Features::empty());
+        assert_eq!(device.stage(BURST), usize::from(fault.is_none()), "{addr:#x}");
+        assert_eq!(device.fault(), fault, "{addr:#x}");
     }
 }
 
