@@ -88,12 +88,12 @@ impl KeptTaps {
         let wanted: BTreeSet<_> = self.wanted.iter().map(key).collect();
         let mut replaced = mem::take(&mut self.replaced);
         replaced.retain(|tap| {
+            let key = key(tap);
+            if wanted.contains(&key) && matches!(key.1, netns::Identity::Existing(..)) {
+                return false; // its opener removes what it shall not have
+            }
             let deleted = netns::within(tap.netns.as_deref(), || {
-                let mut links = Links::open()?;
-                match wanted.contains(&key(tap)) {
-                    true => Ok(false), // its opener removes what it shall not have
-                    false => links.remove_marked(&tap.interface, &self.mark),
-                }
+                Links::open()?.remove_marked(&tap.interface, &self.mark)
             });
             let deleted = deleted.map_err(anyhow::Error::from).and_then(|it| Ok(it?));
             let Err(error) = deleted else { return false };
