@@ -93,7 +93,7 @@ pub enum TapError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// Settings of the interface that fail, each with its cause.
-    #[error("tap {name:?}: {}", failures.join("; "))]
+    #[error("tap {name:?}: {}", failures.join(", "))]
     Settings {
         /// Name of the interface.
         name: String,

@@ -279,18 +279,16 @@ impl ServedPort {
 }
 
 fn refused(want: &WantedPort, error: impl Into<OpenError>) -> Problem {
-    let OpenError { text, field, .. } = error.into();
+    let OpenError { cause, remedy, field, .. } = error.into();
     let (field, value) = want.spec.named(field);
-    // An error may end with a remedy of its own.
-    let (cause, remedy) =
-        text.split_once("; ").unwrap_or((&text, "correct it, or use another value"));
     let error = format!("cannot be opened: {cause}");
     // A problem without a field of its own is reported at the field it derives from.
     let at = match want.field.ends_with(".mode") {
         true => want.field.clone(),
         false => format!("{}.{field}", want.field),
     };
-    Problem::new(at, value, error, remedy.to_owned())
+    let remedy = remedy.unwrap_or_else(|| "correct it, or use another value".to_owned());
+    Problem::new(at, value, error, remedy)
 }
 
 /// Addresses of a NIC in their VLANs, with the broadcast address of each: the receive filter.

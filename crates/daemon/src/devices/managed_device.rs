@@ -105,7 +105,7 @@ impl ManagedDevice {
         self.retry = now + RETRY;
         let OpenedDevice { pairs, health, housekeeping, notes } = match opened {
             Ok(opened) => opened,
-            Err(OpenError { text, .. }) => return self.status.reason = Some(text),
+            Err(error) => return self.status.reason = Some(error.to_string()),
         };
         self.halves = pairs;
         for note in &notes {
@@ -182,7 +182,7 @@ impl ManagedDevice {
     pub(super) fn inherit(&mut self, handover: PortHandover) -> Result<()> {
         match self.open.resume(handover) {
             Ok(opened) => self.begin(Ok(opened), Instant::now()),
-            Err(OpenError { text, .. }) => bail!("{}: {text}", self.port.label),
+            Err(error) => bail!("{}: {error}", self.port.label),
         }
         self.attach();
         Ok(())

@@ -1,5 +1,7 @@
 //! Opening a device: the interface of all kinds, and its error.
 
+use std::fmt;
+
 use port::xdp::GuestQueues;
 use port::{OpenedDevice, PortHandover};
 use wire::Mac;
@@ -44,8 +46,10 @@ pub(in super::super) trait DeviceOpener: Send + std::fmt::Debug {
 /// Error of opening a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct OpenError {
-    /// Cause and remedy.
-    pub(in super::super) text: String,
+    /// Error, with its sources.
+    pub(in super::super) cause: String,
+    /// Remedy, if the error names one.
+    pub(in super::super) remedy: Option<String>,
     /// The device may appear later.
     pub(in super::super) may_appear: bool,
     /// Field of the wrong setting, if it is not the one that names the device.
@@ -54,6 +58,19 @@ pub(in super::super) struct OpenError {
 
 impl From<anyhow::Error> for OpenError {
     fn from(error: anyhow::Error) -> OpenError {
-        OpenError { text: format!("{error:#}"), may_appear: false, field: None }
+        let text = error.to_string();
+        let (own, remedy) = match text.split_once("; ") {
+            Some((own, remedy)) => (own.to_owned(), Some(remedy.to_owned())),
+            None => (text, None),
+        };
+        let cause = error.chain().skip(1).fold(own, |cause, source| format!("{cause}: {source}"));
+        OpenError { cause, remedy, may_appear: false, field: None }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)?;
+        self.remedy.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
     }
 }

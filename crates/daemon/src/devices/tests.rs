@@ -30,7 +30,7 @@ impl Fake {
     }
 
     fn miss(&self, text: &str) {
-        let missing = OpenError { text: text.to_owned(), may_appear: true, field: None };
+        let missing = OpenError { may_appear: true, ..anyhow::anyhow!("{text}").into() };
         self.told(|told| told.missing = Some(missing));
     }
 }
@@ -175,4 +175,15 @@ fn looks_are_not_made_more_often_than_they_are_due() {
     assert!(devices.poll(now) && !devices.poll(now));
     let bench = Bench::new(&Fake::default());
     assert_eq!(bench.devices.wait(bench.now), Some(Duration::ZERO));
+}
+
+#[test]
+fn an_error_with_a_source_keeps_its_remedy_apart() {
+    let source = anyhow::anyhow!("out of memory");
+    let error = OpenError::from(source.context("no buffers; free memory, or lower queue_pairs"));
+    assert_eq!(error.cause, "no buffers: out of memory");
+    assert_eq!(error.remedy.as_deref(), Some("free memory, or lower queue_pairs"));
+    assert_eq!(error.to_string(), "no buffers: out of memory; free memory, or lower queue_pairs");
+    let plain = OpenError::from(anyhow::anyhow!("in use"));
+    assert_eq!((plain.to_string(), plain.remedy), ("in use".to_owned(), None));
 }
