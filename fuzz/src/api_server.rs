@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::testing::Site;
+use api::testing::{Site, granted};
 use serde_json::{Value, json};
 
 use crate::Reached;
@@ -92,30 +92,6 @@ pub(crate) fn http(data: &[u8]) -> Reached {
         }
     }
     reached
-}
-
-/// Document with a virtual PF whose guest may set some settings of two VFs.
-fn granted() -> Value {
-    let adapter = |i: u8| {
-        json!({
-            "name": format!("a{i}"), "nic": "nic0", "mac": format!("02:00:00:00:01:0{i}"),
-            "iov_weight": 100, "attachment": {"socket": format!("/run/shunt/a{i}.sock")},
-            "max_tx_mbps": 500,
-        })
-    };
-    let settings = ["mac", "vlan", "rate", "spoof_check", "trust", "link_state"];
-    json!({
-        "version": 1,
-        "nic": [{"name": "nic0", "total_vfs": 4, "num_vfs": 4}],
-        "adapter": [adapter(0), adapter(1), adapter(2)],
-        "vpf": [{
-            "name": "vm", "pf": "a0", "vf": [{"adapter": "a1"}, {"adapter": "a2"}],
-            "control": {
-                "socket": "/run/shunt/vm.ctl", "settings": settings, "mac_prefixes": ["52:54:00"],
-                "vlans": ["100-199"], "max_tx_mbps": 400, "min_tx_mbps": 10,
-            },
-        }],
-    })
 }
 
 /// A request with fields of a channel's protocol, mostly of the right types.

@@ -1,6 +1,6 @@
 //! Verdicts of a NIC's classifier, for bursts of any headers, against the model of its rules.
 
-use bridge::nic::model::Model;
+use bridge::nic::model::{self, Model, apply, with_second};
 use bridge::nic::{
     ConfigError, Filter, Flows, Function, LinkState, Mode, NicConfig, PortVlan, Table, VlanProtocol,
 };
@@ -86,36 +86,15 @@ fn config(input: &mut Input<'_>) -> NicConfig {
 
 fn header(input: &mut Input<'_>) -> [u8; 16] {
     let (dst, src) = (any_mac(input), any_mac(input));
-    let [kind, next] = match input.byte() {
-        kind @ 0..=100 => [
+    let (kind, next) = match input.byte() {
+        kind @ 0..=100 => (
             [0x8100, 0x8100, 0x88a8, 0x9100][usize::from(kind & 3)],
             u16::from(input.byte()) << 12 | input.pick(&[0, 1, 2, 4094, 4095]),
-        ],
-        101..=240 => [0x0800, 0x4500],
-        _ => [input.u16(), input.u16()],
+        ),
+        101..=240 => (0x0800, 0x4500),
+        _ => (input.u16(), input.u16()),
     };
-    let mut header = [0; 16];
-    header[..6].copy_from_slice(&dst.0);
-    header[6..12].copy_from_slice(&src.0);
-    header[12..14].copy_from_slice(&kind.to_be_bytes());
-    header[14..].copy_from_slice(&next.to_be_bytes());
-    header
-}
-
-/// Longer snapshot of a frame in which a second tag follows, or none.
-fn snapshot(header: &[u8; 16], second: bool) -> HeaderSnapshot {
-    let behind: [u8; 4] = if second { [0x81, 0, 0, 2] } else { [0x08, 0, 0x45, 0] };
-    HeaderSnapshot::of_frame(&[&header[..], &behind].concat())
-}
-
-fn edited(edit: VlanEdit, header: &[u8; 16]) -> Vec<u8> {
-    let (addresses, rest) = header.split_at(12);
-    match edit {
-        VlanEdit::None => header.to_vec(),
-        VlanEdit::Pop => [addresses, &rest[4..]].concat(),
-        VlanEdit::Push(tag) => [addresses, &tag, rest].concat(),
-        VlanEdit::Retag(tag) => [addresses, &tag].concat(),
-    }
+    model::header(dst, src, Some((kind, next)))
 }
 
 /// `data` is a NIC, and bursts from its ports.
@@ -153,7 +132,7 @@ pub(crate) fn classifier(data: &[u8]) -> Reached {
         let seconds = input.u64();
         let second = |n: usize| seconds >> (n % 64) & 1 == 1;
         let snapshots: Vec<HeaderSnapshot> =
-            headers.iter().enumerate().map(|(n, header)| snapshot(header, second(n))).collect();
+            headers.iter().enumerate().map(|(n, header)| with_second(header, second(n))).collect();
         let summary =
             table.classify_with_snapshots(from, &headers, &snapshots, &mut flows, &mut out);
         let expected = headers.iter().enumerate();
@@ -193,7 +172,7 @@ fn check_receivers(
     for to in receivers {
         assert!(to != from && model.is_in(to, vid) && model.is_up(to), "to {to} from {from}");
         let edit = table.edit_of(from, to, header);
-        assert_eq!(edited(edit, header), model.edited(from, to, header));
+        assert_eq!(apply(edit, header), model.edited(from, to, header));
         reached.add("edited", u64::from(edit != VlanEdit::None));
     }
 }

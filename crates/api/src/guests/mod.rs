@@ -31,7 +31,7 @@ mod service;
 mod setting;
 pub(crate) mod shown;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 pub(crate) use error::{Errno, GuestError};
 pub(crate) use overlay::{Dropped, Overlay};

@@ -11,31 +11,7 @@ use super::overlay::{Dropped, Overlay};
 use super::protocol::{answer, read};
 use super::request::Request;
 use super::setting::SettingsChange;
-
-/// A NIC with three adapters: a virtual PF and two VFs of it, which the guest may set within
-/// limits.
-pub(crate) fn document() -> Value {
-    let adapter = |i: u8| {
-        json!({
-            "name": format!("a{i}"), "nic": "nic0", "mac": format!("02:00:00:00:01:0{i}"),
-            "iov_weight": 100, "attachment": {"socket": format!("/run/shunt/a{i}.sock")},
-            "max_tx_mbps": 500,
-        })
-    };
-    let settings = ["mac", "vlan", "rate", "spoof_check", "trust", "link_state"];
-    json!({
-        "version": 1,
-        "nic": [{"name": "nic0", "total_vfs": 4, "num_vfs": 4}],
-        "adapter": [adapter(0), adapter(1), adapter(2)],
-        "vpf": [{
-            "name": "vm", "pf": "a0", "vf": [{"adapter": "a1"}, {"adapter": "a2"}],
-            "control": {
-                "socket": "/run/shunt/vm.ctl", "settings": settings, "mac_prefixes": ["52:54:00"],
-                "vlans": ["100-199"], "max_tx_mbps": 400, "min_tx_mbps": 10,
-            },
-        }],
-    })
-}
+use crate::testing::granted;
 
 fn asked(request: Value) -> Result<Request, GuestError> {
     read(request.to_string().as_bytes()).what
@@ -138,8 +114,8 @@ fn what_is_granted_is_put_upon_the_operators_document() {
         "mac": "52:54:00:00:00:01", "vlan": 100, "max_tx_rate": 400, "min_tx_rate": 10,
         "spoofchk": false, "trust": true, "state": "disable",
     });
-    let before = state(&document());
-    let overlay = set(document(), settings).unwrap();
+    let before = state(&granted());
+    let overlay = set(granted(), settings).unwrap();
     let in_force = overlay.upon(&before);
     let adapter = in_force.adapter("a1").unwrap();
     assert_eq!(adapter.mac.to_string(), "52:54:00:00:00:01");
@@ -162,9 +138,9 @@ fn what_the_host_says_already_is_no_setting_of_the_guest() {
         "mac": "02:00:00:00:01:01", "vlan": 0, "max_tx_rate": 0, "min_tx_rate": 0, "spoofchk": true,
         "trust": false, "state": "auto",
     });
-    assert_eq!(set(document(), own), Ok(Overlay::default()));
-    let one = set(document(), json!({"max_tx_rate": 100})).unwrap();
-    let back = one.with(&state(&document()), "vm", 0, &change(json!({"max_tx_rate": 0})));
+    assert_eq!(set(granted(), own), Ok(Overlay::default()));
+    let one = set(granted(), json!({"max_tx_rate": 100})).unwrap();
+    let back = one.with(&state(&granted()), "vm", 0, &change(json!({"max_tx_rate": 0})));
     assert_eq!(back, Ok(Overlay::default()), "0 is for the host's own");
 }
 
@@ -175,7 +151,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
         (refusal.errno, refusal.text)
     };
     let perm = |settings: Value, words: &str| {
-        let (errno, text) = refused(document(), settings);
+        let (errno, text) = refused(granted(), settings);
         assert_eq!(errno, Errno::Perm, "{text}");
         assert!(text.contains(words), "{text}");
     };
@@ -184,7 +160,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
     perm(json!({"vlan": 100, "proto": "802.1ad"}), "tags of 802.1ad; it grants only its own");
     perm(json!({"max_tx_rate": 401}), "a max_tx_rate of at most 400 Mbit/s, not 401");
     perm(json!({"min_tx_rate": 11}), "a min_tx_rate of at most 10 Mbit/s, not 11");
-    let at = |pointer: &str, value: Value| with(document(), pointer, value);
+    let at = |pointer: &str, value: Value| with(granted(), pointer, value);
     let cases = [
         (at("/vpf/0/control/settings", json!([])), json!({"mac": "02:00:00:00:01:01"}), "set mac"),
         (at("/vpf/0/control/vfs", json!([1])), json!({"trust": true}), "set VF 0"),
@@ -217,7 +193,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
     let device = at("/vpf/0/vf", json!([{"vhost_vdpa": "/dev/vhost-vdpa-0"}, {"adapter": "a2"}]));
     assert_eq!(refused(device, json!({"trust": true})).0, Errno::OpNotSupp);
     let none =
-        Overlay::default().with(&state(&document()), "vm", 2, &change(json!({"trust": true})));
+        Overlay::default().with(&state(&granted()), "vm", 2, &change(json!({"trust": true})));
     assert_eq!(none.unwrap_err().errno, Errno::Inval);
 }
 
@@ -230,11 +206,11 @@ fn then(overlay: &Overlay, document: Value) -> (Vec<&'static str>, Vec<Dropped>)
 #[test]
 fn the_operators_word_wins() {
     let settings = json!({"mac": "52:54:00:00:00:01", "vlan": 100, "max_tx_rate": 300});
-    let overlay = set(document(), settings).unwrap();
-    let at = |pointer: &str, value: Value| then(&overlay, with(document(), pointer, value));
+    let overlay = set(granted(), settings).unwrap();
+    let at = |pointer: &str, value: Value| then(&overlay, with(granted(), pointer, value));
     let fell =
         |names: &[&'static str]| vec![Dropped { vpf: "vm".into(), vf: 0, names: names.to_vec() }];
-    assert_eq!(then(&overlay, document()), (vec!["mac", "vlan", "max_tx_mbps"], vec![]));
+    assert_eq!(then(&overlay, granted()), (vec!["mac", "vlan", "max_tx_mbps"], vec![]));
     // Another setting of the operator's takes nothing away.
     assert_eq!(at("/adapter/1/trust", json!(true)).1, vec![]);
     // The same one does.
@@ -257,7 +233,7 @@ fn the_operators_word_wins() {
 
 #[test]
 fn of_two_that_exclude_each_other_the_later_vf_loses() {
-    let state = state(&document());
+    let state = state(&granted());
     let change = change(json!({"mac": "52:54:00:00:00:01"}));
     let one = Overlay::default().with(&state, "vm", 0, &change).unwrap();
     let both = one.with(&state, "vm", 1, &change).unwrap();
@@ -325,7 +301,7 @@ fn limits_hold() {
     let tested = proptest::test_runner::TestRunner::default().run(
         &(document_of, anything()),
         |((own, protos), settings)| {
-            let document = with(document(), "/adapter/1/vlan", own.clone());
+            let document = with(granted(), "/adapter/1/vlan", own.clone());
             let document = with(document, "/vpf/0/control/vlan_protos", json!(protos));
             let mut request = json!({"v": 1, "id": 1, "op": "set", "vf": 0});
             request.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());

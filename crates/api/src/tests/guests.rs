@@ -16,7 +16,7 @@ use vhost_user::testing::lingering;
 
 use super::super::serve_guests;
 use super::*;
-use crate::guests::tests::document;
+use crate::testing::granted;
 
 /// A guest at its channel.
 struct Guest(BufReader<UnixStream>);
@@ -78,7 +78,7 @@ fn site() -> Site {
     let mut site = Site::new();
     serve(&mut site);
     let socket = site.dir.path().join("vm.ctl").display().to_string();
-    let document = with(document(), "/vpf/0/control/socket", json!(socket));
+    let document = with(granted(), "/vpf/0/control/socket", json!(socket));
     site.does("POST", "/v1/apply", document);
     site
 }
@@ -296,7 +296,7 @@ fn a_request_is_its_guests_though_names_are_exchanged_before_it_is_answered() {
         let control = json!({"socket": path(socket), "settings": ["trust"]});
         json!({"name": name, "pf": pf, "vf": [{"adapter": vf}], "control": control})
     };
-    let mut both = document();
+    let mut both = granted();
     let mut adapter = both["adapter"][0].clone();
     adapter["name"] = json!("a3");
     adapter["mac"] = json!("02:00:00:00:01:03");

@@ -11,6 +11,7 @@ mod switchdev;
 mod vlans;
 
 pub(crate) use super::model;
+use super::model::header;
 use wire::vlan::TPID_8021Q;
 use wire::{Mac, Vid};
 
@@ -26,17 +27,6 @@ fn mac(n: u16) -> Mac {
 fn function(n: u16, vlan: Option<u16>) -> Function {
     let vlan = vlan.map(|vid| Vid::new(vid).unwrap().into());
     Function { vlan, ..Function::new(mac(n)) }
-}
-
-/// A header; a tag is a TPID and a TCI.
-fn header(dst: Mac, src: Mac, tag: Option<(u16, u16)>) -> [u8; 16] {
-    let (kind, next) = tag.unwrap_or((0x0800, 0x4500));
-    let mut header = [0; 16];
-    header[..6].copy_from_slice(&dst.0);
-    header[6..12].copy_from_slice(&src.0);
-    header[12..14].copy_from_slice(&kind.to_be_bytes());
-    header[14..].copy_from_slice(&next.to_be_bytes());
-    header
 }
 
 const fn vf(n: u8) -> PortId {

@@ -7,6 +7,7 @@ use bridge::nic::NicConfig;
 use virtq::Features;
 
 use super::kit::*;
+use super::paths::Stop;
 use crate::Port;
 use crate::port::counter;
 
@@ -101,15 +102,6 @@ fn all_to_all_on_three_lanes() {
     carry(&mut guests, &mut flows);
 }
 
-/// Ends the other thread, also after a failed assertion.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn colluding_guests() {
     // Two guests send to each other as fast as they can, from a thread of their own, so that their
@@ -131,7 +123,7 @@ fn colluding_guests() {
                 }
             }
         });
-        let _stop = StopAtEnd(&stop);
+        let _stop = Stop(&stop);
         let [from, to] = honest else { panic!("two guests") };
         for number in 0..1000 {
             from.send(&frame(mac(3), mac(2), number, 60));
@@ -139,7 +131,7 @@ fn colluding_guests() {
             assert_eq!(self::number(got), number);
         }
     });
-    assert!(bench.count("n/vf1", "rx_frames") > 0, "nobody colluded");
+    assert!(bench.count("n/vf1", "rx_frames") > 0, "no colluding guest received a frame");
 }
 
 /// Two functions with `pairs` pairs each.

@@ -167,6 +167,7 @@ fn change_under(net: &Net, snapshots: &[Arc<ForwardingSnapshot>], traffic: &mut 
     }
 }
 
+/// Ends the other thread, also after a failed assertion.
 pub(super) struct Stop<'a>(pub(super) &'a std::sync::atomic::AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,9 +1,9 @@
 //! Random NICs and frames against the model, and the properties that matter most.
 
 use proptest::prelude::*;
-use wire::{HeaderSnapshot, Vid};
+use wire::Vid;
 
-use super::model::Model;
+use super::model::{Model, apply, with_second};
 use super::random::{any_burst, any_config, any_source, honest};
 use super::{header, mac};
 use crate::nic::*;
@@ -85,23 +85,6 @@ proptest! {
                 prop_assert!(table.edit(from, to).is_none_or(|all| all == edit), "{} {}", from, to);
             }
         }
-    }
-}
-
-/// The longer snapshot of a frame that goes on with another tag, or without.
-fn with_second(header: &[u8; 16], second: bool) -> HeaderSnapshot {
-    let behind: [u8; 4] = if second { [0x81, 0, 0, 2] } else { [0x08, 0, 0x45, 0] };
-    HeaderSnapshot::of_frame(&[&header[..], &behind].concat())
-}
-
-/// A header after an edit.
-fn apply(edit: VlanEdit, header: &[u8; 16]) -> Vec<u8> {
-    let (addresses, rest) = header.split_at(12);
-    match edit {
-        VlanEdit::None => header.to_vec(),
-        VlanEdit::Pop => [addresses, &rest[4..]].concat(),
-        VlanEdit::Push(tag) => [addresses, &tag, rest].concat(),
-        VlanEdit::Retag(tag) => [addresses, &tag].concat(),
     }
 }
 

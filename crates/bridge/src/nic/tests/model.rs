@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use wire::Mac;
 use wire::ethernet::Frame;
 use wire::vlan::Tag;
+use wire::{HeaderSnapshot, Mac};
 
 use crate::nic::*;
 use crate::*;
@@ -238,5 +238,33 @@ pub(crate) fn of(config: &NicConfig, port: PortId) -> Option<&Function> {
         PortId::PF => config.pf.as_ref(),
         PortId(n @ 257..) => config.queues.get(usize::from(n) - 257)?.as_ref(),
         _ => config.vfs.get(usize::from(port.vf_index()?))?.as_ref(),
+    }
+}
+
+/// A header; a tag is a TPID and a TCI.
+pub fn header(dst: Mac, src: Mac, tag: Option<(u16, u16)>) -> [u8; 16] {
+    let (kind, next) = tag.unwrap_or((0x0800, 0x4500));
+    let mut header = [0; 16];
+    header[..6].copy_from_slice(&dst.0);
+    header[6..12].copy_from_slice(&src.0);
+    header[12..14].copy_from_slice(&kind.to_be_bytes());
+    header[14..].copy_from_slice(&next.to_be_bytes());
+    header
+}
+
+/// The longer snapshot of a frame in which a second tag follows, or none.
+pub fn with_second(header: &[u8; 16], second: bool) -> HeaderSnapshot {
+    let behind: [u8; 4] = if second { [0x81, 0, 0, 2] } else { [0x08, 0, 0x45, 0] };
+    HeaderSnapshot::of_frame(&[&header[..], &behind].concat())
+}
+
+/// A header after an edit.
+pub fn apply(edit: VlanEdit, header: &[u8; 16]) -> Vec<u8> {
+    let (addresses, rest) = header.split_at(12);
+    match edit {
+        VlanEdit::None => header.to_vec(),
+        VlanEdit::Pop => [addresses, &rest[4..]].concat(),
+        VlanEdit::Push(tag) => [addresses, &tag, rest].concat(),
+        VlanEdit::Retag(tag) => [addresses, &tag].concat(),
     }
 }
