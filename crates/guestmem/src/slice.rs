@@ -440,6 +440,12 @@ impl CacheLine {
         }
     }
 
+    /// Prefetches the lines of `bytes` bytes from here on for reading.
+    #[inline(always)]
+    pub fn prefetch_run(self, bytes: usize) {
+        (0..bytes.div_ceil(Self::LEN)).for_each(|n| self.plus(n).prefetch_read());
+    }
+
     /// Prefetches it for writing: this core owns it when the write comes.
     #[inline(always)]
     pub fn prefetch_write(self) {

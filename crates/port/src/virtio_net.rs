@@ -279,25 +279,22 @@ pub struct NextLines {
     /// Slot that holds the ring, if the owner of the slots sets it.
     pub slot: CacheLine,
     state: CacheLine,
-    state_lines: usize,
+    state_bytes: usize,
     guest: [CacheLine; 2],
 }
 
 impl NextLines {
     /// Those of a ring with this state, which begins with this queue.
     fn of<T>(state: &T, queue: &DeviceQueue) -> NextLines {
-        let state_lines = size_of::<T>().div_ceil(CacheLine::LEN);
         let state = CacheLine::of(state);
-        NextLines { slot: state, state, state_lines, guest: queue.next_lines() }
+        NextLines { slot: state, state, state_bytes: size_of::<T>(), guest: queue.next_lines() }
     }
 
     /// Prefetches them.
     #[inline]
     pub fn prefetch(&self) {
         self.slot.prefetch_read();
-        for n in 0..self.state_lines {
-            self.state.plus(n).prefetch_read();
-        }
+        self.state.prefetch_run(self.state_bytes);
         let [index, entries] = self.guest;
         for line in [index, entries, entries.plus(1)] {
             line.prefetch_read();

@@ -99,11 +99,23 @@ impl SplitRing {
         CacheLine::of(at).prefetch_read();
     }
 
+    /// Address of the available ring's entry for position `index`, behind the flags and the index.
+    #[inline(always)]
+    fn avail_at(&self, index: u16) -> *mut u16 {
+        self.avail.wrapping_add(2 + usize::from(index & self.mask))
+    }
+
+    /// Address of the used ring's entry at `index`, behind the flags and the index.
+    #[inline(always)]
+    fn used_at(&self, index: u16) -> *mut u32 {
+        self.used.cast::<u32>().wrapping_add(1 + 2 * usize::from(index & self.mask))
+    }
+
     /// The available ring's entry for position `index`.
     #[inline(always)]
     pub(crate) fn avail_entry(&self, index: u16) -> u16 {
-        // SAFETY: two words of flags and index, then the entry, inside the part that `new` checked.
-        unsafe { self.avail.add(2 + usize::from(index & self.mask)).read_volatile() }
+        // SAFETY: inside the part that `new` checked.
+        unsafe { self.avail_at(index).read_volatile() }
     }
 
     /// Entries from position `index` on that follow without a wrap, at most `n`.
@@ -117,7 +129,7 @@ impl SplitRing {
     #[inline(always)]
     pub(crate) fn avail_run(&self, index: u16, n: usize) -> impl Iterator<Item = u16> {
         let n = self.run(index, n);
-        let first = self.avail.wrapping_add(2 + usize::from(index & self.mask));
+        let first = self.avail_at(index);
         // SAFETY: the run ends at the latest with the last entry, inside the part that `new`
         // checked.
         (0..n).map(move |i| unsafe { first.add(i).read_volatile() })
@@ -126,7 +138,7 @@ impl SplitRing {
     #[inline(always)]
     pub(crate) fn set_avail_entry(&self, index: u16, head: u16) {
         // SAFETY: as in `avail_entry`.
-        unsafe { self.avail.add(2 + usize::from(index & self.mask)).write_volatile(head) }
+        unsafe { self.avail_at(index).write_volatile(head) }
     }
 
     /// The used ring's entry at `index`: head of the chain and bytes written.
@@ -135,7 +147,7 @@ impl SplitRing {
         // SAFETY: inside the part that `new` checked, which is aligned to 4 bytes, as are its
         // words.
         unsafe {
-            let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
+            let at = self.used_at(index);
             (at.read_volatile(), at.add(1).read_volatile())
         }
     }
@@ -143,8 +155,7 @@ impl SplitRing {
     /// Prefetches the used ring's entry at `index` for writing.
     #[inline(always)]
     pub(crate) fn prefetch_used_entry(&self, index: u16) {
-        let at = self.used.cast::<u32>().wrapping_add(1 + 2 * usize::from(index & self.mask));
-        CacheLine::of(at).prefetch_write();
+        CacheLine::of(self.used_at(index)).prefetch_write();
     }
 
     #[inline(always)]
@@ -152,10 +163,7 @@ impl SplitRing {
         let entry = u64::from(head) | u64::from(len) << 32;
         // SAFETY: as in `used_entry`; one unaligned word instead of two. A plain store: the
         // compiler keeps it before the release store of the index, and no reader looks earlier.
-        unsafe {
-            let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
-            at.cast::<u64>().write_unaligned(entry);
-        }
+        unsafe { self.used_at(index).cast::<u64>().write_unaligned(entry) };
     }
 
     #[inline(always)]
@@ -421,7 +429,7 @@ impl SplitDevice {
     /// Lines of the available index, and of the next entry.
     #[inline]
     pub(crate) fn next_lines(&self) -> [CacheLine; 2] {
-        let entry = self.ring.avail.wrapping_add(2 + usize::from(self.next_avail & self.ring.mask));
+        let entry = self.ring.avail_at(self.next_avail);
         [CacheLine::of(self.ring.avail_idx()), CacheLine::of(entry)]
     }
 

@@ -16,10 +16,16 @@ const STRIDE: u32 = 8;
 pub(super) struct Silence(u32);
 
 impl Silence {
+    /// Returns `true` if the ring is polled in some visits only.
+    #[inline]
+    pub(super) fn is_cold(self) -> bool {
+        self.0 >= COLD_AFTER
+    }
+
     /// Begins a visit; returns `true` if the ring must be polled.
     #[inline]
     pub(super) fn visit(&mut self) -> bool {
-        if self.0 < COLD_AFTER {
+        if !self.is_cold() {
             return true;
         }
         self.0 += 1;

@@ -206,11 +206,9 @@ impl Worker {
         let behind =
             |n| number + n - if number + n >= self.rings.len() { self.rings.len() } else { 0 };
         if let Some(after) = self.rings.get(behind(2)) {
-            let line = CacheLine::of(after);
-            (0..size_of::<LaneRing>().div_ceil(CacheLine::LEN))
-                .for_each(|n| line.plus(n).prefetch_read());
+            CacheLine::of(after).prefetch_run(size_of::<LaneRing>());
         }
-        if let Some(next) = self.rings.get(behind(1)) {
+        if let Some(next) = self.rings.get(behind(1)).filter(|next| !next.silence.is_cold()) {
             next.sender.next.iter().flatten().for_each(NextLines::prefetch);
         }
     }
