@@ -1,8 +1,9 @@
 //! Checked ranges of guest memory, and the only accesses to them.
 //!
-//! A guest may change its memory during every access, so no byte is read twice and no branch
-//! depends on a byte read by a copy. Short copies are inline, in 16-byte moves that may overlap at
-//! the tail: at 64 B a call would cost more than the copy. Longer ones are `memcpy`, which the C
+//! A guest may change its memory during every access, so a byte that decides anything is read once,
+//! and no branch depends on a byte read by a copy. Short copies are inline, in 16-byte moves that
+//! may overlap at the tail: at 64 B a call would cost more than the copy. The bytes of the overlap
+//! are read and written twice, and the later ones stay. Longer copies are `memcpy`, which the C
 //! library tunes for each machine.
 
 use std::marker::PhantomData;

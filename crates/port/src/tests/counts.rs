@@ -254,3 +254,24 @@ fn arming_says_what_is_there_and_backlog_what_is_left() {
         assert!(from.ring.burst().frames.is_empty());
     });
 }
+
+/// A lane stages buffers ahead of the frames for them. They stay the guest's when the ring gets
+/// another owner: by a change of its memory, a detached session, a hot restart or a migration.
+#[test]
+fn buffers_staged_ahead_are_used_by_the_next_owner() {
+    on_both_kinds_of_rings(|| {
+        let (mut from, mut to) = (Sender::new(HEADER_LEN, 9018), Receiver::new(HEADER_LEN, false));
+        let layout = Layout::chain(&[]);
+        (0..12).for_each(|_| to.post(2048, &layout));
+        for number in 0..12 {
+            from.send(&frame(number, 64), &layout);
+            let delivered = carry(&mut from, &mut to, &[0], VlanEdit::None);
+            assert_eq!((delivered.frames, delivered.no_buffer), (1, 0), "frame {number}");
+            if number % 3 == 0 {
+                to.change_owner();
+            }
+        }
+        let arrived: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
+        assert_eq!(arrived, (0..12).map(|number| frame(number, 64)).collect::<Vec<_>>());
+    });
+}

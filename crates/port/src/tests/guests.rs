@@ -9,7 +9,7 @@ use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
 use super::lent::Lent;
 use crate::virtio_net::{self, HEADER_LEN, ReceiveRing, RingEvents, TransmitRing};
-use crate::{Delivered, NetHeader, OffloadSet, VlanEdit};
+use crate::{Delivered, GuestRing, NetHeader, OffloadSet, VlanEdit};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 4 << 20;
@@ -213,6 +213,20 @@ impl Receiver {
         let layout = virtio_net::ReceiveLayout { header, mergeable };
         let ring = Lent::new(Box::new(ReceiveRing::new(device, events, layout, takes)));
         Receiver { heap, driver, ring, header, posted: HashMap::new() }
+    }
+
+    /// Stops the ring; a new owner without offloads continues at its position, with one buffer a
+    /// frame.
+    pub(super) fn change_owner(&mut self) {
+        let start = Start::at(self.ring.half.stop());
+        let (memory, at) = (self.heap.memory.clone(), self.driver.addresses());
+        let mut features = Features::all();
+        features.set(Features::PACKED, PACKED.get());
+        let content = Content::Writable;
+        let device = DeviceQueue::new(memory, &at, RING, features, content, start).unwrap();
+        let layout = virtio_net::ReceiveLayout { header: self.header, mergeable: false };
+        let (events, takes) = (RingEvents::default(), OffloadSet::empty());
+        self.ring = Lent::new(Box::new(ReceiveRing::new(device, events, layout, takes)));
     }
 
     /// Makes a buffer of `len` bytes available.

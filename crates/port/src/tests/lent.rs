@@ -3,8 +3,8 @@
 use std::ops::DerefMut;
 
 use crate::{
-    Burst, BurstBuffers, Delivered, GuestRing, Notification, Polled, Readiness, Receive, Transmit,
-    VlanEdit,
+    BURST, Burst, BurstBuffers, Delivered, GuestRing, Notification, Polled, Readiness, Receive,
+    Transmit, VlanEdit,
 };
 
 /// A half, and the buffers that it is lent.
@@ -77,9 +77,14 @@ impl<P: DerefMut<Target = T>, T: Receive + ?Sized> Lent<P> {
         self.half.deliver(burst, indices, edit, &mut self.buffers)
     }
 
-    /// Returns `true` if the guest was notified.
+    /// Publishes, and stages buffers for a burst to come, as a lane with few rings does. Returns
+    /// `true` if the guest was notified.
     pub(super) fn publish(&mut self) -> bool {
         let notification = self.half.publish();
-        notify(notification, self.half.guest_ring())
+        let is_notified = notify(notification, self.half.guest_ring());
+        if let Some(ring) = self.half.guest_ring() {
+            ring.stage(BURST);
+        }
+        is_notified
     }
 }
