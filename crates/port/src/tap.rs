@@ -74,7 +74,8 @@ pub struct TapSpec {
     pub addresses: Vec<LinkAddress>,
     /// Gateways of default routes through a created interface, at most one a family.
     pub gateways: Vec<IpAddr>,
-    /// Addresses and gateways to remove from a marked interface.
+    /// Addresses and gateways to remove from a marked interface. Each is forgotten once removed:
+    /// an address that the container adds later stays.
     pub removed: (Vec<LinkAddress>, Vec<IpAddr>),
     /// Mark of a created interface, which is then persistent.
     pub mark: Option<String>,
@@ -125,12 +126,13 @@ pub enum TapError {
 ///
 /// # Errors
 /// [`TapError`]; a created interface is removed then.
-pub fn open(spec: &TapSpec) -> Result<OpenedDevice, TapError> {
-    let TapSpec { name, mark, .. } = spec;
-    let netns = spec.netns.as_deref();
+pub fn open(spec: &mut TapSpec) -> Result<OpenedDevice, TapError> {
+    let TapSpec { name, mark, netns, .. } = &*spec;
+    let (name, mark, netns) = (name.clone(), mark.clone(), netns.clone());
+    let (name, mark, netns) = (&name, mark.as_ref(), netns.as_deref());
     let interfaces = Interfaces::of(netns)?;
     let mut links = netns::within(netns, Links::open).map_err(InterfaceError::from)??;
-    let is_own = mark.as_ref().is_some_and(|mark| links.has_mark(name, mark));
+    let is_own = mark.is_some_and(|mark| links.has_mark(name, mark));
     let open = || tun::open(netns, name, spec.queue_pairs, spec.offload);
     let tap = match open() {
         // A tap is made for one queue or for several.
@@ -165,10 +167,10 @@ pub fn open(spec: &TapSpec) -> Result<OpenedDevice, TapError> {
 fn configure(
     interfaces: &Interfaces,
     links: &mut Links,
-    spec: &TapSpec,
+    spec: &mut TapSpec,
     is_new: bool,
 ) -> Vec<String> {
-    let TapSpec { name, mac, .. } = spec;
+    let TapSpec { name, mac, removed, .. } = spec;
     let text = |error: &dyn std::error::Error| {
         let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
         format!("{error}{cause}")
@@ -185,13 +187,17 @@ fn configure(
         }
         Err(error) => failures.push(text(&error)),
     }
-    let (addresses, gateways) = &spec.removed;
-    for gateway in gateways {
-        failures.extend(links.remove_gateway(name, *gateway).err().map(|error| text(&error)));
-    }
-    for address in addresses {
-        failures.extend(links.remove_address(name, *address).err().map(|error| text(&error)));
-    }
+    let (addresses, gateways) = removed;
+    gateways.retain(|gateway| {
+        let failure = links.remove_gateway(name, *gateway).err().map(|error| text(&error));
+        failures.extend(failure.clone());
+        failure.is_some()
+    });
+    addresses.retain(|address| {
+        let failure = links.remove_address(name, *address).err().map(|error| text(&error));
+        failures.extend(failure.clone());
+        failure.is_some()
+    });
     for address in &spec.addresses {
         failures.extend(links.add_address(name, *address).err().map(|error| text(&error)));
     }

@@ -100,7 +100,7 @@ impl DataPlane {
             PreparedBackend::Socket(_)
             | PreparedBackend::Vdpa(_)
             | PreparedBackend::AfterChange => {
-                let open = self.opener(want, addresses, self.access_to(want));
+                let mut open = self.opener(want, addresses, self.access_to(want));
                 // The change can no longer be rejected; a device that fails is tried again.
                 let opened = open.open();
                 (open, opened)

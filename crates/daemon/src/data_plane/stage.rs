@@ -187,7 +187,7 @@ impl DataPlane {
         if let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec {
             return Ok(PreparedBackend::Socket(SocketEndpoint::open(spec, access)?));
         }
-        let open = self.opener(want, addresses, access);
+        let mut open = self.opener(want, addresses, access);
         // Those who may do anything in a namespace cannot keep the daemon from its start.
         let may_fail =
             !self.tx_resumed && open.interface().is_some_and(|(_, netns)| netns.is_some());

@@ -101,7 +101,7 @@ fn tap_spec(tap: &Tap, context: &DeviceContext) -> tap::TapSpec {
 }
 
 impl DeviceOpener for tap::TapSpec {
-    fn open(&self) -> Result<OpenedDevice, OpenError> {
+    fn open(&mut self) -> Result<OpenedDevice, OpenError> {
         tap::open(self).map_err(|error| match error {
             TapError::Interface(InterfaceError::Netns(netns))
             | TapError::Tun(TunError::Interface(InterfaceError::Netns(netns))) => {
@@ -111,7 +111,7 @@ impl DeviceOpener for tap::TapSpec {
         })
     }
 
-    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+    fn resume(&mut self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         tap::resume(self, handover).map_err(|error| open_error(error, false))
     }
 
@@ -134,7 +134,7 @@ fn packet_spec(packet: &Packet) -> packet::PacketSpec {
 }
 
 impl DeviceOpener for packet::PacketSpec {
-    fn open(&self) -> Result<OpenedDevice, OpenError> {
+    fn open(&mut self) -> Result<OpenedDevice, OpenError> {
         packet::open(self).map_err(|error| match error {
             PacketPortError::Interface(InterfaceError::Netns(netns))
             | PacketPortError::Packet(PacketError::Interface(InterfaceError::Netns(netns))) => {
@@ -148,7 +148,7 @@ impl DeviceOpener for packet::PacketSpec {
         })
     }
 
-    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+    fn resume(&mut self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         packet::resume(self, handover).map_err(|error| open_error(error, false))
     }
 
@@ -171,11 +171,11 @@ fn stream_spec(stream: &Stream, access: Option<SocketAccess>) -> stream::StreamS
 }
 
 impl DeviceOpener for stream::StreamSpec {
-    fn open(&self) -> Result<OpenedDevice, OpenError> {
+    fn open(&mut self) -> Result<OpenedDevice, OpenError> {
         stream::open(self).map_err(|error| open_error(error, false))
     }
 
-    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+    fn resume(&mut self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         stream::resume(self, handover).map_err(|error| open_error(error, false))
     }
 }
@@ -206,7 +206,7 @@ impl XdpDevice {
 }
 
 impl DeviceOpener for XdpDevice {
-    fn open(&self) -> Result<OpenedDevice, OpenError> {
+    fn open(&mut self) -> Result<OpenedDevice, OpenError> {
         let opened = xdp::open_with_queues(&self.spec).map_err(|error| match error {
             XdpPortError::Netns(netns) => netns_error(netns),
             XdpPortError::Xdp(::xdp::XdpError::NoInterface(_) | ::xdp::XdpError::Down(_)) => {
@@ -246,20 +246,20 @@ fn pcap_spec(pcap: &Pcap, label: String) -> pcap::PcapSpec {
 }
 
 impl DeviceOpener for pcap::PcapSpec {
-    fn open(&self) -> Result<OpenedDevice, OpenError> {
+    fn open(&mut self) -> Result<OpenedDevice, OpenError> {
         pcap::open(self).map_err(|error| {
             let is_sinks = matches!(error, PcapError::Sink(_));
             OpenError { field: is_sinks.then_some("sink"), ..open_error(error, false) }
         })
     }
 
-    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+    fn resume(&mut self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         pcap::resume(self, handover).map_err(|error| open_error(error, false))
     }
 }
 
 impl DeviceOpener for vxlan::VxlanSpec {
-    fn open(&self) -> Result<OpenedDevice, OpenError> {
+    fn open(&mut self) -> Result<OpenedDevice, OpenError> {
         vxlan::open(self).map_err(|error| {
             let may_appear = match &error {
                 // The address may still be assigned to an interface.
@@ -272,7 +272,7 @@ impl DeviceOpener for vxlan::VxlanSpec {
         })
     }
 
-    fn resume(&self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+    fn resume(&mut self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         vxlan::resume(self, handover).map_err(|error| open_error(error, false))
     }
 }

@@ -9,10 +9,10 @@ use wire::Mac;
 /// Opens a device, as often as necessary.
 pub(in super::super) trait DeviceOpener: Send + std::fmt::Debug {
     /// Opens the device.
-    fn open(&self) -> Result<OpenedDevice, OpenError>;
+    fn open(&mut self) -> Result<OpenedDevice, OpenError>;
 
     /// Adopts the device from the previous process.
-    fn resume(&self, _handover: PortHandover) -> Result<OpenedDevice, OpenError> {
+    fn resume(&mut self, _handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         self.open()
     }
 

@@ -36,7 +36,7 @@ impl Fake {
 }
 
 impl DeviceOpener for Fake {
-    fn open(&self) -> Result<OpenedDevice, OpenError> {
+    fn open(&mut self) -> Result<OpenedDevice, OpenError> {
         self.told(|told| {
             if let Some(missing) = &told.missing {
                 return Err(missing.clone());
@@ -81,7 +81,7 @@ impl Bench {
         let nic = fabric.add_nic("n");
         let port = fabric.add_port(&nic, "n/uplink", 1).unwrap();
         let mut devices = Devices::default();
-        let open: Box<dyn DeviceOpener> = Box::new(fake.clone());
+        let mut open: Box<dyn DeviceOpener> = Box::new(fake.clone());
         let opened = open.open();
         let events = Events::default();
         let noted = PortEvents::new(events.clone(), &port.label, Some("web"));
