@@ -127,12 +127,23 @@ pub enum TapError {
 /// # Errors
 /// [`TapError`]; a created interface is removed then.
 pub fn open(spec: &mut TapSpec) -> Result<OpenedDevice, TapError> {
-    let TapSpec { name, mark, netns, .. } = &*spec;
-    let (name, mark, netns) = (name.clone(), mark.clone(), netns.clone());
-    let (name, mark, netns) = (&name, mark.as_ref(), netns.as_deref());
+    // Outside the specification meanwhile: this alone changes.
+    let mut removed = std::mem::take(&mut spec.removed);
+    let opened = open_and_remove(spec, &mut removed);
+    spec.removed = removed;
+    opened
+}
+
+/// Opens a tap; leaves what could not be removed in `removed`.
+fn open_and_remove(
+    spec: &TapSpec,
+    removed: &mut (Vec<LinkAddress>, Vec<IpAddr>),
+) -> Result<OpenedDevice, TapError> {
+    let TapSpec { name, mark, .. } = spec;
+    let netns = spec.netns.as_deref();
     let interfaces = Interfaces::of(netns)?;
     let mut links = netns::within(netns, Links::open).map_err(InterfaceError::from)??;
-    let is_own = mark.is_some_and(|mark| links.has_mark(name, mark));
+    let is_own = mark.as_ref().is_some_and(|mark| links.has_mark(name, mark));
     let open = || tun::open(netns, name, spec.queue_pairs, spec.offload);
     let tap = match open() {
         // A tap is made for one queue or for several.
@@ -145,7 +156,7 @@ pub fn open(spec: &mut TapSpec) -> Result<OpenedDevice, TapError> {
     let notes = if tap.existed && !is_own {
         differences(&interfaces, spec)?
     } else {
-        let failures = configure(&interfaces, &mut links, spec, !tap.existed);
+        let failures = configure(&interfaces, &mut links, spec, removed, !tap.existed);
         if !failures.is_empty() && mark.is_none() {
             return Err(TapError::Settings { name: name.clone(), failures });
         }
@@ -167,10 +178,11 @@ pub fn open(spec: &mut TapSpec) -> Result<OpenedDevice, TapError> {
 fn configure(
     interfaces: &Interfaces,
     links: &mut Links,
-    spec: &mut TapSpec,
+    spec: &TapSpec,
+    (addresses, gateways): &mut (Vec<LinkAddress>, Vec<IpAddr>),
     is_new: bool,
 ) -> Vec<String> {
-    let TapSpec { name, mac, removed, .. } = spec;
+    let TapSpec { name, mac, .. } = spec;
     let text = |error: &dyn std::error::Error| {
         let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
         format!("{error}{cause}")
@@ -187,17 +199,14 @@ fn configure(
         }
         Err(error) => failures.push(text(&error)),
     }
-    let (addresses, gateways) = removed;
-    gateways.retain(|gateway| {
-        let failure = links.remove_gateway(name, *gateway).err().map(|error| text(&error));
-        failures.extend(failure.clone());
-        failure.is_some()
-    });
-    addresses.retain(|address| {
-        let failure = links.remove_address(name, *address).err().map(|error| text(&error));
-        failures.extend(failure.clone());
-        failure.is_some()
-    });
+    let mut fails = |removed: Result<(), _>| {
+        let failure = removed.err().map(|error| text(&error));
+        let fails = failure.is_some();
+        failures.extend(failure);
+        fails
+    };
+    gateways.retain(|gateway| fails(links.remove_gateway(name, *gateway)));
+    addresses.retain(|address| fails(links.remove_address(name, *address)));
     for address in &spec.addresses {
         failures.extend(links.add_address(name, *address).err().map(|error| text(&error)));
     }
