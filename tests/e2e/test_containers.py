@@ -274,6 +274,31 @@ class Taps(unittest.TestCase):
         self.assertEqual((self.addresses(self.db), self.gateways(self.db)), ({"10.0.0.4/24"}, set()))
         self.assertEqual(self.db.link("net0")["ifindex"], index)
 
+    def test_a_former_address_that_the_container_adds(self):
+        """An address that left the document is removed once: one that the container adds later outlives a reopening."""
+        self.both()
+        index = self.db.link("net0")["ifindex"]
+        self.daemon.says("adapter", "set", "db", "--ip", "10.0.0.3/24", "--gateway", "10.0.0.1")
+        self.assertEqual(self.addresses(self.db), {"10.0.0.3/24"})
+        self.db.ip("address", "add", "10.0.0.2/24", "dev", "net0")
+        other = self.daemon.path("other")
+        with open(other, "w", encoding="utf-8"):
+            call(["mount", "--bind", self.db.path, other])
+        self.addCleanup(call, ["umount", other])
+        call(["umount", self.db.path])
+        self.wait_listed(r"db .* gone: its network namespace was removed$")
+        call(["mount", "--bind", other, self.db.path])
+        self.wait_listed(r"db .* up$")
+        self.assertEqual(self.addresses(self.db), {"10.0.0.2/24", "10.0.0.3/24"})
+        self.assertEqual(self.db.link("net0")["ifindex"], index)
+
+    def wait_listed(self, pattern, timeout=5.0):
+        """Waits until a line of the list of adapters has this."""
+        deadline = time.monotonic() + timeout
+        while not re.search(pattern, listed := self.daemon.says("adapter", "list"), re.MULTILINE):
+            self.assertLess(time.monotonic(), deadline, f"not {pattern!r} after {timeout} s:\n{listed}")
+            time.sleep(0.05)
+
     def test_a_rejected_change_leaves_all_as_it_was(self):
         """Addresses, routes and interfaces are those of before, and nothing is created; the wrong field is named."""
         self.both()
@@ -313,7 +338,7 @@ class Taps(unittest.TestCase):
             self.assertIn("there is another default route beside gateway 10.0.0.", done.stderr)
             self.assertIn("net0 cannot have fd00::2/64", done.stderr)
         self.assertEqual((self.addresses(self.db), self.gateways(self.db)), ({"10.0.0.2/24"}, {"10.9.0.9"}))
-        self.assertRegex(self.daemon.says("adapter", "list"), r"db .* up")
+        self.assertRegex(self.daemon.says("adapter", "list"), r"(?m)db .* up$")
 
     def test_a_tap_that_cannot_be_opened(self):
         """The change is accepted; the adapter is gone, with the reason, until the tap can be opened."""
