@@ -4,13 +4,17 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use host::interface::{InterfaceError, Interfaces};
+use host::links::LinkAddress;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::lent::Lent;
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
+use crate::tap::{TapError, TapSpec};
 use crate::validate::FrameRules;
 use crate::{
     BURST, Delivered, LinkHealth, NetHeader, OffloadSet, QueuePair, Receive, Transmit, VlanEdit,
@@ -261,4 +265,46 @@ fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
     let delivered = tap.deliver(&mut from, &[0], VlanEdit::None);
     assert_eq!((delivered.frames, delivered.no_buffer), (0, 1));
     assert_eq!(tap.received(), []);
+}
+
+/// Opens a new tap with three wrong settings among good ones; returns the failures that the error
+/// names, once the tap is gone.
+fn open_with_wrong_settings() -> Vec<String> {
+    let mut spec = TapSpec {
+        name: "tap0".to_owned(),
+        netns: None,
+        queue_pairs: 1,
+        mtu: u16::MAX, // more than a tap can have
+        offload: true,
+        mac: Some(Mac([1, 0, 0, 0, 0, 1])), // a group address
+        begins_up: true,
+        addresses: vec![LinkAddress { ip: [10, 0, 0, 1].into(), prefix_len: 24 }],
+        gateways: vec![[10, 0, 0, 254].into(), [192, 0, 2, 1].into()],
+        removed: <_>::default(),
+        mark: None,
+    };
+    let failures = match tap::open(&mut spec) {
+        Err(TapError::Settings { name, failures }) if name == "tap0" => failures,
+        other => panic!("{other:?}"),
+    };
+    let left = Interfaces::of(None).unwrap().state("tap0");
+    assert!(matches!(left, Err(InterfaceError::Missing { .. })), "{left:?}");
+    failures
+}
+
+#[test]
+fn all_settings_that_fail_are_named_and_the_new_tap_is_removed() {
+    let seen =
+        std::thread::spawn(|| host::unshare::new_network().map(|()| open_with_wrong_settings()));
+    match seen.join().unwrap() {
+        Ok(failures) => {
+            let wrong = ["MAC address", "MTU", "192.0.2.1"];
+            assert_eq!(failures.len(), wrong.len(), "{failures:?}");
+            for (failure, wrong) in failures.iter().zip(wrong) {
+                assert!(failure.contains(wrong), "no {wrong} in {failures:?}");
+            }
+        }
+        // A thread of several makes no user namespace, so this needs root.
+        Err(error) => assert!(error.to_string().contains("run as root"), "{error}"),
+    }
 }
