@@ -9,7 +9,10 @@
 use bridge::{PortId, Summary};
 use guestmem::CacheLine;
 use host::stall::BurstMarker;
-use port::{Burst, BurstBuffers, Delivered, Placed, Polled, Receive, Transmit, VlanEdit};
+use port::{
+    Burst, BurstBuffers, Delivered, GuestRing, Notification, Placed, Polled, Receive, Transmit,
+    VlanEdit,
+};
 
 use crate::counters::CounterBlock;
 use crate::lane::queue_list::TxRing;
@@ -95,7 +98,12 @@ pub(crate) fn forward(
 
     // Complete: the sender gets its buffers back only after the copy.
     marker.touch(0); // from here on only the sender's ring
-    let notified = stages.complete(transmit);
+    stages.end(Stage::Classify);
+    let notified = match transmit.complete() {
+        Notification::Unneeded => false,
+        Notification::Sent => true,
+        Notification::Needed => notify(transmit.guest_ring(), stages),
+    };
 
     // Count.
     let block = source.block();
@@ -143,15 +151,23 @@ impl AttachedRing<dyn Receive> {
         stages: &StageClock,
         deliver: impl FnOnce(&mut dyn Receive, &mut BurstBuffers) -> Delivered,
     ) -> Delivered {
-        let delivered = deliver(&mut *self.ring, buffers);
-        let notified = stages.publish(&mut *self.ring);
+        let mut delivered = deliver(&mut *self.ring, buffers);
+        // The stage of the publication ends when the ring's lock is released: the unlock waits for
+        // its reads.
+        stages.end(Stage::Copy);
+        let notified = match self.ring.publish() {
+            Notification::Unneeded => false,
+            Notification::Sent => true,
+            Notification::Needed => notify(self.ring.guest_ring(), stages),
+        };
         if let Some(next) = &mut buffers.next {
-            next.slot = CacheLine::of(block);
+            next.owner = CacheLine::of(block);
         }
         if buffers.stages_ahead
             && let Some(ring) = self.ring.guest_ring()
         {
-            ring.stage(delivered.frames as usize);
+            let fault = ring.stage(delivered.frames as usize);
+            delivered.fault = delivered.fault.or(fault);
         }
         block.add(counter::RX_FRAMES, u64::from(delivered.frames));
         block.add(counter::RX_BYTES, delivered.bytes);
@@ -172,6 +188,14 @@ impl AttachedRing<dyn Receive> {
         }
         delivered
     }
+}
+
+/// Notifies a guest that wants it; returns `true` if it was.
+fn notify(ring: Option<&mut dyn GuestRing>, stages: &StageClock) -> bool {
+    stages.end(Stage::Publish);
+    let notified = ring.is_some_and(|ring| ring.events().notify());
+    stages.end(Stage::Notify);
+    notified
 }
 
 /// Counts frames that a device placed in the guest's buffers. The caller holds the lock of the

@@ -1,5 +1,6 @@
 //! The engine with guests in this process: their rings are real, and so are the lanes.
 
+mod ahead;
 mod bridge;
 mod busy;
 mod charges;

@@ -8,8 +8,12 @@
 //! are recorded in a [`DirtyLog`].
 //!
 //! # Rules
-//! - There are no references into guest memory. Every access is a volatile or atomic access, or one
-//!   `memcpy` on whose result no code branches: the guest may change a byte at any time.
+//! - There are no references to plain data in guest memory, only raw pointers: the guest may change
+//!   a byte at any time. Words of rings are read by volatile and atomic accesses. Headers and
+//!   frames are copied, by plain moves of up to 16 bytes or by `memcpy`. The guest is no thread of
+//!   this program, and a copy of bytes is valid whatever they are. Moves may overlap, and read a
+//!   byte twice; so nothing is decided on bytes that stay in guest memory: what decides is the copy
+//!   of this process, made once and checked.
 //! - A range must be inside one region; adjacent regions are never joined.
 //! - A front-end may shrink the file behind a mapping at any time. The [`guard`] turns the SIGBUS
 //!   that follows into zero pages and a flag, so that only the owner's rings stop.

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use virtq::Position;
+use virtq::{Fault, Position};
 
 use crate::burst::{Burst, Delivered, Polled, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
@@ -137,8 +137,10 @@ pub trait GuestRing {
     fn disable_notification(&mut self);
 
     /// First step of a [`deliver`](Receive::deliver) of `frames`: takes the guest's buffers. For
-    /// measurements, and for a burst that is still to come.
-    fn stage(&mut self, _frames: usize) {}
+    /// measurements, and for a burst that is still to come. Returns the ring's fault, if any.
+    fn stage(&mut self, _frames: usize) -> Option<Fault> {
+        None
+    }
 
     /// Stops the ring; returns the position at which the next owner continues.
     fn stop(&mut self) -> Position;

@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use guestmem::{Buffer, CacheLine};
-use virtq::{DeviceQueue, Position};
+use virtq::{DeviceQueue, Fault, Position};
 use wire::FrameHeader;
 use wire::segment::Segment;
 use wire::virtio_net::OffloadSet;
@@ -263,8 +263,9 @@ impl GuestRing for ReceiveRing {
         self.queue.disable_notification();
     }
 
-    fn stage(&mut self, frames: usize) {
+    fn stage(&mut self, frames: usize) -> Option<Fault> {
         self.queue.stage(frames);
+        self.queue.fault()
     }
 
     fn stop(&mut self) -> Position {
@@ -276,8 +277,9 @@ impl GuestRing for ReceiveRing {
 /// prefetches them while it serves another ring.
 #[derive(Clone, Copy, Debug)]
 pub struct NextLines {
-    /// Slot that holds the ring, if the owner of the slots sets it.
-    pub slot: CacheLine,
+    /// Line of the ring's owner, if that sets it: the slot of a transmit ring, the counters of a
+    /// receive ring.
+    pub owner: CacheLine,
     state: CacheLine,
     state_bytes: usize,
     guest: [CacheLine; 2],
@@ -287,13 +289,13 @@ impl NextLines {
     /// Those of a ring with this state, which begins with this queue.
     fn of<T>(state: &T, queue: &DeviceQueue) -> NextLines {
         let state = CacheLine::of(state);
-        NextLines { slot: state, state, state_bytes: size_of::<T>(), guest: queue.next_lines() }
+        NextLines { owner: state, state, state_bytes: size_of::<T>(), guest: queue.next_lines() }
     }
 
     /// Prefetches them.
     #[inline]
     pub fn prefetch(&self) {
-        self.slot.prefetch_read();
+        self.owner.prefetch_read();
         self.state.prefetch_run(self.state_bytes);
         let [index, entries] = self.guest;
         for line in [index, entries, entries.plus(1)] {

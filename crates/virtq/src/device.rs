@@ -114,9 +114,11 @@ impl DeviceQueue {
     }
 
     /// Takes buffers until `want` are staged or the guest has no more; returns the number staged.
-    /// At most [`BURST`]. Stops before a chain that breaks the rules; see [`fault`](Self::fault).
+    /// At most [`BURST`]. Stops before a chain that breaks the rules, or if the memory was
+    /// truncated; see [`fault`](Self::fault). Buffers that are staged already stay usable.
     #[inline]
     pub fn stage(&mut self, want: usize) -> usize {
+        self.staging.notice_truncation();
         let have = self.staging.len();
         if have >= want || self.staging.fault.is_some() {
             return have;
@@ -381,7 +383,8 @@ impl Staging {
         let slice = unsafe { slice.skip(prefix).forget_lifetime() };
         *place = Buffer::single(slice, id);
         // Of a frame to send, the lines of its first 65 bytes. Of a receive buffer, two lines,
-        // since the frame's length is unknown. The hardware prefetches longer runs by itself.
+        // since the frame's length is unknown: of a short one at the end of its region the second
+        // is outside, which a prefetch may be. The hardware prefetches longer runs by itself.
         if WRITABLE {
             slice.prefetch_write(0);
             slice.prefetch_write(64);

@@ -34,7 +34,8 @@ pub(crate) struct SplitRing {
     used: *mut u16,
 }
 
-// SAFETY: shared memory, accessed by volatile and atomic accesses only.
+// SAFETY: shared memory without references: volatile and atomic accesses, and plain stores to used
+// entries.
 unsafe impl Send for SplitRing {}
 
 impl SplitRing {

@@ -61,23 +61,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cold_ring_is_looked_at_in_one_of_eight_visits() {
+    fn a_cold_ring_is_polled_in_one_of_eight_visits() {
         let mut silence = Silence::default();
         for _ in 0..COLD_AFTER {
             assert!(silence.visit());
             silence.lasts(3);
         }
-        let mut look = || {
-            let looked = silence.visit();
-            if looked {
+        let mut visit = || {
+            let is_polled = silence.visit();
+            if is_polled {
                 silence.lasts(3);
             }
-            looked
+            is_polled
         };
-        let looked: Vec<bool> = (0..4 * STRIDE).map(|_| look()).collect();
-        assert_eq!(looked.iter().filter(|looked| **looked).count(), 4);
-        let gaps = looked.split(|looked| *looked).map(<[bool]>::len);
-        assert!(gaps.max() == Some(STRIDE as usize - 1), "{looked:?}");
+        let polled: Vec<bool> = (0..4 * STRIDE).map(|_| visit()).collect();
+        assert_eq!(polled.iter().filter(|polled| **polled).count(), 4);
+        let gaps = polled.split(|polled| *polled).map(<[bool]>::len);
+        assert!(gaps.max() == Some(STRIDE as usize - 1), "{polled:?}");
         silence.ends();
         assert!(silence.visit() && silence.visit());
     }
@@ -94,7 +94,7 @@ mod tests {
                 schedule.add(Share::default(), [ring], 0);
             }
             let mut silences = vec![Silence(COLD_AFTER); senders as usize];
-            let mut looks = vec![0; senders as usize];
+            let mut polls = vec![0; senders as usize];
             let mut second = [false; BUSY as usize];
             for _ in 0..1000 * senders {
                 let Some(number) = schedule.next(0) else { continue };
@@ -107,12 +107,12 @@ mod tests {
                 }
                 if silences[ring].visit() {
                     silences[ring].lasts(ring);
-                    looks[ring] += 1;
+                    polls[ring] += 1;
                 }
                 schedule.took(0, false);
             }
-            let least = looks[BUSY as usize..].iter().min().unwrap();
-            assert!(*least > 1000 / (3 * STRIDE), "{senders} senders: {looks:?}");
+            let least = polls[BUSY as usize..].iter().min().unwrap();
+            assert!(*least > 1000 / (3 * STRIDE), "{senders} senders: {polls:?}");
         }
     }
 }

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use host::tsc;
-use port::{GuestRing, Notification, Receive, Transmit};
 
 use crate::counters::CounterBlock;
 use crate::lane::counter;
@@ -123,37 +122,6 @@ impl StageClock {
             return self.count(frames, bytes, block);
         }
         self.await_burst(self.left.get() - 1);
-    }
-
-    /// Publishes the delivered frames; returns `true` if the guest was notified. [`Stage::Publish`]
-    /// ends when the ring's lock is released: the unlock waits for the reads of a publication.
-    #[inline(always)]
-    pub(crate) fn publish(&self, ring: &mut dyn Receive) -> bool {
-        self.end(Stage::Copy);
-        match ring.publish() {
-            Notification::Unneeded => false,
-            Notification::Sent => true,
-            Notification::Needed => self.notify(ring.guest_ring()),
-        }
-    }
-
-    /// Completes the sender's buffers; returns `true` if the guest was notified.
-    #[inline(always)]
-    pub(crate) fn complete(&self, ring: &mut dyn Transmit) -> bool {
-        self.end(Stage::Classify);
-        match ring.complete() {
-            Notification::Unneeded => false,
-            Notification::Sent => true,
-            Notification::Needed => self.notify(ring.guest_ring()),
-        }
-    }
-
-    /// Notifies a guest that wants it.
-    fn notify(&self, ring: Option<&mut dyn GuestRing>) -> bool {
-        self.end(Stage::Publish);
-        let notified = ring.is_some_and(|ring| ring.events().notify());
-        self.end(Stage::Notify);
-        notified
     }
 
     #[cold]

@@ -267,7 +267,7 @@ impl Worker {
         }
         let [from, to] = [&mut self.scratch.transmit.next, &mut self.scratch.receive.next];
         if let Some(next) = from {
-            next.slot = CacheLine::of(attached);
+            next.owner = CacheLine::of(attached);
         }
         poll.sender.next = [from.take(), to.take()];
         poll.silence.ends();

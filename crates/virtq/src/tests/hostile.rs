@@ -162,6 +162,18 @@ fn truncated_to_nothing() {
     assert_eq!(device.fault(), Some(Fault::Truncated));
 }
 
+#[test]
+fn truncated_while_enough_is_staged() {
+    if !is_alone("tests::hostile::truncated_while_enough_is_staged") {
+        return;
+    }
+    let (_guest, mut device) = shrinking(64 << 10);
+    assert_eq!(device.buffers().0[0].first.read::<8>(0), [0; 8]);
+    assert_eq!((device.stage(1), device.fault()), (3, Some(Fault::Truncated)));
+    device.add_used_all();
+    assert_eq!(device.stage(1), 0);
+}
+
 /// Ends the other thread, also after a failed assertion.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
