@@ -26,7 +26,7 @@ use self::running_switch::RunningSwitch;
 pub use self::sweep::slots;
 
 use super::sample::{self, Measured};
-use crate::bench::{GuestProcess, Placement, mac_text, plan};
+use crate::bench::{GuestProcess, Placement, interrupt, mac_text, plan};
 use crate::measure::distance;
 use crate::measure::other_processes::OtherProcesses;
 
@@ -53,7 +53,7 @@ pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
 /// allowed CPUs.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
-    let measure = || measure(SwitchProgram::shunt(program), spec, &placement);
+    let measure = || until_frames_pass(|| measure(SwitchProgram::shunt(program), spec, &placement));
     let both = placement.switch.zip(placement.guests[0].0);
     let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
     let point = Point { round_trip_cycles, ..point };
@@ -153,8 +153,24 @@ fn processes(
 
 /// Other processes had the CPUs for the whole measured time: worth another try.
 #[derive(Debug, thiserror::Error)]
-#[error("the generator sent nothing: is this machine overloaded?")]
-pub struct SentNothing;
+#[error("no frame passed: is this machine overloaded?")]
+pub(super) struct NoFrame;
+
+/// Tries of a measurement in which no frame passes.
+const TRIES: usize = 5;
+
+/// Measures, repeatedly while no frame passes.
+pub(super) fn until_frames_pass<T>(mut measure: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..TRIES {
+        interrupt::check()?;
+        match measure() {
+            Err(error) if error.is::<NoFrame>() => {}
+            found => return found,
+        }
+    }
+    interrupt::check()?;
+    measure()
+}
 
 fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Result<Point> {
     let mut forwarders = Vec::new();
@@ -173,10 +189,11 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
     }
     let (result, outside): (_, GuestCounts) =
         generator.context("no process reported the generator")?;
-    ensure!(outside.sent > 0, SentNothing);
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
     let ours = spec.path != PathKind::Virtio;
     let mpps = forwarders.iter().map(|guest| guest.tx_mpps).sum();
+    let rx_mpps = forwarders.iter().map(|guest| guest.rx_mpps).sum();
+    ensure!(outside.sent > 0 && mpps > 0.0 && rx_mpps > 0.0, NoFrame);
     Ok(Point {
         pattern: spec.pattern,
         path: spec.path,
@@ -187,7 +204,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         ring: spec.ring,
         mpps,
         gbps: gbps(mpps, spec.frame_bytes),
-        rx_mpps: forwarders.iter().map(|guest| guest.rx_mpps).sum(),
+        rx_mpps,
         returned_mpps: rate(outside.received),
         offered_mpps: rate(outside.sent),
         lost_frames: result.generated.saturating_sub(result.returned),
@@ -282,4 +299,26 @@ fn cpu(measured: &Measured) -> Cpu {
         cpu.guests_system_cores += time.system_s / seconds * (1.0 - generator);
     }
     cpu
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn a_measurement_without_a_frame_is_repeated() {
+        for (empty, tries, told) in [(2, 3, "broken"), (99, TRIES, "no frame passed")] {
+            let mut tried = 0;
+            let error = until_frames_pass::<()>(|| {
+                tried += 1;
+                ensure!(tried > empty, NoFrame);
+                bail!("broken")
+            });
+            let error = error.unwrap_err().to_string();
+            assert!(error.starts_with(told), "{error}");
+            assert_eq!(tried, tries);
+        }
+    }
 }

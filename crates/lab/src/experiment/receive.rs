@@ -14,7 +14,7 @@ use report::results::gbps;
 use report::{GeneratorLoad, Receive, RingKind};
 use traffic::{AdapterBackend, GuestSpec, HostedGuest, IN_FLIGHT, QUIET_S, Role};
 
-use super::forwarding::{OUTSIDE, SATURATED};
+use super::forwarding::{NoFrame, OUTSIDE, SATURATED};
 use super::sample::{self, spread};
 use super::step::{Machine, Step, StepResult, Steps};
 use crate::bench::{
@@ -109,7 +109,7 @@ fn measure(
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
     Ok(ReceiveRun {
         mpps: rate(received),
-        cycles: measured.switch.cycles_per_frame().context("no frame passed")?,
+        cycles: measured.switch.cycles_per_frame().ok_or(NoFrame)?,
         // Some frames sent before the measurement arrive in it.
         lost_share: generator.sent.saturating_sub(received) as f64 / generator.sent.max(1) as f64,
         offered_mpps: rate(generator.sent),

@@ -13,16 +13,14 @@ use report::experiment::Experiment;
 use report::{self, PathKind, Results, Started};
 use traffic::netns;
 
-use super::forwarding::SentNothing;
-use super::step::{Machine, Step, StepResult, steps};
+use super::forwarding::until_frames_pass;
+use super::step::{Machine, Step, steps};
 use super::{copy, transfer};
 use crate::bench::interrupt;
 use crate::measure::other_processes::OtherProcesses;
 
 /// Maximum bytes of a report.
 const REPORT_BYTES: usize = 4 << 20;
-/// Tries of a step while other processes keep the generator from its CPU.
-const TRIES: usize = 5;
 /// Interval of saving results.
 const SAVE: Duration = Duration::from_secs(5);
 
@@ -175,21 +173,8 @@ fn check_same_machine(then: &serde_json::Value, now: &serde_json::Value) -> Resu
     Ok(())
 }
 
-/// Measures a step, repeatedly while other processes keep its generator from the CPU.
-fn measured(step: &Step, machine: &Machine<'_>) -> Result<StepResult> {
-    for _ in 1..TRIES {
-        interrupt::check()?;
-        match step.measure(machine) {
-            Err(error) if error.is::<SentNothing>() => {}
-            found => return found,
-        }
-    }
-    interrupt::check()?;
-    step.measure(machine)
-}
-
 fn take(step: &Step, runner: &Runner<'_>, results: &mut Results) -> Result<()> {
-    measured(step, &runner.machine)?.add_to(results);
+    until_frames_pass(|| step.measure(&runner.machine))?.add_to(results);
     results.steps_done += 1;
     Ok(())
 }
@@ -242,30 +227,9 @@ fn notes(experiment: &Experiment, cpus: &[usize]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::rc::Rc;
-
-    use anyhow::ensure;
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_step_whose_generator_had_no_cpu_is_measured_again() {
-        for (empty, tries, told) in [(2, 3, "broken"), (99, TRIES, "the generator sent nothing")] {
-            let count = Rc::new(Cell::new(0));
-            let tried = count.clone();
-            let step = Step::new(String::new(), move |_| {
-                tried.set(tried.get() + 1);
-                ensure!(tried.get() > empty, SentNothing);
-                bail!("broken")
-            });
-            let machine = Machine { program: Path::new("/shunt"), cpus: &[] };
-            let error = measured(&step, &machine).unwrap_err().to_string();
-            assert!(error.starts_with(told), "{error}");
-            assert_eq!(count.get(), tries);
-        }
-    }
 
     #[test]
     fn a_run_goes_on_where_it_began() {
