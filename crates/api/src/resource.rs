@@ -5,6 +5,7 @@
 //! cannot get a value that the document may not have.
 
 use model::state::{Problem, State, kind_of_list};
+use model::suggest::nearest;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
@@ -126,7 +127,7 @@ impl Resource {
     pub(super) fn get(&self, state: &State, keys: &[String]) -> Result<Value, ApiError> {
         let mut document = state.to_document();
         let list = self.find_list(&mut document, keys)?;
-        let at = self.position(list, keys).ok_or_else(|| self.absent(keys))?;
+        let at = self.position(list, keys).ok_or_else(|| self.absent_from(list, keys))?;
         Ok(std::mem::take(&mut list[at]))
     }
 
@@ -142,13 +143,15 @@ impl Resource {
         let at = self.position(list, keys);
         let items = list.as_array_mut().ok_or_else(|| self.absent(keys))?;
         let at = match (edit, at) {
-            (Edit::Delete, None) => return Err(self.absent(keys)),
+            (Edit::Delete, None) => return Err(self.absent_from(list, keys)),
             (Edit::Delete, Some(at)) => {
                 self.check_unused(state, keys)?;
                 items.remove(at);
                 None // what is wrong now is wrong elsewhere
             }
-            (Edit::Patch(_), None) if !self.has_defaults() => return Err(self.absent(keys)),
+            (Edit::Patch(_), None) if !self.has_defaults() => {
+                return Err(self.absent_from(list, keys));
+            }
             (Edit::Put(value), at) => self.place(items, at, self.with_key(keys, value)?),
             (Edit::Patch(patch), Some(at)) => {
                 let mut value = items[at].take();
@@ -245,9 +248,10 @@ impl Resource {
                 let above = RESOURCES
                     .iter()
                     .find(|one| one.levels.len() == 1 && one.levels[0].list == level.list);
-                let absent =
-                    || above.map_or_else(|| self.absent(keys), |above| above.absent(&keys[..=i]));
-                let at = position(here, level, keys.get(i)).ok_or_else(absent)?;
+                let at = position(here, level, keys.get(i)).ok_or_else(|| match above {
+                    Some(above) => above.absent_from(here, &keys[..=i]),
+                    None => self.absent(keys),
+                })?;
                 here = &mut here[at];
             }
         }
@@ -259,6 +263,11 @@ impl Resource {
     }
 
     fn absent(&self, keys: &[String]) -> ApiError {
+        self.absent_from(&Value::Null, keys)
+    }
+
+    /// The error of an object that is not in its list.
+    fn absent_from(&self, list: &Value, keys: &[String]) -> ApiError {
         let remedy = match (self.schema, self.levels, keys) {
             ("Vpf", ..) => "see shunt vpf".to_owned(),
             (_, [only], _) => format!("see shunt {} list", only.parameter),
@@ -266,6 +275,15 @@ impl Resource {
                 format!("see shunt {} show {parent}", above.parameter)
             }
             _ => "see /openapi.json".to_owned(),
+        };
+        let names = list.as_array().into_iter().flatten();
+        let level = self.levels.last().zip(keys.get(self.levels.len() - 1));
+        let meant = level.and_then(|(level, key)| {
+            nearest(key, names.filter_map(|item| item[level.key].as_str()))
+        });
+        let remedy = match meant {
+            Some(meant) => format!("did you mean {meant}? S{}", &remedy[1..]),
+            None => remedy,
         };
         ApiError::absent(&self.object(keys), &remedy)
     }

@@ -2,6 +2,8 @@
 
 use anyhow::Result;
 use api::stats::{FAULTS, ReasonEntry};
+use model::state::Remedy;
+use model::suggest::nearest;
 use serde_json::{Value, json};
 
 use crate::complete;
@@ -41,15 +43,7 @@ impl Explain {
                 table(header, ReasonEntry::all().map(row).collect())
             }
             Some(name) => {
-                let reason = ReasonEntry::find(name).ok_or_else(|| {
-                    let names: Vec<&str> = ReasonEntry::all().map(|reason| reason.name).collect();
-                    UsageError::choose(
-                        "[REASON]",
-                        name.as_str(),
-                        "is no drop reason or ring fault",
-                        &names,
-                    )
-                })?;
+                let reason = ReasonEntry::find(name).ok_or_else(|| unknown(name))?;
                 match self.json {
                     true => format!("{:#}\n", object(reason)),
                     false => sentences(reason),
@@ -57,6 +51,22 @@ impl Explain {
             }
         };
         Ok(print(&text)?)
+    }
+}
+
+/// The error of an unknown name.
+fn unknown(name: &str) -> UsageError {
+    let names: Vec<&str> = ReasonEntry::all().map(|reason| reason.name).collect();
+    let message = "is no drop reason or ring fault";
+    // A counter's name is one too.
+    let counters = ReasonEntry::all().flat_map(ReasonEntry::counters);
+    match nearest(name, names.iter().copied().chain(counters)) {
+        Some(meant) => {
+            let remedy = format!("did you mean {meant}? See shunt explain");
+            let remedy = Remedy::choose(remedy, names.join(", "));
+            UsageError::option("<REASON>", name, message, remedy)
+        }
+        None => UsageError::choose("<REASON>", name, message, &names),
     }
 }
 

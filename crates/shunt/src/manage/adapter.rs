@@ -3,12 +3,14 @@
 use anyhow::Result;
 use api::Method;
 use clap::{Args, Subcommand};
+use model::state::Problem;
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates, told_of, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
 use super::patch::{FunctionFlags, Number, Patch, attachment_help, list as items, or_none};
 use crate::complete;
+use crate::error::UsageError;
 use crate::flat::Fields;
 use crate::pages::Title;
 use crate::text::table;
@@ -230,6 +232,11 @@ impl Adapters {
                     .set("nic", nic.as_deref())
                     .finish();
                 must_be_new(target, &path(adapter))?;
+                if body.get("attachment").is_none() {
+                    let remedy = "give --socket PATH, or --attachment KIND:PLACE such as tap:web0";
+                    let problem = Problem::new("--socket", (), "is missing", remedy);
+                    return Err(UsageError::from(problem.of(format!("adapter {adapter}"))).into());
+                }
                 let done = format!("created adapter {adapter}");
                 target.change(Method::PUT, &path(adapter), Some(&body), how, &done)?;
                 settings.warn(target, adapter, how)
