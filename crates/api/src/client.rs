@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -20,6 +21,8 @@ use super::token::Token;
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Limit for a response: an apply waits for the disk and the data plane.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// Part of the limit after which a client tells that it waits.
+const TELLING_PART: u32 = 20;
 
 /// Status of a daemon that a hot restart has replaced. Nothing was done; the new process serves the
 /// same address.
@@ -56,6 +59,17 @@ pub enum ClientError {
     /// The daemon rejected the request.
     #[error("{}", .0.body)]
     Refused(Box<ErrorReply>),
+    /// The daemon does not answer.
+    #[error(
+        "the daemon at {place} has not answered within {} s; see its log, and restart it if it hangs",
+        limit.as_secs_f64()
+    )]
+    Silent {
+        /// Its address.
+        place: String,
+        /// Time that the client waited.
+        limit: Duration,
+    },
     /// The connection broke.
     #[error("the daemon's response broke off: {0}; see its log")]
     Broken(String),
@@ -102,12 +116,31 @@ pub struct Reply {
 #[derive(Debug, Clone)]
 pub struct Client {
     address: DaemonAddress,
+    limit: Duration,
+    on_wait: Option<fn(&str)>,
 }
 
 impl Client {
     /// A client of the API at that socket.
     pub fn new(socket: &Path) -> Client {
-        Client { address: DaemonAddress::Socket(socket.to_owned()) }
+        Client::of(DaemonAddress::Socket(socket.to_owned()))
+    }
+
+    fn of(address: DaemonAddress) -> Client {
+        Client { address, limit: ANSWER_TIME, on_wait: None }
+    }
+
+    /// The client with another limit for a response than a minute.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Client {
+        Client { limit, ..self }
+    }
+
+    /// The client that calls `tell` with a sentence when a response takes long: after 3 s of a
+    /// minute.
+    #[must_use]
+    pub fn telling(self, tell: fn(&str)) -> Client {
+        Client { on_wait: Some(tell), ..self }
     }
 
     /// A client of the API at `http://HOST:PORT` (loopback only) or `https://HOST:PORT`. The file
@@ -117,7 +150,7 @@ impl Client {
     /// The URL is invalid, the token would be sent in the clear, or the certificates cannot be
     /// read.
     pub fn at(url: &str, token: Token, ca: Option<&Path>) -> anyhow::Result<Client> {
-        Ok(Client { address: DaemonAddress::url(url, token, ca)? })
+        Ok(Client::of(DaemonAddress::url(url, token, ca)?))
     }
 
     /// Address of the daemon, for messages.
@@ -125,8 +158,8 @@ impl Client {
         self.address.to_string()
     }
 
-    /// Sends a request and waits up to a minute for the response. `expected` is the generation that
-    /// the state must have.
+    /// Sends a request and waits for the response, at most the client's limit. `expected` is the
+    /// generation that the state must have.
     ///
     /// # Errors
     /// No daemon responds, or it rejects the request.
@@ -156,8 +189,21 @@ impl Client {
         let body = body.map_or(Bytes::new(), |body| Bytes::from(body.to_string()));
         let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
         runtime.block_on(async {
-            let answered = tokio::time::timeout(ANSWER_TIME, self.ask(request)).await;
-            answered.unwrap_or_else(|_| Err(ClientError::Broken("it took over a minute".into())))
+            let mut answer = pin!(self.ask(request));
+            let soon = self.limit / TELLING_PART;
+            if let Ok(answered) = tokio::time::timeout(soon, &mut answer).await {
+                return answered;
+            }
+            let limit = self.limit;
+            if let Some(tell) = self.on_wait {
+                let place = self.place();
+                tell(&format!(
+                    "waiting for the daemon at {place}, up to {} s",
+                    limit.as_secs_f64()
+                ));
+            }
+            let answered = tokio::time::timeout(limit - soon, answer).await;
+            answered.unwrap_or_else(|_| Err(ClientError::Silent { place: self.place(), limit }))
         })
     }
 

@@ -112,21 +112,11 @@ impl ApiError {
             ApiError::BadRequest(problem) | ApiError::NotFound(problem) => {
                 Problem::clone(problem).into()
             }
-            ApiError::Store(source) => {
-                let cause = std::error::Error::source(source);
-                let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
-                plain(format!("{self}: {source}{cause}"))
-            }
             // These texts repeat their source.
             ApiError::NotOwner(_) | ApiError::NoStats(_) | ApiError::Broken(_) => {
                 plain(self.to_string())
             }
-            // Own texts: the remedy follows the semicolon.
-            other => {
-                let text = other.to_string();
-                let (message, remedy) = text.split_once("; ").unwrap_or((&text, ""));
-                Problem::new("", (), message, remedy).into()
-            }
+            other => Problem::of_error(other).into(),
         }
     }
 }

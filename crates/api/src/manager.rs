@@ -370,7 +370,9 @@ impl Manager {
                 self.note_dropped(dropped);
             }
             Err(ApiError::Wrong(_)) => {}
-            Err(error) => self.events.add(EventKind::Refused, String::new(), error.to_string()),
+            Err(error) => {
+                self.events.add(EventKind::Refused, String::new(), error.body().to_string());
+            }
         }
         result.map(|()| Applied { generation: self.generation(), plan })
     }

@@ -168,7 +168,7 @@ impl Daemon {
         let (mut daemon, stop) = Daemon::assemble(config, fabric, leftovers, lock)?;
         let state_dir = StateDir::open(config)?;
         let mut manager = daemon.open_manager(config, state_dir, Some(&config.state))?;
-        manager.apply_file(&config.state).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        manager.apply_file(&config.state).map_err(|error| error.body())?;
         let place = daemon.state_dir.display();
         tracing::info!("changes are stored in {place}");
         // A file without objects is that of a daemon which commands manage.

@@ -5,14 +5,16 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::time::Duration;
 
 use api::stats::ReasonEntry;
-use api::{Method, daemons, stats};
+use api::{Client, Method, daemons, stats};
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter,
     SubcommandCandidates, ValueCompleter,
 };
 use clap_complete::env::CompleteEnv;
+use model::config::socket_path;
 use model::profile::Profile;
 use model::state::{AttachmentKind, schema};
 use plan::path::PlannedPath;
@@ -24,6 +26,8 @@ use crate::run_dir::RunDirArg;
 
 /// Variable with the name of the shell that asks.
 pub(crate) const VARIABLE: &str = "SHUNT_COMPLETE";
+/// Limit for the daemon's answer: the shell waits for the completion.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
 
 /// Answers a shell that asks for completions, and ends the process; returns otherwise.
 pub(crate) fn answer(command: fn() -> clap::Command) {
@@ -225,7 +229,8 @@ fn of_daemon(
 ) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
         let words = command_line();
-        let client = daemon(&words).and_then(|daemon| daemon.client().ok());
+        let socket = daemon(&words).and_then(|daemon| Some(socket_path(daemon.path().ok()?)));
+        let client = socket.map(|socket| Client::new(&socket).within(ANSWER_TIME));
         let reply = client.and_then(|it| it.send(Method::GET, "/v1/state", None, None).ok());
         reply.map_or_else(Vec::new, |reply| candidates(of(&reply.body, &words)))
     })
@@ -270,7 +275,6 @@ fn candidates<T: Into<std::ffi::OsString>>(
 mod tests {
     use std::any::TypeId;
     use std::path::PathBuf;
-    use std::time::Duration;
 
     use clap::{Arg, CommandFactory};
 

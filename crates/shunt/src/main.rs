@@ -26,6 +26,7 @@ use daemon::log::Log;
 use error::{UsageError, of_command_line};
 use model::state::{Problem, Problems};
 use pages::Title;
+use run_dir::SeveralDaemons;
 use rustix::io::Errno;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -91,22 +92,27 @@ fn main() -> ExitCode {
     };
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match error.downcast::<UsageError>() {
-            Ok(UsageError(problems)) => {
-                complain(&shown(&problems, as_json));
-                ExitCode::from(2)
-            }
-            Err(error) => {
-                let remedy = remedy(&error).unwrap_or_default();
-                let problem = Problem::new("", (), format!("{error:#}"), remedy);
-                let prefix = if as_json { "" } else { "shunt: " };
-                complain(&format!("{prefix}{}", shown(&problem.into(), as_json)));
-                ExitCode::FAILURE
-            }
-        },
+        Err(error) => {
+            let (text, code) = told(&error, as_json);
+            complain(&text);
+            ExitCode::from(code)
+        }
     };
     daemon::log::flush();
     code
+}
+
+/// Text or JSON of an error, and the exit code.
+fn told(error: &anyhow::Error, as_json: bool) -> (String, u8) {
+    if let Some(UsageError(problems)) = error.downcast_ref() {
+        return (shown(problems, as_json), 2);
+    }
+    if let Some(several) = error.downcast_ref::<SeveralDaemons>() {
+        let text = if as_json { several.json().to_string() } else { several.to_string() };
+        return (text + "\n", 2);
+    }
+    let prefix = if as_json { "" } else { "shunt: " };
+    (format!("{prefix}{}", shown(&failure(error), as_json)), 1)
 }
 
 /// Reports an error of the command line, with the command's usage.
@@ -114,7 +120,11 @@ fn refused(error: &clap::Error, as_json: bool) -> ExitCode {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && !as_json {
         error.exit(); // with the help, and code 2
     }
-    let problem = of_command_line(error);
+    let mut problem = of_command_line(error);
+    let is_up = std::env::args().nth(1).is_some_and(|command| command == "up");
+    if let (ErrorKind::UnknownArgument, true) = (error.kind(), is_up) {
+        problem.remedy = up::remedy_of_setting(&problem.field).unwrap_or(problem.remedy);
+    }
     let mut text = shown(&problem.into(), as_json);
     if let (Some(usage), false) = (error.get(ContextKind::Usage), as_json) {
         text += &format!("\n{usage}\n\nFor more information, try --help.\n");
@@ -184,6 +194,19 @@ fn complain(text: &str) {
     if !daemon::log::say(text) {
         let _ = io::stderr().write_all(text.as_bytes());
     }
+}
+
+/// Problems of a failure: message and remedy apart.
+fn failure(error: &anyhow::Error) -> Problems {
+    if let Some(problems) = error.chain().next().and_then(|first| first.downcast_ref::<Problems>())
+    {
+        return problems.clone();
+    }
+    let mut problem = Problem::of_error(error.as_ref());
+    if let Some(remedy) = remedy(error).filter(|_| problem.remedy.is_empty()) {
+        problem.remedy = remedy.to_owned();
+    }
+    problem.into()
 }
 
 /// Remedy for an exhausted resource, from the error's root cause.

@@ -1,16 +1,17 @@
 //! The daemon that a command is for: `--run-dir`, `SHUNT_RUN_DIR`, or the only one that runs.
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use api::Client;
 use api::daemons::{self, RunningDaemon};
 use model::config::socket_path;
-use model::state::Remedy;
+use model::state::{Problem, Remedy};
+use serde_json::{Value, json};
 
 use crate::complete;
-use crate::error::UsageError;
 
 /// Option that names the daemon.
 #[derive(Debug, Default, clap::Args)]
@@ -57,7 +58,8 @@ impl RunDirArg {
     /// # Errors
     /// As [`path`](Self::path).
     pub(crate) fn client(&self) -> Result<Client> {
-        Ok(Client::new(&socket_path(self.path()?)))
+        let client = Client::new(&socket_path(self.path()?));
+        Ok(client.telling(|waiting| eprintln!("shunt: {waiting}")))
     }
 
     /// Run directory of the option, or of the environment.
@@ -88,19 +90,41 @@ fn only(mut running: Vec<RunningDaemon>) -> Result<PathBuf> {
              --run-dir of another user's"
         ),
         1 => Ok(running.remove(0).run_dir),
-        number => {
-            let run_dirs: Vec<_> =
-                running.iter().map(|one| one.run_dir.display().to_string()).collect();
-            let lines: String = running.iter().map(line).collect();
-            let remedy = format!(
-                "choose one with --run-dir, or for all commands with SHUNT_RUN_DIR:{lines}"
-            );
-            let remedy = Remedy::choose(remedy, run_dirs.join(", "));
-            let message = format!("is missing: {number} daemons run");
-            Err(UsageError::option("--run-dir", (), &message, remedy).into())
-        }
+        _ => Err(SeveralDaemons(running).into()),
     }
 }
+
+/// No daemon is named, and several run: exit code 2.
+#[derive(Debug)]
+pub(crate) struct SeveralDaemons(Vec<RunningDaemon>);
+
+impl SeveralDaemons {
+    fn problem(&self) -> Problem {
+        let run_dirs = self.0.iter().map(|one| one.run_dir.display().to_string());
+        let remedy = "choose one with --run-dir, or for all commands with SHUNT_RUN_DIR";
+        let remedy = Remedy::choose(remedy, run_dirs.collect::<Vec<_>>().join(", "));
+        let message = format!("is missing: {} daemons run", self.0.len());
+        Problem::new("--run-dir", (), message, remedy)
+    }
+
+    /// The error as JSON, with a list of the daemons.
+    pub(crate) fn json(&self) -> Value {
+        let daemon = |one: &RunningDaemon| {
+            let RunningDaemon { run_dir, pid, state_file } = one;
+            json!({"run_dir": run_dir, "pid": pid, "state_file": state_file})
+        };
+        let daemons: Vec<Value> = self.0.iter().map(daemon).collect();
+        json!({"errors": [self.problem()], "more": 0, "daemons": daemons})
+    }
+}
+
+impl fmt::Display for SeveralDaemons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.problem(), self.0.iter().map(line).collect::<String>())
+    }
+}
+
+impl std::error::Error for SeveralDaemons {}
 
 /// Run directory, process and state file of a daemon.
 fn line(daemon: &RunningDaemon) -> String {
@@ -127,14 +151,21 @@ mod tests {
     #[test]
     fn several_daemons_are_listed_with_the_way_to_choose() {
         let error = only(vec![daemon("/run/a", 11), daemon("/run/b", 22)]).unwrap_err();
-        let UsageError(problems) = error.downcast().expect("the user must choose");
+        let several: SeveralDaemons = error.downcast().expect("the user must choose");
         assert_eq!(
-            problems.to_string(),
+            several.to_string(),
             "--run-dir: is missing: 2 daemons run; choose one with --run-dir, or for all commands \
              with SHUNT_RUN_DIR:\n  /run/a  process 11  /run/a/state/state.json\n  \
              /run/b  process 22  /run/b/state/state.json"
         );
-        assert_eq!(problems.problems[0].allowed, "/run/a, /run/b");
+        let json = several.json();
+        let problem = &json["errors"][0];
+        assert_eq!(problem["allowed"], "/run/a, /run/b");
+        let remedy = "choose one with --run-dir, or for all commands with SHUNT_RUN_DIR";
+        assert_eq!(problem["remedy"], remedy);
+        let second =
+            json!({"run_dir": "/run/b", "pid": 22, "state_file": "/run/b/state/state.json"});
+        assert_eq!(json["daemons"][1], second);
     }
 
     #[test]

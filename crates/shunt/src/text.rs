@@ -76,13 +76,18 @@ fn wrapped_at(sentence: &str, width: Option<u16>) -> String {
     text + "\n"
 }
 
+/// Output that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output; free space where it goes, or send it elsewhere")]
+pub(crate) struct OutputError(#[from] io::Error);
+
 /// Writes to standard output. A reader that closes early (`shunt stats | head`) is no error.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        other => Ok(other?),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use daemon::Launch;
 use model::config::{Config, SourceFile};
+use model::state::schema;
 use serde_json::json;
 
 use crate::error::UsageError;
@@ -65,6 +66,13 @@ impl Up {
         let ready = if self.json { "{\"ready\":true}\n" } else { "ready\n" };
         daemon::run(&config, launch, || say_ready(ready))
     }
+}
+
+/// Remedy for an option that `up` lacks because it is a setting of the file.
+pub(crate) fn remedy_of_setting(option: &str) -> Option<String> {
+    let name = option.strip_prefix("--")?.replace('-', "_");
+    schema::schemas()["DaemonSettings"]["properties"].get(&name)?;
+    Some(format!("set {name} in the file of --config"))
 }
 
 /// Prints "ready" from a thread: standard output may be a full pipe, and must not block the daemon.

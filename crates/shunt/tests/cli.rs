@@ -84,6 +84,11 @@ fn mistakes_in_the_command_line() {
         (&["up", "--config", ""], &["--config", "value"]),
         (&["up", "--config", "x", "--chek"], &["--chek", "--check"]),
         (&["explain", "storm", "surplus"], &["surplus"]),
+        (&["explain", "runtt"], &["<REASON>", "runtt", "did you mean runt?"]),
+        (&["explain", "tx_spoofed_mak"], &["did you mean tx_spoofed_mac?"]),
+        (&["explain", "weather"], &["<REASON>", "write one of runt, "]),
+        (&["up", "--run-dir", "/x"], &["--run-dir", "set run_dir in the file of --config"]),
+        (&["up", "--socket-group", "kvm"], &["set socket_group in the file of --config"]),
         (&["stats", "--run-dir"], &["--run-dir: has no value"]),
         (&["lab", "run"], &["--pattern <PATTERN>"]),
         (&["lab", "frobnicate"], &["frobnicate"]),
@@ -229,6 +234,22 @@ fn a_run_directory_that_cannot_be_made_is_named() {
 }
 
 #[test]
+fn a_state_that_cannot_be_stored_is_told_with_file_cause_and_remedy() {
+    let site = Site::new();
+    // Root, too, cannot write a file in the place of a directory.
+    let state_dir = site.path("state");
+    fs::create_dir_all(state_dir.join("journal.json.new")).expect("our own directory");
+    let more = format!("state_dir = \"{}\"", state_dir.display());
+    let config = site.config(&site.path("run"), &site.path("s"), &more);
+    let message = format!(
+        "shunt: the state could not be stored: cannot write {}/journal.json: Is a directory (os \
+         error 21); free disk space or correct the permissions",
+        state_dir.display()
+    );
+    site.does_not_start(&config, &[&message]);
+}
+
+#[test]
 fn a_cpu_that_is_not_online_is_named() {
     let site = Site::new();
     let config = site.config(&site.path("run"), &site.path("s"), "[lanes]\ncpus = [1023]");
@@ -261,7 +282,8 @@ fn a_wake_up_latency_that_may_not_be_held_keeps_the_daemon_from_starting() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let why = if device.is_ok() { "no permission to write to" } else { "this machine has no" };
-    for word in ["cannot apply lanes.cpu_latency_us: ", why, "/dev/cpu_dma_latency; "] {
+    let cause = "/dev/cpu_dma_latency: ";
+    for word in ["cannot apply lanes.cpu_latency_us: ", why, cause, "(os error ", "; "] {
         assert!(said.contains(word), "no {word:?} in: {said}");
     }
     assert!(!site.path("s").exists(), "the socket was left behind");
@@ -440,4 +462,49 @@ fn subcommands(help: &str) -> Vec<String> {
     let names = rows.filter(|row| !row.starts_with("   ")).map(|row| row.trim_start());
     let names = names.filter_map(|row| row.split(' ').next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn output_that_cannot_be_written_is_no_file_of_ours() {
+    for words in [&["explain"][..], &["lab", "list", "--json"]] {
+        let full = fs::File::options().write(true).open("/dev/full").expect("a device of Linux");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        let output = command.args(words).stdout(full).output().expect("shunt was built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+        assert!(said.contains("free space where it goes"), "{said}");
+        assert!(!said.contains("choose another directory"), "{said}");
+    }
+}
+
+#[test]
+fn without_a_daemon_message_and_remedy_are_apart() {
+    let place = ["adapter", "list", "--run-dir", "/nowhere"];
+    let text = "shunt: is a daemon running? its API should be at /nowhere/api.sock: No such file or \
+                directory (os error 2); start it, or name its --run-dir";
+    fails(1, &place, &[text]);
+    let output = shunt(&[&place[..], &["--json"]].concat());
+    let told: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    let message = told["errors"][0]["message"].as_str().expect("a text");
+    assert!(message.ends_with("No such file or directory (os error 2)"), "{message}");
+    assert_eq!(told["errors"][0]["remedy"], "start it, or name its --run-dir");
+}
+
+#[test]
+fn a_command_tells_that_it_waits_for_a_daemon() {
+    let site = Site::new();
+    // Accepts connections, and never answers.
+    let socket = site.path("api.sock");
+    let _silent = UnixListener::bind(&socket).expect("a socket in a temporary directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    command.args(["adapter", "list", "--run-dir"]).arg(site.path(""));
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("shunt was built");
+    let mut line = String::new();
+    let mut told = BufReader::new(child.stderr.take().expect("it was piped"));
+    told.read_line(&mut line).expect("a line");
+    child.kill().expect("our own child");
+    child.wait().expect("our own child");
+    let place = socket.display();
+    assert_eq!(line, format!("shunt: waiting for the daemon at {place}, up to 60 s\n"));
 }

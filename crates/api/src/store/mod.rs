@@ -56,7 +56,7 @@ const GUESTS_DAMAGED: &str = "guests.json.damaged";
 pub enum StoreError {
     /// A file operation failed.
     #[error(
-        "cannot {what}, {file}; nothing was changed, so free disk space or correct the permissions, then try again"
+        "cannot {what} {file}; free disk space or correct the permissions, then try again: nothing was changed"
     )]
     Io {
         /// Operation.

@@ -100,8 +100,12 @@ fn a_state_that_cannot_be_stored_is_not_in_force() {
     // A directory in the place of the new record: root, too, cannot write that.
     std::fs::create_dir(directory.join("state.json.new")).unwrap();
     let refusal = site.refuses(500, "DELETE", "/v1/adapters/db", super::null());
-    assert!(refusal.first().message.contains("could not be stored"), "{refusal:?}");
-    assert!(refusal.first().message.contains("state.json"), "{refusal:?}");
+    let told = refusal.first();
+    let record = directory.join("state.json");
+    let message = format!("the state could not be stored: cannot write {}: ", record.display());
+    assert!(told.message.starts_with(&message), "{refusal:?}");
+    assert!(told.message.ends_with("(os error 21)"), "{refusal:?}");
+    assert!(told.remedy.starts_with("free disk space or correct the permissions"), "{refusal:?}");
     assert_eq!(site.plane.0.lock().unwrap().reached.last(), Some(&state(&document())));
     assert_eq!(site.get("/v1/adapters").as_array().unwrap().len(), 2);
     std::fs::remove_dir(directory.join("state.json.new")).unwrap();
@@ -134,4 +138,20 @@ fn a_fault_of_the_data_plane_does_not_take_the_api_down() {
     let refusal = site.refuses(500, "GET", "/v1/actual", super::null());
     assert!(refusal.first().message.contains("restart the daemon"), "{refusal:?}");
     assert_eq!(site.get("/openapi.json")["openapi"], json!("3.1.0"), "still there");
+}
+
+/// A daemon that hangs: the client tells that it waits, and gives up at its limit.
+#[test]
+fn a_daemon_that_does_not_answer_is_waited_for_aloud() {
+    static TOLD: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("api.sock");
+    let _silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let client = super::Client::new(&socket).within(std::time::Duration::from_millis(200));
+    let client = client.telling(|text| TOLD.lock().unwrap().push(text.to_owned()));
+    let error = client.send(hyper::Method::GET, "/v1/state", None, None).unwrap_err();
+    let place = socket.display();
+    assert_eq!(*TOLD.lock().unwrap(), [format!("waiting for the daemon at {place}, up to 0.2 s")]);
+    let told = format!("the daemon at {place} has not answered within 0.2 s; see its log, ");
+    assert!(error.to_string().starts_with(&told), "{error}");
 }

@@ -150,6 +150,18 @@ impl Problem {
         Problem::new(path, value, message, remedy)
     }
 
+    /// An error with its causes. The text of each is a message, or `message; remedy`.
+    pub fn of_error(error: &(dyn std::error::Error + 'static)) -> Problem {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let (mut messages, mut remedies) = (Vec::new(), Vec::new());
+        for text in causes.map(ToString::to_string) {
+            let (message, remedy) = text.split_once("; ").unwrap_or((&text, ""));
+            messages.push(message.to_owned());
+            remedies.extend((!remedy.is_empty()).then(|| remedy.to_owned()));
+        }
+        Problem::new("", (), messages.join(": "), Remedy::from(remedies.join("; ")))
+    }
+
     /// The problem of that object, whose fields it names.
     #[must_use]
     pub fn of(mut self, object: impl Into<String>) -> Problem {

@@ -9,7 +9,7 @@ use super::common::program;
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::of_stdout;
+use crate::text::{of_stdout, print};
 
 /// Measure one point.
 ///
@@ -65,14 +65,14 @@ impl Run {
         };
         spec.check().map_err(UsageError)?;
         let point = forwarding::run(&program()?, &spec, host::cpu::allowed())?;
-        if self.json {
-            println!("{}", report::json::point(&point)?);
+        let text = if self.json {
+            report::json::point(&point)? + "\n"
         } else {
-            println!("{}", report::table::all(std::slice::from_ref(&point), of_stdout()));
-            if let Some(stages) = &point.stages {
-                println!("{}", report::stages::table(stages, of_stdout()));
-            }
-        }
-        Ok(())
+            let stages = point.stages.as_ref();
+            let stages = stages.map(|stages| report::stages::table(stages, of_stdout()) + "\n");
+            let points = report::table::all(std::slice::from_ref(&point), of_stdout());
+            format!("{points}\n{}", stages.unwrap_or_default())
+        };
+        Ok(print(&text)?)
     }
 }
