@@ -21,6 +21,9 @@ pub(crate) fn enter(
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
+    if polled.malformed() == polled.frames {
+        return 0; // counted by the poll; the switch must not learn from a disabled ring
+    }
     match location {
         Some(PortLocation::Function(id)) => {
             from_function(source, id, summary, transmit, sender, scratch)

@@ -2,7 +2,7 @@
 
 use bridge::PortId;
 use bridge::nic::{Budget, Capacity, MirrorTarget, MirroredFrames};
-use bridge::switch::SwitchMirror;
+use bridge::switch::{Beyond, Learning, SwitchMirror};
 use wire::Mac;
 
 use super::filters::{expect_hits, expect_nothing, filter};
@@ -302,4 +302,26 @@ fn an_injected_frame_reaches_both_sides() {
         net.bench.fabric.nics()[0].snapshot().port(PortId::PF).map(|port| &port.label),
         None
     );
+}
+
+#[test]
+fn the_switch_learns_nothing_from_a_disabled_ring() {
+    let net = Net::new(1, 1, 1);
+    net.apply_with(&[Adapter::plain(Path::Synthetic)], |settings| {
+        let port = settings.switch.ports[switch_port(0).index()].as_mut().unwrap();
+        port.learning = Learning { limit: 8, beyond: Beyond::Drop };
+    });
+    let mut guest = Guest::new();
+    let mut send = |is_disabled: bool, source: Mac| {
+        let ring = guest.leaving();
+        let ring = if is_disabled { ring.discarding() } else { ring };
+        net.port(0).attach_transmit(0, Box::new(ring));
+        guest.post_with([0; 12], &frame(Mac::BROADCAST, source, 0, 60));
+        guest.flush();
+        guest.settle();
+        net.state.fdb.get(source, 0)
+    };
+    assert_eq!(send(true, mac(7)), None);
+    assert_eq!(send(false, mac(8)), Some(switch_port(0)));
+    net.bench.expect("n/a0", "tx_drop_disabled", 1);
 }
