@@ -66,6 +66,8 @@ pub struct PortStats {
     pub tx_frames: u64,
     /// Bytes of these frames.
     pub tx_bytes: u64,
+    /// Cycles of lanes for these frames.
+    pub tx_cycles: u64,
     /// Frames that the guest received.
     pub rx_frames: u64,
     /// Bytes of these frames.
@@ -148,6 +150,7 @@ fn port(block: CounterSnapshot) -> PortStats {
         rings_attached: get("rings_attached"),
         tx_frames: get("tx_frames"),
         tx_bytes: get("tx_bytes"),
+        tx_cycles: get("tx_cycles"),
         rx_frames: get("rx_frames"),
         rx_bytes: get("rx_bytes"),
         notifies: get("tx_notifies") + get("rx_notifies"),
@@ -193,6 +196,7 @@ mod tests {
             ("rings_attached", 2),
             ("tx_frames", 10),
             ("tx_bytes", 600),
+            ("tx_cycles", 300),
             ("tx_notifies", 3),
             ("tx_drop_spoofed_mac", 1),
             ("tx_drop_hairpin", 0),
@@ -212,6 +216,7 @@ mod tests {
             "rings_attached": 2,
             "tx_frames": 10,
             "tx_bytes": 600,
+            "tx_cycles": 300,
             "rx_frames": 20,
             "rx_bytes": 1200,
             "notifies": 7,

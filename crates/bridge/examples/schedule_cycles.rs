@@ -33,7 +33,7 @@ fn scheduled(rings: u32, share: Share, burst: impl Fn(u32) -> u64) -> f64 {
         while turns < TURNS {
             if let Some(ring) = schedule.next(black_box(now)) {
                 let bytes = burst(black_box(ring));
-                schedule.took(bytes, true);
+                schedule.took(bytes, bytes, true);
                 now += bytes;
                 turns += 1;
             } else {

@@ -92,8 +92,9 @@ pub(crate) fn forward(
         stages.end(Stage::Publish);
     }
     if !is_delivered {
-        polled.surplus_bytes +=
-            slow::enter(source, location, summary, &polled, transmit, sender, scratch);
+        let delivered = slow::enter(source, location, summary, &polled, transmit, sender, scratch);
+        let copied = delivered.saturating_sub(polled.bytes);
+        polled.surplus_bytes = polled.surplus_bytes.max(copied);
     }
 
     // Complete: the sender gets its buffers back only after the copy.

@@ -152,6 +152,7 @@ impl<'a> Pipeline<'a> {
             block.add(counter::RX_UPLINK_FRAMES, u64::from(delivered.frames));
             block.add(counter::RX_UPLINK_BYTES, delivered.bytes);
         }
+        self.charges.add(&delivered);
         if delivered.copies + delivered.over_limit > 0 || view.flooded && delivered.frames > 1 {
             self.charge_delivered(view, indices, &delivered);
         }

@@ -94,8 +94,8 @@ pub struct Polled {
     pub frames: u32,
     /// Bytes of these frames.
     pub bytes: u64,
-    /// Bytes charged to the sender beyond `bytes`: headers of further segments and, after
-    /// forwarding, copies of the frames.
+    /// Bytes charged to the sender beyond `bytes`: headers of further segments, or, if
+    /// these are more, bytes delivered to further receivers.
     pub surplus_bytes: u64,
     /// Frames that are too short to be Ethernet.
     pub runts: u32,

@@ -48,18 +48,25 @@ pub fn run(spec: &ContendSpec) -> Result<()> {
     let mut crowd = Contenders { guests };
     crowd.run_for(spec.warmup_s, &Phase::default());
     let mut slices = Vec::with_capacity(spec.slices.len());
-    let mut before = LaneCounts::of(&stats::read(&spec.run_dir)?)?;
+    let read = || -> Result<(LaneCounts, Vec<u64>)> {
+        let stats = stats::read(&spec.run_dir)?;
+        let cycles = stats.ports.iter().map(|port| port.tx_cycles).collect();
+        Ok((LaneCounts::of(&stats)?, cycles))
+    };
+    let mut before = read()?;
     for phase in &spec.slices {
         crowd.run_for(spec.settle_s, phase);
         let begin = crowd.counts();
         let (seconds, still_share) = crowd.run_for(spec.slice_s, phase);
         let end = crowd.counts();
-        let after = LaneCounts::of(&stats::read(&spec.run_dir)?)?;
+        let after = read()?;
         let gain = |what: fn(&(u64, u64)) -> u64| {
             end.iter().zip(&begin).map(|(end, begin)| what(end) - what(begin)).collect()
         };
         let (sent, received) = (gain(|(sent, _)| *sent), gain(|(_, received)| *received));
-        slices.push(Slice { seconds, still_share, sent, received, lanes: after.since(&before) });
+        let lanes = after.0.since(&before.0);
+        let cycles = after.1.iter().zip(&before.1).map(|(after, before)| after - before).collect();
+        slices.push(Slice { seconds, still_share, sent, received, cycles, lanes });
         before = after;
     }
     send_event(&Event::Contended(ContendResult { generator_limit_mpps: limit, slices }))

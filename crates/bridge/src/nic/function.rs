@@ -104,7 +104,7 @@ impl LinkState {
 /// Share of a function in the transmit capacity; see [`Schedule`](crate::nic::Schedule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// Bandwidth share under contention, relative to the others', 1 to 100.
+    /// Share of a lane's time under contention, relative to the others', 1 to 100.
     pub weight: u8,
     /// Guaranteed rate, Mbit/s; 0 for none.
     pub min_mbit: u32,

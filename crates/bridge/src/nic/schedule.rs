@@ -1,18 +1,20 @@
 //! Transmit scheduler: the next ring that may send a burst.
 //!
 //! Model: deficit round robin (Shreedhar and Varghese 1996) over senders; a sender is a function
-//! with its rings. Each pass gives every sender credit for [`QUANTUM`] bytes for each unit of
-//! weight. A sender sends bursts while it has credit; the excess of its last burst is a debt for
-//! later passes. So shares are exact in the long run with bursts of any size, and a pass of small
-//! frames is one burst for each sender, as in round robin. The credit of a sender with empty rings
-//! is lost.
+//! with its rings. What they share is the lane's time: each pass gives every sender credit for
+//! [`QUANTUM`] cycles for each unit of weight. A sender sends bursts while it has credit; the
+//! excess of its last burst is a debt for later passes. So shares of time are exact in the long run
+//! with bursts of any cost: a sender of small frames, of long chains or of floods takes no time
+//! from the others. A pass of small frames is one or two bursts for each sender. The credit of a
+//! sender with empty rings is lost, and so is the debt of one that had no competitor in a pass.
 //!
-//! Two token buckets add limits. A sender with a maximum rests when its tokens are used up, until
-//! there are enough for a burst. A sender with a minimum continues while its minimum exceeds its
-//! share of the pass; the minimum is counted over the time since its last service. It gets the
-//! larger of the two, over some milliseconds. In a pass of time T, senders with a minimum m get m *
-//! T and all others their quanta. So minima hold as long as their sum is below the lane's capacity.
-//! Otherwise they are cut in proportion, and the others still get a quantum in every pass.
+//! Two token buckets of bytes add limits. A sender with a maximum rests when its tokens are used
+//! up, until there are enough for a burst. A sender with a minimum continues while its minimum
+//! exceeds its share of the pass; the minimum is counted over the time since its last service. It
+//! gets the larger of the two, over some milliseconds: its minimum first, then time by weight. In a
+//! pass of time T, senders with a minimum m get m * T bytes and all others their quanta. So minima
+//! hold as long as the lane has time for their sum. Otherwise they are cut in proportion, and the
+//! others still get a quantum in every pass.
 //!
 //! A lane calls [`next`](Schedule::next) and, after a turn, [`took`](Schedule::took). Each call
 //! examines one sender in constant time; a sender in debt costs a comparison. If a whole pass found
@@ -20,15 +22,15 @@
 //! [`set`](Schedule::set) allocate.
 //!
 //! Limits: a function's rings should be on one lane; otherwise give each lane's schedule a part of
-//! its rates. Time in ns, never backwards. The caller defines bytes, with or without the wire's
-//! overhead.
+//! its rates. Time in ns, never backwards; costs in cycles of any constant length. The caller
+//! defines bytes, with or without the wire's overhead.
 
 use crate::nic::Share;
 use crate::rate::{TokenBucket, forgiving};
 
-/// Credit of a pass for each unit of weight, bytes: about a burst of the smallest frames for the
+/// Credit of a pass for each unit of weight, cycles: about a burst of the smallest frames for the
 /// default weight.
-const QUANTUM: i64 = 410;
+const QUANTUM: i64 = 500;
 /// Time for which a minimum accumulates while others are served, ns. Passes must be shorter, or
 /// minima are cut: 255 senders of 64 large frames each take 20 ms at 10 Gbit/s.
 const GUARANTEE_NS: u64 = 25_000_000;
@@ -36,9 +38,9 @@ const GUARANTEE_NS: u64 = 25_000_000;
 /// A function that sends.
 #[derive(Clone, Debug)]
 struct Sender {
-    /// Bytes left in this pass; negative for a debt.
+    /// Cycles left in this pass; negative for a debt.
     credit: i64,
-    /// Bytes of credit for a pass.
+    /// Cycles of credit for a pass.
     quantum: i64,
     /// Rates, if it has a minimum or a maximum.
     rates: Option<Box<Rates>>,
@@ -133,6 +135,9 @@ pub struct Schedule {
     passes: i64,
     /// Set if a byte was sent in this pass.
     served: bool,
+    /// Number of senders with frames or a debt in this pass, and the last of them.
+    contenders: usize,
+    contender: usize,
     /// Passes needed to pay the smallest debt found in this pass.
     fewest: i64,
     /// Set if the previous pass sent nothing and found no debt.
@@ -157,6 +162,8 @@ impl Schedule {
             entered: false,
             passes: 1,
             served: false,
+            contenders: 0,
+            contender: 0,
             fewest: i64::MAX,
             silent: false,
             wake_ns: [u64::MAX; 2],
@@ -235,12 +242,13 @@ impl Schedule {
         self.rings.get((sender.first + sender.next) as usize).copied()
     }
 
-    /// Ends the turn that [`next`](Self::next) gave: bytes taken, and `true` if the ring has more.
+    /// Ends the turn that [`next`](Self::next) gave: bytes taken, cycles that they cost, and `true`
+    /// if the ring has more.
     #[inline]
-    pub fn took(&mut self, bytes: u64, more: bool) {
+    pub fn took(&mut self, bytes: u64, cycles: u64, more: bool) {
         let Some(sender) = self.senders.get_mut(self.at) else { return };
         self.served |= bytes > 0;
-        let charged = bytes.min(i64::MAX as u64) as i64;
+        let charged = cycles.min(i64::MAX as u64) as i64;
         sender.credit = forgiving(sender.credit, charged, charged);
         let owed = sender.rates.as_mut().is_some_and(|rates| rates.charge(bytes));
         // A ring that has more but yields nothing counts as empty, or the visit would never end.
@@ -249,12 +257,11 @@ impl Schedule {
         if sender.next >= sender.rings {
             sender.next = 0;
         }
-        if sender.empty >= sender.rings {
-            if let Some(rates) = &mut sender.rates {
-                rates.spill();
-            }
-            self.leave();
-        } else if sender.credit <= 0 && !owed {
+        let is_empty = sender.empty >= sender.rings;
+        if is_empty && let Some(rates) = &mut sender.rates {
+            rates.spill();
+        }
+        if is_empty || (sender.credit <= 0 && !owed) {
             self.leave();
         }
     }
@@ -276,6 +283,10 @@ impl Schedule {
     #[inline]
     fn leave(&mut self) {
         if let Some(sender) = self.senders.get_mut(self.at) {
+            if sender.credit < sender.quantum {
+                self.contenders += 1;
+                self.contender = self.at;
+            }
             sender.credit = sender.credit.min(0);
         }
         self.entered = false;
@@ -284,6 +295,12 @@ impl Schedule {
             self.at = 0;
             let only_debts = !self.served && self.fewest != i64::MAX;
             self.passes = if only_debts { self.fewest } else { 1 };
+            if self.contenders == 1
+                && let Some(sender) = self.senders.get_mut(self.contender)
+            {
+                sender.credit = 0;
+            }
+            self.contenders = 0;
             self.silent = !self.served && !only_debts;
             self.served = false;
             self.fewest = i64::MAX;

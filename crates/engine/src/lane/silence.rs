@@ -102,14 +102,14 @@ mod tests {
                 if number < BUSY {
                     // Two bursts, of which the first leaves more.
                     second[ring] = !second[ring];
-                    schedule.took(1500, second[ring]);
+                    schedule.took(1500, 1500, second[ring]);
                     continue;
                 }
                 if silences[ring].visit() {
                     silences[ring].lasts(ring);
                     polls[ring] += 1;
                 }
-                schedule.took(0, false);
+                schedule.took(0, 0, false);
             }
             let least = polls[BUSY as usize..].iter().min().unwrap();
             assert!(*least > 1000 / (3 * STRIDE), "{senders} senders: {polls:?}");

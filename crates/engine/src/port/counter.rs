@@ -27,7 +27,9 @@ pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
 pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
 /// One counter for each fault of the transmit ring.
 pub(crate) const TX_FAULTS: usize = TX_UNPLUGGED + 1;
-const TX_END: usize = TX_FAULTS + Fault::ALL.len();
+/// Cycles of lanes for the bursts that it sent.
+pub(crate) const TX_CYCLES: usize = TX_FAULTS + Fault::ALL.len();
+const TX_END: usize = TX_CYCLES + 1;
 pub(crate) const RX_FRAMES: usize = TX_END.next_multiple_of(16);
 pub(crate) const RX_BYTES: usize = RX_FRAMES + 1;
 pub(crate) const RX_NOTIFIES: usize = RX_FRAMES + 2;
@@ -68,6 +70,7 @@ pub(crate) fn schema() -> Vec<String> {
     name(TX_FRAMES, "tx_frames");
     name(TX_BYTES, "tx_bytes");
     name(TX_NOTIFIES, "tx_notifies");
+    name(TX_CYCLES, "tx_cycles");
     for (counter, at) in DROPS.iter().flat_map(|drop| drop.counters) {
         let [half, reason] = [&counter[..2], &counter[3..]];
         name(*at, &format!("{half}_drop_{reason}"));

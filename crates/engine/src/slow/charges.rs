@@ -1,16 +1,18 @@
-//! Charges for work that a burst causes beyond its frames: segments that are cut for each receiver
-//! of a flood, and copies for the peers of a tunnel.
+//! Charges for work that a burst causes beyond its frames: copies for the receivers of a flood, for
+//! mirrors and for the peers of a tunnel, and the segments that are cut for them.
 //!
 //! # Model
-//! The schedule charges a frame's bytes as they are on a wire, and the storm limit counts a flooded
-//! frame before it is forwarded. Work beyond that is charged here, after it was done. A storm limit
-//! may be overdrawn by it; then no flood passes until the limit has recovered.
+//! A sender's rates count the bytes that it sent, as they are on a wire, or the bytes that were
+//! delivered, if these are more. The storm limit counts a flooded frame before it is forwarded, and
+//! afterwards:
 //!
-//! | work | rate | storm limit |
-//! |---|---|---|
-//! | segments of a flooded frame | with the frame | each beyond the first |
-//! | the same, cut for a further receiver | their bytes | each |
-//! | copy for a further peer of a tunnel | its bytes | each |
+//! | work | storm limit |
+//! |---|---|
+//! | segments of a flooded frame | each beyond the first |
+//! | the same, cut for a further receiver | each |
+//! | copy for a further peer of a tunnel | each |
+//!
+//! It may be overdrawn by these; then no flood passes until it has recovered.
 //!
 //! Only the tunnel knows which addresses are unknown to it. It copies frames to these, if no storm
 //! limit has counted them yet, only while the limit has room.
@@ -39,28 +41,31 @@ pub(crate) enum Storm<'a> {
 /// Charges of one burst.
 pub(crate) struct Charges<'a> {
     storm: Storm<'a>,
-    /// Bytes beyond those that were polled.
-    bytes: Cell<u64>,
+    /// Bytes delivered to all receivers.
+    delivered: Cell<u64>,
     /// Set once the frame that is being flooded was cut for a receiver.
     was_cut: Cell<bool>,
 }
 
 impl<'a> Charges<'a> {
     pub(crate) fn new(storm: Storm<'a>) -> Charges<'a> {
-        Charges { storm, bytes: Cell::new(0), was_cut: Cell::new(false) }
+        Charges { storm, delivered: Cell::new(0), was_cut: Cell::new(false) }
     }
 
     pub(crate) fn of_function(limit: &'a mut StormLimit) -> Charges<'a> {
         Charges::new(Storm::Function(RefCell::new(limit)))
     }
 
-    /// Bytes to charge beyond those that were polled.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.get()
+    /// Bytes delivered to all receivers.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered.get()
     }
 
-    fn add_bytes(&self, bytes: u64) {
-        self.bytes.set(self.bytes.get().saturating_add(bytes));
+    /// Adds bytes delivered to a receiver.
+    #[inline]
+    pub(super) fn add(&self, delivered: &Delivered) {
+        let bytes = delivered.bytes.saturating_add(delivered.copied_bytes);
+        self.delivered.set(self.delivered.get().saturating_add(bytes));
     }
 }
 
@@ -131,7 +136,7 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Charges copies, and segments that were cut for a further receiver of a flood.
+    /// Charges the storm limit for copies, and segments cut for a further receiver of a flood.
     #[cold]
     pub(super) fn charge_delivered(
         &self,
@@ -142,14 +147,11 @@ impl Pipeline<'_> {
         let Some(header) = indices.first().map(|index| &view.headers[usize::from(*index)]) else {
             return;
         };
-        self.charges.add_bytes(delivered.copied_bytes);
         self.charge_storm(header, delivered.copies);
         let is_cut = view.flooded && delivered.frames > 1; // a flood is delivered frame by frame
-        if is_cut && self.charges.was_cut.replace(true) {
-            self.charges.add_bytes(delivered.bytes);
-            if is_group(header) || matches!(self.charges.storm, Storm::Switch(..)) {
-                self.charge_storm(header, delivered.frames);
-            }
+        let is_limited = is_group(header) || matches!(self.charges.storm, Storm::Switch(..));
+        if is_cut && self.charges.was_cut.replace(true) && is_limited {
+            self.charge_storm(header, delivered.frames);
         }
         if delivered.over_limit > 0 {
             let word = match &self.charges.storm {

@@ -10,7 +10,7 @@ use crate::lane::sender::Sender;
 use crate::port::counter;
 use crate::snapshot::PortLocation;
 
-/// Forwards a burst that is not the usual case; returns the bytes to charge beyond those polled.
+/// Forwards a burst that is not the usual case; returns the bytes delivered to all receivers.
 /// `summary` is the NIC's classification of the burst of a [function](PortLocation::Function).
 pub(crate) fn enter(
     source: BurstSource<'_>,
@@ -39,7 +39,7 @@ pub(crate) fn enter(
     }
 }
 
-/// Drops a burst of a port without a location; charges no bytes beyond the burst.
+/// Drops a burst of a port without a location.
 #[cold]
 fn unplugged(source: BurstSource<'_>, polled: &Polled) -> u64 {
     let frames = polled.frames - polled.malformed(); // malformed frames are counted separately
@@ -48,8 +48,7 @@ fn unplugged(source: BurstSource<'_>, polled: &Polled) -> u64 {
 }
 
 /// Forwards a burst that enters the NIC. Longer header snapshots are taken only if needed: for
-/// frames that may go on into the switch, and for priority-tagged frames. Returns the bytes to
-/// charge beyond those of the burst.
+/// frames that may go on into the switch, and for priority-tagged frames. Returns the bytes delivered.
 fn from_function(
     source: BurstSource<'_>,
     id: bridge::PortId,
@@ -80,7 +79,7 @@ fn from_function(
         Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
     let mut egress = NicEgress { switch: Some((switch, view_buffer)), receive };
     pipeline.leave_nic(id, &BurstView::of(&burst), summary, nic, &mut egress);
-    charges.bytes()
+    charges.delivered()
 }
 
 /// Forwards a burst that enters the switch; returns the same.
@@ -113,7 +112,7 @@ fn from_switch(
     let view = BurstView::of(&burst);
     let mut egress = SwitchEgress { nic: Some((nic, view_buffer)), receive };
     pipeline.leave_switch(own, id, &view, summary, switch, &mut egress);
-    charges.bytes()
+    charges.delivered()
 }
 
 /// Forwards a burst of a function of a NIC in switchdev mode; returns the same.
@@ -141,7 +140,7 @@ fn from_piped(
     let pipeline =
         Pipeline::new(source, &burst, &charges, sender.now_ns, id == bridge::PortId::UPLINK);
     pipeline.leave_function(id, &BurstView::of(&burst), actions.as_slice(), receive);
-    charges.bytes()
+    charges.delivered()
 }
 
 /// Forwards a burst that the host sends to such a function; returns the same.
@@ -156,5 +155,5 @@ fn from_representor(
     let charges = Charges::new(Storm::None);
     let pipeline = Pipeline::new(source, &burst, &charges, sender.now_ns, false);
     pipeline.leave_representor(of, &BurstView::of(&burst), &mut scratch.receive);
-    charges.bytes()
+    charges.delivered()
 }

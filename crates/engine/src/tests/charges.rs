@@ -159,7 +159,7 @@ fn a_flood_is_charged_for_each_receiver_that_has_it_cut() {
             assert_eq!(direct.send(std::slice::from_ref(&plain), now_ns), 60);
         }
         assert_eq!(net.bench.count("n/a0", &what), 3, "{path:?}");
-        assert_eq!(direct.send(std::slice::from_ref(&plain), paid_ns + 20 * MS), 60);
+        assert_eq!(direct.send(std::slice::from_ref(&plain), paid_ns + 20 * MS), 3 * 60);
         guests.iter_mut().for_each(|guest| assert_eq!(guest.wait_for(1), [&plain[..]]));
         assert_eq!(net.bench.count("n/a0", &what), 3, "{path:?}");
     }
@@ -215,7 +215,7 @@ fn copies_for_the_peers_of_a_tunnel_are_charged() {
         let unknown: Vec<_> = (0..20).map(|n| frame(UNKNOWN, mac(0), n, 60)).collect();
         let (copied, over) = if path == Path::Vf { (5, 15) } else { (11, 9) };
         let charged = direct.send(&unknown, BEGIN_NS);
-        assert_eq!(charged, (20 + 2 * copied) * 60, "{path:?}");
+        assert_eq!(charged, (3 * copied).max(20) * 60, "{path:?}");
         assert_eq!(arrived(&sockets) as u64, 3 * copied, "{path:?}");
         assert_eq!(net.bench.count("n/a0", &stopped(path, "unknown")), over);
         let again_ns = if path == Path::Vf { 10 } else { (33 - AT_ONCE) * 10 } * MS;
@@ -229,7 +229,7 @@ fn copies_for_the_peers_of_a_tunnel_are_charged() {
         let group: Vec<_> = (0..20).map(|n| frame(Mac::BROADCAST, mac(0), n, 60)).collect();
         let before = net.bench.count("n/a0", &stopped(path, "broadcast"));
         let passed = if path == Path::Vf { 4 } else { 11 };
-        assert_eq!(direct.send(&group, later_ns), (20 + 2 * passed) * 60, "{path:?}");
+        assert_eq!(direct.send(&group, later_ns), (3 * passed).max(20) * 60, "{path:?}");
         assert_eq!(arrived(&sockets) as u64, 3 * passed, "{path:?}");
         let dropped = net.bench.count("n/a0", &stopped(path, "broadcast")) - before;
         assert_eq!(dropped, 20 - passed, "{path:?}");
@@ -258,14 +258,33 @@ fn segments_are_copied_for_the_peers_of_a_tunnel_and_charged_each() {
 }
 
 #[test]
-fn unsegmented_frames_cost_their_bytes() {
+fn each_copy_of_a_flood_costs_its_bytes() {
     let net = Net::new(3, 1, 1);
     limited(&net, Path::Vf);
     let mut guests: Vec<Guest> = (1..4).map(|_| Guest::new()).collect();
     guests.iter().enumerate().for_each(|(n, guest)| guest.attach(net.port(n + 1)));
     let mut direct = Direct::new(&net);
     let group: Vec<_> = (0..20).map(|n| frame(Mac::BROADCAST, mac(0), n, 60)).collect();
-    assert_eq!(direct.send(&group, BEGIN_NS), 20 * 60);
+    assert_eq!(direct.send(&group, BEGIN_NS), 3 * AT_ONCE * 60);
+    assert_eq!(direct.send(&group, BEGIN_NS), 20 * 60, "of frames that are dropped");
     guests.iter_mut().for_each(|guest| drop(guest.wait_for(AT_ONCE as usize)));
-    net.bench.expect("n/a0", "tx_drop_storm", 20 - AT_ONCE);
+    net.bench.expect("n/a0", "tx_drop_storm", 40 - AT_ONCE);
+}
+
+#[test]
+fn the_copy_for_a_mirror_costs_its_bytes() {
+    let mut net = Net::new(2, 1, 1);
+    let (port, mut capture) = net.listener("capture");
+    net.captures.push(port);
+    net.apply_with(&[Path::Vf, Path::Vf].map(Adapter::plain), |settings| {
+        let to = bridge::nic::MirrorTarget::Capture(0);
+        let way = bridge::nic::MirroredFrames::Both;
+        settings.nic.vfs[0].as_mut().unwrap().mirror =
+            Some(bridge::nic::FunctionMirror { way, to });
+    });
+    let mut other = Guest::new();
+    other.attach(net.port(1));
+    let sent = frame(mac(1), mac(0), 1, 60);
+    assert_eq!(Direct::new(&net).send(std::slice::from_ref(&sent), BEGIN_NS), 2 * 60);
+    assert_eq!([other.wait_for(1), capture.receive()], [[sent.clone()], [sent]]);
 }

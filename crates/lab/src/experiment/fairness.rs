@@ -1,9 +1,9 @@
 //! Shares of a lane under contention: every guest offers more than its share.
 //!
 //! Guests in pairs keep their transmit rings full, on one lane. Its time is the only contended
-//! resource, as receivers take everything. Bytes that the switch took from each guest are compared
-//! with the share that its settings entitle it to: with equal weights (frames of one size, and of
-//! two), with other weights, with minimum and with maximum rates.
+//! resource, as receivers take everything. What each guest got is compared with the share that its
+//! settings entitle it to: of the lane's time with frames of two sizes and with other weights; of
+//! bytes with frames of one size, with minimum and with maximum rates.
 //!
 //! Then one guest is deaf: frames for it are dropped, as its ring has no buffer, while its peer
 //! goes on sending. The rates of the other pairs are compared, in turn within one daemon, with two
@@ -104,9 +104,9 @@ pub struct Fairness {
 /// Equal weights, frames of two sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mixed {
-    /// Jain's index of bytes.
+    /// Jain's index of the lane's time.
     pub jain_index: f64,
-    /// Share of each guest, in bytes.
+    /// Share of each guest in the lane's time.
     pub shares: Vec<f64>,
     /// Frame size of each guest, with FCS.
     pub frame_bytes: Vec<u32>,
@@ -117,7 +117,7 @@ pub struct Mixed {
 pub struct Weighted {
     /// Weight.
     pub weight: u32,
-    /// Share of the bytes.
+    /// Share of the lane's time.
     pub share: f64,
     /// Expected share.
     pub expected: f64,
@@ -219,8 +219,8 @@ pub fn run(
         jain_index: jain(&equal.mbps),
         shares: shares(&equal.mbps),
         mixed: Mixed {
-            jain_index: jain(&mixed.mbps),
-            shares: shares(&mixed.mbps),
+            jain_index: jain(&mixed.cycles),
+            shares: shares(&mixed.cycles),
             frame_bytes: sizes,
         },
         weights: weights(&weighted, &by_weight),
@@ -262,8 +262,9 @@ fn with_a_deaf_one() -> Slices {
 }
 
 fn weights(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Weighted> {
-    let (got, due) = (shares(&outcome.mbps), shares(&outcome.expected_mbps));
-    let each = plans.iter().zip(got).zip(due);
+    let weights: Vec<f64> =
+        plans.iter().map(|plan| plan.weight.unwrap_or_default().into()).collect();
+    let each = plans.iter().zip(shares(&outcome.cycles)).zip(shares(&weights));
     let weighted = |((plan, share), expected): ((&ContenderPlan, f64), f64)| Weighted {
         weight: plan.weight.unwrap_or_default(),
         share,

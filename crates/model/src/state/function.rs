@@ -44,7 +44,7 @@ pub struct PortSettings {
     /// no limit.
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub max_tx_mbps: u32,
-    /// Bandwidth share of its lane under contention, relative to others.
+    /// Share of its lane's time under contention, relative to others.
     #[schema(minimum = 1, maximum = 100, default = 10)]
     pub tx_weight: u8,
     /// Maximum broadcast and multicast frames a second, shared equally by its queue pairs; 0: no

@@ -50,13 +50,13 @@ fn text(fairness: &fairness::Fairness) -> String {
     let mut text = String::new();
     let mixed = &fairness.mixed;
     for (title, index, shares) in [
-        ("64 B", fairness.jain_index, &fairness.shares),
-        ("64 and 1518 B", mixed.jain_index, &mixed.shares),
+        ("bytes of 64 B frames", fairness.jain_index, &fairness.shares),
+        ("time, 64 and 1518 B", mixed.jain_index, &mixed.shares),
     ] {
         let least = shares.iter().copied().fold(f64::INFINITY, f64::min) * 100.0;
         let most = shares.iter().copied().fold(0.0, f64::max) * 100.0;
         text += &format!(
-            "equal weights, {title:<14} Jain's index {index:.5}, shares {least:.2} to {most:.2} %\n"
+            "equal weights, {title:<20} Jain's index {index:.5}, shares {least:.2} to {most:.2} %\n"
         );
     }
     let row = |first: &dyn ToString, numbers: [String; 3]| {
@@ -77,7 +77,7 @@ fn text(fairness: &fairness::Fairness) -> String {
         [guest.max_tx_mbps.to_string(), sent, error]
     });
     text += "\n";
-    text += &figures(["weight", "share %", "expected", "error %"], weights.collect());
+    text += &figures(["weight", "time %", "expected", "error %"], weights.collect());
     text += "\n";
     text += &figures(["min Mbit/s", "sent", "expected", "error %"], minima.collect());
     text += "\n";

@@ -201,7 +201,7 @@ pub(super) struct FunctionFlags {
     link_state: Option<String>,
     #[command(flatten)]
     rates: RateFlags,
-    /// Bandwidth share under contention, 1 to 100.
+    /// Share of a lane's time under contention, 1 to 100.
     #[arg(long, allow_negative_numbers = true, value_name = "W")]
     tx_weight: Option<Number>,
     /// Maximum broadcast and multicast frames a second from the guest; 0 for no limit.

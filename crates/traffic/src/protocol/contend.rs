@@ -69,6 +69,8 @@ pub struct Slice {
     pub sent: Vec<u64>,
     /// Frames that each guest received.
     pub received: Vec<u64>,
+    /// Cycles of lanes for what each guest sent, likewise with the interval before.
+    pub cycles: Vec<u64>,
     /// Lane counters, which include the uncounted interval before the slice.
     pub lanes: LaneCounts,
 }

@@ -25,19 +25,34 @@ struct Ring {
     frame: u64,
     /// Nanoseconds between its frames; 0 if there are always more.
     every_ns: u64,
+    /// Nanoseconds that a frame costs beside its bytes: headers, pieces, copies of a flood.
+    frame_ns: u64,
     sent_frames: u64,
     sent_bytes: u64,
+    sent_ns: u64,
     /// The longest that a frame waited.
     waited_ns: u64,
 }
 
 impl Ring {
     fn busy(frame: u64) -> Self {
-        Self { frame, every_ns: 0, sent_frames: 0, sent_bytes: 0, waited_ns: 0 }
+        Self {
+            frame,
+            every_ns: 0,
+            frame_ns: 0,
+            sent_frames: 0,
+            sent_bytes: 0,
+            sent_ns: 0,
+            waited_ns: 0,
+        }
     }
 
     fn of_rate(frame: u64, mbit: u64) -> Self {
         Self { every_ns: frame * 8000 / mbit, ..Self::busy(frame) }
+    }
+
+    fn dear(frame: u64, frame_ns: u64) -> Self {
+        Self { frame_ns, ..Self::busy(frame) }
     }
 
     fn waiting(&self, now: u64) -> u64 {
@@ -48,7 +63,7 @@ impl Ring {
     }
 }
 
-/// A lane that carries so many Mbit/s.
+/// A lane that carries so many Mbit/s, of frames that cost nothing beside their bytes.
 struct Lane {
     schedule: Schedule,
     rings: Vec<Ring>,
@@ -85,9 +100,11 @@ impl Lane {
         }
         let bytes = frames * ring.frame;
         ring.sent_frames += frames;
+        let cost_ns = bytes * 8000 / self.mbit + frames * ring.frame_ns;
         ring.sent_bytes += bytes;
-        self.schedule.took(bytes, waiting > frames);
-        self.now += bytes * 8000 / self.mbit;
+        ring.sent_ns += cost_ns;
+        self.schedule.took(bytes, cost_ns, waiting > frames);
+        self.now += cost_ns;
         if frames == 0 {
             self.now += SKIP_NS;
             self.idle_ns += SKIP_NS;
@@ -105,6 +122,16 @@ impl Lane {
                 self.now = self.now.max(wake);
             }
         }
+    }
+
+    /// Share of each ring in the lane's time from one time to another.
+    fn time_shares(&mut self, from: u64, until: u64) -> Vec<f64> {
+        self.run(from);
+        let (start, before) = (self.now, self.rings.clone());
+        self.run(until);
+        let elapsed = (self.now - start) as f64;
+        let pairs = self.rings.iter().zip(before);
+        pairs.map(|(now, was)| (now.sent_ns - was.sent_ns) as f64 / elapsed).collect()
     }
 
     /// Mbit/s of each ring from one time to another, after some time to settle.
@@ -143,6 +170,58 @@ fn equal_senders_get_the_same_whatever_their_frames() {
     assert!(lane.idle_ns < SECOND / 50, "{} ns in vain", lane.idle_ns);
 }
 
+/// Small frames, large ones, chains of 256 pieces and floods to 255 receivers.
+const COSTS: [(u64, u64); 8] =
+    [(60, 10), (1514, 10), (60, 40), (1514, 2500), (60, 2500), (9000, 0), (60, 6000), (508, 20)];
+
+#[test]
+fn time_is_shared_whatever_a_frame_costs() {
+    let senders = COSTS.map(|(frame, frame_ns)| (plain(), Ring::dear(frame, frame_ns)));
+    let shares = Lane::new(10_000, &senders).time_shares(100 * MS, 2 * SECOND);
+    for share in shares {
+        near(share, 0.125, 2.0);
+    }
+}
+
+#[test]
+fn a_sender_of_small_frames_costs_one_of_large_frames_no_share() {
+    let large = |other: Ring| {
+        let senders = [(plain(), Ring::dear(1514, 10)), (plain(), other)];
+        Lane::new(10_000, &senders).rates(100 * MS, SECOND)[0]
+    };
+    near(large(Ring::dear(60, 10)), large(Ring::dear(1514, 10)), 1.0);
+}
+
+#[test]
+fn time_by_weight_whatever_a_frame_costs() {
+    let weights = [1, 2, 5, 10, 30, 100, 7, 20];
+    let each = weights.iter().zip(COSTS);
+    let senders: Vec<_> = each
+        .map(|(weight, (frame, cost))| (share(*weight, 0, 0), Ring::dear(frame, cost)))
+        .collect();
+    let shares = Lane::new(10_000, &senders).time_shares(SECOND, 11 * SECOND);
+    for (share, weight) in shares.iter().zip(weights) {
+        near(*share, f64::from(weight) / 175.0, 3.0);
+    }
+}
+
+#[test]
+fn minima_in_bytes_come_first_then_time_by_weight() {
+    let minima = [1000, 2500, 0, 0, 0, 0, 0, 0];
+    let each = minima.iter().zip(COSTS);
+    let senders: Vec<_> =
+        each.map(|(min, (frame, cost))| (share(10, *min, 0), Ring::dear(frame, cost))).collect();
+    let mut lane = Lane::new(10_000, &senders);
+    let rates = lane.rates(SECOND, 5 * SECOND);
+    near(rates[0], 1000.0, 2.0);
+    near(rates[1], 2500.0, 2.0);
+    let shares = lane.time_shares(5 * SECOND, 10 * SECOND);
+    let rest = shares[2..].iter().sum::<f64>() / 6.0;
+    for share in &shares[2..] {
+        near(*share, rest, 3.0);
+    }
+}
+
 #[test]
 fn large_frames_alone_cost_one_look_in_vain_a_burst() {
     let senders = vec![(plain(), Ring::busy(1514)); 16];
@@ -161,12 +240,32 @@ fn small_frames_go_in_turn() {
     let rings: Vec<u32> = (0..9)
         .map(|_| {
             let ring = schedule.next(0).unwrap();
-            schedule.took(64 * 64, true);
+            schedule.took(64 * 64, 2500, true);
             ring
         })
         .collect();
-    // The quantum is a few bytes more than such a burst.
-    assert_eq!(rings, [7, 7, 8, 8, 9, 9, 7, 8, 9]);
+    assert_eq!(rings, [7, 7, 8, 8, 9, 9, 7, 7, 8]);
+}
+
+#[test]
+fn a_debt_without_a_competitor_is_lost() {
+    // Ring 7 sends bursts of 20 quanta; ring 8 has frames, or has none.
+    let rings = |frames: u64| {
+        let mut schedule = Schedule::new();
+        schedule.add(plain(), [7], 0);
+        schedule.add(plain(), [8], 0);
+        let turns = (0..12).filter_map(|_| {
+            let ring = schedule.next(0)?;
+            match ring {
+                7 => schedule.took(64 * 1514, 100_000, true),
+                _ => schedule.took(frames * 1514, frames * 5000, frames > 0),
+            }
+            Some(ring)
+        });
+        turns.collect::<Vec<_>>()
+    };
+    assert_eq!(rings(0), [7, 8, 7, 8, 7, 8, 7, 8, 7, 8, 7, 8]);
+    assert_eq!(rings(1), [7, 8, 8, 8, 8, 8, 8]);
 }
 
 #[test]
@@ -396,15 +495,15 @@ proptest! {
     #[test]
     fn nothing_that_a_caller_says_breaks_it(
         shares in prop::collection::vec((0_u8..=255, 0..=u32::MAX, 0..=u32::MAX), 0..5),
-        said in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 0..200),
+        said in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()), 0..200),
     ) {
         let mut schedule = Schedule::new();
         for (n, (weight, min, max)) in shares.into_iter().enumerate() {
             schedule.add(share(weight, min, max), [n as u32], 3);
         }
-        for (now, bytes, more) in said {
+        for (now, bytes, cycles, more) in said {
             if schedule.next(now).is_some() {
-                schedule.took(bytes, more);
+                schedule.took(bytes, cycles, more);
             }
             schedule.wake_ns();
         }

@@ -87,6 +87,8 @@ pub(super) struct SituationResult {
     pub(super) told: Situation,
     /// Mbit/s of each guest, over all slices.
     pub(super) mbps: Vec<f64>,
+    /// Cycles of the lane for each guest's frames, over all slices.
+    pub(super) cycles: Vec<f64>,
     /// Expected Mbit/s of each guest.
     pub(super) expected_mbps: Vec<f64>,
     /// Counted slices, in order, in whole rounds.
@@ -190,6 +192,7 @@ fn conclude(
     let seconds: f64 = slices.iter().map(|(_, slice)| slice.seconds).sum();
     let claims: Vec<Claim> = guests.iter().map(ContenderPlan::claim).collect();
     let mut mbps = vec![0.0; guests.len()];
+    let mut cycles = vec![0.0; guests.len()];
     let mut jain_index_least = 1.0f64;
     let mut lanes = LaneCounts::default();
     let mut frames = 0;
@@ -202,6 +205,7 @@ fn conclude(
             jain_index_least = jain_index_least.min(jain(&over.collect::<Vec<_>>()));
         }
         mbps.iter_mut().zip(&own).for_each(|(sum, mbit)| *sum += mbit / seconds);
+        cycles.iter_mut().zip(&slice.cycles).for_each(|(sum, own)| *sum += *own as f64);
         lanes = lanes.and(&slice.lanes);
         frames += slice.sent.iter().sum::<u64>();
     }
@@ -220,7 +224,7 @@ fn conclude(
         jain_index_least,
         ..told
     };
-    SituationResult { told, mbps, expected_mbps: expected(total, &claims), slices }
+    SituationResult { told, mbps, cycles, expected_mbps: expected(total, &claims), slices }
 }
 
 /// Rounds of `round` slices with full load in all slices; all rounds, if there are none.
