@@ -161,7 +161,10 @@ impl<'d> Daemon<'d> {
 
     /// Output of a command that succeeds.
     fn says(&self, args: &[&str]) -> String {
-        let output = shunt(self.0, args).output().expect("shunt was built");
+        // Other daemons of this user may run.
+        let run_dir = self.0.join("shunt");
+        let output = shunt(self.0, args).env("SHUNT_RUN_DIR", run_dir).output();
+        let output = output.expect("shunt was built");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         assert!(output.status.success(), "{args:?}: {}", text(output.stderr));
         text(output.stdout)
