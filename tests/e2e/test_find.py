@@ -112,9 +112,13 @@ class Find(unittest.TestCase):
             self.assertEqual(state, f"{run_dir}/state/state.json" if run_dir else "/var/lib/shunt/state.json")
         error = json.loads(self.site.ask("nic", "list", "--json").stderr)["errors"][0]
         self.assertEqual((error["field"], set(error["allowed"].split(", "))), ("--run-dir", set(listed)))
-        for process, _ in daemons[:2]:
-            process.terminate()
-            process.wait(timeout=10)
+        daemons[0][0].kill()
+        daemons[0][0].wait(timeout=10)
+        stats = self.site.ask("stats")  # and not the last counters of the default run directory
+        self.assertEqual((stats.returncode, stats.stdout), (2, ""))
+        self.assertIn("2 daemons run", stats.stderr)
+        daemons[1][0].terminate()
+        daemons[1][0].wait(timeout=10)
         self.finds("nic-two")
 
     def test_a_killed_daemon_is_not_found_and_an_upgraded_one_is(self):

@@ -5,6 +5,7 @@ use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use model::state::{Problem, Problems, Remedy};
+use model::suggest::nearest;
 use plan::path::PathError;
 use report::ParseNameError;
 
@@ -35,6 +36,22 @@ impl UsageError {
         UsageError(Problem::not_one_of(option, value, message, allowed).into())
     }
 
+    /// As [`choose`](Self::choose), with a suggestion if the value is a typing error of a known
+    /// word.
+    pub(crate) fn meant<'w>(
+        option: &str,
+        value: &str,
+        message: &str,
+        known: impl IntoIterator<Item = &'w str>,
+        allowed: &[&str],
+    ) -> UsageError {
+        let UsageError(mut problems) = UsageError::choose(option, value, message, allowed);
+        if let (Some(meant), [problem]) = (nearest(value, known), &mut problems.problems[..]) {
+            problem.remedy = suggestion(meant, &problem.remedy);
+        }
+        UsageError(problems)
+    }
+
     /// A number of an option out of its range, both ends included.
     pub(crate) fn out_of_range(
         option: &str,
@@ -56,6 +73,13 @@ impl From<Problem> for UsageError {
     fn from(problem: Problem) -> UsageError {
         UsageError(problem.into())
     }
+}
+
+/// A remedy after a suggestion.
+pub(crate) fn suggestion(meant: &str, remedy: &str) -> String {
+    let mut rest = remedy.chars();
+    let first = rest.next().map(|first| first.to_ascii_uppercase());
+    format!("did you mean {meant}? {}{}", first.unwrap_or_default(), rest.as_str())
 }
 
 /// Values that a parser allows, by its error.
@@ -127,7 +151,12 @@ pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
                 None => Problem::new(option, value, "is not allowed", otherwise),
             }
         }
-        ErrorKind::UnknownArgument => Problem::new(option, (), "unknown option", otherwise),
+        ErrorKind::UnknownArgument if option.starts_with('-') => {
+            Problem::new(option, (), "unknown option", otherwise)
+        }
+        ErrorKind::UnknownArgument => {
+            Problem::new("", option, "is one argument too many", otherwise)
+        }
         ErrorKind::InvalidSubcommand => {
             let name = text(ContextKind::InvalidSubcommand);
             Problem::new("", name, "is no command", otherwise)

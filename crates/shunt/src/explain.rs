@@ -2,8 +2,6 @@
 
 use anyhow::Result;
 use api::stats::{FAULTS, ReasonEntry};
-use model::state::Remedy;
-use model::suggest::nearest;
 use serde_json::{Value, json};
 
 use crate::complete;
@@ -60,14 +58,7 @@ fn unknown(name: &str) -> UsageError {
     let message = "is no drop reason or ring fault";
     // A counter's name is one too.
     let counters = ReasonEntry::all().flat_map(ReasonEntry::counters);
-    match nearest(name, names.iter().copied().chain(counters)) {
-        Some(meant) => {
-            let remedy = format!("did you mean {meant}? See shunt explain");
-            let remedy = Remedy::choose(remedy, names.join(", "));
-            UsageError::option("<REASON>", name, message, remedy)
-        }
-        None => UsageError::choose("<REASON>", name, message, &names),
-    }
+    UsageError::meant("<REASON>", name, message, names.iter().copied().chain(counters), &names)
 }
 
 fn kind(reason: &ReasonEntry) -> &'static str {

@@ -224,6 +224,7 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         Errno::MFILE => Some("raise this process's limit of open files (ulimit -n)"),
         Errno::NFILE => Some("raise this machine's limit of open files (sysctl fs.file-max)"),
         Errno::NOSPC => Some("free disk space, or choose another directory"),
+        Errno::ROFS => Some("choose a directory that can be written"),
         _ => None,
     }
 }
@@ -279,6 +280,7 @@ mod tests {
         assert!(of(Errno::NOMEM).contains("memory"));
         assert!(of(Errno::MFILE).contains("ulimit -n"));
         assert!(of(Errno::NFILE).contains("fs.file-max"));
+        assert!(of(Errno::ROFS).contains("a directory that can be written"));
         assert_eq!(of(Errno::NOENT), "");
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::run_dir::RunDirArg;
+use crate::run_dir::{RunDirArg, SeveralDaemons};
 use crate::text::{of_stdout, print};
 use report::Align::{Left, Right};
 
@@ -65,7 +65,7 @@ impl Stats {
     fn run_dir(&self) -> Result<PathBuf> {
         let default = default_run_dir();
         match self.daemon.path() {
-            Err(error) if !error.is::<UsageError>() && counters_path(&default).exists() => {
+            Err(error) if !error.is::<SeveralDaemons>() && counters_path(&default).exists() => {
                 Ok(default)
             }
             found => Ok(found?.to_owned()),
@@ -81,7 +81,9 @@ impl Stats {
         if let Some(wrong) =
             self.ports.iter().find(|wanted| !names.iter().any(|name| is(wanted, name)))
         {
-            return Err(UsageError::choose("<PORT>", wrong.as_str(), "is no port", &names).into());
+            let parts = || names.iter().flat_map(|name| name.split('/'));
+            let known = names.iter().copied().chain(parts());
+            return Err(UsageError::meant("<PORT>", wrong, "is no port", known, &names).into());
         }
         stats.ports.retain(|port| {
             self.ports.is_empty() || self.ports.iter().any(|wanted| is(wanted, &port.name))

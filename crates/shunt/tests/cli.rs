@@ -83,7 +83,8 @@ fn mistakes_in_the_command_line() {
         (&["up", "--config"], &["--config", "value"]),
         (&["up", "--config", ""], &["--config", "value"]),
         (&["up", "--config", "x", "--chek"], &["--chek", "--check"]),
-        (&["explain", "storm", "surplus"], &["surplus"]),
+        (&["explain", "storm", "surplus"], &["\"surplus\" is one argument too many"]),
+        (&["lab", "nvf"], &["did you mean nfv?"]),
         (&["explain", "runtt"], &["<REASON>", "runtt", "did you mean runt?"]),
         (&["explain", "tx_spoofed_mak"], &["did you mean tx_spoofed_mac?"]),
         (&["explain", "weather"], &["<REASON>", "write one of runt, "]),
@@ -330,7 +331,8 @@ fn a_daemon_says_when_it_is_ready_is_counted_and_ends_when_told() {
     assert!(String::from_utf8_lossy(&only.stdout).contains("nic0/vf0"));
     let none = shunt(&["stats", "vf9", "--run-dir", &run_dir_text]);
     assert_eq!(none.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("write one of nic0/vf0"));
+    let told = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(told.contains("did you mean vf0? Write one of nic0/vf0"), "{told}");
     let args =
         ["stats", "--interval", "0.01", "--count", "2", "--json", "--run-dir", &run_dir_text];
     let rates = String::from_utf8(shunt(&args).stdout).expect("UTF-8");

@@ -10,13 +10,14 @@ use lab::experiment::runner::{self, RunResult, Runner};
 use lab::experiment::step::{Machine, steps};
 use model::config::{SourceFile, of_toml};
 use model::state::{Problem, Problems, Remedy};
+use model::suggest::nearest;
 use report::experiment::{self, Experiment, SHIPPED, SettingOverride};
 use report::{self, PathKind, Pattern, Results};
 use serde_json::{Value, json};
 
 use super::common::{IncompleteRun, program};
 use crate::complete;
-use crate::error::{UsageError, of_command_line};
+use crate::error::{UsageError, of_command_line, suggestion};
 use crate::pages::Title;
 use crate::text::{cell, of_stdout, print, table, wrapped};
 
@@ -164,6 +165,8 @@ fn text_of(name: &str) -> Result<String> {
         let remedy = format!(
             "write {names}, or a file whose name ends in .toml; shunt lab --help lists the commands"
         );
+        let meant = nearest(name, SHIPPED.map(|(name, _)| name));
+        let remedy = meant.map_or(remedy.clone(), |meant| suggestion(meant, &remedy));
         let remedy = Remedy::choose(remedy, names);
         let message = "is no experiment and no command";
         return Err(UsageError::option("<NAME>", name, message, remedy).into());
