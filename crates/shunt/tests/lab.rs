@@ -135,6 +135,11 @@ fn fairness_is_told_as_a_whole() {
         // On a busy machine the minima may exceed the lane's rate.
         assert!(number(&told, &format!("/minima/{i}/expected_mbps")).is_finite(), "{told:#}");
     }
+    for (i, burden) in ["none", "interrupt", "pieces", "flood"].iter().enumerate() {
+        assert_eq!(told["burdens"][i]["burden"], *burden);
+        assert!(number(&told, &format!("/burdens/{i}/cycles_per_frame")) > 0.0, "{told:#}");
+    }
+    assert_eq!(told["burdens_minima"].as_array().map(Vec::len), Some(1), "{told:#}");
     assert_eq!(number(&told, "/maxima/2/max_tx_mbps"), 2000.0);
     assert!(number(&told, "/stuck/rounds") > 0.0 && told["situations"].is_array(), "{told:#}");
     for positive in ["/generator_limit_mpps", "/stuck/ratio/1", "/situations/0/mpps"] {

@@ -43,12 +43,14 @@ pub struct RingOptions {
     pub inflight: bool,
     /// Mergeable receive buffers.
     pub mergeable: bool,
+    /// Indirect tables.
+    pub indirect: bool,
 }
 
 impl RingOptions {
-    /// Rings of a kind, without event indices and inflight records.
+    /// Rings of a kind, without event indices, inflight records and indirect tables.
     pub fn of(kind: RingKind) -> RingOptions {
-        RingOptions { kind, event_idx: false, inflight: false, mergeable: true }
+        RingOptions { kind, event_idx: false, inflight: false, mergeable: true, indirect: false }
     }
 
     /// Features of these rings: virtio feature bits and vhost-user protocol features.
@@ -57,6 +59,7 @@ impl RingOptions {
         let mut features = Features::empty();
         for (wanted, bit, feature) in [
             (self.event_idx, feature::VIRTIO_F_RING_EVENT_IDX, Features::EVENT_IDX),
+            (self.indirect, feature::VIRTIO_F_RING_INDIRECT_DESC, Features::INDIRECT),
             (self.kind != RingKind::Split, feature::VIRTIO_F_RING_PACKED, Features::PACKED),
             (self.kind == RingKind::PackedInOrder, feature::VIRTIO_F_IN_ORDER, Features::IN_ORDER),
         ] {
@@ -252,6 +255,20 @@ impl Adapter {
         id.inspect(|id| self.sending[usize::from(*id)] = buffer).is_some()
     }
 
+    /// Posts the first `len` bytes of a buffer in so many pieces, by an indirect table that is
+    /// written to another buffer and those behind it; `false` if the ring is full.
+    pub fn post_in_pieces(&mut self, buffer: u32, len: u32, pieces: u32, table: u32) -> bool {
+        let at = |piece: u32| len * piece / pieces;
+        let piece = |n: u32| Segment {
+            addr: self.address(buffer) + u64::from(at(n)),
+            len: at(n + 1) - at(n),
+            writable: false,
+        };
+        let pieces: Vec<Segment> = (0..pieces).map(piece).collect();
+        let id = self.tx.post_indirect(&pieces, self.address(table));
+        id.inspect(|id| self.sending[usize::from(*id)] = buffer).is_some()
+    }
+
     /// Takes back sent buffers; returns their number.
     pub fn reap_transmit(&mut self, buffers: &mut [u32; BURST]) -> usize {
         let mut used = [Used::default(); BURST];
@@ -284,6 +301,14 @@ impl Adapter {
             let _ = rustix::io::write(&self.kick_tx, &1u64.to_ne_bytes());
         }
         kick
+    }
+
+    /// Asks for an interrupt after each burst, sent or received; returns the eventfds that the
+    /// daemon signals.
+    pub fn enable_interrupts(&mut self) -> [&OwnedFd; 2] {
+        self.tx.enable_notification();
+        self.rx.enable_notification();
+        [&self.call_tx, &self.call_rx]
     }
 
     /// Eventfd that the daemon signals for received frames.

@@ -9,6 +9,7 @@
 //! the rings are not full. The lane counters, which this process reads between slices, show if they
 //! were.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,19 +17,22 @@ use api::stats;
 use guestmem::Pages;
 use host::tsc;
 use report::{GeneratorLoad, RingKind};
+use rustix::event::epoll;
 use wire::Mac;
 
-use crate::generate::{Generator, GeneratorConfig, IN_FLIGHT, self_test};
+use crate::generate::{Generator, GeneratorConfig, IN_FLIGHT, PIECES_MAX, self_test};
 use crate::lane_counts::LaneCounts;
 use crate::parent::{send_event, wait_for_parent};
 use crate::protocol::Event;
-use crate::protocol::contend::{ContendResult, ContendSpec, Contender, Phase, Slice};
+use crate::protocol::contend::{Burden, ContendResult, ContendSpec, Contender, Phase, Slice};
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;
 /// Time without a frame that counts as a stall. One turn of all guests, and one lane round, each
 /// take about 10 us.
 const STILL: Duration = Duration::from_micros(200);
+/// Watchers of a slow interrupt.
+const WATCHERS: usize = 256;
 
 /// Attaches, waits for the parent, and reports the counts of each slice.
 pub fn run(spec: &ContendSpec) -> Result<()> {
@@ -40,6 +44,7 @@ pub fn run(spec: &ContendSpec) -> Result<()> {
         limit = limit.min(self_test(frame_bytes, GeneratorLoad::Overload, SELF_TEST_ROUNDS)?);
     }
     let guests = spec.guests.iter().map(attach).collect::<Result<Vec<_>>>()?;
+    let (guests, _watchers): (Vec<_>, Vec<_>) = guests.into_iter().unzip();
     for at in spec.slices.iter().flat_map(|phase| phase.deaf.iter().chain(&phase.mute)) {
         ensure!(*at < guests.len(), "there is no guest {at}");
     }
@@ -80,15 +85,38 @@ fn sizes(guests: &[Contender]) -> Vec<u32> {
     sizes
 }
 
-fn attach(guest: &Contender) -> Result<Generator> {
+/// Attaches a guest; returns the watchers of its interrupts as well.
+fn attach(guest: &Contender) -> Result<(Generator, Vec<OwnedFd>)> {
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
-    let flows = &[(mac(&guest.mac)?, mac(&guest.peer)?)];
+    let peer = match guest.burden {
+        Burden::Flood => Mac::BROADCAST,
+        _ => mac(&guest.peer)?,
+    };
+    let flows = &[(mac(&guest.mac)?, peer)];
     let frame_bytes = guest.frame_bytes;
     let (in_flight, touch, pages) = (IN_FLIGHT, false, Pages::Collapsed);
-    let ring = RingKind::Split;
-    let load = GeneratorLoad::Overload;
-    let traffic = GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring };
-    Generator::attach(&guest.socket, &traffic)
+    let (ring, load) = (RingKind::Split, GeneratorLoad::Overload);
+    let pieces = if guest.burden == Burden::Pieces { PIECES_MAX } else { 1 };
+    let traffic =
+        GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring, pieces };
+    let mut generator = Generator::attach(&guest.socket, &traffic)?;
+    let watchers = match guest.burden {
+        Burden::Interrupt => watch(generator.adapter.enable_interrupts())?,
+        _ => Vec::new(),
+    };
+    Ok((generator, watchers))
+}
+
+/// Makes each write to the descriptors slow: the kernel informs every watcher.
+fn watch(descriptors: [&OwnedFd; 2]) -> Result<Vec<OwnedFd>> {
+    let watcher = |_| {
+        let watcher = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for descriptor in descriptors {
+            epoll::add(&watcher, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(watcher)
+    };
+    (0..WATCHERS).map(watcher).collect()
 }
 
 /// All contenders, on one thread.

@@ -22,6 +22,9 @@ use super::adapter::{Adapter, HEADER, RING, RingOptions};
 /// Default number of frames in flight: half a ring.
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
 
+/// Most pieces of a frame: their table fills two buffers.
+pub(crate) const PIECES_MAX: u32 = 256;
+
 /// Offset of the sequence number. The UDP checksum is not updated, as no receiver checks it.
 pub const SEQUENCE_AT: u32 = 44;
 
@@ -43,6 +46,8 @@ pub struct GeneratorConfig<'a> {
     pub pages: Pages,
     /// Rings of the adapter.
     pub ring: RingKind,
+    /// Pieces of a frame, in an indirect table: 1, for a frame in one piece, to 256.
+    pub pieces: u32,
 }
 
 /// Sends frames as fast as the ring takes them, and receives all frames.
@@ -72,10 +77,13 @@ struct Closed {
 impl Generator {
     /// Attaches, and prepares the frames and twice as many receive buffers. The first step sends.
     pub fn attach(socket: &Path, traffic: &GeneratorConfig<'_>) -> Result<Generator> {
-        let GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring } = *traffic;
-        let mut adapter = Adapter::attach_as(socket, RingOptions::of(ring), pages)?;
+        let GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring, pieces } =
+            *traffic;
+        let options = RingOptions { indirect: pieces > 1, ..RingOptions::of(ring) };
+        let mut adapter = Adapter::attach_as(socket, options, pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
+        ensure!((1..=PIECES_MAX).contains(&pieces), "a frame has 1 to {PIECES_MAX} pieces");
         let len = HEADER + frame_bytes.saturating_sub(4);
         for buffer in 0..in_flight {
             let (source, destination) = flows[buffer as usize % flows.len()];
@@ -83,7 +91,11 @@ impl Generator {
             let place = adapter.buffer(buffer);
             place.write(0, [0; HEADER as usize]);
             place.skip(HEADER).write_bytes(&frame);
-            adapter.post_transmit(buffer, len);
+            match pieces {
+                1 => adapter.post_transmit(buffer, len),
+                // The table is behind the frames: the same for all, which all send the first.
+                _ => adapter.post_in_pieces(0, len, pieces, IN_FLIGHT),
+            };
             for half in [0, in_flight] {
                 adapter.post_receive(u32::from(RING) + half + buffer);
             }

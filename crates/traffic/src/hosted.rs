@@ -121,8 +121,16 @@ impl Hosted {
             (Role::Generate { flows, in_flight, load, touch }, place) => {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, *load, *touch);
-                let traffic =
-                    GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring };
+                let traffic = GeneratorConfig {
+                    flows,
+                    frame_bytes,
+                    in_flight,
+                    load,
+                    touch,
+                    pages,
+                    ring,
+                    pieces: 1,
+                };
                 match place {
                     AdapterBackend::Socket(socket) => {
                         Hosted::Generator(Generator::attach(socket, &traffic)?)
@@ -135,8 +143,16 @@ impl Hosted {
             (Role::Pace { flows, in_flight, load_fps, burst }, AdapterBackend::Socket(socket)) => {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, GeneratorLoad::default(), true);
-                let traffic =
-                    GeneratorConfig { flows, frame_bytes, in_flight, load, touch, pages, ring };
+                let traffic = GeneratorConfig {
+                    flows,
+                    frame_bytes,
+                    in_flight,
+                    load,
+                    touch,
+                    pages,
+                    ring,
+                    pieces: 1,
+                };
                 Hosted::Paced(Box::new(Paced::attach(
                     socket,
                     &traffic,

@@ -2,8 +2,9 @@
 //!
 //! Guests in pairs keep their transmit rings full, on one lane. Its time is the only contended
 //! resource, as receivers take everything. What each guest got is compared with the share that its
-//! settings entitle it to: of the lane's time with frames of two sizes and with other weights; of
-//! bytes with frames of one size, with minimum and with maximum rates.
+//! settings entitle it to: of the lane's time with frames of two sizes, with other weights, and
+//! beside guests whose frames are dear (pieces, floods, slow interrupts); of bytes with frames of
+//! one size, with minimum and with maximum rates.
 //!
 //! Then one guest is deaf: frames for it are dropped, as its ring has no buffer, while its peer
 //! goes on sending. The rates of the other pairs are compared, in turn within one daemon, with two
@@ -29,12 +30,18 @@ use arithmetic::{error_pct, jain, shares};
 use situation::{ContenderPlan, Machine, SituationResult, Slices};
 
 pub use situation::Situation;
+pub use traffic::protocol::contend::Burden;
 
 /// Frame sizes with FCS: minimum and maximum.
 const SMALL: u32 = 64;
 const LARGE: u32 = 1518;
 /// Minima of the first guests, as parts of the lane's rate: above their shares.
 const MINIMA: [f64; 2] = [0.25, 0.2];
+/// Guests whose frames are dear, by index.
+const BURDENS: [(usize, Burden); 3] =
+    [(1, Burden::Interrupt), (2, Burden::Pieces), (3, Burden::Flood)];
+/// Guests beside them with a minimum: so many times what they get by weight.
+const BURDENED_MINIMA: [(usize, f64); 1] = [(0, 4.0)];
 /// Maxima of the first guests, Mbit/s: below the share of one of eight.
 const MAXIMA: [u32; 3] = [500, 1000, 2000];
 /// Slices of a situation with one kind of them.
@@ -84,6 +91,10 @@ pub struct Fairness {
     pub mixed: Mixed,
     /// Result with different weights.
     pub weights: Vec<Weighted>,
+    /// Result with different weights and frames of unequal cost.
+    pub burdens: Vec<Burdened>,
+    /// Result with the same frames, and a minimum rate for some guests: these guests.
+    pub burdens_minima: Vec<Guaranteed>,
     /// Result with minimum rates for some guests.
     pub minima: Vec<Guaranteed>,
     /// Guests with a maximum rate.
@@ -123,6 +134,20 @@ pub struct Weighted {
     pub expected: f64,
     /// Excess over the expected share, in percent of it.
     pub error_pct: f64,
+}
+
+/// A guest with a weight, and frames of a certain cost.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Burdened {
+    /// Frame size with FCS, bytes.
+    pub frame_bytes: u32,
+    /// What makes its frames dear.
+    pub burden: Burden,
+    /// Cycles of the lane for a frame.
+    pub cycles_per_frame: f64,
+    /// Share of the lane's time.
+    #[serde(flatten)]
+    pub weighted: Weighted,
 }
 
 /// A guest, with or without a minimum.
@@ -187,7 +212,7 @@ pub fn run(
     let mut measure = |name, plans: &[ContenderPlan], slices: &Slices| {
         let outcome = situation::measure(machine, name, plans, slices)?;
         situations.push(outcome.told.clone());
-        done(situations.len(), 6);
+        done(situations.len(), 8);
         Ok::<SituationResult, anyhow::Error>(outcome)
     };
     let plain =
@@ -204,6 +229,21 @@ pub fn run(
     let mut weighted = small.clone();
     weighted.iter_mut().enumerate().for_each(|(i, plan)| plan.weight = Some(i as u32 % 8 + 1));
     let by_weight = measure("weights 1 to 8, 64 B", &weighted, &plain)?;
+
+    let mut burdened: Vec<ContenderPlan> = weighted
+        .iter()
+        .zip(&two)
+        .map(|(w, two)| ContenderPlan { weight: w.weight, ..*two })
+        .collect();
+    for (at, burden) in BURDENS {
+        burdened[at].burden = burden;
+    }
+    let by_burden = measure("weights 1 to 8, unequal costs", &burdened, &plain)?;
+    let mut burdened_minima = burdened.clone();
+    for (at, times) in BURDENED_MINIMA {
+        burdened_minima[at].min_tx_mbps = Some((by_burden.mbps[at] * times) as u32);
+    }
+    let by_burdened_minimum = measure("minimum rates, unequal costs", &burdened_minima, &plain)?;
 
     let limited = with_maxima(&large);
     let by_maximum = measure("maximum rates, 1518 B", &limited, &plain)?;
@@ -224,6 +264,8 @@ pub fn run(
             frame_bytes: sizes,
         },
         weights: weights(&weighted, &by_weight),
+        burdens: burdens(&burdened, &by_burden),
+        burdens_minima: honoured(&burdened_minima, &by_burdened_minimum),
         minima: minima(&guaranteed, &by_minimum),
         maxima: maxima(&limited, &by_maximum),
         stuck: stuck(&deaf.slices),
@@ -274,6 +316,18 @@ fn weights(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Weighted> 
     each.map(weighted).collect()
 }
 
+fn burdens(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Burdened> {
+    let sent = |i: usize| outcome.slices.iter().map(|(_, slice)| slice.sent[i]).sum::<u64>();
+    let each = plans.iter().zip(weights(plans, outcome)).enumerate();
+    let burdened = |(i, (plan, weighted)): (usize, (&ContenderPlan, Weighted))| Burdened {
+        frame_bytes: plan.frame_bytes,
+        burden: plan.burden,
+        cycles_per_frame: outcome.cycles[i] / sent(i).max(1) as f64,
+        weighted,
+    };
+    each.map(burdened).collect()
+}
+
 fn minima(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Guaranteed> {
     let (got, due) = (shares(&outcome.mbps), shares(&outcome.expected_mbps));
     let guaranteed = |i: usize| Guaranteed {
@@ -285,6 +339,18 @@ fn minima(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Guaranteed>
         error_pct: error_pct(outcome.mbps[i], outcome.expected_mbps[i]),
     };
     (0..plans.len()).map(guaranteed).collect()
+}
+
+/// The guests with a minimum above their share.
+fn honoured(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Guaranteed> {
+    let own = minima(plans, outcome).into_iter().filter(|guest| guest.min_tx_mbps > 0);
+    let own = own.map(|guest| {
+        let expected_mbps = f64::from(guest.min_tx_mbps);
+        let expected = guest.share * expected_mbps / guest.mbps;
+        let error_pct = error_pct(guest.mbps, expected_mbps);
+        Guaranteed { expected_mbps, expected, error_pct, ..guest }
+    });
+    own.collect()
 }
 
 fn maxima(plans: &[ContenderPlan], outcome: &SituationResult) -> Vec<Limited> {

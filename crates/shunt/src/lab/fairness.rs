@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use lab::experiment::fairness::{self, FairnessSpec, Situation};
+use lab::experiment::fairness::{self, Burden, FairnessSpec, Guaranteed, Situation, Weighted};
 
 use super::common::{program, progress};
 use crate::error::UsageError;
@@ -12,8 +12,8 @@ use crate::text::{figures, print};
 /// Measure each guest's share of a lane under contention.
 ///
 /// Bytes of each guest, with equal weights (frames of one size, and of two), with other weights,
-/// with maximum and with minimum rates; and the cost for the others of a receiver that takes no
-/// frames.
+/// with weights and frames of unequal cost, with maximum and with minimum rates; and the cost for
+/// the others of a receiver that takes no frames.
 #[derive(Debug, Args)]
 #[command(add = Title("shares of a lane under contention"))]
 #[command(after_help = "\
@@ -68,10 +68,19 @@ fn text(fairness: &fairness::Fairness) -> String {
             [guest.share, guest.expected].map(|it| format!("{:.3}", it * 100.0));
         row(&guest.weight, [share, expected, format!("{:.2}", guest.error_pct)])
     });
-    let minima = fairness.minima.iter().map(|guest| {
+    let burdens = fairness.burdens.iter().map(|guest| {
+        let Weighted { weight, share, expected, error_pct } = guest.weighted;
+        let frames = format!("{} B{}", guest.frame_bytes, kind(guest.burden));
+        let [share, expected] = [share, expected].map(|it| format!("{:.3}", it * 100.0));
+        let (cycles, error) = (format!("{:.1}", guest.cycles_per_frame), format!("{error_pct:.2}"));
+        [frames, cycles, weight.to_string(), share, expected, error]
+    });
+    let minimum = |guest: &Guaranteed| {
         let [sent, expected] = [guest.mbps, guest.expected_mbps].map(|it| format!("{it:.1}"));
         row(&guest.min_tx_mbps, [sent, expected, format!("{:.2}", guest.error_pct)])
-    });
+    };
+    let [minima, beside] =
+        [&fairness.minima, &fairness.burdens_minima].map(|it| it.iter().map(minimum).collect());
     let maxima = fairness.maxima.iter().map(|guest| {
         let [sent, error] = [format!("{:.1}", guest.mbps), format!("{:.2}", guest.error_pct)];
         [guest.max_tx_mbps.to_string(), sent, error]
@@ -79,10 +88,24 @@ fn text(fairness: &fairness::Fairness) -> String {
     text += "\n";
     text += &figures(["weight", "time %", "expected", "error %"], weights.collect());
     text += "\n";
-    text += &figures(["min Mbit/s", "sent", "expected", "error %"], minima.collect());
+    let header = ["frames", "cycles", "weight", "time %", "expected", "error %"];
+    text += &figures(header, burdens.collect());
+    text += "\n";
+    text += &figures(["min Mbit/s beside these", "sent", "expected", "error %"], beside);
+    text += "\n";
+    text += &figures(["min Mbit/s", "sent", "expected", "error %"], minima);
     text += "\n";
     text += &figures(["max Mbit/s", "sent", "error %"], maxima.collect());
     text + &stuck(&fairness.stuck) + &situations(&fairness.situations)
+}
+
+fn kind(burden: Burden) -> &'static str {
+    match burden {
+        Burden::None => "",
+        Burden::Pieces => " in 256 pieces",
+        Burden::Flood => " broadcasts",
+        Burden::Interrupt => ", slow interrupt",
+    }
 }
 
 fn stuck(stuck: &fairness::Stuck) -> String {

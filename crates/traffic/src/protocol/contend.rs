@@ -36,6 +36,23 @@ pub struct Contender {
     pub peer: String,
     /// Frame size with FCS, bytes.
     pub frame_bytes: u32,
+    /// What makes its frames dear.
+    pub burden: Burden,
+}
+
+/// What makes a guest's frames dear for the switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Burden {
+    /// Nothing.
+    #[default]
+    None,
+    /// Each is in 256 pieces, in an indirect table.
+    Pieces,
+    /// Each is a broadcast.
+    Flood,
+    /// The guest wants an interrupt after each burst, and 256 epoll instances watch for it.
+    Interrupt,
 }
 
 /// Exceptions of a slice.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use traffic::lane_counts::LaneCounts;
-use traffic::protocol::contend::{ContendSpec, Contender, Phase, Slice};
+use traffic::protocol::contend::{Burden, ContendSpec, Contender, Phase, Slice};
 use traffic::{Event, Task};
 
 use super::arithmetic::{Claim, expected, jain};
@@ -27,6 +27,7 @@ const FCS: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ContenderPlan {
     pub(super) frame_bytes: u32,
+    pub(super) burden: Burden,
     pub(super) weight: Option<u32>,
     pub(super) min_tx_mbps: Option<u32>,
     pub(super) max_tx_mbps: Option<u32>,
@@ -35,7 +36,8 @@ pub(super) struct ContenderPlan {
 impl ContenderPlan {
     /// A guest with the daemon's defaults.
     pub(super) fn frames_of(frame_bytes: u32) -> ContenderPlan {
-        ContenderPlan { frame_bytes, weight: None, min_tx_mbps: None, max_tx_mbps: None }
+        let (weight, min_tx_mbps, max_tx_mbps) = (None, None, None);
+        ContenderPlan { frame_bytes, burden: Burden::None, weight, min_tx_mbps, max_tx_mbps }
     }
 
     fn claim(&self) -> Claim {
@@ -148,6 +150,7 @@ pub(super) fn measure(
         mac: mac_text(i, 0).to_string(),
         peer: mac_text(i ^ 1, 0).to_string(),
         frame_bytes: guest.frame_bytes,
+        burden: guest.burden,
     };
     let spec = ContendSpec {
         cpu: placement.guests[0].0,
