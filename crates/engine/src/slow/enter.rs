@@ -48,7 +48,8 @@ fn unplugged(source: BurstSource<'_>, polled: &Polled) -> u64 {
 }
 
 /// Forwards a burst that enters the NIC. Longer header snapshots are taken only if needed: for
-/// frames that may go on into the switch, and for priority-tagged frames. Returns the bytes delivered.
+/// frames that may go on into the switch, and for priority-tagged frames. Returns the bytes
+/// delivered.
 fn from_function(
     source: BurstSource<'_>,
     id: bridge::PortId,

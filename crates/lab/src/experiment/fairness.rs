@@ -141,7 +141,7 @@ pub struct Weighted {
 pub struct Burdened {
     /// Frame size with FCS, bytes.
     pub frame_bytes: u32,
-    /// What makes its frames dear.
+    /// Reason why its frames are dear.
     pub burden: Burden,
     /// Cycles of the lane for a frame.
     pub cycles_per_frame: f64,

@@ -36,11 +36,11 @@ pub struct Contender {
     pub peer: String,
     /// Frame size with FCS, bytes.
     pub frame_bytes: u32,
-    /// What makes its frames dear.
+    /// Reason why its frames are dear.
     pub burden: Burden,
 }
 
-/// What makes a guest's frames dear for the switch.
+/// Reason why a guest's frames are dear for the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Burden {
