@@ -48,6 +48,8 @@ pub enum EventKind {
     /// Memory or an eventfd of a guest blocked a lane. Its rings or interrupts moved off the lanes,
     /// or its rings moved back.
     Quarantine,
+    /// The sandbox refused a system call of the daemon.
+    Forbidden,
     /// A migration step of an adapter's guest.
     Move,
     /// The data plane or the disk rejected an apply.

@@ -19,6 +19,9 @@ pub struct Stats {
     pub lanes: Vec<LaneStats>,
     /// Log lines dropped because the log was not read or could not be written.
     pub log_lines_dropped: u64,
+    /// System calls that the daemon's sandbox refused: none, unless the daemon has been taken over
+    /// or has a bug.
+    pub forbidden_calls: u64,
     /// Rules of switch ports, in order. Only from the API: the counter file has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStats>,
@@ -125,8 +128,9 @@ pub fn of(snapshots: Vec<CounterSnapshot>) -> Stats {
                 stats.lanes.push(LaneStats { lane: block.label, values });
             }
             "daemon" => {
-                let dropped = block.values.get("log_lines_dropped");
-                stats.log_lines_dropped = dropped.copied().unwrap_or(0);
+                let value = |name| block.values.get(name).copied().unwrap_or(0);
+                stats.log_lines_dropped = value("log_lines_dropped");
+                stats.forbidden_calls = value("forbidden_calls");
             }
             _ => {} // of a daemon that counts more than this program knows
         }
@@ -178,10 +182,10 @@ mod tests {
             block("lane", "0", &[("rounds", 3), ("-", 9)]),
             block("port", "n/vf0", &[]),
             block("lane", "1", &[]),
-            block("daemon", "daemon", &[("log_lines_dropped", 7)]),
+            block("daemon", "daemon", &[("log_lines_dropped", 7), ("forbidden_calls", 2)]),
             block("moon", "beam", &[]),
         ]);
-        assert_eq!(stats.log_lines_dropped, 7);
+        assert_eq!((stats.log_lines_dropped, stats.forbidden_calls), (7, 2));
         let ports: Vec<_> = stats.ports.iter().map(|port| port.name.as_str()).collect();
         assert_eq!(ports, ["n/vf1", "n/vf0"]);
         let lanes: Vec<_> = stats.lanes.iter().map(|lane| lane.lane.as_str()).collect();

@@ -38,6 +38,7 @@ use model::state::{Allocation, Facts, State, WantedPath, allocate};
 use super::auto_paths::AutoPaths;
 use super::devices::Devices;
 use super::faults::FaultLog;
+use super::forbidden_calls::ForbiddenCalls;
 use super::kept_taps::KeptTaps;
 use super::nic_instance::{NicInstance, PortBackend};
 use super::saved_rings;
@@ -72,6 +73,8 @@ pub(super) struct DataPlane {
     faults: FaultLog,
     /// Dropped log lines already in the counter file.
     unlogged: u64,
+    /// System calls that the sandbox refused.
+    forbidden: ForbiddenCalls,
     auto_paths: AutoPaths,
     parked_frames: FrameParking,
     announcements: AnnouncementQueue,
@@ -114,6 +117,7 @@ impl DataPlane {
             vfs_before: BTreeMap::new(),
             faults: FaultLog::default(),
             unlogged: 0,
+            forbidden: ForbiddenCalls::default(),
             auto_paths: AutoPaths::default(),
             parked_frames: FrameParking::default(),
             announcements: AnnouncementQueue::default(),
@@ -163,6 +167,7 @@ impl DataPlane {
         let dropped = crate::log::dropped();
         self.fabric.count_log_lines_dropped(dropped - self.unlogged);
         self.unlogged = dropped;
+        self.fabric.count_forbidden_calls(self.forbidden.poll(&self.events, now));
         self.parked_frames.poll(now);
         self.send_due_announcements(now);
         self.instances.values_mut().for_each(|instance| instance.housekeep(now));

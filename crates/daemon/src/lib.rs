@@ -21,6 +21,7 @@ mod data_plane;
 mod device;
 mod devices;
 mod faults;
+mod forbidden_calls;
 mod handover;
 mod inflight;
 mod kept_taps;
@@ -34,6 +35,7 @@ mod path_selector;
 mod port_events;
 mod port_spec;
 mod ring;
+mod sandbox;
 mod saved_rings;
 mod socket_access;
 pub(crate) mod sockets;
@@ -87,6 +89,8 @@ pub struct Launch {
     pub config: SourceFile,
     /// End with the parent process.
     pub with_parent: bool,
+    /// Refuse system calls that its threads do not need.
+    pub sandbox: bool,
 }
 
 /// Runs until SIGINT, SIGTERM, or a takeover by another process; ignores SIGHUP, SIGUSR1 and
@@ -95,13 +99,14 @@ pub struct Launch {
 /// # Errors
 /// A failed start: cause, location and remedy.
 pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> {
-    let Launch { config: text, with_parent } = launch;
+    let Launch { config: text, with_parent, sandbox: confined } = launch;
+    sandbox::enter(confined);
     let program = std::env::current_exe().context("cannot determine the program's own path")?;
     let guardian = if with_parent { Some(stop::guardian()?) } else { None };
     let ignored = IgnoredSignals::catch()?;
     let (mut daemon, stop) = Daemon::start(config)?;
     daemon.ignored = ignored;
-    daemon.accept_upgrades(LaunchContext { config: text, program, guardian })?;
+    daemon.accept_upgrades(LaunchContext { config: text, program, guardian, sandbox: confined })?;
     daemon.publish(config);
     // A signal may follow immediately after "ready".
     stop.on_signals()?;

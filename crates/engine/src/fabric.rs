@@ -45,7 +45,7 @@ pub struct Fabric {
 /// Kind and label of the daemon's own block of counters.
 const OWN: &str = "daemon";
 /// Counters of this block.
-const OWN_WORDS: [&str; 1] = ["log_lines_dropped"];
+const OWN_WORDS: [&str; 2] = ["log_lines_dropped", "forbidden_calls"];
 
 impl Fabric {
     /// Creates the counters, in the file `counters` or in memory, and starts the lanes.
@@ -122,6 +122,11 @@ impl Fabric {
     /// Counts log lines that the daemon dropped.
     pub fn count_log_lines_dropped(&self, lines: u64) {
         self.own.add(0, lines);
+    }
+
+    /// Counts system calls that the sandbox refused.
+    pub fn count_forbidden_calls(&self, calls: u64) {
+        self.own.add(1, calls);
     }
 
     /// Adds a NIC with no port plugged in.

@@ -104,7 +104,15 @@ impl Stats {
                 0 => String::new(),
                 lines => format!("log: {lines} lines dropped\n"),
             };
-            ports(&stats.ports) + &drops(&stats.ports) + &lanes(&stats.lanes) + &dropped
+            let forbidden = match stats.forbidden_calls {
+                0 => String::new(),
+                calls => format!("sandbox: {calls} forbidden system calls, see `shunt events`\n"),
+            };
+            ports(&stats.ports)
+                + &drops(&stats.ports)
+                + &lanes(&stats.lanes)
+                + &dropped
+                + &forbidden
         };
         print(&text)?;
         if !daemon_runs {

@@ -37,6 +37,10 @@ pub(crate) struct Up {
     /// Print "ready" or the result of --check as JSON, and errors too. The log is text.
     #[arg(long)]
     json: bool,
+    /// Confine the polling threads to the system calls that they need; "off" only to compare.
+    #[arg(long, value_enum, default_value_t = Sandbox::On, value_name = "on|off")]
+    #[arg(hide_possible_values = true)]
+    sandbox: Sandbox,
     /// End with the parent process; for experiments (internal).
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -45,11 +49,18 @@ pub(crate) struct Up {
     take_over: bool,
 }
 
+/// Use of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Sandbox {
+    On,
+    Off,
+}
+
 impl Up {
     pub(crate) fn run(self) -> Result<()> {
         let Some(path) = self.config else {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-            return daemon::take_over(socket);
+            return daemon::take_over(socket, self.sandbox == Sandbox::On);
         };
         let source = SourceFile::read(&path, "--config").map_err(UsageError::from)?;
         let config = Config::of(&source).map_err(UsageError::from)?;
@@ -62,7 +73,11 @@ impl Up {
             };
             return Ok(print(&text)?);
         }
-        let launch = Launch { config: source, with_parent: self.with_parent };
+        let launch = Launch {
+            config: source,
+            with_parent: self.with_parent,
+            sandbox: self.sandbox == Sandbox::On,
+        };
         let ready = if self.json { "{\"ready\":true}\n" } else { "ready\n" };
         daemon::run(&config, launch, || say_ready(ready))
     }

@@ -22,7 +22,10 @@ fn an_empty_daemon_has_an_empty_state() {
         site.get("/v1/actual"),
         json!({"generation": 0, "actual": {"nics": [], "adapters": [], "tunnels": []}, "owners": {}, "vpfs": []})
     );
-    assert_eq!(site.get("/v1/stats"), json!({"ports": [], "lanes": [], "log_lines_dropped": 0}));
+    assert_eq!(
+        site.get("/v1/stats"),
+        json!({"ports": [], "lanes": [], "log_lines_dropped": 0, "forbidden_calls": 0})
+    );
     let events = site.get("/v1/events");
     assert_eq!(events["events"][0]["kind"], "start");
     assert_eq!((&events["last"], &events["lost"]), (&json!(1), &json!(0)));

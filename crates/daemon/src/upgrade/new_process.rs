@@ -30,12 +30,13 @@ const NO_END: Duration = Duration::from_secs(366 * 86_400);
 ///
 /// # Errors
 /// Cause of a failed takeover; the old process was told.
-pub fn take_over(socket: OwnedFd) -> Result<()> {
+pub fn take_over(socket: OwnedFd, sandbox: bool) -> Result<()> {
     // The process was started by a path of a descriptor.
     let _ = rustix::thread::set_name(c"shunt");
+    super::super::sandbox::enter(sandbox);
     let ignored = IgnoredSignals::catch()?;
     let channel = Channel(UnixStream::from(socket));
-    let (mut daemon, stop) = match arrive(&channel) {
+    let (mut daemon, stop) = match arrive(&channel, sandbox) {
         Ok(taken) => taken,
         Err(error) if error.is::<ChannelError>() => return Err(error), // no one is listening
         Err(error) => {
@@ -58,7 +59,7 @@ fn say(channel: &Channel, reply: &HandoverReply) -> Result<(), ChannelError> {
 }
 
 /// Runs the protocol, up to a daemon that serves.
-fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
+fn arrive(channel: &Channel, sandbox: bool) -> Result<(Daemon, Stop)> {
     super::super::raise_file_limit();
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let HandoverOffer { format, version: theirs } = channel.receive(deadline())?.0;
@@ -78,7 +79,7 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
     let config = Config::of_older(&SourceFile::new(name, text))
         .map_err(|errors| anyhow::anyhow!("{errors}"))?;
     let program = std::env::current_exe().context("cannot determine the program's own path")?;
-    let (mut daemon, stop) = Daemon::prepare(&config, handover, received, program)?;
+    let (mut daemon, stop) = Daemon::prepare(&config, handover, received, program, sandbox)?;
     stop.on_signals()?;
     say(channel, &HandoverReply::Ready)?;
     let (rest, received): (FinalState, ReceivedFds) = match channel.receive(deadline()) {
@@ -101,9 +102,10 @@ pub(in super::super) fn launch_context(
     handover: &mut HandoverState,
     received: &mut ReceivedFds,
     program: std::path::PathBuf,
+    sandbox: bool,
 ) -> Result<LaunchContext> {
     let guardian = handover.guardian.map(|fd| received.take(fd).context("the guardian is missing"));
     let (name, text) = &handover.config;
     let config = SourceFile::new(name, text);
-    Ok(LaunchContext { config, program, guardian: guardian.transpose()? })
+    Ok(LaunchContext { config, program, guardian: guardian.transpose()?, sandbox })
 }

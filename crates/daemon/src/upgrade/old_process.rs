@@ -37,6 +37,8 @@ pub(in super::super) struct LaunchContext {
     pub(in super::super) program: PathBuf,
     /// Pidfd of the process whose end stops the daemon, if there is one.
     pub(in super::super) guardian: Option<OwnedFd>,
+    /// Sandbox of this process and its successors.
+    pub(in super::super) sandbox: bool,
 }
 
 /// Resources handed over besides the data plane.
@@ -63,7 +65,7 @@ pub(in super::super) fn replace(
     let path = choose(&resources.launch.program, order.binary.as_deref(), order.user)?;
     let program = Program::open(&path)?;
     let (ours, theirs) = UnixStream::pair().context("no socket for the new program")?;
-    let started = program.start(theirs);
+    let started = program.start(theirs, resources.launch.sandbox);
     let mut new_process = started.with_context(|| format!("{} does not start", path.display()))?;
     let told = tell(&Channel(ours), data_plane, resources, order, &mut new_process);
     match told {

@@ -87,11 +87,12 @@ impl Program {
     ///
     /// # Errors
     /// The system cannot run it.
-    pub(super) fn start(&self, socket: UnixStream) -> io::Result<NewProcess> {
+    pub(super) fn start(&self, socket: UnixStream, sandbox: bool) -> io::Result<NewProcess> {
         // The descriptor number is valid in the child until it executes the program.
         let child = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
             .arg0(&self.path)
             .args(["up", "--take-over"])
+            .args((!sandbox).then_some("--sandbox=off"))
             .stdin(Stdio::from(OwnedFd::from(socket)))
             .spawn()?;
         Ok(NewProcess { child: Some(child) })
@@ -181,7 +182,7 @@ mod tests {
     fn one_that_ends_by_itself_says_how() {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let program = Program::open(Path::new("/bin/false").canonicalize().unwrap().as_path());
-        let mut new_process = program.unwrap().start(theirs).unwrap();
+        let mut new_process = program.unwrap().start(theirs, true).unwrap();
         let mut byte = [0; 1];
         let ended = std::io::Read::read(&mut &socket, &mut byte).unwrap();
         assert_eq!(ended, 0, "its end closed");

@@ -41,9 +41,10 @@ impl Daemon {
         mut handover: HandoverState,
         mut received: ReceivedFds,
         program: PathBuf,
+        sandbox: bool,
     ) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
-        let launch = new_process::launch_context(&mut handover, &mut received, program)?;
+        let launch = new_process::launch_context(&mut handover, &mut received, program, sandbox)?;
         let HandoverState {
             config: _,
             guardian: _,

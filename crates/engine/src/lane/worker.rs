@@ -122,6 +122,7 @@ impl Worker {
         let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), in_quarantine });
         // Without `/proc` a guest's memory may stall the lane repeatedly; it works all the same.
         let _watching = host::stall::watch(self.marker.clone(), report);
+        host::sandbox::confine_lane();
         match in_quarantine {
             true => self.run_quarantine_lane(),
             false => self.run_lane(),

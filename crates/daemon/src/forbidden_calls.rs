@@ -1,0 +1,53 @@
+//! System calls that the sandbox refused: logged, counted, and recorded as events.
+
+use std::time::Instant;
+
+use api::{EventKind, Events};
+use host::sandbox::Refused;
+
+/// Refused calls that are logged already.
+#[derive(Debug, Default)]
+pub(super) struct ForbiddenCalls {
+    logged: u64,
+}
+
+impl ForbiddenCalls {
+    /// Reports new calls; returns their number.
+    pub(super) fn poll(&mut self, events: &Events, now: Instant) -> u64 {
+        host::sandbox::refused().map_or(0, |refused| self.report(&refused, events, now))
+    }
+
+    fn report(&mut self, refused: &Refused, events: &Events, now: Instant) -> u64 {
+        let new = refused.count - self.logged;
+        if new > 0 {
+            self.logged = refused.count;
+            let Refused { count, call, thread } = refused;
+            let text = format!(
+                "refused system call {call} of thread {thread}, {count} so far: the daemon has a \
+                 bug, or has been attacked"
+            );
+            tracing::warn!("sandbox: {text}");
+            events.caused(EventKind::Forbidden, "sandbox".to_owned(), text, now);
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_is_reported_once() {
+        let (mut calls, events, now) =
+            (ForbiddenCalls::default(), Events::default(), Instant::now());
+        let refused =
+            |count| Refused { count, call: "openat".to_owned(), thread: "lane0".to_owned() };
+        let mut report = |count| calls.report(&refused(count), &events, now);
+        assert_eq!([report(2), report(2), report(3)], [2, 0, 1]);
+        let listed = events.since(0).events;
+        assert_eq!(listed.len(), 2);
+        assert_eq!(listed[1].kind, EventKind::Forbidden);
+        assert!(listed[1].text.contains("openat of thread lane0, 3 so far"), "{:?}", listed[1]);
+    }
+}

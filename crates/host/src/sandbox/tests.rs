@@ -1,0 +1,79 @@
+//! Threads under the filter of lanes.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+
+use super::*;
+
+/// Result of `work` on a thread with the filter of lanes.
+fn as_lane<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    enter().unwrap();
+    let lane = std::thread::Builder::new().name("lane-test".into());
+    let confined = move || {
+        confine_lane();
+        work()
+    };
+    lane.spawn(confined).unwrap().join().unwrap()
+}
+
+#[test]
+fn a_lane_opens_and_starts_nothing() {
+    let opened = as_lane(|| File::open("/dev/null").map(drop).map_err(|error| error.kind()));
+    assert_eq!(opened, Err(std::io::ErrorKind::PermissionDenied));
+    let executed = as_lane(|| std::process::Command::new("/bin/true").exec().kind());
+    assert_eq!(executed, std::io::ErrorKind::PermissionDenied);
+    for family in [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::NETLINK] {
+        let made = as_lane(move || rustix::net::socket(family, SocketType::DGRAM, None).map(drop));
+        assert_eq!(made, Err(Errno::PERM), "{family:?}");
+    }
+    let moved = as_lane(|| {
+        let other = rustix::thread::CpuSet::new();
+        rustix::thread::sched_setaffinity(None, &other)
+    });
+    assert_eq!(moved, Err(Errno::PERM));
+    let killed = as_lane(|| {
+        let us = rustix::process::getpid();
+        rustix::process::kill_process(us, rustix::process::Signal::TERM)
+    });
+    assert_eq!(killed, Err(Errno::PERM));
+    let refused = refused().unwrap();
+    assert!(refused.count >= 7, "{refused:?}");
+}
+
+#[test]
+fn a_lane_does_its_work() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let worked = as_lane(move || {
+        (&ours).write_all(&[7])?;
+        let mut read = [0];
+        (&theirs).read_exact(&mut read)?;
+        let large = vec![read[0]; 64 << 20];
+        std::thread::sleep(Duration::from_millis(1));
+        let sum: u64 = large.iter().map(|byte| u64::from(*byte)).sum();
+        // A closer, for example.
+        let helper = std::thread::Builder::new().name("helper".into()).spawn(|| 3)?;
+        std::io::Result::Ok((sum, helper.join().unwrap_or_default()))
+    });
+    assert_eq!(worked.unwrap(), (7 * (64 << 20), 3));
+}
+
+#[test]
+fn threads_of_a_lane_are_confined_as_well() {
+    let opened = as_lane(|| {
+        let helper = std::thread::spawn(|| File::open("/dev/null").is_ok());
+        helper.join().unwrap()
+    });
+    assert!(!opened);
+}
+
+#[test]
+fn threads_started_before_are_not_confined() {
+    as_lane(|| ());
+    assert!(File::open("/dev/null").is_ok());
+}
