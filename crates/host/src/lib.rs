@@ -3,8 +3,8 @@
 //! Model: reads of `/proc` and `/sys` and a few system calls, each answered at once. No state is
 //! kept, apart from three values that a process fixes on first use: the CPUs it may use
 //! ([`cpu::allowed`]), the rate of the time-stamp counter ([`tsc::hz`]), and the clock's base
-//! without such a counter. The exceptions are [`watchdog`], which has a thread of its own ([`stall`]
-//! shares it), and [`sandbox`].
+//! without such a counter. The exceptions are [`watchdog`], which has a thread of its own that
+//! [`stall`] shares, and [`sandbox`].
 //!
 //! Limits: Linux only. Facts that the machine does not report are `None`, never a guess.
 

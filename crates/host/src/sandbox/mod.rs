@@ -3,8 +3,7 @@
 //! # Model
 //! [`enter`] is called once, before other threads are started; without it nothing is restricted. A
 //! lane calls [`confine_lane`] when it begins to work: from then on it may make only the calls that
-//! the table ([`table`]) has for lanes. A refused call returns EPERM; it is counted, and [`refused`]
-//! reports it.
+//! the table ([`table`]) has for lanes. A refused call returns EPERM and is counted ([`refused`]).
 //!
 //! # Limits
 //! Without seccomp in the kernel, threads are not restricted; [`enter`] reports that. A thread that

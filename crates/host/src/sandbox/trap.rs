@@ -1,4 +1,4 @@
-//! Signal handler for system calls that a filter refuses: counts the call, and lets it return EPERM.
+//! Signal handler for system calls that a filter refuses: counts the call, which returns EPERM.
 //!
 //! The filters answer with SIGSYS (`SECCOMP_RET_TRAP`) and not with the error itself
 //! (`SECCOMP_RET_ERRNO`), because the kernel counts refused calls for no process.
