@@ -59,6 +59,7 @@ class Daemon:
     resume_limit_s = 1.0  # promise: traffic resumes this soon after a restart
     keeps_frames = True  # the promise: a restart loses no frame that a guest has posted
     popen = {}  # further options for the process
+    options = ()  # of `shunt up`
     within = ()  # what the command line begins with: `ip netns exec NAME`
 
     def __init__(self, run_dir, vfs, *, cpu, config=None):
@@ -82,7 +83,7 @@ class Daemon:
         self._log_start = os.path.getsize(self._log) if os.path.exists(self._log) else 0
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                [*self.within, self.program, "up", "--config", self._config],
+                [*self.within, self.program, "up", "--config", self._config, *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -73,13 +73,16 @@ class Managed(Daemon):
         super().__init__(run_dir, [], cpu=cpu, config="\n".join(lines) + "\n")
 
         # A copy that others may run, too: the one of the checkout may be in a directory that is not for them.
-        self.program = shutil.copy(program, self.path("shunt"))
+        # Nor is it started from where the daemon may create files.
+        self.programs = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
+        os.chmod(self.programs, 0o755)
+        self.program = shutil.copy(program, os.path.join(self.programs, "shunt"))
         os.chmod(self.program, 0o755)
 
     def give_to(self, user):
         """The daemon to be started is another user's, which only root may say."""
         self.popen = as_user(user)
-        for name in [".", *os.listdir(self.run_dir)]:
+        for name in [".", *os.listdir(self.run_dir), self.programs, self.program]:
             os.chown(self.path(name), user, user)
 
     def restart_with(self, objects):
@@ -161,8 +164,9 @@ class Managed(Daemon):
         super().close()
 
     def close(self):
-        """Ends the daemon and removes its directory."""
+        """Ends the daemon and removes its directories."""
         self.close_process()
+        shutil.rmtree(self.programs, ignore_errors=True)
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
 

@@ -34,7 +34,7 @@ def impostor(daemon, mode):
     """Has a program take over that behaves so; returns what `subprocess.run` does."""
     with open(os.path.join(HERE, "impostor.py"), encoding="utf-8") as file:
         text = file.read()
-    with open(daemon.path("up"), "w", encoding="utf-8") as file:
+    with open(os.path.join(daemon.programs, "up"), "w", encoding="utf-8") as file:
         file.write(f"MODE = {mode!r}\n{text}")
     return daemon.command("upgrade", "--binary", os.path.realpath(sys.executable))
 
@@ -70,7 +70,7 @@ class UpgradeCase(unittest.TestCase):
         """The daemon, in a working directory of its own, with `more` adapters."""
         self.daemon = daemon = Managed(cpu=cpus()[0], **options)
         self.addCleanup(daemon.close)
-        daemon.popen = {"cwd": daemon.run_dir}
+        daemon.popen = {"cwd": daemon.programs}
         daemon.start()
         daemon.wait_ready()
         wanted = document(daemon.run_dir)
@@ -280,14 +280,15 @@ class Refused(UpgradeCase):
         daemon = self.start()
         guests = self.guests()
         counted = self.counted()
-        dull = daemon.path("dull")
+        dull = os.path.join(daemon.programs, "dull")
         with open(dull, "w", encoding="ascii") as file:
             file.write("no program\n")
         os.chmod(dull, 0o644)
-        open_to_all = daemon.path("open")
+        open_to_all = os.path.join(daemon.programs, "open")
         os.link(daemon.program, open_to_all)
         cases = {
             "cannot be opened: No such file": lambda: self.refused("--binary", daemon.path("nothing")),
+            "can be changed by the daemon": lambda: self.refused("--binary", shutil.copy(daemon.program, daemon.path("own"))),
             "is not an executable file": lambda: self.refused("--binary", dull),
             "exit status: 1": lambda: self.refused("--binary", os.path.realpath("/bin/false")),
             "exit status: 3": lambda: self.impostor("ends"),
@@ -349,13 +350,13 @@ class Refused(UpgradeCase):
         self.daemon = daemon = Managed(cpu=cpus()[0], tcp=True)
         self.addCleanup(daemon.close)
         daemon.give_to(NOBODY)
-        daemon.popen["cwd"] = daemon.run_dir
+        daemon.popen["cwd"] = daemon.programs
         daemon.start()
         daemon.wait_ready()
         reply = daemon.ask_tcp("/v1/upgrade", "POST", body="{}")
         self.assertEqual(reply.status, 403, reply.body)
         self.assertIn("UNIX socket only", reply.body["errors"][0]["message"])
-        other = daemon.path("other")
+        other = os.path.join(daemon.programs, "other")
         with open(daemon.program, "rb") as program, open(other, "wb") as file:
             file.write(program.read())
         os.chmod(other, 0o777)
@@ -438,13 +439,14 @@ def on_small_disk(test):
     test.addCleanup(shutil.rmtree, outer, ignore_errors=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", daemon.run_dir], check=True)
     test.addCleanup(subprocess.run, ["umount", daemon.run_dir], check=True)
+    test.addCleanup(shutil.rmtree, daemon.programs, ignore_errors=True)
     test.addCleanup(daemon.close_process)
     config = os.path.join(outer, "shunt.toml")
     with open(config, encoding="utf-8") as file:
         text = file.read()
     with open(config, "w", encoding="utf-8") as file:
         file.write(text.replace(f"run_dir = {json.dumps(outer)}", f"run_dir = {json.dumps(daemon.run_dir)}"))
-    daemon.popen = {"cwd": outer}
+    daemon.popen = {"cwd": daemon.programs}
     return daemon
 
 

@@ -100,13 +100,33 @@ impl Drop for Link {
 /// # Errors
 /// The lock or the link cannot be written: commands then need `--run-dir`.
 pub fn publish(lock: &OwnedFd, run_dir: &Path, state_dir: &Path) -> Result<Option<Link>> {
-    let defaults = default_run_dirs();
+    publish_at(&default_run_dirs(), &own_links(), lock, run_dir, state_dir)
+}
+
+/// Makes the directory in which [`publish`] makes a link to this run directory, and removes stale
+/// links; `None` if it makes no link.
+pub fn prepare_links(run_dir: &Path) -> Option<PathBuf> {
+    let links = own_links();
+    let is_default = default_run_dirs().iter().any(|one| identity(one) == identity(run_dir));
+    if is_default {
+        return None;
+    }
+    // A failure is reported when the link is made.
+    let _ = DirBuilder::new().mode(0o755).create(&links);
+    if !is_own_dir(&links, rustix::process::geteuid().as_raw()) {
+        return None;
+    }
+    remove_stale(&links);
+    Some(links)
+}
+
+/// Directory of this user's links.
+fn own_links() -> PathBuf {
     // root's own runtime directory vanishes with root's last session.
-    let home = match rustix::process::geteuid().is_root() {
+    links_beside(&match rustix::process::geteuid().is_root() {
         true => PathBuf::from(SERVICE_RUN_DIR),
         false => default_run_dir(),
-    };
-    publish_at(&defaults, &links_beside(&home), lock, run_dir, state_dir)
+    })
 }
 
 fn publish_at(

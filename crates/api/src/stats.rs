@@ -22,6 +22,8 @@ pub struct Stats {
     /// System calls that the daemon's sandbox refused: none, unless the daemon has been taken over
     /// or has a bug.
     pub forbidden_calls: u64,
+    /// Parts of the daemon's sandbox that are in force: `capabilities`, `system-calls`, `files`.
+    pub sandbox: Vec<String>,
     /// Rules of switch ports, in order. Only from the API: the counter file has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStats>,
@@ -131,6 +133,10 @@ pub fn of(snapshots: Vec<CounterSnapshot>) -> Stats {
                 let value = |name| block.values.get(name).copied().unwrap_or(0);
                 stats.log_lines_dropped = value("log_lines_dropped");
                 stats.forbidden_calls = value("forbidden_calls");
+                let parts = host::sandbox::PARTS.iter().enumerate();
+                let is_in_force = |(bit, _): &(usize, _)| value("sandbox") & 1 << bit != 0;
+                let parts = parts.filter(is_in_force).map(|(_, part)| (*part).to_owned());
+                stats.sandbox = parts.collect();
             }
             _ => {} // of a daemon that counts more than this program knows
         }
@@ -182,10 +188,15 @@ mod tests {
             block("lane", "0", &[("rounds", 3), ("-", 9)]),
             block("port", "n/vf0", &[]),
             block("lane", "1", &[]),
-            block("daemon", "daemon", &[("log_lines_dropped", 7), ("forbidden_calls", 2)]),
+            block(
+                "daemon",
+                "daemon",
+                &[("log_lines_dropped", 7), ("forbidden_calls", 2), ("sandbox", 5)],
+            ),
             block("moon", "beam", &[]),
         ]);
         assert_eq!((stats.log_lines_dropped, stats.forbidden_calls), (7, 2));
+        assert_eq!(stats.sandbox, ["capabilities", "files"]);
         let ports: Vec<_> = stats.ports.iter().map(|port| port.name.as_str()).collect();
         assert_eq!(ports, ["n/vf1", "n/vf0"]);
         let lanes: Vec<_> = stats.lanes.iter().map(|lane| lane.lane.as_str()).collect();

@@ -25,6 +25,7 @@ mod forbidden_calls;
 mod handover;
 mod inflight;
 mod kept_taps;
+pub mod launcher;
 mod leftovers;
 pub mod log;
 mod machine;
@@ -74,6 +75,7 @@ use stop::IgnoredSignals;
 use upgrade::{LaunchContext, PendingTakeover, UpgradeRequests, UpgradeSender};
 
 pub use machine::check_machine;
+pub use sandbox::Sandbox;
 pub use stop::Stop;
 pub use upgrade::take_over;
 
@@ -89,8 +91,8 @@ pub struct Launch {
     pub config: SourceFile,
     /// End with the parent process.
     pub with_parent: bool,
-    /// Refuse system calls that its threads do not need.
-    pub sandbox: bool,
+    /// Sandbox that was entered.
+    pub sandbox: Sandbox,
 }
 
 /// Runs until SIGINT, SIGTERM, or a takeover by another process; ignores SIGHUP, SIGUSR1 and
@@ -99,14 +101,12 @@ pub struct Launch {
 /// # Errors
 /// A failed start: cause, location and remedy.
 pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> {
-    let Launch { config: text, with_parent, sandbox: confined } = launch;
-    sandbox::enter(confined);
-    let program = std::env::current_exe().context("cannot determine the program's own path")?;
+    let Launch { config: text, with_parent, sandbox } = launch;
     let guardian = if with_parent { Some(stop::guardian()?) } else { None };
     let ignored = IgnoredSignals::catch()?;
-    let (mut daemon, stop) = Daemon::start(config)?;
+    let (mut daemon, stop) = Daemon::start_in(config, sandbox)?;
     daemon.ignored = ignored;
-    daemon.accept_upgrades(LaunchContext { config: text, program, guardian, sandbox: confined })?;
+    daemon.accept_upgrades(LaunchContext { config: text, guardian })?;
     daemon.publish(config);
     // A signal may follow immediately after "ready".
     stop.on_signals()?;
@@ -164,18 +164,25 @@ impl Daemon {
     /// # Errors
     /// As [`run`].
     pub fn start(config: &Config) -> Result<(Daemon, Stop)> {
+        Daemon::start_in(config, Sandbox::default())
+    }
+
+    fn start_in(config: &Config, mut sandbox: Sandbox) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
         let lock = run_dir::claim(run_dir)?;
+        let state_dir = StateDir::open(config)?;
+        sandbox.confine_files(config, state_dir.directory.path())?;
         raise_file_limit();
         let leftovers = Leftovers { counters: counters_path(run_dir), link: None };
         let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
+        fabric.show_sandbox(sandbox.parts());
         fabric.pause_tx();
         let (mut daemon, stop) = Daemon::assemble(config, fabric, leftovers, lock)?;
-        let state_dir = StateDir::open(config)?;
         let mut manager = daemon.open_manager(config, state_dir, Some(&config.state))?;
         manager.apply_file(&config.state).map_err(|error| error.body())?;
         let place = daemon.state_dir.display();
         tracing::info!("changes are stored in {place}");
+        sandbox.log();
         // A file without objects is that of a daemon which commands manage.
         if !config.state.is_empty() && *manager.state() != config.state {
             tracing::warn!(

@@ -186,6 +186,8 @@ struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Writes for as long as the process lives.
     fn run(mut self, shared: &Shared) {
+        // This thread is started before the files of the process are restricted.
+        host::sandbox::confine_lane();
         loop {
             match shared.next(self.missing > 0 && !self.failed) {
                 Some(Entry::Line(line)) => {

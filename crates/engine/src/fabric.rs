@@ -45,7 +45,9 @@ pub struct Fabric {
 /// Kind and label of the daemon's own block of counters.
 const OWN: &str = "daemon";
 /// Counters of this block.
-const OWN_WORDS: [&str; 2] = ["log_lines_dropped", "forbidden_calls"];
+const OWN_WORDS: [&str; 3] = ["log_lines_dropped", "forbidden_calls", SANDBOX];
+/// Parts of the sandbox, a bit for each.
+const SANDBOX: &str = "sandbox";
 
 impl Fabric {
     /// Creates the counters, in the file `counters` or in memory, and starts the lanes.
@@ -110,7 +112,7 @@ impl Fabric {
     /// Adds the counters of the former daemon, before any lane starts. Gauges, such as the number
     /// of rings, are not restored.
     pub fn restore_counters(&self, counted: &[crate::CounterSnapshot]) {
-        let gauges = [port::counter::GAUGES, lane::counter::GAUGES].concat();
+        let gauges = [port::counter::GAUGES, lane::counter::GAUGES, &[SANDBOX]].concat();
         self.counters.add_all(counted, &gauges);
     }
 
@@ -127,6 +129,12 @@ impl Fabric {
     /// Counts system calls that the sandbox refused.
     pub fn count_forbidden_calls(&self, calls: u64) {
         self.own.add(1, calls);
+    }
+
+    /// Shows which parts of the sandbox are in force: a bit for each of
+    /// [`PARTS`](host::sandbox::PARTS).
+    pub fn show_sandbox(&self, parts: u64) {
+        self.own.set(2, parts);
     }
 
     /// Adds a NIC with no port plugged in.

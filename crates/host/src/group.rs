@@ -1,7 +1,11 @@
 //! Groups of users.
 
 use std::ffi::CString;
+use std::os::fd::BorrowedFd;
 
+use serde::{Deserialize, Serialize};
+
+use crate::launcher::{Answer, Request, ask};
 use crate::sys;
 
 /// Reason for which a group cannot be found.
@@ -23,9 +27,26 @@ pub fn group_id(group: &str) -> Result<u32, GroupError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    let name = CString::new(group).map_err(|_| GroupError::Unknown)?;
-    let found = sys::group_id(&name).map_err(|errno| GroupError::System(errno.into()))?;
+    let found = ask(FindGroup { name: group.to_owned() }, &[]);
+    let (found, _) = found.map_err(|errno| GroupError::System(errno.into()))?;
     found.ok_or(GroupError::Unknown)
+}
+
+/// Finds the ID of a group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FindGroup {
+    name: String,
+}
+
+impl Request for FindGroup {
+    const NAME: &'static str = "find-group";
+    const DOES: &'static str = "finds the ID of a group by its name";
+    type Reply = Option<u32>;
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Option<u32>> {
+        let Ok(name) = CString::new(self.name) else { return Ok((None, Vec::new())) };
+        Ok((sys::group_id(&name)?, Vec::new()))
+    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,14 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use serde::{Deserialize, Serialize};
 
+use crate::launcher::{Answer, Request, ask};
 use crate::netns::{self, NetnsError};
+use crate::socket::{self, SocketKind};
 use crate::sys::{self, IfRequest, Op};
 
 /// `ARPHRD_ETHER`: the type of an Ethernet address.
@@ -90,7 +92,7 @@ impl Interfaces {
     /// [`InterfaceError`], if the namespace cannot be entered, or no socket can be opened.
     pub fn of(netns: Option<&str>) -> Result<Interfaces, InterfaceError> {
         let open = || {
-            socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            socket::open(SocketKind::Interfaces)
                 .map_err(|errno| failed("", "ask the kernel", errno))
         };
         let socket = netns::within(netns, open)??;
@@ -98,21 +100,24 @@ impl Interfaces {
     }
 
     fn ask(&self, name: &str, op: Op, what: &'static str) -> Result<IfRequest, InterfaceError> {
-        self.tell(name, op, [], what)
-    }
-
-    fn tell<const N: usize>(
-        &self,
-        name: &str,
-        op: Op,
-        value: [u8; N],
-        what: &'static str,
-    ) -> Result<IfRequest, InterfaceError> {
-        let request = IfRequest::new(name).ok_or_else(|| missing(name))?;
-        let mut request = request.with(value);
+        let mut request = IfRequest::new(name).ok_or_else(|| missing(name))?;
         sys::interface(self.socket.as_fd(), op, &mut request)
             .map_err(|errno| failed(name, what, errno))?;
         Ok(request)
+    }
+
+    fn tell(
+        &self,
+        name: &str,
+        setting: InterfaceSetting,
+        what: &'static str,
+    ) -> Result<(), InterfaceError> {
+        let request = ChangeInterface { name: name.to_owned(), setting };
+        if IfRequest::new(name).is_none() {
+            return Err(missing(name));
+        }
+        let changed = ask(request, &[self.socket.as_fd()]);
+        changed.map(drop).map_err(|errno| failed(name, what, errno))
     }
 
     /// Current state of the interface.
@@ -152,10 +157,7 @@ impl Interfaces {
     /// # Errors
     /// The kernel's error: some drivers refuse while the interface is up.
     pub fn set_mac(&self, name: &str, mac: [u8; 6]) -> Result<(), InterfaceError> {
-        let [low, high] = ETHER.to_ne_bytes();
-        let [a, b, c, d, e, f] = mac;
-        let value = [low, high, a, b, c, d, e, f];
-        self.tell(name, Op::SetMac, value, "set its MAC address").map(|_| ())
+        self.tell(name, InterfaceSetting::Mac(mac), "set its MAC address")
     }
 
     /// Sets the MTU in bytes.
@@ -163,7 +165,7 @@ impl Interfaces {
     /// # Errors
     /// The kernel's error: INVAL if the driver cannot.
     pub fn set_mtu(&self, name: &str, mtu: u32) -> Result<(), InterfaceError> {
-        self.tell(name, Op::SetMtu, mtu.to_ne_bytes(), "set its MTU").map(|_| ())
+        self.tell(name, InterfaceSetting::Mtu(mtu), "set its MTU")
     }
 
     /// Sets the transmit queue length (of a tap: its receive queue), in frames.
@@ -171,8 +173,7 @@ impl Interfaces {
     /// # Errors
     /// The kernel's error.
     pub fn set_queue_len(&self, name: &str, frames: u32) -> Result<(), InterfaceError> {
-        self.tell(name, Op::SetQueueLen, frames.to_ne_bytes(), "set the length of its queue")
-            .map(|_| ())
+        self.tell(name, InterfaceSetting::QueueLen(frames), "set the length of its queue")
     }
 
     /// Sets the interface up, or down.
@@ -181,9 +182,58 @@ impl Interfaces {
     /// The kernel's error.
     pub fn set_up(&self, name: &str, up: bool) -> Result<(), InterfaceError> {
         let what = if up { "switch it on" } else { "switch it off" };
-        let before = i16::from_ne_bytes(self.ask(name, Op::Flags, what)?.get());
-        let flags = if up { before | UP } else { before & !UP };
-        self.tell(name, Op::SetFlags, flags.to_ne_bytes(), what).map(|_| ())
+        self.tell(name, InterfaceSetting::Up(up), what)
+    }
+}
+
+/// A setting of an interface.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum InterfaceSetting {
+    /// MAC address.
+    Mac([u8; 6]),
+    /// MTU in bytes.
+    Mtu(u32),
+    /// Transmit queue length in frames.
+    QueueLen(u32),
+    /// Up or down.
+    Up(bool),
+}
+
+/// Changes a setting of an interface.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeInterface {
+    name: String,
+    setting: InterfaceSetting,
+}
+
+impl Request for ChangeInterface {
+    const NAME: &'static str = "change-interface";
+    const DOES: &'static str =
+        "sets MAC address, MTU, queue length or state of an interface in the socket's namespace";
+    type Reply = ();
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        let request = IfRequest::new(&self.name).ok_or(Errno::INVAL)?;
+        let (op, mut request) = match self.setting {
+            InterfaceSetting::Mac([a, b, c, d, e, f]) => {
+                let [low, high] = ETHER.to_ne_bytes();
+                (Op::SetMac, request.with([low, high, a, b, c, d, e, f]))
+            }
+            InterfaceSetting::Mtu(mtu) => (Op::SetMtu, request.with(mtu.to_ne_bytes())),
+            InterfaceSetting::QueueLen(frames) => {
+                (Op::SetQueueLen, request.with(frames.to_ne_bytes()))
+            }
+            InterfaceSetting::Up(up) => {
+                let mut before = request;
+                sys::interface(*socket, Op::Flags, &mut before)?;
+                let flags = i16::from_ne_bytes(before.get());
+                let flags = if up { flags | UP } else { flags & !UP };
+                (Op::SetFlags, request.with(flags.to_ne_bytes()))
+            }
+        };
+        sys::interface(*socket, op, &mut request)?;
+        Ok(((), Vec::new()))
     }
 }
 

@@ -12,7 +12,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::launcher::{Answer, Request, ask};
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
@@ -63,16 +69,36 @@ impl CpuLatency {
     /// # Errors
     /// [`LatencyError`], if the request fails.
     pub fn hold(latency_us: u32) -> Result<CpuLatency, LatencyError> {
-        hold(Path::new(DEVICE), latency_us)
+        let held = ask(HoldLatency { latency_us }, &[]);
+        let device = held.and_then(|(_, fds)| fds.into_iter().next().ok_or(Errno::BADMSG));
+        let device = device.map_err(|errno| failed(Path::new(DEVICE), errno.into()))?;
+        Ok(CpuLatency { _device: device.into() })
     }
 }
 
-fn hold(path: &Path, latency_us: u32) -> Result<CpuLatency, LatencyError> {
+/// Limits the wake-up latency while a descriptor is open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HoldLatency {
+    latency_us: u32,
+}
+
+impl Request for HoldLatency {
+    const NAME: &'static str = "hold-latency";
+    const DOES: &'static str = "limits the wake-up latency of the CPUs";
+    type Reply = ();
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
+        let device = hold(Path::new(DEVICE), self.latency_us);
+        let device = device.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        Ok(((), vec![device.into()]))
+    }
+}
+
+fn hold(path: &Path, latency_us: u32) -> io::Result<File> {
     // The kernel's number is signed; a larger value would be no request.
     let value = i32::try_from(latency_us).unwrap_or(i32::MAX);
     let open = File::options().write(true).open(path);
-    let held = open.and_then(|mut device| device.write_all(&value.to_ne_bytes()).map(|()| device));
-    held.map(|device| CpuLatency { _device: device }).map_err(|source| failed(path, source))
+    open.and_then(|mut device| device.write_all(&value.to_ne_bytes()).map(|()| device))
 }
 
 fn failed(path: &Path, source: io::Error) -> LatencyError {
@@ -105,10 +131,11 @@ mod tests {
     #[test]
     fn what_is_missing_or_forbidden_is_told_with_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
-        let error = hold(&dir.path().join("no-device"), 0).unwrap_err();
+        let told = |path: &Path| failed(path, hold(path, 0).unwrap_err());
+        let error = told(&dir.path().join("no-device"));
         assert!(matches!(error, LatencyError::NoDevice { .. }), "{error:?}");
         assert!(error.to_string().contains("no-device; give the device to this container"));
-        let error = hold(dir.path(), 0).unwrap_err();
+        let error = told(dir.path());
         assert!(matches!(error, LatencyError::Failed { .. }), "a directory: {error:?}");
         for errno in [rustix::io::Errno::ACCESS, rustix::io::Errno::PERM] {
             let error = failed(Path::new(DEVICE), errno.into());

@@ -7,12 +7,16 @@
 //! Limits: one request at a time, so there are no sequence numbers; only the first message of an
 //! answer is read.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netlink::GENERIC;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::net::{Protocol, recv, send, socket_with};
+use rustix::net::{recv, send, socket_with};
+use serde::{Deserialize, Serialize};
+
+use crate::launcher::{Answer, Request, ask};
+use crate::socket::{self, SocketKind};
 
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
@@ -32,6 +36,8 @@ const ANSWER_MAX: usize = 32 << 10;
 pub struct Netlink {
     /// Also usable for ioctls on interfaces.
     pub(crate) socket: OwnedFd,
+    /// `true` for rtnetlink.
+    is_route: bool,
 }
 
 impl Netlink {
@@ -40,7 +46,7 @@ impl Netlink {
     /// # Errors
     /// The kernel refuses the socket.
     pub fn route() -> Result<Netlink, Errno> {
-        Netlink::open(None) // no protocol is 0, which is NETLINK_ROUTE
+        Ok(Netlink { socket: socket::open(SocketKind::Route)?, is_route: true })
     }
 
     /// A socket for generic netlink families (`linux/genetlink.h`).
@@ -48,12 +54,9 @@ impl Netlink {
     /// # Errors
     /// The kernel refuses the socket.
     pub fn generic() -> Result<Netlink, Errno> {
-        Netlink::open(Some(GENERIC))
-    }
-
-    fn open(protocol: Option<Protocol>) -> Result<Netlink, Errno> {
-        let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
-        Ok(Netlink { socket: socket_with(AddressFamily::NETLINK, kind, flags, protocol)? })
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(GENERIC))?;
+        Ok(Netlink { socket, is_route: false })
     }
 
     /// Sends a request and returns the first message of the answer without its header; empty for a
@@ -62,10 +65,46 @@ impl Netlink {
     /// # Errors
     /// The kernel's error; `EBADMSG` for a malformed answer.
     pub fn exchange(&self, request: NetlinkMessage) -> Result<Vec<u8>, Errno> {
-        send(&self.socket, &request.into_bytes(), SendFlags::empty())?;
-        let mut answer = vec![0; ANSWER_MAX];
-        let (_, len) = recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty())?;
-        Ok(message(&answer[..len.min(ANSWER_MAX)])?.to_vec())
+        let (kind, bytes) = (request.kind, request.into_bytes());
+        match self.is_route && CHANGES.contains(&kind) {
+            true => Ok(ask(ChangeLinks { bytes }, &[self.socket.as_fd()])?.0),
+            false => exchange(self.socket.as_fd(), &bytes),
+        }
+    }
+}
+
+fn exchange(socket: BorrowedFd<'_>, request: &[u8]) -> Result<Vec<u8>, Errno> {
+    send(socket, request, SendFlags::empty())?;
+    let mut answer = vec![0; ANSWER_MAX];
+    let (_, len) = recv(socket, answer.as_mut_slice(), RecvFlags::empty())?;
+    Ok(message(&answer[..len.min(ANSWER_MAX)])?.to_vec())
+}
+
+/// Requests of rtnetlink that change something: RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK, RTM_NEWADDR,
+/// RTM_DELADDR, RTM_NEWROUTE and RTM_DELROUTE.
+const CHANGES: [u16; 7] = [16, 17, 19, 20, 21, 24, 25];
+
+/// Changes interfaces, addresses or routes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeLinks {
+    /// The message.
+    bytes: Vec<u8>,
+}
+
+impl Request for ChangeLinks {
+    const NAME: &'static str = "change-links";
+    const DOES: &'static str =
+        "adds, changes or removes an interface, address or route in the socket's namespace";
+    type Reply = Vec<u8>;
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<Vec<u8>> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        // One message of these kinds.
+        let whole = u32_at(&self.bytes, 0) == u32::try_from(self.bytes.len()).ok();
+        if !whole || !u16_at(&self.bytes, 4).is_some_and(|kind| CHANGES.contains(&kind)) {
+            return Err(Errno::INVAL);
+        }
+        Ok((exchange(*socket, &self.bytes)?, Vec::new()))
     }
 }
 

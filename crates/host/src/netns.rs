@@ -2,7 +2,8 @@
 //!
 //! Model: a socket always belongs to the namespace of the thread that opened it. So a separate
 //! thread enters the namespace, opens the files, and returns them; no other thread of this process
-//! is moved.
+//! is moved. With a [launcher](crate::launcher) the work stays in its thread, and the launcher
+//! opens the files.
 //!
 //! Namespaces are named as in iproute2: a name is a file in `/run/netns`, and a name with a slash
 //! is a path, such as `/proc/1234/ns/net`.
@@ -10,13 +11,15 @@
 //! Limits: entering a namespace needs CAP_SYS_ADMIN.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
+
+use crate::launcher::{self, Answer, Request, ask};
 
 const NAMED: &str = "/run/netns";
 /// The file system of namespaces (linux/magic.h).
@@ -71,21 +74,74 @@ pub enum Identity {
 /// Identity of a namespace, by its name; `None`: of this process.
 pub fn identity(netns: Option<&str>) -> Identity {
     let path = path_of(netns.unwrap_or("/proc/self/ns/net"));
-    match std::fs::metadata(&path) {
-        Ok(file) => Identity::Existing(file.dev(), file.ino()),
+    match ask(IdentifyNamespace { path: path.clone() }, &[]) {
+        Ok(((device, inode), _)) => Identity::Existing(device, inode),
         Err(_) => Identity::Missing(path),
     }
 }
 
+/// Device and inode of a namespace's file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IdentifyNamespace {
+    path: PathBuf,
+}
+
+impl Request for IdentifyNamespace {
+    const NAME: &'static str = "identify-namespace";
+    const DOES: &'static str = "tells device and inode of a network namespace";
+    type Reply = (u64, u64);
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<(u64, u64)> {
+        let file = rustix::fs::stat(&self.path)?;
+        Ok(((file.st_dev, file.st_ino), Vec::new()))
+    }
+}
+
+/// Opens a network namespace, and tries to enter it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenNamespace {
+    path: PathBuf,
+}
+
+/// Step that failed, with the kernel's error; none for a file of another kind.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Step {
+    /// Opening the file.
+    Open(i32),
+    /// Entering the namespace.
+    Enter(Option<i32>),
+}
+
+impl Request for OpenNamespace {
+    const NAME: &'static str = "open-namespace";
+    const DOES: &'static str = "opens a network namespace, for other requests";
+    type Reply = Result<(), Step>;
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Result<(), Step>> {
+        let opened = open(&self.path).and_then(|file| {
+            enter(&file).map_err(|errno| Step::Enter(Some(errno.raw_os_error())))?;
+            Ok(file)
+        });
+        match opened {
+            Ok(file) => Ok((Ok(()), vec![file])),
+            Err(step) => Ok((Err(step), Vec::new())),
+        }
+    }
+}
+
+/// Moves the calling thread into a namespace.
+fn enter(file: &OwnedFd) -> Result<(), Errno> {
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+}
+
 /// Opens a namespace's file. Other files are recognised by their file system and not opened:
 /// opening a FIFO would wait for a writer.
-fn open(path: &Path) -> Result<OwnedFd, NetnsError> {
-    let failed = |errno: Errno| NetnsError::Open { path: path.to_owned(), source: errno.into() };
+fn open(path: &Path) -> Result<OwnedFd, Step> {
+    let failed = |errno: Errno| Step::Open(errno.raw_os_error());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let found = found.map_err(failed)?;
     if rustix::fs::fstatfs(&found).map_err(failed)?.f_type != NSFS_MAGIC {
-        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is a file of another kind");
-        return Err(NetnsError::Enter { path: path.to_owned(), source });
+        return Err(Step::Enter(None));
     }
     let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
     rustix::fs::open(itself, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
@@ -107,11 +163,19 @@ pub fn within<T: Send>(
         return Ok(work());
     };
     let path = path_of(netns);
-    let file = open(&path)?;
+    let failed = |step| error(&path, step);
+    if launcher::is_present() {
+        let (opened, fds) = ask(OpenNamespace { path: path.clone() }, &[])
+            .map_err(|errno| failed(Step::Open(errno.raw_os_error())))?;
+        opened.map_err(failed)?;
+        let namespace = fds.into_iter().next();
+        let namespace = namespace.ok_or_else(|| failed(Step::Open(libc::EBADMSG)))?;
+        return Ok(launcher::in_namespace(namespace, work));
+    }
+    let file = open(&path).map_err(failed)?;
     std::thread::scope(|scope| {
         let enter_and_work = || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|errno| NetnsError::Enter { path: path.clone(), source: errno.into() })?;
+            enter(&file).map_err(|errno| failed(Step::Enter(Some(errno.raw_os_error()))))?;
             Ok(work())
         };
         let thread = std::thread::Builder::new()
@@ -120,6 +184,22 @@ pub fn within<T: Send>(
             .map_err(NetnsError::Thread)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Error of a step, as text with the remedy.
+fn error(path: &Path, step: Step) -> NetnsError {
+    let path = path.to_owned();
+    match step {
+        Step::Open(errno) => NetnsError::Open { path, source: io::Error::from_raw_os_error(errno) },
+        Step::Enter(Some(errno)) => {
+            NetnsError::Enter { path, source: io::Error::from_raw_os_error(errno) }
+        }
+        Step::Enter(None) => {
+            let source =
+                io::Error::new(io::ErrorKind::InvalidInput, "it is a file of another kind");
+            NetnsError::Enter { path, source }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::interface::{InterfaceError, Interfaces};
 use crate::netns;
+use crate::socket::{self, SocketKind};
 use crate::sys;
 
 /// Bytes of the header before each frame: `struct virtio_net_hdr`.
@@ -65,9 +65,7 @@ pub enum PacketError {
 /// [`PacketError`].
 pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, PacketError> {
     let state = Interfaces::of(netns)?.state(name)?;
-    // Without a protocol it receives nothing, from any interface, before it is bound.
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let open = || socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
+    let open = || socket::open(SocketKind::Packet);
     let opened = netns::within(netns, open).map_err(InterfaceError::from)?;
     let failed = |what, errno: Errno| match errno {
         Errno::PERM => PacketError::Permission { name: name.to_owned() },
@@ -83,11 +81,7 @@ pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, Pa
     ] {
         sys::set_packet_option(fd, option, value).map_err(|errno| failed(what, errno))?;
     }
-    // More than the system limit needs CAP_NET_ADMIN, and is not worth failing for.
-    let _ = sockopt::set_socket_recv_buffer_size_force(fd, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, BUFFER_BYTES));
-    let _ = sockopt::set_socket_send_buffer_size_force(fd, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(fd, BUFFER_BYTES));
+    socket::set_buffers(fd, Some(BUFFER_BYTES), Some(BUFFER_BYTES));
     sys::join_promiscuous(fd, state.index).map_err(|errno| failed("take all its frames", errno))?;
     sys::bind_packet(fd, state.index).map_err(|errno| failed("be bound to it", errno))?;
     Ok(socket)

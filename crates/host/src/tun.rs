@@ -13,8 +13,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::interface::{InterfaceDriver, InterfaceError, Interfaces};
+use crate::launcher::{Answer, Request, ask};
 use crate::netns;
 use crate::sys::{self, IfRequest, Op};
 
@@ -131,11 +133,13 @@ pub fn open(netns: Option<&str>, name: &str, queues: u16, offload: bool) -> Resu
     if !(1..=QUEUES_MAX).contains(&queues) {
         return Err(TunError::Queues { name: name.to_owned(), queues });
     }
-    let request = IfRequest::new(name).ok_or_else(|| TunError::Name { name: name.to_owned() })?;
+    if IfRequest::new(name).is_none() {
+        return Err(TunError::Name { name: name.to_owned() });
+    }
     let interfaces = Interfaces::of(netns)?;
     let existed = interfaces.state(name).is_ok();
-    let attach = || (0..queues).map(|_| attach(request, queues > 1)).collect::<Result<Vec<_>, _>>();
-    let opened = netns::within(netns, attach).map_err(InterfaceError::from)?;
+    let open = || (0..queues).map(|_| open_queue(name, queues > 1)).collect::<Result<Vec<_>, _>>();
+    let opened = netns::within(netns, open).map_err(InterfaceError::from)?;
     let queues = opened.map_err(|step| explain(&interfaces, name, queues, step))?;
     let failed = |errno: Errno| TunError::Failed { name: name.to_owned(), source: errno.into() };
     let mut has_uso = true;
@@ -168,16 +172,50 @@ pub fn persist(queue: BorrowedFd<'_>) -> Result<(), Errno> {
     sys::set_tun_persistent(queue, true)
 }
 
-/// Step that failed.
-enum Step {
-    Device(Errno),
-    Attach(Errno),
+/// Step that failed, with the kernel's error.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Step {
+    /// Opening the device.
+    Device(i32),
+    /// Making it a queue of the interface.
+    Attach(i32),
+}
+
+/// Opens a queue of a tap.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenTap {
+    name: String,
+    /// `true` for a tap with several queues.
+    several: bool,
+}
+
+impl Request for OpenTap {
+    const NAME: &'static str = "open-tap";
+    const DOES: &'static str = "opens a queue of a tap in a network namespace, and creates the tap";
+    type Reply = Result<(), Step>;
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Result<(), Step>> {
+        let request = IfRequest::new(&self.name).ok_or(Errno::INVAL)?;
+        match attach(request, self.several) {
+            Ok(queue) => Ok((Ok(()), vec![queue])),
+            Err(step) => Ok((Err(step), Vec::new())),
+        }
+    }
+}
+
+/// Opens a queue, or has it opened.
+fn open_queue(name: &str, several: bool) -> Result<OwnedFd, Step> {
+    let failed = |errno: Errno| Step::Device(errno.raw_os_error());
+    let (opened, fds) = ask(OpenTap { name: name.to_owned(), several }, &[]).map_err(failed)?;
+    opened?;
+    fds.into_iter().next().ok_or_else(|| failed(Errno::BADMSG))
 }
 
 /// Opens a queue.
 fn attach(request: IfRequest, several: bool) -> Result<OwnedFd, Step> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let queue = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(Step::Device)?;
+    let queue = rustix::fs::open(DEVICE, flags, Mode::empty())
+        .map_err(|errno| Step::Device(errno.raw_os_error()))?;
     let kind = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let multi = kind | libc::IFF_MULTI_QUEUE;
     let set = |flags: i32| {
@@ -189,7 +227,7 @@ fn attach(request: IfRequest, several: bool) -> Result<OwnedFd, Step> {
         Err(Errno::INVAL) if !several => set(multi),
         result => result,
     }
-    .map_err(Step::Attach)?;
+    .map_err(|errno| Step::Attach(errno.raw_os_error()))?;
     Ok(queue)
 }
 
@@ -209,10 +247,18 @@ fn set_offload(queue: &OwnedFd, offload: bool) -> Result<bool, Errno> {
 fn explain(interfaces: &Interfaces, name: &str, queues: u16, step: Step) -> TunError {
     let name = name.to_owned();
     match step {
-        Step::Device(errno) => TunError::NoDevice { name, source: errno.into() },
-        Step::Attach(Errno::PERM) => TunError::Permission { name },
-        Step::Attach(Errno::BUSY) => TunError::Busy { name },
-        Step::Attach(errno) => match interfaces.driver(&name) {
+        Step::Device(errno) => {
+            TunError::NoDevice { name, source: io::Error::from_raw_os_error(errno) }
+        }
+        Step::Attach(errno) => explain_attach(interfaces, name, queues, errno),
+    }
+}
+
+fn explain_attach(interfaces: &Interfaces, name: String, queues: u16, errno: i32) -> TunError {
+    match Errno::from_raw_os_error(errno) {
+        Errno::PERM => TunError::Permission { name },
+        Errno::BUSY => TunError::Busy { name },
+        errno => match interfaces.driver(&name) {
             Ok(InterfaceDriver { name: driver, bus_info })
                 if driver != "tun" || bus_info != "tap" =>
             {

@@ -40,6 +40,7 @@ use receive::CaptureReceive;
 use ring::{BufferRef, Record};
 use writer::CaptureWriter;
 
+pub use file::OpenCapture;
 pub use ring::CaptureBuffer;
 
 /// Interval of polls of the ring while frames come.
@@ -111,6 +112,15 @@ pub enum CaptureError {
     /// The file is not a capture.
     #[error("{}: not a capture; name a new file, or remove this one", path.display())]
     NotACapture {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// The sandbox requires the name of a capture.
+    #[error(
+        "{}: outside run_dir and state_dir the sandbox allows only *.pcapng; rename it",
+        path.display()
+    )]
+    Name {
         /// Path of the file.
         path: PathBuf,
     },

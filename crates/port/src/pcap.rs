@@ -35,7 +35,7 @@ use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
 use player::Player;
 
 pub use player::LATE_MAX;
-pub use recording::FILE_BYTES_MAX;
+pub use recording::{FILE_BYTES_MAX, OpenRecording};
 
 /// Pace of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ mod up;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use daemon::log::Log;
@@ -78,19 +79,7 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() => return refused(&error, as_json),
         Err(help) => help.exit(),
     };
-    // The daemon must not block on its log; a command may.
-    let log = match cli.command {
-        Command::Up(_) => daemon::log::to_standard_error().map(Some),
-        _ => Ok(None),
-    };
-    let outcome = match log {
-        Ok(log) => {
-            log_to(log);
-            run(cli.command)
-        }
-        Err(error) => Err(anyhow::Error::new(error).context("cannot start the log")),
-    };
-    let code = match outcome {
+    let code = match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let (text, code) = told(&error, as_json);
@@ -144,6 +133,13 @@ fn shown(problems: &Problems, as_json: bool) -> String {
     }
 }
 
+/// Starts the daemon's log.
+fn start_log() -> anyhow::Result<()> {
+    let log = daemon::log::to_standard_error();
+    log_to(Some(log.context("cannot start the log")?));
+    Ok(())
+}
+
 /// Sends tracing events to `log`, or without one to standard error.
 fn log_to(log: Option<Log>) {
     let writer = match log {
@@ -166,8 +162,14 @@ fn log_to(log: Option<Log>) {
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
+    // The daemon must not block on its log; a command may.
+    let command = match command {
+        Command::Up(up) => return up.run(start_log),
+        command => command,
+    };
+    log_to(None);
     match command {
-        Command::Up(up) => up.run(),
+        Command::Up(_) => unreachable!("it has run"),
         Command::Nic(nic) => nic.run(),
         Command::Vf(vf) => vf.run(),
         Command::Switch(switch) => switch.run(),
@@ -231,8 +233,6 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::Context;
-
     use super::*;
 
     /// Words of each command below `command` that has `--json`.

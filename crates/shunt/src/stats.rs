@@ -106,13 +106,14 @@ impl Stats {
             };
             let forbidden = match stats.forbidden_calls {
                 0 => String::new(),
-                calls => format!("sandbox: {calls} forbidden system calls, see `shunt events`\n"),
+                calls => format!(", {calls} forbidden system calls (shunt events)"),
             };
-            ports(&stats.ports)
-                + &drops(&stats.ports)
-                + &lanes(&stats.lanes)
-                + &dropped
-                + &forbidden
+            let parts = match &stats.sandbox[..] {
+                [] => "off".to_owned(),
+                parts => parts.join(", "),
+            };
+            let sandbox = format!("sandbox: {parts}{forbidden}\n");
+            ports(&stats.ports) + &drops(&stats.ports) + &lanes(&stats.lanes) + &dropped + &sandbox
         };
         print(&text)?;
         if !daemon_runs {

@@ -29,7 +29,7 @@ Examples:
 docs/shunt.example.toml is an annotated example, docs/configuration.md lists every field.")]
 pub(crate) struct Up {
     /// Configuration file.
-    #[arg(long, value_name = "FILE", required_unless_present = "take_over")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["take_over", "launcher"])]
     config: Option<PathBuf>,
     /// Only check the file: exit code 2 and one line per error, if there are any.
     #[arg(long)]
@@ -37,7 +37,8 @@ pub(crate) struct Up {
     /// Print "ready" or the result of --check as JSON, and errors too. The log is text.
     #[arg(long)]
     json: bool,
-    /// Confine the polling threads to the system calls that they need; "off" only to compare.
+    /// Give up rights that the daemon does not need, and have a launcher keep them; "off" only to
+    /// compare. docs/sandbox.md has the details.
     #[arg(long, value_enum, default_value_t = Sandbox::On, value_name = "on|off")]
     #[arg(hide_possible_values = true)]
     sandbox: Sandbox,
@@ -47,6 +48,9 @@ pub(crate) struct Up {
     /// Take over from the daemon at the other end of standard input; for `shunt upgrade`.
     #[arg(long, hide = true, conflicts_with_all = ["config", "check", "with_parent", "json"])]
     take_over: bool,
+    /// Serve requests of the daemon that was started from this file, on standard input (internal).
+    #[arg(long, hide = true, value_name = "PROGRAM")]
+    launcher: Option<PathBuf>,
 }
 
 /// Use of the sandbox.
@@ -57,10 +61,17 @@ enum Sandbox {
 }
 
 impl Up {
-    pub(crate) fn run(self) -> Result<()> {
+    /// Runs the daemon, or a process of it; `log` starts the log.
+    pub(crate) fn run(self, log: impl FnOnce() -> Result<()>) -> Result<()> {
+        let wanted = self.sandbox == Sandbox::On;
+        if let Some(program) = self.launcher {
+            return daemon::launcher::run(program, std::io::stdin().as_fd());
+        }
         let Some(path) = self.config else {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-            return daemon::take_over(socket, self.sandbox == Sandbox::On);
+            let sandbox = daemon::Sandbox::enter(wanted)?;
+            log()?;
+            return daemon::take_over(socket, sandbox);
         };
         let source = SourceFile::read(&path, "--config").map_err(UsageError::from)?;
         let config = Config::of(&source).map_err(UsageError::from)?;
@@ -73,11 +84,9 @@ impl Up {
             };
             return Ok(print(&text)?);
         }
-        let launch = Launch {
-            config: source,
-            with_parent: self.with_parent,
-            sandbox: self.sandbox == Sandbox::On,
-        };
+        let sandbox = daemon::Sandbox::enter(wanted)?;
+        log()?;
+        let launch = Launch { config: source, with_parent: self.with_parent, sandbox };
         let ready = if self.json { "{\"ready\":true}\n" } else { "ready\n" };
         daemon::run(&config, launch, || say_ready(ready))
     }

@@ -6,10 +6,15 @@
 //!
 //! Follows `linux/genetlink.h` and `linux/vdpa.h`.
 
+use std::os::fd::BorrowedFd;
+
+use host::launcher::{Answer, Request, ask};
 use host::netlink::{Netlink, NetlinkMessage, attributes, u16_at};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::VduseError;
+use crate::device::is_name;
 
 /// Bytes of `struct genlmsghdr`.
 const GENL_HEADER: usize = 4;
@@ -29,8 +34,7 @@ const VDPA_ATTR_DEV_NAME: u16 = 4;
 /// # Errors
 /// The kernel's error, and the remedy.
 pub fn add_to_bus(name: &str) -> Result<(), VduseError> {
-    let attributes = [(VDPA_ATTR_DEV_NAME, name), (VDPA_ATTR_MGMTDEV_DEV_NAME, "vduse")];
-    match ask(VDPA_CMD_DEV_NEW, &attributes) {
+    match change(name, true) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(source) => Err(error(name, "put on", source)),
     }
@@ -42,7 +46,7 @@ pub fn add_to_bus(name: &str) -> Result<(), VduseError> {
 /// # Errors
 /// The kernel's error, and the remedy.
 pub fn remove_from_bus(name: &str) -> Result<(), VduseError> {
-    match ask(VDPA_CMD_DEV_DEL, &[(VDPA_ATTR_DEV_NAME, name)]) {
+    match change(name, false) {
         Ok(()) | Err(Errno::NODEV | Errno::NOENT) => Ok(()),
         Err(source) => Err(error(name, "taken off", source)),
     }
@@ -59,8 +63,37 @@ fn error(name: &str, what: &'static str, source: Errno) -> VduseError {
     VduseError::Bus { name: name.to_owned(), what, remedy, source }
 }
 
+fn change(name: &str, add: bool) -> Result<(), Errno> {
+    ask(ChangeBus { name: name.to_owned(), add }, &[]).map(drop)
+}
+
+/// Adds a device to the vDPA bus, or removes it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeBus {
+    name: String,
+    add: bool,
+}
+
+impl Request for ChangeBus {
+    const NAME: &'static str = "change-vdpa-bus";
+    const DOES: &'static str = "adds a VDUSE device to the vDPA bus, or removes it";
+    type Reply = ();
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
+        if !is_name(&self.name) {
+            return Err(Errno::INVAL);
+        }
+        let name = (VDPA_ATTR_DEV_NAME, self.name.as_str());
+        match self.add {
+            true => send(VDPA_CMD_DEV_NEW, &[name, (VDPA_ATTR_MGMTDEV_DEV_NAME, "vduse")])?,
+            false => send(VDPA_CMD_DEV_DEL, &[name])?,
+        }
+        Ok(((), Vec::new()))
+    }
+}
+
 /// Sends a request of the family `vdpa`, and waits for the answer.
-fn ask(command: u8, texts: &[(u16, &str)]) -> Result<(), Errno> {
+fn send(command: u8, texts: &[(u16, &str)]) -> Result<(), Errno> {
     let netlink = Netlink::generic()?;
     let named = request(CTRL, CTRL_CMD_GETFAMILY).with_text(CTRL_ATTR_FAMILY_NAME, "vdpa");
     let family = family(&netlink.exchange(named)?).ok_or(Errno::BADMSG)?;

@@ -3,8 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use host::launcher::{Answer, Request, ask};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
+use serde::{Deserialize, Serialize};
 
 use crate::message::{Position, REQUEST_LEN, RESPONSE_LEN};
 use crate::sys::{self, DeviceConfig, IotlbEntry, NAME_SIZE};
@@ -16,7 +18,7 @@ const NAME_MAX: usize = 63;
 const NETWORK: u32 = 1;
 
 /// Properties of a device to create.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceSpec {
     /// Name on the vDPA bus.
     pub name: String,
@@ -75,11 +77,10 @@ impl VduseDevice {
     /// # Errors
     /// [`VduseError`] names the problem and the remedy.
     pub fn open(spec: &DeviceSpec, appears: Duration) -> Result<(VduseDevice, Origin), VduseError> {
-        let control = control()?;
         let name = spec.name.as_str();
-        let origin = match create(&control, spec) {
-            Err(VduseError::Call { source: Errno::EXIST, .. }) => match destroy(&control, name) {
-                Ok(()) => create(&control, spec).map(|()| Origin::Made),
+        let origin = match create(spec) {
+            Err(VduseError::Call { source: Errno::EXIST, .. }) => match destroy(name)? {
+                Ok(()) => create(spec).map(|()| Origin::Made),
                 Err(Errno::BUSY) => Ok(Origin::Found),
                 Err(source) => Err(call("VDUSE_DESTROY_DEV", name, source)),
             },
@@ -173,19 +174,64 @@ impl Interrupt {
 /// # Errors
 /// It is on the bus, or in use.
 pub fn remove(name: &str) -> Result<(), VduseError> {
-    let control = control()?;
-    destroy(&control, name).map_err(|source| call("VDUSE_DESTROY_DEV", name, source))
+    destroy(name)?.map_err(|source| call("VDUSE_DESTROY_DEV", name, source))
 }
 
-fn control() -> Result<OwnedFd, VduseError> {
-    match open("/dev/vduse/control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(file) => Ok(file),
-        Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => Err(VduseError::NoModule),
-        Err(source) => Err(VduseError::Control(source)),
+/// Does something by `/dev/vduse/control`; the first error is that of opening it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ChangeDevices {
+    /// Creates a device.
+    Create(DeviceSpec),
+    /// Destroys a device that is not on the bus.
+    Destroy(String),
+}
+
+impl Request for ChangeDevices {
+    const NAME: &'static str = "change-vduse-devices";
+    const DOES: &'static str = "creates or destroys a VDUSE network device";
+    type Reply = Result<Result<(), i32>, i32>;
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let control = match open("/dev/vduse/control", flags, Mode::empty()) {
+            Ok(control) => control,
+            Err(errno) => return Ok((Err(errno.raw_os_error()), Vec::new())),
+        };
+        let done = match self {
+            ChangeDevices::Create(spec) => {
+                let config = device_config(&spec).map_err(|_| Errno::INVAL)?;
+                sys::create(control.as_fd(), &config)
+            }
+            ChangeDevices::Destroy(name) => {
+                let bytes = name_bytes(&name).map_err(|_| Errno::INVAL)?;
+                sys::destroy(control.as_fd(), &bytes)
+            }
+        };
+        Ok((Ok(done.map_err(Errno::raw_os_error)), Vec::new()))
     }
 }
 
-fn create(control: &OwnedFd, spec: &DeviceSpec) -> Result<(), VduseError> {
+fn change(request: ChangeDevices) -> Result<Result<(), Errno>, VduseError> {
+    let (done, _) = ask(request, &[]).map_err(VduseError::Control)?;
+    match done {
+        Ok(done) => Ok(done.map_err(Errno::from_raw_os_error)),
+        Err(errno) => Err(match Errno::from_raw_os_error(errno) {
+            Errno::NOENT | Errno::NODEV | Errno::NXIO => VduseError::NoModule,
+            source => VduseError::Control(source),
+        }),
+    }
+}
+
+fn create(spec: &DeviceSpec) -> Result<(), VduseError> {
+    device_config(spec)?;
+    change(ChangeDevices::Create(spec.clone()))?.map_err(|source| match source {
+        Errno::PERM => VduseError::NoRight(spec.name.clone()),
+        Errno::INVAL => VduseError::NotPossible(spec.name.clone()),
+        source => call("VDUSE_CREATE_DEV", &spec.name, source),
+    })
+}
+
+fn device_config(spec: &DeviceSpec) -> Result<DeviceConfig, VduseError> {
     let mut config = DeviceConfig {
         name: name_bytes(&spec.name)?,
         vendor_id: 0,
@@ -200,23 +246,41 @@ fn create(control: &OwnedFd, spec: &DeviceSpec) -> Result<(), VduseError> {
     let room = config.config.get_mut(..spec.config.len());
     let room = room.ok_or_else(|| VduseError::NotPossible(spec.name.clone()))?;
     room.copy_from_slice(&spec.config);
-    sys::create(control.as_fd(), &config).map_err(|source| match source {
-        Errno::PERM => VduseError::NoRight(spec.name.clone()),
-        Errno::INVAL => VduseError::NotPossible(spec.name.clone()),
-        source => call("VDUSE_CREATE_DEV", &spec.name, source),
-    })
+    Ok(config)
 }
 
-fn destroy(control: &OwnedFd, name: &str) -> Result<(), Errno> {
-    let bytes = name_bytes(name).map_err(|_| Errno::INVAL)?;
-    sys::destroy(control.as_fd(), &bytes)
+fn destroy(name: &str) -> Result<Result<(), Errno>, VduseError> {
+    match is_name(name) {
+        true => change(ChangeDevices::Destroy(name.to_owned())),
+        false => Ok(Err(Errno::INVAL)),
+    }
+}
+
+/// Opens the file of a device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenDevice {
+    name: String,
+}
+
+impl Request for OpenDevice {
+    const NAME: &'static str = "open-vduse-device";
+    const DOES: &'static str = "opens a VDUSE device";
+    type Reply = ();
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
+        if !is_name(&self.name) {
+            return Err(Errno::INVAL);
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(((), vec![open(format!("/dev/vduse/{}", self.name), flags, Mode::empty())?]))
+    }
 }
 
 fn open_file(name: &str, appears: Duration) -> Result<OwnedFd, Errno> {
     let begin = Instant::now();
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     loop {
-        match open(format!("/dev/vduse/{name}"), flags, Mode::empty()) {
+        let opened = ask(OpenDevice { name: name.to_owned() }, &[]);
+        match opened.and_then(|(_, fds)| fds.into_iter().next().ok_or(Errno::BADMSG)) {
             Err(Errno::NOENT) if begin.elapsed() < appears => {
                 std::thread::sleep(Duration::from_millis(5));
             }

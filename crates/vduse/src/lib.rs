@@ -35,8 +35,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-pub use bus::{add_to_bus, remove_from_bus};
-pub use device::{DeviceSpec, Interrupt, Origin, VduseDevice, is_name, remove};
+pub use bus::{ChangeBus, add_to_bus, remove_from_bus};
+pub use device::{
+    ChangeDevices, DeviceSpec, Interrupt, OpenDevice, Origin, VduseDevice, is_name, remove,
+};
 pub use error::VduseError;
 pub use session::{DRIVER_OK, FAILED, FEATURES_OK, RingInfo, RingRunner, RingStart, VduseSession};
 pub use sys::IotlbEntry;

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::socket_file;
+
 /// Wait after the first failure.
 pub const RETRY_FIRST: Duration = Duration::from_millis(20);
 /// Longest wait.
@@ -150,7 +152,7 @@ pub(crate) fn attempt(path: &Path) -> Result<Attempt, ConnectError> {
             _ => ConnectError::Io { path, source },
         }
     };
-    let address = SocketAddrUnix::new(path).map_err(|errno| match errno {
+    SocketAddrUnix::new(path).map_err(|errno| match errno {
         Errno::NAMETOOLONG => {
             ConnectError::PathTooLong { path: path.to_owned(), length: path.as_os_str().len() }
         }
@@ -159,7 +161,7 @@ pub(crate) fn attempt(path: &Path) -> Result<Attempt, ConnectError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(failed)?;
-    match rustix::net::connect(&socket, &address) {
+    match socket_file::connect(&socket, path) {
         Ok(()) => Ok(Attempt::Connected(UnixStream::from(socket))),
         Err(Errno::NOENT) => Ok(Attempt::Missing),
         Err(Errno::CONNREFUSED) => Ok(Attempt::Refused),

@@ -45,6 +45,7 @@ pub mod message;
 pub mod payload;
 mod request;
 pub mod socket;
+mod socket_file;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transfer;
@@ -60,3 +61,4 @@ pub use frontend::{Frontend, FrontendError, Negotiated, RingConfig, SharedRegion
 pub use listener::{ListenError, Listener, SocketAccess, remove_stale};
 pub use message::{BackendRequest, Flags, Message, Request, RequestName};
 pub use socket::{Receiver, SocketError};
+pub use socket_file::SocketFile;

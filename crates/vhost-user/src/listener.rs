@@ -11,20 +11,18 @@
 //! Limit: two processes that start on one stale path at the same instant can both find it stale;
 //! the later one gets the path.
 
-use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::connector::{Attempt, ConnectError, attempt};
 use crate::foreign::Closer;
+use crate::socket_file;
 
 /// Connections that may wait to be accepted; the system's limit is lower.
 const BACKLOG: i32 = 4096;
@@ -144,14 +142,9 @@ impl Listener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let socket = socket.map_err(failed)?;
-        let address = SocketAddrUnix::new(&path).map_err(failed)?;
-        rustix::net::bind(&socket, &address).map_err(failed)?;
-        let listener = Self {
-            socket: Some(socket.into()),
-            file: identity(&path),
-            path,
-            is_ours: AtomicBool::new(true),
-        };
+        let file = socket_file::bind(&socket, &path).map_err(failed)?;
+        let listener =
+            Self { socket: Some(socket.into()), file, path, is_ours: AtomicBool::new(true) };
         listener.set_access(access)?;
         let listening = rustix::net::listen(&listener, BACKLOG);
         listening.map_err(|errno| bind_error(&listener.path, errno.into()))?;
@@ -164,29 +157,22 @@ impl Listener {
     /// [`ListenError`]; the file's permissions are the old ones or the owner's only.
     pub fn set_access(&self, access: SocketAccess) -> Result<(), ListenError> {
         let SocketAccess { gid, mode } = access;
-        let failed = |errno: Errno| bind_error(&self.path, errno.into());
-        // The file at the path may be another by now, so it is opened and compared.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(failed)?;
-        let is = rustix::fs::fstat(&file).map_err(failed)?;
-        if self.file != Some((is.st_dev, is.st_ino)) {
-            return Err(ListenError::InUse { path: self.path.clone() });
-        }
-        let at = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let chmod = |mode| rustix::fs::chmod(&at, Mode::from_raw_mode(mode)).map_err(failed);
+        let path = || self.path.clone();
+        let failed = |errno: Errno| match errno {
+            Errno::STALE | Errno::NOTSOCK => ListenError::InUse { path: path() },
+            errno => bind_error(&self.path, errno.into()),
+        };
+        // The file at the path may be another by now.
+        let file = self.file.ok_or_else(|| ListenError::InUse { path: path() })?;
         let gid = gid.unwrap_or_else(|| rustix::process::getegid().as_raw());
-        if is.st_gid != gid {
-            chmod(mode & SocketAccess::OWNER.mode)?; // the old group shall not have the new rights
-            let group = Some(Gid::from_raw(gid));
-            let given = rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH);
-            let path = || self.path.clone();
-            given.map_err(|errno| ListenError::Group {
-                path: path(),
-                gid,
-                source: errno.into(),
-            })?;
-        }
-        chmod(mode)
+        let given = socket_file::give(&self.path, file, gid, mode & SocketAccess::OWNER.mode);
+        given.map_err(|errno| match errno {
+            Errno::PERM | Errno::ACCESS | Errno::INVAL => {
+                ListenError::Group { path: path(), gid, source: errno.into() }
+            }
+            errno => failed(errno),
+        })?;
+        socket_file::set_mode(&self.path, file, mode).map_err(failed)
     }
 
     /// Takes over a listening socket of another process, with its file identified by device and
@@ -260,9 +246,9 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let is_ours = self.is_ours.load(Ordering::Relaxed);
-        if is_ours && self.file.is_some() && identity(&self.path) == self.file {
+        if is_ours && self.file.is_some() {
             // A failure here cannot be handled, and the next start copes with the file.
-            let _ = fs::remove_file(&self.path);
+            let _ = socket_file::remove(&self.path, self.file);
         }
         // Pending connections end with it, and may hold unread descriptors.
         self.socket.take().into_iter().for_each(|socket| Closer::default().close(socket));
@@ -284,17 +270,10 @@ pub fn remove_stale(path: &Path) -> Result<bool, ListenError> {
         Ok(Attempt::Busy) => Err(ListenError::InUse { path: path_buf }),
         Ok(Attempt::Refused) => {
             // A connection to a plain file is refused as well.
-            match fs::symlink_metadata(path) {
-                Ok(metadata) if !metadata.file_type().is_socket() => {
-                    return Err(ListenError::NotASocket { path: path_buf });
-                }
-                _ => {}
-            }
-            match fs::remove_file(path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    Err(bind_error(path, source))
-                }
-                removed => Ok(removed.is_ok()),
+            match socket_file::remove(path, None) {
+                Err(Errno::NOTSOCK) => Err(ListenError::NotASocket { path: path_buf }),
+                Err(Errno::NOENT) => Ok(false),
+                removed => removed.map(|()| true).map_err(|errno| bind_error(path, errno.into())),
             }
         }
         Err(ConnectError::PathTooLong { path, length }) => {
@@ -324,12 +303,11 @@ fn bind_error(path: &Path, source: io::Error) -> ListenError {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]

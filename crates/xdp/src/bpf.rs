@@ -5,7 +5,9 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use host::launcher::{Answer, Request, ask};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::asm::Instruction;
 
@@ -26,7 +28,7 @@ enum Command {
 }
 
 /// Type of a map.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[repr(u32)]
 pub(crate) enum MapKind {
     Hash = 1,
@@ -37,7 +39,7 @@ pub(crate) enum MapKind {
 }
 
 /// Mode of attachment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u32)]
 pub(crate) enum Attach {
     /// `XDP_FLAGS_SKB_MODE`.
@@ -146,18 +148,10 @@ impl Map {
         value_size: usize,
         entries: u32,
     ) -> Result<Map, Errno> {
-        let mut attr = MapCreate {
-            map_type: kind as u32,
-            key_size: key_size as u32,
-            value_size: value_size as u32,
-            max_entries: entries,
-            map_flags: if matches!(kind, MapKind::Hash) { NO_PREALLOC } else { 0 },
-            inner_map_fd: 0,
-            numa_node: 0,
-            map_name: short(name),
-        };
-        // SAFETY: BPF_MAP_CREATE's part of the union, without pointers.
-        let fd = unsafe { bpf_fd(Command::MapCreate, &mut attr)? };
+        let name = name.to_owned();
+        let sizes = [key_size as u32, value_size as u32, entries];
+        let (_, fds) = ask(CreateMap { kind, name, sizes }, &[])?;
+        let fd = fds.into_iter().next().ok_or(Errno::BADMSG)?;
         Ok(Map { fd, key_size, value_size })
     }
 
@@ -181,6 +175,37 @@ impl Map {
         let mut attr = MapElem { map_fd, pad: 0, key: key.as_ptr() as u64, value, flags: 0 };
         // SAFETY: key and value have the map's sizes, which the callers assert, and outlive this.
         unsafe { bpf(command, &mut attr).map(drop) }
+    }
+}
+
+/// Creates a map.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CreateMap {
+    kind: MapKind,
+    name: String,
+    /// Bytes of a key, bytes of a value, and entries.
+    sizes: [u32; 3],
+}
+
+impl Request for CreateMap {
+    const NAME: &'static str = "create-map";
+    const DOES: &'static str = "creates a BPF map of one of four types";
+    type Reply = ();
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
+        let [key_size, value_size, max_entries] = self.sizes;
+        let mut attr = MapCreate {
+            map_type: self.kind as u32,
+            key_size,
+            value_size,
+            max_entries,
+            map_flags: if matches!(self.kind, MapKind::Hash) { NO_PREALLOC } else { 0 },
+            inner_map_fd: 0,
+            numa_node: 0,
+            map_name: short(&self.name),
+        };
+        // SAFETY: BPF_MAP_CREATE's part of the union, without pointers.
+        Ok(((), vec![unsafe { bpf_fd(Command::MapCreate, &mut attr)? }]))
     }
 }
 
@@ -245,14 +270,33 @@ pub(crate) fn attach(
     interface: u32,
     how: Attach,
 ) -> Result<OwnedFd, Errno> {
-    let mut attr = LinkCreate {
-        prog_fd: program.as_raw_fd() as u32,
-        target_ifindex: interface,
-        attach_type: ATTACH_TYPE_XDP,
-        flags: how as u32,
-    };
-    // SAFETY: BPF_LINK_CREATE's part of the union, without pointers.
-    unsafe { bpf_fd(Command::LinkCreate, &mut attr) }
+    let (_, fds) = ask(AttachProgram { interface, how }, &[program])?;
+    fds.into_iter().next().ok_or(Errno::BADMSG)
+}
+
+/// Attaches a program to an interface, while a descriptor is open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AttachProgram {
+    interface: u32,
+    how: Attach,
+}
+
+impl Request for AttachProgram {
+    const NAME: &'static str = "attach-program";
+    const DOES: &'static str = "attaches an XDP program to an interface in a network namespace";
+    type Reply = ();
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {
+        let [program] = fds else { return Err(Errno::INVAL) };
+        let mut attr = LinkCreate {
+            prog_fd: program.as_raw_fd() as u32,
+            target_ifindex: self.interface,
+            attach_type: ATTACH_TYPE_XDP,
+            flags: self.how as u32,
+        };
+        // SAFETY: BPF_LINK_CREATE's part of the union, without pointers.
+        Ok(((), vec![unsafe { bpf_fd(Command::LinkCreate, &mut attr)? }]))
+    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,14 @@
 //! destination address. Drivers without such rules return `EOPNOTSUPP`; the operator must then
 //! steer in another way.
 
+use std::os::fd::BorrowedFd;
+
+use host::launcher::{self, Answer, ask};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::error::XdpError;
-use crate::interface::{Interface, Interfaces};
+use crate::interface::{Interface, Interfaces, ethtool};
 
 /// A rule on the card, for the life of this value. The rule of a killed process stays there; a
 /// later process with the same rule takes it over.
@@ -109,9 +113,9 @@ impl FlowRule {
 
 impl Drop for FlowRule {
     fn drop(&mut self) {
-        let mut request = Request::new(SRXCLSRLDEL, Rule::new([0; 6], 0, self.location));
+        let location = self.location;
         // Fails if the interface is gone, and the rule with it.
-        let _ = self.interfaces.ethtool(&self.interface, &mut *request);
+        let _ = change(&self.interfaces, &self.interface, FlowChange::Remove { location });
     }
 }
 
@@ -135,9 +139,48 @@ fn insert(interfaces: &Interfaces, name: &str, rule: Rule) -> Result<u32, Errno>
         // The last location has the lowest priority.
         false => last_free(all.data as u32, known).ok_or(Errno::NOSPC)?,
     };
-    let mut request = Request::new(SRXCLSRLINS, Rule { location, ..rule });
-    interfaces.ethtool(name, &mut *request)?;
-    Ok(request.rule.location)
+    let (mac, queue) = (rule.values.destination, rule.queue as u32);
+    change(interfaces, name, FlowChange::Insert { mac, queue, location })
+}
+
+/// A change of the flow rules.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum FlowChange {
+    Insert { mac: [u8; 6], queue: u32, location: u32 },
+    Remove { location: u32 },
+}
+
+/// Adds or removes a flow rule for an address; tells its location.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeFlowRule {
+    interface: String,
+    change: FlowChange,
+}
+
+impl launcher::Request for ChangeFlowRule {
+    const NAME: &'static str = "change-flow-rule";
+    const DOES: &'static str =
+        "adds or removes a flow rule of an interface in the socket's namespace, by MAC address";
+    type Reply = u32;
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<u32> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        let mut request = match self.change {
+            FlowChange::Insert { mac, queue, location } => {
+                Request::new(SRXCLSRLINS, Rule::new(mac, queue, location))
+            }
+            FlowChange::Remove { location } => {
+                Request::new(SRXCLSRLDEL, Rule::new([0; 6], 0, location))
+            }
+        };
+        ethtool(*socket, &self.interface, &mut *request)?;
+        Ok((request.rule.location, Vec::new()))
+    }
+}
+
+fn change(interfaces: &Interfaces, name: &str, change: FlowChange) -> Result<u32, Errno> {
+    let request = ChangeFlowRule { interface: name.to_owned(), change };
+    Ok(ask(request, &[interfaces.socket()])?.0)
 }
 
 /// The last free one of `size` locations.

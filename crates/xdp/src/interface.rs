@@ -2,12 +2,12 @@
 //!
 //! [`Interfaces`] covers one network namespace: that of the thread that opened it.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use host::netlink::Netlink;
+use host::socket::{self, SocketKind};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::XdpError;
 use crate::netlink::{self, AttachedProgram};
@@ -81,8 +81,7 @@ impl Interface {
 impl Interfaces {
     /// The interfaces of the calling thread's network namespace, for later use by any thread.
     pub fn here() -> Result<Interfaces, Errno> {
-        let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
-        let ioctl = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        let ioctl = socket::open(SocketKind::Interfaces)?;
         Ok(Interfaces { netlink: Netlink::route()?, ioctl })
     }
 
@@ -132,25 +131,32 @@ impl Interfaces {
     /// Sends an ethtool request to the driver; `request` begins with the command, and receives the
     /// answer.
     pub(crate) fn ethtool<T>(&self, name: &str, request: &mut T) -> Result<(), Errno> {
-        let request: *mut T = request;
-        // SAFETY: an all-zero ifreq is valid.
-        let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes().take(NAME_MAX - 1)) {
-            *to = from as libc::c_char;
-        }
-        ifreq.ifr_ifru.ifru_data = request.cast();
-        // SAFETY: the request is the structure of its command, which the kernel reads and writes;
-        // both it and the ifreq outlive the call.
-        let result = unsafe {
-            let fd = self.ioctl.as_raw_fd();
-            libc::ioctl(fd, libc::SIOCETHTOOL as _, &raw mut ifreq)
-        };
-        if result == 0 {
-            Ok(())
-        } else {
-            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-            Err(Errno::from_raw_os_error(errno))
-        }
+        ethtool(self.ioctl.as_fd(), name, request)
+    }
+
+    /// The socket for requests.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.ioctl.as_fd()
+    }
+}
+
+/// Sends an ethtool request by this socket.
+pub(crate) fn ethtool<T>(socket: BorrowedFd<'_>, name: &str, request: &mut T) -> Result<(), Errno> {
+    let request: *mut T = request;
+    // SAFETY: an all-zero ifreq is valid.
+    let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes().take(NAME_MAX - 1)) {
+        *to = from as libc::c_char;
+    }
+    ifreq.ifr_ifru.ifru_data = request.cast();
+    // SAFETY: the request is the structure of its command, which the kernel reads and writes;
+    // both it and the ifreq outlive the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut ifreq) };
+    if result == 0 {
+        Ok(())
+    } else {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        Err(Errno::from_raw_os_error(errno))
     }
 }
 

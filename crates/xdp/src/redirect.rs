@@ -1,9 +1,11 @@
 //! The redirect program on an interface, and the maps it reads while it runs.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use host::launcher::{Answer, Request, ask};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::bpf::{self, Attach, LoadError, Map, MapKind};
 use crate::error::XdpError;
@@ -233,8 +235,16 @@ fn refuse_if_attached(interface: &Interface) -> Result<(), XdpError> {
 /// Loads the program; also returns `true` if it takes frames in several fragments.
 fn load(interface: &Interface, maps: Maps<'_>) -> Result<(OwnedFd, bool), XdpError> {
     let load = |fragments| {
-        let code = program::redirect(maps, fragments);
-        bpf::load("shunt_redirect", &code, fragments)
+        let record = maps.filter.map(|filter| filter.record);
+        let first = maps.steered.map(|steered| steered.first);
+        let filter = maps.filter.map(|filter| [filter.addresses, filter.copies]);
+        let mut fds = vec![maps.sockets];
+        fds.extend(filter.into_iter().flatten());
+        fds.extend(maps.steered.map(|steered| steered.rules));
+        let failed = |errno| LoadError { errno, log: String::new() };
+        let (loaded, fds) = ask(LoadRedirect { record, first, fragments }, &fds).map_err(failed)?;
+        loaded.map_err(|(errno, log)| LoadError { errno: Errno::from_raw_os_error(errno), log })?;
+        fds.into_iter().next().ok_or_else(|| failed(Errno::BADMSG))
     };
     // A kernel without fragment support rejects the flag.
     let loaded = load(true).map(|program| (program, true)).or_else(|error| match error.errno {
@@ -253,6 +263,41 @@ fn load(interface: &Interface, maps: Maps<'_>) -> Result<(OwnedFd, bool), XdpErr
         },
         source => XdpError::Refused { interface: name.clone(), log, source },
     })
+}
+
+/// Loads the redirect program, which is assembled here, over maps: sockets, those of the filter,
+/// and rules of steered queues.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoadRedirect {
+    /// Bytes of a record of the filter's copies, with a filter.
+    record: Option<u32>,
+    /// First steered queue, if there are any.
+    first: Option<u32>,
+    fragments: bool,
+}
+
+impl Request for LoadRedirect {
+    const NAME: &'static str = "load-redirect";
+    const DOES: &'static str = "loads the redirect program, which the launcher assembles";
+    type Reply = Result<(), (i32, String)>;
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<Result<(), (i32, String)>> {
+        let mut fds = fds.iter().copied();
+        let mut next = || fds.next().ok_or(Errno::INVAL);
+        let sockets = next()?;
+        let filter = self.record.map(|record| {
+            Ok::<_, Errno>(program::Filter { addresses: next()?, copies: next()?, record })
+        });
+        let filter = filter.transpose()?;
+        let steered =
+            self.first.map(|first| Ok::<_, Errno>(SteeredQueues { rules: next()?, first }));
+        let maps = Maps { sockets, filter, steered: steered.transpose()? };
+        let code = program::redirect(maps, self.fragments);
+        match bpf::load("shunt_redirect", &code, self.fragments) {
+            Ok(program) => Ok((Ok(()), vec![program])),
+            Err(LoadError { errno, log }) => Ok((Err((errno.raw_os_error(), log)), Vec::new())),
+        }
+    }
 }
 
 /// Attaches it in the driver, else generically.

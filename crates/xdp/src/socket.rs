@@ -4,16 +4,19 @@
 //! sizes of its rings, maps the rings, and is bound to one queue. Then it can send; it receives
 //! once the [redirect program](crate::Redirect) has it.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use host::launcher::{Answer, Request, ask};
+use host::socket::{self, SocketKind};
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::net::{bind, sockopt};
+use serde::{Deserialize, Serialize};
 
 use crate::error::XdpError;
 use crate::handle::SocketHandle;
@@ -112,7 +115,7 @@ impl Socket {
         // Hints: older kernels send 32 frames a call, and without permission for more memory a slow
         // device has 277 frames at a time.
         let _ = set(&fd, SOL_XDP, TX_BUDGET, TX_BUDGET_WANTED.min(ring as i32));
-        let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BYTES);
+        socket::set_buffers(fd.as_fd(), None, Some(SEND_BYTES));
         if let Some(busy_poll) = spec.busy_poll {
             prefer_busy_poll(&fd, interface, busy_poll)?;
         }
@@ -145,8 +148,7 @@ impl Socket {
 }
 
 fn create(interface: &Interface) -> Result<OwnedFd, XdpError> {
-    let (family, kind) = (AddressFamily::XDP, SocketType::RAW);
-    socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(|errno| match errno {
+    socket::open(SocketKind::Xdp).map_err(|errno| match errno {
         Errno::AFNOSUPPORT => XdpError::NotSupported {
             what: "an AF_XDP socket",
             interface: interface.name.clone(),
@@ -243,26 +245,46 @@ fn no_queue(interface: &Interface, queue: u32) -> XdpError {
 }
 
 fn prefer_busy_poll(fd: &OwnedFd, interface: &Interface, wanted: BusyPoll) -> Result<(), XdpError> {
-    let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-    set(fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)
-        .and_then(|()| set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, number(wanted.micros)))
-        .and_then(|()| set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, number(wanted.budget)))
-        .map_err(|errno| match errno {
-            Errno::NOPROTOOPT => XdpError::NotSupported {
-                what: "busy polling",
-                interface: interface.name.clone(),
-                needs: "Linux 5.11 with CONFIG_NET_RX_BUSY_POLL",
-            },
-            errno => XdpError::of("SO_BUSY_POLL", &interface.name, "CAP_NET_ADMIN", errno),
-        })
+    let BusyPoll { micros, budget } = wanted;
+    ask(PreferBusyPoll { micros, budget }, &[fd.as_fd()]).map(drop).map_err(|errno| match errno {
+        Errno::NOPROTOOPT => XdpError::NotSupported {
+            what: "busy polling",
+            interface: interface.name.clone(),
+            needs: "Linux 5.11 with CONFIG_NET_RX_BUSY_POLL",
+        },
+        errno => XdpError::of("SO_BUSY_POLL", &interface.name, "CAP_NET_ADMIN", errno),
+    })
+}
+
+/// Has a socket polled by its reader.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PreferBusyPoll {
+    micros: u32,
+    budget: u32,
+}
+
+impl Request for PreferBusyPoll {
+    const NAME: &'static str = "prefer-busy-poll";
+    const DOES: &'static str = "has a socket polled by its reader";
+    type Reply = ();
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {
+        let [fd] = fds else { return Err(Errno::INVAL) };
+        let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+        set(fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)?;
+        set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, number(self.micros))?;
+        set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, number(self.budget))?;
+        Ok(((), Vec::new()))
+    }
 }
 
 /// Sets an option that rustix lacks.
-fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
+fn set(fd: impl AsFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
     let len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the value is an int that outlives the call, and `len` is its size.
-    let result =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len) };
+    let result = unsafe {
+        libc::setsockopt(fd.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), len)
+    };
     if result == 0 {
         return Ok(());
     }

@@ -55,5 +55,8 @@ mod takeover;
 pub use new_process::take_over;
 pub(super) use notify::ready;
 pub(super) use old_process::LaunchContext;
+pub(super) use program::{
+    EndProgram, ForbidPrograms, StartProgram, forbid_programs_below, set_own_program,
+};
 pub(super) use requests::{UpgradeRequests, UpgradeSender, channel};
 pub(super) use takeover::PendingTakeover;

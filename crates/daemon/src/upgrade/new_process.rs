@@ -17,7 +17,7 @@ use super::super::handover::channel::{Channel, ChannelError, Deadline, OutgoingF
 use super::super::handover::format::{
     FORMAT, FinalMessage, FinalState, HandoverOffer, HandoverReply, HandoverState,
 };
-use super::super::{Daemon, IgnoredSignals, Stop};
+use super::super::{Daemon, IgnoredSignals, Sandbox, Stop};
 use super::old_process::LaunchContext;
 
 /// Longest silence of the old process; exceeds its own timeouts.
@@ -30,10 +30,9 @@ const NO_END: Duration = Duration::from_secs(366 * 86_400);
 ///
 /// # Errors
 /// Cause of a failed takeover; the old process was told.
-pub fn take_over(socket: OwnedFd, sandbox: bool) -> Result<()> {
+pub fn take_over(socket: OwnedFd, sandbox: Sandbox) -> Result<()> {
     // The process was started by a path of a descriptor.
     let _ = rustix::thread::set_name(c"shunt");
-    super::super::sandbox::enter(sandbox);
     let ignored = IgnoredSignals::catch()?;
     let channel = Channel(UnixStream::from(socket));
     let (mut daemon, stop) = match arrive(&channel, sandbox) {
@@ -59,7 +58,7 @@ fn say(channel: &Channel, reply: &HandoverReply) -> Result<(), ChannelError> {
 }
 
 /// Runs the protocol, up to a daemon that serves.
-fn arrive(channel: &Channel, sandbox: bool) -> Result<(Daemon, Stop)> {
+fn arrive(channel: &Channel, sandbox: Sandbox) -> Result<(Daemon, Stop)> {
     super::super::raise_file_limit();
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let HandoverOffer { format, version: theirs } = channel.receive(deadline())?.0;
@@ -78,8 +77,7 @@ fn arrive(channel: &Channel, sandbox: bool) -> Result<(Daemon, Stop)> {
     let (name, text) = &handover.config;
     let config = Config::of_older(&SourceFile::new(name, text))
         .map_err(|errors| anyhow::anyhow!("{errors}"))?;
-    let program = std::env::current_exe().context("cannot determine the program's own path")?;
-    let (mut daemon, stop) = Daemon::prepare(&config, handover, received, program, sandbox)?;
+    let (mut daemon, stop) = Daemon::prepare(&config, handover, received, sandbox)?;
     stop.on_signals()?;
     say(channel, &HandoverReply::Ready)?;
     let (rest, received): (FinalState, ReceivedFds) = match channel.receive(deadline()) {
@@ -101,11 +99,9 @@ fn arrive(channel: &Channel, sandbox: bool) -> Result<(Daemon, Stop)> {
 pub(in super::super) fn launch_context(
     handover: &mut HandoverState,
     received: &mut ReceivedFds,
-    program: std::path::PathBuf,
-    sandbox: bool,
 ) -> Result<LaunchContext> {
     let guardian = handover.guardian.map(|fd| received.take(fd).context("the guardian is missing"));
     let (name, text) = &handover.config;
     let config = SourceFile::new(name, text);
-    Ok(LaunchContext { config, program, guardian: guardian.transpose()?, sandbox })
+    Ok(LaunchContext { config, guardian: guardian.transpose()? })
 }

@@ -5,7 +5,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -17,7 +16,7 @@ use super::super::handover::channel::{Channel, ChannelError, Deadline, OutgoingF
 use super::super::handover::format::{
     ApiSocketsHandover, FORMAT, FinalMessage, HandoverOffer, HandoverReply, HandoverState,
 };
-use super::program::{NewProcess, Program, choose};
+use super::program::NewProcess;
 
 /// Timeout for the new program to accept the format.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -33,12 +32,8 @@ const END: Duration = Duration::from_millis(200);
 pub(in super::super) struct LaunchContext {
     /// Configuration: name for error messages, and text.
     pub(in super::super) config: SourceFile,
-    /// File that the daemon was started from.
-    pub(in super::super) program: PathBuf,
     /// Pidfd of the process whose end stops the daemon, if there is one.
     pub(in super::super) guardian: Option<OwnedFd>,
-    /// Sandbox of this process and its successors.
-    pub(in super::super) sandbox: bool,
 }
 
 /// Resources handed over besides the data plane.
@@ -62,11 +57,9 @@ pub(in super::super) fn replace(
     order: &UpgradeOrder,
 ) -> Result<Upgraded> {
     let begun = Instant::now();
-    let path = choose(&resources.launch.program, order.binary.as_deref(), order.user)?;
-    let program = Program::open(&path)?;
     let (ours, theirs) = UnixStream::pair().context("no socket for the new program")?;
-    let started = program.start(theirs, resources.launch.sandbox);
-    let mut new_process = started.with_context(|| format!("{} does not start", path.display()))?;
+    let mut new_process = NewProcess::start(order, theirs)?;
+    let path = new_process.path.clone();
     let told = tell(&Channel(ours), data_plane, resources, order, &mut new_process);
     match told {
         Ok((version, silent)) => Ok(Upgraded {

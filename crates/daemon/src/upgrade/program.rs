@@ -9,29 +9,36 @@
 //! The file is opened once, checked, and started from that descriptor, so it cannot be replaced in
 //! between. It must belong to root or to this user, and be writable by no one else.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use api::UpgradeOrder;
+use host::launcher::{Answer, Request, ask};
 use model::state::{Problem, Problems, Remedy};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
 
 /// A program that may take over.
 #[derive(Debug)]
-pub(super) struct Program {
+struct Program {
     path: PathBuf,
     file: File,
 }
 
 /// Chooses the program: one other than `own` only if this user may name it.
-pub(super) fn choose(own: &Path, other: Option<&Path>, user: Option<u32>) -> Result<PathBuf> {
+fn choose(own: &Path, other: Option<&Path>, user: Option<u32>) -> Result<PathBuf> {
     let Some(other) = other.filter(|other| *other != own) else { return Ok(own.to_owned()) };
     if !other.is_absolute() {
         return Err(wrong(other, "is a relative path", "write an absolute path").into());
@@ -64,7 +71,7 @@ impl Program {
     ///
     /// # Errors
     /// It is not a program, or others could change it.
-    pub(super) fn open(path: &Path) -> Result<Program, Problems> {
+    fn open(path: &Path) -> Result<Program, Problems> {
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path);
         let cannot = |error: io::Error| {
@@ -80,6 +87,11 @@ impl Program {
             let remedy = "make root or this user its owner, with mode 0755";
             return Err(wrong(path, "can be changed by others", remedy));
         }
+        let at = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if is_the_daemons(&std::fs::read_link(at).map_err(cannot)?) {
+            let remedy = "move it out of run_dir and state_dir";
+            return Err(wrong(path, "can be changed by the daemon", remedy));
+        }
         Ok(Program { path: path.to_owned(), file })
     }
 
@@ -87,52 +99,231 @@ impl Program {
     ///
     /// # Errors
     /// The system cannot run it.
-    pub(super) fn start(&self, socket: UnixStream, sandbox: bool) -> io::Result<NewProcess> {
+    fn start(&self, socket: OwnedFd, sandbox: bool) -> io::Result<Child> {
         // The descriptor number is valid in the child until it executes the program.
-        let child = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
             .arg0(&self.path)
             .args(["up", "--take-over"])
             .args((!sandbox).then_some("--sandbox=off"))
-            .stdin(Stdio::from(OwnedFd::from(socket)))
-            .spawn()?;
-        Ok(NewProcess { child: Some(child) })
+            .current_dir(working_directory())
+            .stdin(Stdio::from(socket))
+            .spawn()
     }
+}
+
+/// Starts a program that takes over, with one end of a socket as its standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in super::super) struct StartProgram {
+    /// Another program than that of this daemon.
+    other: Option<PathBuf>,
+    /// User that asks for it.
+    user: Option<u32>,
+}
+
+/// A started program.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) struct StartedProgram {
+    pid: u32,
+    path: PathBuf,
+}
+
+/// Reason for which a program is not started.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) enum NotStarted {
+    /// It may not be.
+    Refused(Problems),
+    /// The system cannot run it.
+    Failed(String),
+}
+
+impl Request for StartProgram {
+    const NAME: &'static str = "start-program";
+    const DOES: &'static str =
+        "starts the program that takes over; others cannot change it, the daemon neither";
+    type Reply = Result<StartedProgram, NotStarted>;
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3)?;
+        let started = || -> Result<StartedProgram> {
+            let OwnProgram { path: own, sandbox } = OWN_PROGRAM.get().context("no daemon runs")?;
+            let path = choose(own, self.other.as_deref(), self.user)?;
+            let program = Program::open(&path)?;
+            let started = program.start(socket, *sandbox);
+            let child = started.with_context(|| format!("{} does not start", path.display()))?;
+            Ok(StartedProgram { pid: adopt(child), path })
+        };
+        let failed = |error: anyhow::Error| match error.downcast() {
+            Ok(problems) => NotStarted::Refused(problems),
+            Err(error) => NotStarted::Failed(format!("{error:#}")),
+        };
+        Ok((started().map_err(failed), Vec::new()))
+    }
+}
+
+/// Ends a started program, or tells it to stop.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(in super::super) struct EndProgram {
+    pid: u32,
+    how: EndMode,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum EndMode {
+    /// Kills it if it does not exit within so many milliseconds.
+    Kill { after_ms: u64 },
+    /// Forwards an order to stop.
+    Stop,
+}
+
+impl Request for EndProgram {
+    const NAME: &'static str = "end-program";
+    const DOES: &'static str = "ends a program that the launcher has started";
+    /// Its own exit status, if it exited by itself.
+    type Reply = Option<String>;
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Option<String>> {
+        let status = match self.how {
+            EndMode::Kill { after_ms } => {
+                let child = children().remove(&self.pid).ok_or(Errno::SRCH)?;
+                end(child, Duration::from_millis(after_ms))
+            }
+            EndMode::Stop => {
+                // The pid cannot be reused: this process is its parent, and has not waited for it.
+                let is_ours = children().contains_key(&self.pid);
+                let pid = Pid::from_raw(self.pid as i32).filter(|_| is_ours).ok_or(Errno::SRCH)?;
+                rustix::process::kill_process(pid, Signal::TERM)?;
+                None
+            }
+        };
+        Ok((status, Vec::new()))
+    }
+}
+
+/// Kills a process that does not exit within `deadline`; returns its own exit status, if any.
+fn end(mut child: Child, deadline: Duration) -> Option<String> {
+    let until = Instant::now() + deadline;
+    let mut own = child.try_wait().ok().flatten();
+    while own.is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(2));
+        own = child.try_wait().ok().flatten();
+    }
+    // Even if the kill fails, a process that was waited for touches nothing.
+    let _ = child.kill();
+    let _ = child.wait();
+    own.map(|status| status.to_string())
+}
+
+/// Programs started by this process, by pid.
+fn children() -> MutexGuard<'static, BTreeMap<u32, Child>> {
+    static CHILDREN: Mutex<BTreeMap<u32, Child>> = Mutex::new(BTreeMap::new());
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps a started program; returns its pid.
+pub(super) fn adopt(child: Child) -> u32 {
+    let pid = child.id();
+    children().insert(pid, child);
+    pid
+}
+
+/// Directories in which the daemon may create files.
+static OWN_DIRECTORIES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// `true` if the daemon may create or change this file.
+fn is_the_daemons(file: &Path) -> bool {
+    OWN_DIRECTORIES.get().is_some_and(|own| own.iter().any(|dir| file.starts_with(dir)))
+}
+
+/// Working directory of programs: an interpreter might run a file there.
+fn working_directory() -> PathBuf {
+    let here = std::env::current_dir().ok().filter(|here| !is_the_daemons(here));
+    here.unwrap_or_else(|| PathBuf::from("/"))
+}
+
+/// Names the directories in which the daemon may create files: no program below them is started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in super::super) struct ForbidPrograms {
+    below: Vec<PathBuf>,
+}
+
+impl Request for ForbidPrograms {
+    const NAME: &'static str = "forbid-programs";
+    const DOES: &'static str = "names, once, directories from which no program is started";
+    type Reply = ();
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
+        OWN_DIRECTORIES.set(self.below).map_err(|_| Errno::PERM)?;
+        Ok(((), Vec::new()))
+    }
+}
+
+/// Starts no program below these directories any more. Call it once.
+///
+/// # Errors
+/// It was called before, or the launcher has ended.
+pub(in super::super) fn forbid_programs_below(directories: &[&Path]) -> Result<(), Errno> {
+    let real = directories.iter().map(std::fs::canonicalize).collect::<io::Result<Vec<_>>>();
+    let below = real.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    ask(ForbidPrograms { below }, &[]).map(drop)
+}
+
+/// Program of this daemon.
+#[derive(Debug)]
+struct OwnProgram {
+    /// File that it was started from.
+    path: PathBuf,
+    /// `true` if its successors have a sandbox, as it has itself.
+    sandbox: bool,
+}
+
+static OWN_PROGRAM: OnceLock<OwnProgram> = OnceLock::new();
+
+/// Sets the file that this daemon was started from, and whether it has a sandbox; once.
+pub(in super::super) fn set_own_program(path: PathBuf, sandbox: bool) {
+    let _ = OWN_PROGRAM.set(OwnProgram { path, sandbox });
 }
 
 /// The process that is to take over. Killed on drop, unless released.
 #[derive(Debug)]
 pub(super) struct NewProcess {
-    child: Option<Child>,
+    pid: Option<u32>,
+    /// Its program.
+    pub(super) path: PathBuf,
 }
 
 impl NewProcess {
-    /// Process id.
-    pub(super) fn pid(&self) -> u32 {
-        self.child.as_ref().map_or(0, Child::id)
+    /// Starts the program that `order` names.
+    ///
+    /// # Errors
+    /// It may not be started, or the system cannot run it.
+    pub(super) fn start(order: &UpgradeOrder, socket: UnixStream) -> Result<NewProcess> {
+        let (other, user) = (order.binary.clone(), order.user);
+        let (started, _) = ask(StartProgram { other, user }, &[socket.as_fd()])
+            .context("the launcher cannot start a program")?;
+        match started {
+            Ok(StartedProgram { pid, path }) => Ok(NewProcess { pid: Some(pid), path }),
+            Err(NotStarted::Refused(problems)) => Err(problems.into()),
+            Err(NotStarted::Failed(text)) => Err(anyhow!(text)),
+        }
     }
 
-    /// Releases the process, so that it is not killed.
+    /// Releases the process, so that it is not killed; returns its pid.
     pub(super) fn release(mut self) -> u32 {
-        let pid = self.pid();
-        self.child = None;
-        pid
+        self.pid.take().unwrap_or_default()
     }
 
     /// Kills the process if it does not exit within `deadline`; returns its own exit status, if
     /// any.
     pub(super) fn end(&mut self, deadline: Duration) -> Option<String> {
-        let mut child = self.child.take()?;
-        let until = Instant::now() + deadline;
-        let mut own = child.try_wait().ok().flatten();
-        while own.is_none() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
-            own = child.try_wait().ok().flatten();
-        }
-        // Even if the kill fails, a process that was waited for touches nothing.
-        let _ = child.kill();
-        let _ = child.wait();
-        own.map(|status| status.to_string())
+        let how = EndMode::Kill { after_ms: deadline.as_millis() as u64 };
+        ask(EndProgram { pid: self.pid.take()?, how }, &[]).ok()?.0
     }
+}
+
+/// Forwards an order to stop to a process that has taken over; returns `true` if that worked.
+pub(super) fn stop(pid: u32) -> bool {
+    ask(EndProgram { pid, how: EndMode::Stop }, &[]).is_ok()
 }
 
 impl Drop for NewProcess {
@@ -182,12 +373,24 @@ mod tests {
     fn one_that_ends_by_itself_says_how() {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let program = Program::open(Path::new("/bin/false").canonicalize().unwrap().as_path());
-        let mut new_process = program.unwrap().start(theirs, true).unwrap();
+        let child = program.unwrap().start(theirs.into(), true).unwrap();
         let mut byte = [0; 1];
         let ended = std::io::Read::read(&mut &socket, &mut byte).unwrap();
         assert_eq!(ended, 0, "its end closed");
         let deadline = Duration::from_secs(10);
-        assert_eq!(new_process.end(deadline).as_deref(), Some("exit status: 1"));
-        assert_eq!(new_process.end(deadline), None);
+        assert_eq!(end(child, deadline).as_deref(), Some("exit status: 1"));
+    }
+
+    #[test]
+    fn only_a_program_that_was_started_is_ended() {
+        let child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        let pid = child.id();
+        assert!(!stop(pid), "another process");
+        assert_eq!(adopt(child), pid);
+        assert!(stop(pid));
+        let mut stopped = NewProcess { pid: Some(pid), path: PathBuf::new() };
+        let ended = stopped.end(Duration::from_secs(10));
+        assert_eq!(ended.as_deref(), Some("signal: 15 (SIGTERM)"));
+        assert_eq!(stopped.end(Duration::ZERO), None);
     }
 }

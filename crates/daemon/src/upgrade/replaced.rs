@@ -8,11 +8,11 @@ use anyhow::Result;
 use model::state::Problem;
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal};
 
 use super::super::{Daemon, GUARDIAN};
 use super::notify::main_pid;
 use super::old_process::{HandoverResources, LaunchContext, replace};
+use super::program;
 
 /// Time for clients to read their last replies after a takeover.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
@@ -73,27 +73,23 @@ impl Daemon {
 fn hand_on(stop: &UnixStream, to: u32) -> bool {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
     let came = rustix::net::recv(stop, &mut [0; 1][..], flags).is_ok_and(|(n, _)| n > 0);
-    let to = Pid::from_raw(to as i32).filter(|_| came);
-    // The pid cannot be reused: this process is its parent, and has not waited for it.
-    to.is_some_and(|to| rustix::process::kill_process(to, Signal::TERM).is_ok())
+    came && program::stop(to)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
     use super::*;
 
     #[test]
     fn an_order_to_stop_that_came_late_is_handed_on() {
-        let mut new_process = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        let new_process = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+        let to = program::adopt(new_process);
         let (stop, mut hand) = UnixStream::pair().unwrap();
-        assert!(!hand_on(&stop, new_process.id()), "no order came");
-        assert!(new_process.try_wait().unwrap().is_none());
+        assert!(!hand_on(&stop, to), "no order came");
         hand.write_all(&[0]).unwrap();
-        assert!(hand_on(&stop, new_process.id()));
-        assert_eq!(new_process.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        assert!(hand_on(&stop, to));
     }
 }

@@ -1,7 +1,6 @@
 //! A daemon assembled from what the old process hands over.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
@@ -16,7 +15,7 @@ use super::super::handover::ReceivedFds;
 use super::super::handover::format::{ApiSocketsHandover, FinalState, HandoverState};
 use super::super::leftovers::Leftovers;
 use super::super::state_dir::StateDir;
-use super::super::{Daemon, Stop, attachment, lane_specs};
+use super::super::{Daemon, Sandbox, Stop, attachment, lane_specs};
 use super::new_process;
 
 /// The API of a daemon that is about to take over.
@@ -40,11 +39,10 @@ impl Daemon {
         config: &Config,
         mut handover: HandoverState,
         mut received: ReceivedFds,
-        program: PathBuf,
-        sandbox: bool,
+        mut sandbox: Sandbox,
     ) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
-        let launch = new_process::launch_context(&mut handover, &mut received, program, sandbox)?;
+        let launch = new_process::launch_context(&mut handover, &mut received)?;
         let HandoverState {
             config: _,
             guardian: _,
@@ -61,22 +59,26 @@ impl Daemon {
         let lock = received.take(run_lock).context("the lock of the run directory is missing")?;
         let state =
             received.take(state_lock).context("the lock of the state directory is missing")?;
+        let state_dir = StateDir::inherit(config, state)?;
+        sandbox.confine_files(config, state_dir.directory.path())?;
         let leftovers = Leftovers { counters: run_dir.join(COUNTERS_NEW), link: None };
         let lanes = lane_specs(config);
         let fabric = Fabric::prepare(&lanes, Some(&run_dir.join(COUNTERS_NEW)))?;
+        fabric.show_sandbox(sandbox.parts());
         let (mut daemon, stop) = Daemon::assemble(config, fabric, leftovers, lock)?;
         let api_sockets = api_sockets(config, api, &mut received)?;
         let sockets: BTreeMap<_, _> = sockets.into_iter().collect();
         let [vfs, queues] = [vfs, queues].map(|held| held.into_iter().collect());
         let handover = PendingHandover { sockets, fds: received, vfs, queues };
         daemon.data_plane.lock().expect(handover, suited);
-        let manager = daemon.open_manager(config, StateDir::inherit(config, state)?, None)?;
+        let manager = daemon.open_manager(config, state_dir, None)?;
         if manager.generation() != generation {
             let stored = manager.generation();
             bail!("the state in force has generation {generation}, but the stored one {stored}");
         }
         daemon.data_plane.lock().adopt_sessions()?;
         daemon.accept_upgrades(launch)?;
+        sandbox.log();
         daemon.takeover = Some(PendingTakeover { manager, api_sockets, before: events });
         Ok((daemon, Stop(stop)))
     }

@@ -190,8 +190,11 @@ fn run_ends_at_a_signal() {
     let host = Host::stopped(TWO);
     let (ready, is_ready) = std::sync::mpsc::channel();
     let config = host.config.clone();
-    let launch =
-        Launch { config: SourceFile::new("a test", ""), with_parent: false, sandbox: false };
+    let launch = Launch {
+        config: SourceFile::new("a test", ""),
+        with_parent: false,
+        sandbox: daemon::Sandbox::default(),
+    };
     let daemon = std::thread::spawn(move || run(&config, launch, || ready.send(()).unwrap()));
     is_ready.recv_timeout(WAIT).unwrap();
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);

@@ -17,7 +17,10 @@ pub enum FilterError {
     #[error("cannot compile a seccomp filter")]
     Compile(#[from] seccompiler::BackendError),
     /// The kernel refuses filters.
-    #[error("cannot install a seccomp filter; the kernel needs CONFIG_SECCOMP_FILTER")]
+    #[error(
+        "cannot install a seccomp filter; the kernel needs CONFIG_SECCOMP_FILTER, and a container or \
+         service must allow the system call seccomp"
+    )]
     Install(#[from] seccompiler::Error),
     /// The kernel refuses the signal handler.
     #[error("cannot handle SIGSYS")]
@@ -28,19 +31,26 @@ pub enum FilterError {
 #[derive(Debug)]
 pub(super) struct Filters {
     lane: BpfProgram,
+    other: BpfProgram,
     /// Lets a C library start threads by clone, whose flags a filter can read.
     no_clone3: BpfProgram,
 }
 
 impl Filters {
     pub(super) fn compile() -> Result<Filters, FilterError> {
-        Ok(Filters { lane: compile(true)?, no_clone3: no_clone3()? })
+        Ok(Filters { lane: compile(true)?, other: compile(false)?, no_clone3: no_clone3()? })
     }
 
     /// Restricts the calling thread to the calls of lanes.
     pub(super) fn confine_lane(&self) -> Result<(), FilterError> {
-        seccompiler::apply_filter(&self.no_clone3)?;
         Ok(seccompiler::apply_filter(&self.lane)?)
+    }
+
+    /// Restricts the calling thread, and threads that it starts, to the calls of the table. The
+    /// kernel is also told to grant no rights to programs that they execute.
+    pub(super) fn confine(&self) -> Result<(), FilterError> {
+        seccompiler::apply_filter(&self.no_clone3)?;
+        Ok(seccompiler::apply_filter(&self.other)?)
     }
 }
 

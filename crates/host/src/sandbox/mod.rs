@@ -1,22 +1,35 @@
-//! Sandbox of the daemon: system calls that its threads may make.
+//! Sandbox of the daemon: rights, system calls and files of its threads.
 //!
 //! # Model
-//! [`enter`] is called once, before other threads are started; without it nothing is restricted. A
-//! lane calls [`confine_lane`] when it begins to work: from then on it may make only the calls that
-//! the table ([`table`]) has for lanes. A refused call returns EPERM and is counted ([`refused`]).
+//! Called once, before other threads are started, [`drop_capabilities`] gives up all rights, and
+//! [`confine_calls`] restricts the process to the system calls of a table ([`table`]). A lane calls
+//! [`confine_lane`] when it begins to work: from then on it may make only the calls that the table
+//! has for lanes. [`confine_files`] restricts the files that can be opened. A refused call returns
+//! EPERM and is counted ([`refused`]).
+//!
+//! Work that needs more is asked of the [launcher](crate::launcher).
 //!
 //! # Limits
-//! Without seccomp in the kernel, threads are not restricted; [`enter`] reports that. A thread that
-//! makes a refused call while it has all signals blocked is killed, with the process.
+//! A thread that makes a refused call while it has all signals blocked is killed, with the process.
+//! Without seccomp or Landlock in the kernel the rest still holds.
 
 mod calls;
+mod files;
 mod filter;
 mod trap;
 
 use std::sync::OnceLock;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+pub use files::{FilesError, confine_files};
 pub use filter::FilterError;
 use filter::Filters;
+
+/// Parts of a sandbox: [`drop_capabilities`], [`confine_calls`] and [`confine_files`].
+pub const PARTS: [&str; 3] = ["capabilities", "system-calls", "files"];
 
 /// Filters of this process, if it has a sandbox.
 static FILTERS: OnceLock<Filters> = OnceLock::new();
@@ -32,14 +45,35 @@ pub struct Refused {
     pub thread: String,
 }
 
-/// Prepares the sandbox of this process.
+/// Drops the capabilities of the calling thread, and of threads that it starts.
+///
+/// AF_XDP pins memory, for which a process without CAP_IPC_LOCK has a limit. If that cannot be
+/// raised, this capability stays.
+///
+/// # Errors
+/// The kernel refuses, which only a bug can cause.
+pub fn drop_capabilities() -> Result<(), Errno> {
+    let unlimited = Rlimit { current: None, maximum: None };
+    let kept = match setrlimit(Resource::Memlock, unlimited) {
+        Ok(()) => CapabilitySet::empty(),
+        Err(_) => rustix::thread::capabilities(None)?.permitted & CapabilitySet::IPC_LOCK,
+    };
+    let empty = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: empty };
+    rustix::thread::set_capabilities(None, sets)
+}
+
+/// Restricts the calling thread, and threads that it starts, to the calls of the table; prepares
+/// [`confine_lane`].
 ///
 /// # Errors
 /// The kernel has no seccomp filters.
-pub fn enter() -> Result<(), FilterError> {
+pub fn confine_calls() -> Result<(), FilterError> {
     let filters = Filters::compile()?;
     trap::install().map_err(FilterError::Trap)?;
-    let _ = FILTERS.set(filters); // a second call changes nothing
+    filters.confine()?;
+    // Only now: the kernel has filters.
+    FILTERS.get_or_init(|| filters);
     Ok(())
 }
 
@@ -48,7 +82,6 @@ pub fn confine_lane() {
     if let Some(filters) = FILTERS.get()
         && let Err(error) = filters.confine_lane()
     {
-        // `enter` has found that the kernel has filters.
         panic!("a lane cannot be confined: {error}");
     }
 }
@@ -69,18 +102,25 @@ pub fn refused() -> Option<Refused> {
 
 /// Table of the calls, in Markdown: a row for each purpose, split where it is long.
 pub fn table() -> String {
-    const CALLS_IN_A_ROW: usize = 5;
+    const CHARACTERS_MAX: usize = 100;
     let rows = |group: &calls::Group| {
-        let name = |call: &calls::Call| match call.limit {
-            Some(limit) => format!("{} ({})", call.name, limit.text),
-            None => call.name.to_owned(),
-        };
         let threads = if group.lanes { "all" } else { "not lanes" };
-        let row = |calls: &[calls::Call]| {
-            let names: Vec<String> = calls.iter().map(name).collect();
-            format!("| {} | {} | {threads} |\n", group.purpose, names.join(", "))
-        };
-        group.calls.chunks(CALLS_IN_A_ROW).map(row).collect::<String>()
+        let mut rows = vec![String::new()];
+        for call in group.calls {
+            let name = match call.limit {
+                Some(limit) => format!("{} ({})", call.name, limit.text),
+                None => call.name.to_owned(),
+            };
+            match rows.last_mut() {
+                Some(row) if row.is_empty() => *row = name,
+                Some(row) if row.len() + name.len() < CHARACTERS_MAX => {
+                    *row += &format!(", {name}")
+                }
+                _ => rows.push(name),
+            }
+        }
+        let row = |calls: &String| format!("| {} | {calls} | {threads} |\n", group.purpose);
+        rows.iter().map(row).collect::<String>()
     };
     let rows: String = calls::GROUPS.iter().map(rows).collect();
     format!("| purpose | calls | threads |\n|---|---|---|\n{rows}")

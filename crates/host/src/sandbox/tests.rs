@@ -1,8 +1,8 @@
-//! Threads under the filter of lanes.
+//! Threads in the sandbox.
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::*;
 
 /// Result of `work` on a thread with the filter of lanes.
 fn as_lane<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    enter().unwrap();
     let lane = std::thread::Builder::new().name("lane-test".into());
     let confined = move || {
+        confine_calls().unwrap();
         confine_lane();
         work()
     };
@@ -76,4 +76,40 @@ fn threads_of_a_lane_are_confined_as_well() {
 fn threads_started_before_are_not_confined() {
     as_lane(|| ());
     assert!(File::open("/dev/null").is_ok());
+}
+
+#[test]
+fn files_outside_the_directories_are_not_opened() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for dir in [&own, &other] {
+        std::fs::write(dir.path().join("there"), "text").unwrap();
+    }
+    let confined = || {
+        let (own, other) = (own.path(), other.path());
+        if !confine_files(&["/proc".as_ref(), "/no-such".as_ref()], &[own]).unwrap() {
+            return; // no Landlock in this kernel
+        }
+        let denied = std::io::ErrorKind::PermissionDenied;
+        let kind = |result: std::io::Result<()>| result.map_err(|error| error.kind());
+        assert_eq!(kind(std::fs::write(own.join("new"), "text")), Ok(()));
+        assert_eq!(kind(std::fs::rename(own.join("new"), own.join("there"))), Ok(()));
+        assert_eq!(kind(std::fs::read("/proc/self/status").map(drop)), Ok(()));
+        assert_eq!(kind(std::fs::read(other.join("there")).map(drop)), Err(denied));
+        assert_eq!(kind(std::fs::write(other.join("new"), "text")), Err(denied));
+        assert_eq!(kind(std::fs::remove_file(other.join("there"))), Err(denied));
+        assert_eq!(kind(std::fs::write("/proc/self/comm", "name")), Err(denied));
+        assert_eq!(kind(UnixListener::bind(other.join("socket")).map(drop)), Err(denied));
+        let linked = std::fs::hard_link(own.join("there"), other.join("link"));
+        assert!(linked.is_err());
+    };
+    std::thread::scope(|scope| scope.spawn(confined).join().unwrap());
+}
+
+#[test]
+fn capabilities_are_dropped() {
+    let left = std::thread::spawn(|| {
+        drop_capabilities().unwrap();
+        rustix::thread::capabilities(None).unwrap().permitted
+    });
+    assert!((CapabilitySet::IPC_LOCK | CapabilitySet::empty()).contains(left.join().unwrap()));
 }

@@ -67,3 +67,115 @@ fn result(context: &mut libc::ucontext_t, value: i64) -> i64 {
     context.uc_mcontext.regs[0] = value as u64;
     context.uc_mcontext.regs[8] as i64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{confine_calls, confine_lane};
+    use super::*;
+
+    /// Result of a call with zeros as arguments after `first`.
+    fn call(number: libc::c_long, first: libc::c_long) -> Result<(), Errno> {
+        // SAFETY: a filter refuses it. Without one, no call here accepts a null pointer, changes
+        // something with zeros as arguments, or takes memory of this process.
+        match unsafe { libc::syscall(number, first, 0, 0, 0, 0, 0) } {
+            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
+            _ => Ok(()),
+        }
+    }
+
+    fn confined<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let confined = move || {
+            confine_calls().unwrap();
+            work()
+        };
+        std::thread::spawn(confined).join().unwrap()
+    }
+
+    #[test]
+    fn no_thread_makes_these_calls() {
+        let forbidden = [
+            libc::SYS_add_key,
+            libc::SYS_capset,
+            libc::SYS_chroot,
+            libc::SYS_delete_module,
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_fchmod,
+            libc::SYS_fchmodat,
+            libc::SYS_fchown,
+            libc::SYS_fchownat,
+            libc::SYS_init_module,
+            libc::SYS_io_uring_setup,
+            libc::SYS_keyctl,
+            libc::SYS_kill,
+            libc::SYS_mknodat,
+            libc::SYS_mount,
+            libc::SYS_move_mount,
+            libc::SYS_open_by_handle_at,
+            libc::SYS_perf_event_open,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_pivot_root,
+            libc::SYS_process_vm_readv,
+            libc::SYS_process_vm_writev,
+            libc::SYS_ptrace,
+            libc::SYS_setns,
+            libc::SYS_setuid,
+            libc::SYS_swapon,
+            libc::SYS_umount2,
+            libc::SYS_unshare,
+            libc::SYS_userfaultfd,
+        ];
+        let refused = confined(move || {
+            let results = forbidden.map(|number| (number, call(number, 0)));
+            results
+                .into_iter()
+                .filter(|(_, result)| *result != Err(Errno::PERM))
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(refused, []);
+    }
+
+    #[test]
+    fn no_thread_makes_these_calls_with_these_arguments() {
+        let forbidden = [
+            ("a process", libc::SYS_clone, 0),
+            ("a namespace", libc::SYS_clone, i64::from(libc::CLONE_NEWNET | libc::CLONE_THREAD)),
+            ("a BPF program", libc::SYS_bpf, 5),
+            ("a signal to another process", libc::SYS_tgkill, 1),
+            ("a netlink socket", libc::SYS_socket, libc::AF_NETLINK.into()),
+            ("a packet socket", libc::SYS_socket, libc::AF_PACKET.into()),
+            ("an AF_XDP socket", libc::SYS_socket, libc::AF_XDP.into()),
+            ("a virtual machine socket", libc::SYS_socket, libc::AF_VSOCK.into()),
+            ("a dump", libc::SYS_prctl, libc::PR_SET_DUMPABLE.into()),
+        ];
+        for (what, number, first) in forbidden {
+            assert_eq!(confined(move || call(number, first)), Err(Errno::PERM), "{what}");
+        }
+        let before = refused().0;
+        let known = confined(|| call(libc::SYS_clone3, 0));
+        assert_eq!(known, Err(Errno::NOSYS), "the C library then uses clone");
+        assert_eq!(confined(|| call(libc::SYS_ioctl, 0)), Err(Errno::PERM));
+        assert!(refused().0 > before);
+    }
+
+    #[test]
+    fn a_lane_makes_none_of_the_control_threads_calls() {
+        let forbidden = [
+            libc::SYS_openat,
+            libc::SYS_socket,
+            libc::SYS_connect,
+            libc::SYS_unlinkat,
+            libc::SYS_renameat2,
+            libc::SYS_bpf,
+            libc::SYS_seccomp,
+            libc::SYS_memfd_create,
+        ];
+        for number in forbidden {
+            let result = confined(move || {
+                confine_lane();
+                call(number, 0)
+            });
+            assert_eq!(result, Err(Errno::PERM), "{number}");
+        }
+    }
+}

@@ -86,10 +86,7 @@ fn open(at: SocketAddr) -> Result<OwnedFd, Errno> {
         sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
     }
     // Exceeding the machine's limit needs CAP_NET_ADMIN; a smaller buffer still works.
-    let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES));
-    let _ = sockopt::set_socket_send_buffer_size_force(&socket, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES));
+    host::socket::set_buffers(socket.as_fd(), Some(BUFFER_BYTES), Some(BUFFER_BYTES));
     bind(&socket, &at)?;
     Ok(socket)
 }

@@ -1,0 +1,225 @@
+//! The launcher: a small process that keeps the rights which the daemon gives up.
+//!
+//! # Model
+//! [`start`] runs this program once more, as the launcher, with one end of a socket pair. The
+//! daemon then drops its own rights. What needs rights is a [`Request`], made by [`ask`]: the
+//! launcher does it and returns the result with its descriptors. Without a launcher the process
+//! does it itself, so there is one piece of code for both.
+//!
+//! The launcher trusts no request: the kinds are a closed set ([`Handler`]), each checks its
+//! fields, and none names a program, a mount, or a file to write to, apart from sockets and
+//! captures. It ends with the daemon.
+//!
+//! A request belongs to the network namespace of its thread; see [`crate::netns::within`]. Each is
+//! served in a thread of its own, so one that waits delays no other.
+//!
+//! # Limits
+//! A request and its answer have at most [`BYTES_MAX`] bytes and [`FDS_MAX`] descriptors. At most
+//! [`THREADS_MAX`] requests run at a time; others wait.
+
+mod wire;
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use wire::{BYTES_MAX, FDS_MAX};
+use wire::{Message, receive, send};
+
+/// Most requests that run at a time.
+pub const THREADS_MAX: usize = 64;
+
+/// Result of a request, with descriptors; or the kernel's error.
+pub type Answer<T> = Result<(T, Vec<OwnedFd>), Errno>;
+
+/// A request that may need rights.
+pub trait Request: Serialize + DeserializeOwned {
+    /// Its name, unique among the requests.
+    const NAME: &'static str;
+    /// Its purpose, and the checks of its fields, for the documentation.
+    const DOES: &'static str;
+    /// Result besides descriptors.
+    type Reply: Serialize + DeserializeOwned;
+
+    /// Does it with the rights of the calling process.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` for a field that no daemon sends.
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<Self::Reply>;
+}
+
+/// A kind of request that the launcher serves.
+#[derive(Debug)]
+pub struct Handler {
+    /// The request's name.
+    pub name: &'static str,
+    /// Its purpose and checks.
+    pub does: &'static str,
+    serve: fn(Value, &[BorrowedFd<'_>]) -> Answer<Value>,
+}
+
+impl Handler {
+    /// Handler of a kind of request.
+    pub const fn of<R: Request>() -> Handler {
+        Handler { name: R::NAME, does: R::DOES, serve: serve_as::<R> }
+    }
+}
+
+fn serve_as<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Answer<Value> {
+    let request: R = serde_json::from_value(body).map_err(|_| Errno::INVAL)?;
+    let (reply, fds) = request.serve(fds)?;
+    Ok((serde_json::to_value(reply).map_err(|_| Errno::INVAL)?, fds))
+}
+
+/// Socket to the launcher, if there is one.
+static LAUNCHER: OnceLock<OwnedFd> = OnceLock::new();
+
+thread_local! {
+    /// Network namespace of this thread's requests, if it is not the process's.
+    static NAMESPACE: RefCell<Option<Arc<OwnedFd>>> = const { RefCell::new(None) };
+}
+
+/// `true` if this process has a launcher.
+pub fn is_present() -> bool {
+    LAUNCHER.get().is_some()
+}
+
+/// Runs this program with `arguments` as the launcher, which must call [`serve`] with its standard
+/// input. Call this once, before the rights are given up.
+///
+/// # Errors
+/// The program does not start.
+pub fn start(arguments: &[&OsStr]) -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // The same file, even if it has been replaced since. It ends when the socket closes.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("shunt").args(arguments).stdin(Stdio::from(theirs)).spawn()?;
+    let _ = LAUNCHER.set(ours);
+    Ok(())
+}
+
+/// Makes a request: by the launcher, or without one by this process.
+///
+/// # Errors
+/// The kernel's error; `ECONNRESET` if the launcher has ended.
+pub fn ask<R: Request>(request: R, fds: &[BorrowedFd<'_>]) -> Answer<R::Reply> {
+    match LAUNCHER.get() {
+        Some(launcher) => ask_of(launcher.as_fd(), request, fds),
+        None => request.serve(fds),
+    }
+}
+
+/// Makes a request to a launcher.
+fn ask_of<R: Request>(
+    launcher: BorrowedFd<'_>,
+    request: R,
+    fds: &[BorrowedFd<'_>],
+) -> Answer<R::Reply> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let namespace = NAMESPACE.with_borrow(Clone::clone);
+    let body = serde_json::to_value(request).map_err(|_| Errno::INVAL)?;
+    let message = Message { name: R::NAME.to_owned(), in_namespace: namespace.is_some(), body };
+    let namespace = namespace.iter().map(|namespace| namespace.as_fd());
+    let all: Vec<_> =
+        std::iter::once(theirs.as_fd()).chain(namespace).chain(fds.iter().copied()).collect();
+    // A closed socket is a launcher that has ended.
+    send(launcher, &message, &all).map_err(|errno| match errno {
+        Errno::PIPE => Errno::CONNRESET,
+        errno => errno,
+    })?;
+    drop(theirs);
+    let (answer, fds) = receive::<Result<Value, i32>>(ours.as_fd())?.ok_or(Errno::CONNRESET)?;
+    let reply = answer.map_err(Errno::from_raw_os_error)?;
+    Ok((serde_json::from_value(reply).map_err(|_| Errno::BADMSG)?, fds))
+}
+
+/// As [`ask`], but first tries it with this process's rights, which often suffice.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_if_refused<R: Request + Clone>(request: R, fds: &[BorrowedFd<'_>]) -> Answer<R::Reply> {
+    match request.clone().serve(fds) {
+        Err(Errno::PERM | Errno::ACCESS) if is_present() => ask(request, fds),
+        done => done,
+    }
+}
+
+/// Makes the requests of `work`, on this thread, in a namespace.
+pub(crate) fn in_namespace<T>(namespace: OwnedFd, work: impl FnOnce() -> T) -> T {
+    /// Restores the namespace, also after a panic.
+    struct Restore(Option<Arc<OwnedFd>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            NAMESPACE.set(self.0.take());
+        }
+    }
+    let _restore = Restore(NAMESPACE.replace(Some(Arc::new(namespace))));
+    work()
+}
+
+/// Serves requests until the daemon has ended.
+///
+/// # Errors
+/// The socket is none.
+pub fn serve(socket: BorrowedFd<'_>, handlers: &'static [Handler]) -> io::Result<()> {
+    let running = Arc::new(AtomicUsize::new(0));
+    while let Some((message, fds)) = receive::<Message>(socket)? {
+        if running.load(Ordering::Acquire) >= THREADS_MAX {
+            // In this thread, which must not change its namespace.
+            std::thread::scope(|scope| {
+                scope.spawn(|| answer(message, fds, handlers));
+            });
+            continue;
+        }
+        running.fetch_add(1, Ordering::AcqRel);
+        let done = running.clone();
+        let work = move || {
+            answer(message, fds, handlers);
+            done.fetch_sub(1, Ordering::AcqRel);
+        };
+        // Without a thread the descriptors are closed, and the daemon is told.
+        if std::thread::Builder::new().name("request".into()).spawn(work).is_err() {
+            running.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+    Ok(())
+}
+
+/// Answers a request, in a thread of its own.
+fn answer(message: Message, fds: Vec<OwnedFd>, handlers: &[Handler]) {
+    let mut fds = fds.into_iter();
+    let Some(reply) = fds.next() else { return };
+    let namespace = if message.in_namespace { fds.next() } else { None };
+    let fds: Vec<OwnedFd> = fds.collect();
+    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    let served = (|| {
+        if let Some(namespace) = &namespace {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        }
+        let handler = handlers.iter().find(|handler| handler.name == message.name);
+        (handler.ok_or(Errno::INVAL)?.serve)(message.body, &borrowed)
+    })();
+    let (text, fds) = match served {
+        Ok((value, fds)) => (Ok(value), fds),
+        Err(errno) => (Err(errno.raw_os_error()), Vec::new()),
+    };
+    let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    let _ = send(reply.as_fd(), &text, &fds); // fails if the daemon has ended
+}
+
+#[cfg(test)]
+mod tests;
