@@ -235,6 +235,22 @@ mod tests {
     }
 
     #[test]
+    fn only_one_message_that_changes_something_is_a_change() {
+        let socket = socket::open(SocketKind::Route).unwrap();
+        let serve = |bytes| ChangeLinks { bytes }.serve(&[socket.as_fd()]).map(|(reply, _)| reply);
+        let message = |kind| NetlinkMessage::new(kind, &[0; 16]).acknowledged().into_bytes();
+        for kind in [18, 22, 26, 28, 66] {
+            assert_eq!(serve(message(kind)), Err(Errno::INVAL), "kind {kind}");
+        }
+        let two = [message(17), message(17)].concat();
+        assert_eq!(serve(two), Err(Errno::INVAL));
+        assert_eq!(serve(message(17)[..8].to_vec()), Err(Errno::INVAL));
+        assert_eq!(serve(Vec::new()), Err(Errno::INVAL));
+        let whole = ChangeLinks { bytes: message(17) }.serve(&[]).map(|(reply, _)| reply);
+        assert_eq!(whole, Err(Errno::INVAL), "no socket");
+    }
+
+    #[test]
     fn an_answer_is_an_error_number_or_a_body() {
         let answer = |kind: u16, code: i32| {
             let mut bytes = [0; HEADER + 4];

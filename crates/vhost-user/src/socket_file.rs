@@ -153,3 +153,46 @@ pub(crate) fn give(path: &Path, file: Identity, gid: u32, mode: u32) -> Result<(
 pub(crate) fn set_mode(path: &Path, file: Identity, mode: u32) -> Result<(), Errno> {
     ask(path, Operation::SetMode(file, mode), &[]).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn no_other_file_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plain, path) = (dir.path().join("plain"), dir.path().join("socket"));
+        std::fs::write(&plain, "precious").unwrap();
+        let mode = || std::fs::metadata(&plain).unwrap().mode();
+        let before = mode();
+        let file = identity(&plain).unwrap();
+        assert_eq!(remove(&plain, None), Err(Errno::NOTSOCK));
+        assert_eq!(remove(&plain, Some(file)), Err(Errno::NOTSOCK));
+        assert_eq!(set_mode(&plain, file, 0o777), Err(Errno::NOTSOCK));
+        assert_eq!(give(&plain, file, 0, 0o777), Err(Errno::NOTSOCK));
+        assert_eq!((std::fs::read(&plain).unwrap(), mode()), (b"precious".to_vec(), before));
+        let _socket = UnixListener::bind(&path).unwrap();
+        assert_eq!(remove(&path, Some(file)), Err(Errno::STALE), "another socket");
+        assert_eq!(set_mode(&path, file, 0o777), Err(Errno::STALE));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let own = identity(&path).unwrap();
+        assert_eq!(set_mode(&link, own, 0o777), Err(Errno::NOTSOCK), "no link is followed");
+        assert_eq!(set_mode(&path, own, 0o640), Ok(()));
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        assert_eq!(remove(&path, Some(own)), Ok(()));
+        assert_eq!(remove(&path, None), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn an_operation_without_its_socket_is_refused() {
+        let path = PathBuf::from("/nowhere/socket");
+        for operation in [Operation::Bind, Operation::Connect] {
+            let request = SocketFile { path: path.clone(), operation };
+            assert_eq!(request.serve(&[]).unwrap_err(), Errno::INVAL);
+        }
+    }
+}

@@ -382,6 +382,26 @@ mod tests {
     }
 
     #[test]
+    fn no_program_from_a_directory_of_the_daemon() {
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for dir in [&own, &other] {
+            std::fs::copy("/bin/true", dir.path().join("shunt")).unwrap();
+            let mode = PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(dir.path().join("shunt"), mode).unwrap();
+        }
+        forbid_programs_below(&[own.path()]).unwrap();
+        assert_eq!(forbid_programs_below(&[other.path()]), Err(Errno::PERM), "only once");
+        let link = other.path().join("link");
+        std::os::unix::fs::symlink(own.path().join("shunt"), &link).unwrap();
+        for path in [own.path().join("shunt"), link] {
+            let refused = Program::open(&path).unwrap_err().to_string();
+            assert!(refused.contains("can be changed by the daemon"), "{refused}");
+        }
+        assert!(Program::open(&other.path().join("shunt")).is_ok());
+        assert!(!is_the_daemons(&working_directory()));
+    }
+
+    #[test]
     fn only_a_program_that_was_started_is_ended() {
         let child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
         let pid = child.id();

@@ -116,3 +116,26 @@ fn open_capture(path: &Path) -> Result<Result<File, CaptureRefusal>, Errno> {
     }
     Ok(Ok(file))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_opens_only_captures_by_name_and_contents() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("text.pcapng"), "precious").unwrap();
+        std::os::unix::fs::symlink(path("text.pcapng"), path("link.pcapng")).unwrap();
+        let refusal = |name: &str| {
+            OpenCapture { path: path(name) }.serve(&[]).map(|(opened, _)| opened.err())
+        };
+        assert!(matches!(refusal("new"), Ok(Some(CaptureRefusal::Name))));
+        assert!(matches!(refusal("new.conf"), Ok(Some(CaptureRefusal::Name))));
+        assert!(matches!(refusal("text.pcapng"), Ok(Some(CaptureRefusal::NotACapture))));
+        assert!(matches!(refusal("link.pcapng"), Ok(Some(CaptureRefusal::NotAFile))));
+        assert!(matches!(refusal("new.pcapng"), Ok(None)));
+        assert!(!path("new").exists() && path("new.pcapng").exists());
+        assert_eq!(std::fs::read(path("text.pcapng")).unwrap(), b"precious");
+    }
+}
