@@ -23,12 +23,12 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// A pool of `bytes` bytes of zeros, on 2 MiB pages if the kernel can collapse them.
+    /// A pool of `bytes` bytes of zeros.
     ///
     /// # Errors
     /// As [`SharedFile::create`].
-    pub fn create(name: &str, bytes: u64) -> Result<FramePool, MapError> {
-        let memory = SharedFile::create(name, bytes, Pages::Collapsed)?;
+    pub fn create(name: &str, bytes: u64, pages: Pages) -> Result<FramePool, MapError> {
+        let memory = SharedFile::create(name, bytes, pages)?;
         Ok(FramePool { memory, staged: Box::new([Buffer::EMPTY; STAGED_MAX]), len: 0 })
     }
 

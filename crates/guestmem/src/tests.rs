@@ -316,7 +316,7 @@ proptest! {
 
 #[test]
 fn a_pool_lends_what_is_inside_and_no_more_than_a_burst() {
-    let mut pool = FramePool::create("test", 8192).unwrap();
+    let mut pool = FramePool::create("test", 8192, Pages::Ordinary).unwrap();
     pool.slice(100, 4).unwrap().write(0, *b"abcd");
     assert!(pool.lend(100, 4) && pool.lend(8191, 1));
     assert!(!pool.lend(8191, 2) && !pool.lend(u64::MAX, 1));
@@ -332,7 +332,7 @@ fn a_pool_lends_what_is_inside_and_no_more_than_a_burst() {
 #[test]
 fn the_kernel_copies_from_pieces_into_slices() {
     let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-    let pool = FramePool::create("test", 4096).unwrap();
+    let pool = FramePool::create("test", 4096, Pages::Ordinary).unwrap();
     pool.slice(10, 5).unwrap().write_bytes(b"guest");
     let pieces = [
         io::Piece::bytes(b"ours "),
@@ -350,7 +350,7 @@ fn the_kernel_copies_from_pieces_into_slices() {
 #[test]
 fn datagrams_go_and_come_many_at_once() {
     let [here, there] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
-    let pool = FramePool::create("test", 4096).unwrap();
+    let pool = FramePool::create("test", 4096, Pages::Ordinary).unwrap();
     let port = there.local_addr().unwrap().port().to_be_bytes();
     let mut to = [0; 16]; // struct sockaddr_in
     to[..2].copy_from_slice(&(rustix::net::AddressFamily::INET.as_raw()).to_ne_bytes());

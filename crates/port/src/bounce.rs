@@ -7,7 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use guestmem::{FramePool, MapError};
+use guestmem::{FramePool, MapError, Pages};
 
 use crate::burst::{BURST, Burst, HeaderSnapshot, Polled};
 use crate::burst_buffers::BurstBuffers;
@@ -26,8 +26,10 @@ impl BounceBuffer {
     /// # Errors
     /// The kernel has no memory left.
     pub fn new() -> Result<BounceBuffer, MapError> {
-        FramePool::create("shunt-bounce", u64::from(FRAME_BYTES_MAX) * BURST as u64)
-            .map(BounceBuffer)
+        // Collapsing pages makes the kernel wait for every CPU, also for one that a guest keeps busy:
+        // that can take seconds, and each daemon makes this memory at its start.
+        let bytes = u64::from(FRAME_BYTES_MAX) * BURST as u64;
+        FramePool::create("shunt-bounce", bytes, Pages::Ordinary).map(BounceBuffer)
     }
 
     /// Copies a burst; returns [`Burst::malformed`] of the copies. Each copy begins with the

@@ -1,6 +1,6 @@
 //! Receive buffer: frames received into memory of our own.
 
-use guestmem::{FramePool, GuestSlice, MapError};
+use guestmem::{FramePool, GuestSlice, MapError, Pages};
 
 use crate::burst::{BURST, Burst, HeaderBytes, NetHeader, Polled};
 use crate::burst_buffers::BurstBuffers;
@@ -20,7 +20,7 @@ pub(crate) struct RxBuffer {
 impl RxBuffer {
     /// Allocates `bytes` bytes.
     pub(crate) fn new(name: &str, bytes: u64, rules: FrameRules) -> Result<RxBuffer, MapError> {
-        let pool = FramePool::create(name, bytes)?;
+        let pool = FramePool::create(name, bytes, Pages::Collapsed)?;
         let offloads = Box::new([NetHeader::PLAIN; BURST]);
         Ok(RxBuffer { pool, rules, offloads, has_offloads: false, is_odd: false })
     }
