@@ -60,6 +60,7 @@ class Daemon:
     keeps_frames = True  # the promise: a restart loses no frame that a guest has posted
     popen = {}  # further options for the process
     options = ()  # of `shunt up`
+    forbids = False  # a system call is to be refused
     within = ()  # what the command line begins with: `ip netns exec NAME`
 
     def __init__(self, run_dir, vfs, *, cpu, config=None):
@@ -134,6 +135,13 @@ class Daemon:
         if self._process is not None:
             self._process.kill()
             self._process.wait(timeout=10)
+            self.check_sandbox()
+
+    def check_sandbox(self):
+        """Raises if the sandbox has refused a call, which none of the daemon's threads makes."""
+        refused = [line for line in self.log().splitlines() if "sandbox: refused" in line]
+        if refused and not self.forbids:
+            raise DaemonError("\n".join(refused))
 
     def close(self):
         """SIGTERM, and SIGKILL when that takes longer than 5 s."""
@@ -144,3 +152,4 @@ class Daemon:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self.kill()
+        self.check_sandbox()

@@ -141,6 +141,7 @@ class Sandbox(unittest.TestCase):
     def test_a_forbidden_call(self):
         """It fails, is counted and an event, and the daemon continues."""
         self.start()
+        self.daemon.forbids = True
         [pid] = self.daemon.pids()
         threads = {}
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -95,7 +95,15 @@ pub(crate) const GROUPS: &[Group] = &[
     Group {
         purpose: "memory",
         lanes: true,
-        calls: calls![SYS_brk, SYS_madvise, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munmap],
+        calls: calls![
+            SYS_brk,
+            SYS_fallocate,
+            SYS_madvise,
+            SYS_mmap,
+            SYS_mprotect,
+            SYS_mremap,
+            SYS_munmap,
+        ],
     },
     Group {
         purpose: "threads and signals",
@@ -111,6 +119,7 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_prctl(is(0, libc::PR_SET_NAME as u64, "names of threads")),
             SYS_restart_syscall,
             SYS_rseq,
+            SYS_rt_sigaction,
             SYS_rt_sigprocmask,
             SYS_rt_sigreturn,
             SYS_sched_getaffinity,
@@ -143,6 +152,7 @@ pub(crate) const GROUPS: &[Group] = &[
             #[cfg(target_arch = "x86_64")]
             SYS_poll,
             SYS_ppoll,
+            SYS_timerfd_settime,
         ],
     },
     Group {
@@ -178,7 +188,6 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_dup3,
             SYS_faccessat,
             SYS_faccessat2,
-            SYS_fallocate,
             SYS_fcntl,
             SYS_fdatasync,
             SYS_flock,
@@ -269,7 +278,6 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_msync,
             SYS_pipe2,
             SYS_timerfd_create,
-            SYS_timerfd_settime,
         ],
     },
     Group {
@@ -287,7 +295,6 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_prctl(is(0, libc::PR_SET_NO_NEW_PRIVS as u64, "PR_SET_NO_NEW_PRIVS")),
             SYS_prctl(is(0, libc::PR_SET_PDEATHSIG as u64, "PR_SET_PDEATHSIG")),
             SYS_prlimit64,
-            SYS_rt_sigaction,
             SYS_sched_getparam,
             SYS_sched_getscheduler,
             SYS_sched_setaffinity,

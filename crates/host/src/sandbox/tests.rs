@@ -49,7 +49,15 @@ fn a_lane_opens_and_starts_nothing() {
 #[test]
 fn a_lane_does_its_work() {
     let (ours, theirs) = UnixStream::pair().unwrap();
+    let clock = rustix::time::TimerfdClockId::Monotonic;
+    let timer = rustix::time::timerfd_create(clock, rustix::time::TimerfdFlags::empty()).unwrap();
     let worked = as_lane(move || {
+        let soon = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1000 };
+        let never = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let time = rustix::time::Itimerspec { it_interval: never, it_value: soon };
+        let flags = rustix::time::TimerfdTimerFlags::empty();
+        rustix::time::timerfd_settime(&timer, flags, &time)?;
+        rustix::io::read(&timer, &mut [0; 8])?;
         (&ours).write_all(&[7])?;
         let mut read = [0];
         (&theirs).read_exact(&mut read)?;
