@@ -26,8 +26,8 @@ impl BounceBuffer {
     /// # Errors
     /// The kernel has no memory left.
     pub fn new() -> Result<BounceBuffer, MapError> {
-        // Collapsing pages makes the kernel wait for every CPU, also for one that a guest keeps busy:
-        // that can take seconds, and each daemon makes this memory at its start.
+        // Collapsing pages makes the kernel wait for every CPU, also for one that a guest keeps
+        // busy. That can take seconds, and each daemon makes this memory at its start.
         let bytes = u64::from(FRAME_BYTES_MAX) * BURST as u64;
         FramePool::create("shunt-bounce", bytes, Pages::Ordinary).map(BounceBuffer)
     }
