@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import tempfile
 import time
 import unittest
@@ -179,6 +180,12 @@ class Sandbox(unittest.TestCase):
             self.assertEqual(done.returncode == 0, path == mirror, done.stderr)
         self.daemon.upgrade()
         self.assertEqual(sorted(os.listdir(outside)), ["text", "web.pcapng", "web.sock"])
+        self.assertEqual(stat.S_IMODE(os.stat(sock).st_mode), 0o600)
+        document["adapter"][0]["attachment"] |= {"socket_group": str(NOBODY), "socket_mode": "0660"}
+        done = self.daemon.command("apply", "-f", "-", given=json.dumps(document))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        given = os.stat(sock)
+        self.assertEqual((stat.S_IMODE(given.st_mode), given.st_gid), (0o660, NOBODY))
         self.daemon.says("adapter", "delete", "web")
         self.assertEqual(sorted(os.listdir(outside)), ["text", "web.pcapng"])
         with open(text, encoding="ascii") as file:
@@ -198,6 +205,10 @@ class Sandbox(unittest.TestCase):
         given = ["--attachment", "tap:net0", "--netns", second.path]
         self.assertIn("cannot be opened", self.create("a2", 2, given))
         self.assertTrue(first.link("net0"))
+        deadline = time.monotonic() + 5
+        while "shunt-launcher has ended" not in self.daemon.log():
+            self.assertLess(time.monotonic(), deadline, "the launcher's end in the log")
+            time.sleep(0.05)
 
     def test_an_ordinary_user(self):
         """There is nothing to give up but calls and files, and nothing to complain of."""

@@ -1,4 +1,5 @@
-//! System calls that the sandbox refused: logged, counted, and recorded as events.
+//! System calls that the sandbox refused: logged, counted, and recorded as events. The end of the
+//! launcher is logged too.
 
 use std::time::Instant;
 
@@ -9,11 +10,20 @@ use host::sandbox::Refused;
 #[derive(Debug, Default)]
 pub(super) struct ForbiddenCalls {
     logged: u64,
+    /// The launcher's end is logged already.
+    is_launcher_gone: bool,
 }
 
 impl ForbiddenCalls {
     /// Reports new calls; returns their number.
     pub(super) fn poll(&mut self, events: &Events, now: Instant) -> u64 {
+        if !self.is_launcher_gone && host::launcher::has_ended() {
+            self.is_launcher_gone = true;
+            tracing::error!(
+                "sandbox: the process shunt-launcher has ended: changes that need rights fail, and \
+                 so does shunt upgrade; restart the daemon"
+            );
+        }
         host::sandbox::refused().map_or(0, |refused| self.report(&refused, events, now))
     }
 

@@ -21,7 +21,7 @@ pub(super) const REQUESTS: &[Handler] = &[
     Handler::of::<host::socket::OpenSocket>(),
     Handler::of::<host::socket::SetBuffers>(),
     Handler::of::<host::interface::ChangeInterface>(),
-    Handler::of::<host::netlink::ChangeLinks>(),
+    Handler::of::<host::links::ChangeLink>(),
     Handler::of::<host::group::FindGroup>(),
     Handler::of::<host::latency::HoldLatency>(),
     Handler::of::<xdp::CreateMap>(),
@@ -35,7 +35,7 @@ pub(super) const REQUESTS: &[Handler] = &[
     Handler::of::<vhost_user::SocketFile>(),
     Handler::of::<port::capture::OpenCapture>(),
     Handler::of::<port::pcap::OpenRecording>(),
-    Handler::of::<upgrade::ForbidPrograms>(),
+    Handler::of::<upgrade::NameFiles>(),
     Handler::of::<upgrade::StartProgram>(),
     Handler::of::<upgrade::EndProgram>(),
 ];

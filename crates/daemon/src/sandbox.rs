@@ -11,6 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use host::sandbox::FileRights;
 use model::config::Config;
 
 use super::{launcher, upgrade};
@@ -69,20 +70,32 @@ impl Sandbox {
     /// Restricts the files that can be opened.
     ///
     /// # Errors
-    /// The launcher has ended.
+    /// The launcher has ended, or a daemon that hands over has other files than at its start.
     pub(super) fn confine_files(&mut self, config: &Config, state_dir: &Path) -> Result<()> {
         if !self.is_on {
             return Ok(());
         }
-        let own = [config.run_dir.as_path(), state_dir];
-        upgrade::forbid_programs_below(&own).context("cannot tell the launcher the directories")?;
         let api = &config.api;
-        let files = [&api.token_file, &api.tls_certificate, &api.tls_key];
-        let files = files.into_iter().flatten().map(PathBuf::as_path);
-        let read: Vec<&Path> = ["/proc", "/sys"].map(Path::new).into_iter().chain(files).collect();
+        let read = [&api.token_file, &api.tls_certificate, &api.tls_key].into_iter().flatten();
+        let read: Vec<PathBuf> = read.cloned().collect();
+        let always = ["/proc", "/sys"].map(PathBuf::from);
+        let real = |path: &Path| {
+            path.canonicalize().with_context(|| format!("cannot access {}", path.display()))
+        };
+        let write = [real(&config.run_dir)?, real(state_dir)?].to_vec();
         let links = api::daemons::prepare_links(&config.run_dir);
-        let write: Vec<&Path> = own.into_iter().chain(links.as_deref()).collect();
-        match host::sandbox::confine_files(&read, &write) {
+        let rights = |paths: &[PathBuf], rights| {
+            paths.iter().map(move |path| (path.clone(), rights)).collect::<Vec<_>>()
+        };
+        let all = [
+            rights(&always, FileRights::Read),
+            rights(&read, FileRights::Read),
+            rights(&write, FileRights::Write),
+            rights(links.as_slice(), FileRights::Links),
+        ]
+        .concat();
+        upgrade::name_files(upgrade::Files { read, write })?;
+        match host::sandbox::confine_files(&all) {
             Ok(true) => self.parts |= FILES,
             Ok(false) => self.missing.push("no Landlock in this kernel or container".to_owned()),
             Err(error) => self.missing.push(format!("{:#}", anyhow::Error::from(error))),
@@ -108,30 +121,48 @@ itself, which touches guest memory and serves sockets and the API, gives up:
   AF_XDP (systemd: `LimitMEMLOCK=infinity`).
 - **system-calls**: all but those below (seccomp). It can start no program and no process, and
   enter no namespace. Lanes may make only those marked *all*.
-- **files**: all but `run_dir`, `state_dir` and the directory of links to run directories; it may
-  read `/proc`, `/sys`, and the token and TLS files of the API (Landlock).
+- **files**: all but `run_dir` and `state_dir`; it may make links in the directory of links to run
+  directories, and read `/proc`, `/sys`, and the token and TLS files of the API (Landlock).
 
 A forbidden system call returns EPERM. It is logged, an event (`shunt events`), and counted
-(`forbidden_calls` of `shunt stats --json`). A forbidden file is an error only. The last line of
-`shunt stats` shows the parts in force.
+(`forbidden_calls` of `shunt stats --json`). Calls that start a process only fail: C libraries block
+all signals around them, and so the signal that counts. A forbidden file is an error only. The last
+line of `shunt stats` shows the parts in force.
 
 Where the kernel or a container has no seccomp or Landlock, the daemon runs without, and logs that
 at its start. `shunt up --sandbox=off` starts no launcher and restricts nothing, to compare.
 
 The launcher belongs to one daemon, and ends with it. A daemon without rights, started by an
-ordinary user, has one too: it has that user's rights. `shunt upgrade` has it start the new program,
-which starts a launcher of its own.
+ordinary user, has one too: it has that user's rights. If the launcher ends, the daemon logs that:
+all goes on but what needs rights. `shunt upgrade` has the launcher start the new program, which
+starts a launcher of its own.
 
 ## Limits
 
-- The launcher checks each request by itself. It does not know the desired state, which changes by
-  the API that the daemon serves. So a daemon that has been taken over may still make any request
-  below: change interfaces, addresses and routes, and receive frames of any interface.
-- A daemon of root can connect to UNIX sockets that only root may use, such as those of a container
-  runtime. Run it as a user of its own where that matters.
-- Outside its directories the daemon writes mirrors only to files named `*.pcapng`.
-- A new program trusts the state that the old one hands over, and so the directories that it names.
-- A thread that makes a forbidden call while it blocks all signals is killed, with the daemon.
+The launcher checks each request by itself, not against the desired state: the API changes that, and
+the daemon serves the API. So a daemon that has been taken over can still do what a document could
+ask for, with the rights of the launcher:
+
+- receive and send frames of any interface, in any network namespace; attach the redirect program;
+  steer MAC addresses of a card to other queues;
+- create, change and delete taps, with their addresses and routes; set the MAC address of any
+  interface; create and destroy VDUSE devices;
+- make UNIX sockets in any directory, and remove those on which no process listens;
+- connect to any UNIX socket: for a daemon of root, also to those of a container runtime, which is
+  as good as root. Run the daemon as a user of its own where that matters;
+- connect to any IP address;
+- write captures, which are named `*.pcapng` and in no directory of settings (`/etc`, `/usr`,
+  `/boot`, `/var/spool`, hidden ones), and read any capture;
+- start a program that none but root and the daemon's user can change, outside the daemon's
+  directories, with the arguments `up --take-over`.
+
+It cannot change permissions or group of a socket that is not its own, change more of an interface
+that is no tap, load a BPF program of its own, make an executable file, or give its successor other
+directories than it has. The successor trusts the rest of the state that it gets.
+
+- A thread that blocks all signals and makes a forbidden call is killed, with the daemon. No code of
+  the daemon does so.
+- Permissions of a socket that is served can change only with CONFIG_UNIX_DIAG in the kernel.
 - AF_XDP needs Linux 5.19, which lets a process without capabilities change its BPF maps.
 - Without capabilities the API's TCP port must be 1024 or higher.
 

@@ -168,14 +168,6 @@ impl Interfaces {
         self.tell(name, InterfaceSetting::Mtu(mtu), "set its MTU")
     }
 
-    /// Sets the transmit queue length (of a tap: its receive queue), in frames.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn set_queue_len(&self, name: &str, frames: u32) -> Result<(), InterfaceError> {
-        self.tell(name, InterfaceSetting::QueueLen(frames), "set the length of its queue")
-    }
-
     /// Sets the interface up, or down.
     ///
     /// # Errors
@@ -193,8 +185,6 @@ pub enum InterfaceSetting {
     Mac([u8; 6]),
     /// MTU in bytes.
     Mtu(u32),
-    /// Transmit queue length in frames.
-    QueueLen(u32),
     /// Up or down.
     Up(bool),
 }
@@ -208,9 +198,17 @@ pub struct ChangeInterface {
 
 impl Request for ChangeInterface {
     const NAME: &'static str = "change-interface";
-    const DOES: &'static str =
-        "sets MAC address, MTU, queue length or state of an interface in the socket's namespace";
+    const DOES: &'static str = "sets the MAC address of an interface in the socket's namespace; of a tap MTU and state too";
     type Reply = ();
+
+    fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        socket::check(*socket, SocketKind::Interfaces)?;
+        match self.setting {
+            InterfaceSetting::Mac(_) => Ok(()),
+            InterfaceSetting::Mtu(_) | InterfaceSetting::Up(_) => check_tap(*socket, &self.name),
+        }
+    }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {
         let [socket] = fds else { return Err(Errno::INVAL) };
@@ -221,9 +219,6 @@ impl Request for ChangeInterface {
                 (Op::SetMac, request.with([low, high, a, b, c, d, e, f]))
             }
             InterfaceSetting::Mtu(mtu) => (Op::SetMtu, request.with(mtu.to_ne_bytes())),
-            InterfaceSetting::QueueLen(frames) => {
-                (Op::SetQueueLen, request.with(frames.to_ne_bytes()))
-            }
             InterfaceSetting::Up(up) => {
                 let mut before = request;
                 sys::interface(*socket, Op::Flags, &mut before)?;
@@ -234,6 +229,17 @@ impl Request for ChangeInterface {
         };
         sys::interface(*socket, op, &mut request)?;
         Ok(((), Vec::new()))
+    }
+}
+
+/// `EPERM` for an interface that is no tap.
+pub(crate) fn check_tap(socket: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let driver = sys::driver(socket, IfRequest::new(name).ok_or(Errno::INVAL)?);
+    let begins = |bytes: &[u8; 32], text: &[u8]| bytes.starts_with(text);
+    match driver {
+        Ok([driver, bus]) if begins(&driver, b"tun\0") && begins(&bus, b"tap\0") => Ok(()),
+        Ok(_) | Err(Errno::OPNOTSUPP) => Err(Errno::PERM),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -253,6 +259,22 @@ fn failed(name: &str, what: &'static str, errno: Errno) -> InterfaceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_launcher_changes_only_the_address_of_what_is_no_tap() {
+        let interfaces = Interfaces::of(None).unwrap();
+        let check = |name: &str, setting| {
+            ChangeInterface { name: name.to_owned(), setting }.check(&[interfaces.socket.as_fd()])
+        };
+        assert_eq!(check("lo", InterfaceSetting::Up(false)), Err(Errno::PERM));
+        assert_eq!(check("lo", InterfaceSetting::Mtu(68)), Err(Errno::PERM));
+        assert_eq!(check("lo", InterfaceSetting::Mac([0; 6])), Ok(()));
+        assert_eq!(check("no-such-if0", InterfaceSetting::Mtu(68)), Err(Errno::NODEV));
+        let (other, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let request = ChangeInterface { name: "lo".into(), setting: InterfaceSetting::Mac([0; 6]) };
+        assert_eq!(request.check(&[other.as_fd()]), Err(Errno::INVAL), "another socket");
+        assert_eq!(request.check(&[]), Err(Errno::INVAL), "no socket");
+    }
 
     #[test]
     fn the_loopback_is_known_and_what_is_not_there_is_missing() {

@@ -23,6 +23,7 @@ pub mod packet;
 mod proc_stat;
 pub mod process;
 pub mod qmp;
+pub mod regular_file;
 pub mod sandbox;
 pub mod socket;
 pub mod stall;

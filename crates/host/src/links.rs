@@ -5,12 +5,17 @@
 //! are in [`crate::interface`].
 
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
-use rustix::net::netdevice::name_to_index;
+use rustix::net::netdevice::{index_to_name, name_to_index};
+use serde::{Deserialize, Serialize};
 
+use crate::interface::check_tap;
+use crate::launcher::{self, Answer, Request};
 use crate::netlink::{Netlink, NetlinkMessage, attributes, u32_at};
+use crate::socket::{self, SocketKind};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -43,7 +48,7 @@ const IFF_UP: u32 = 1;
 const INTERFACE_HEADER: usize = 16;
 
 /// An address of an interface, and the length of its network's prefix in bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LinkAddress {
     /// The address.
     pub ip: IpAddr,
@@ -127,9 +132,8 @@ impl Links {
     /// # Errors
     /// The interface is missing, or the kernel refuses.
     pub fn remove(&mut self, name: &str) -> Result<(), LinkError> {
-        let request =
-            NetlinkMessage::new(RTM_DELLINK, &interface(self.index(name)?, 0)).acknowledged();
-        self.done(request).map_err(error(format!("cannot remove {name}")))
+        let removed = self.change(self.index(name)?, LinkChange::Remove);
+        removed.map_err(error(format!("cannot remove {name}")))
     }
 
     /// Adds an address with its network; returns `false` if the interface has it already.
@@ -137,8 +141,8 @@ impl Links {
     /// # Errors
     /// The interface is missing, or the kernel refuses (IPv6 may be disabled).
     pub fn add_address(&mut self, name: &str, address: LinkAddress) -> Result<bool, LinkError> {
-        let request = address_request(RTM_NEWADDR, self.index(name)?, address).creating();
-        added(self.done(request)).map_err(error(format!("{name} cannot have {address}")))
+        let done = self.change(self.index(name)?, LinkChange::AddAddress(address));
+        added(done).map_err(error(format!("{name} cannot have {address}")))
     }
 
     /// Removes an address; an interface without it is no error.
@@ -146,8 +150,8 @@ impl Links {
     /// # Errors
     /// The interface is missing, or the kernel refuses.
     pub fn remove_address(&mut self, name: &str, address: LinkAddress) -> Result<(), LinkError> {
-        let request = address_request(RTM_DELADDR, self.index(name)?, address).acknowledged();
-        removed(self.done(request)).map_err(error(format!("cannot remove {address} of {name}")))
+        let done = self.change(self.index(name)?, LinkChange::RemoveAddress(address));
+        removed(done).map_err(error(format!("cannot remove {address} of {name}")))
     }
 
     /// Adds the default route of the gateway's family; returns `false` if it is there already.
@@ -158,17 +162,16 @@ impl Links {
     pub fn add_gateway(&mut self, name: &str, gateway: IpAddr) -> Result<bool, LinkError> {
         let refused = || error(format!("{name} cannot have gateway {gateway}"));
         let index = self.index(name)?;
-        let route = |kind| route_request(kind, index, gateway);
-        match self.done(route(RTM_NEWROUTE).creating()) {
+        match self.change(index, LinkChange::AddGateway(gateway)) {
             Err(Errno::EXIST) => {}
             result => return result.map(|()| true).map_err(refused()),
         }
         // The kernel appends a route behind others, unless it is the same as one of them.
-        let appended = self.done(route(RTM_NEWROUTE).appending());
+        let appended = self.change(index, LinkChange::AppendGateway(gateway));
         if !added(appended).map_err(refused())? {
             return Ok(false);
         }
-        removed(self.done(route(RTM_DELROUTE).acknowledged())).map_err(refused())?;
+        removed(self.change(index, LinkChange::RemoveGateway(gateway))).map_err(refused())?;
         Err(refused()(Errno::EXIST))
     }
 
@@ -177,9 +180,8 @@ impl Links {
     /// # Errors
     /// The interface is missing, or the kernel refuses.
     pub fn remove_gateway(&mut self, name: &str, gateway: IpAddr) -> Result<(), LinkError> {
-        let request = route_request(RTM_DELROUTE, self.index(name)?, gateway).acknowledged();
-        removed(self.done(request))
-            .map_err(error(format!("cannot remove gateway {gateway} of {name}")))
+        let done = self.change(self.index(name)?, LinkChange::RemoveGateway(gateway));
+        removed(done).map_err(error(format!("cannot remove gateway {gateway} of {name}")))
     }
 
     /// Marks an interface with an alias of at most 255 bytes.
@@ -187,9 +189,8 @@ impl Links {
     /// # Errors
     /// The interface is missing, or the kernel refuses.
     pub fn set_mark(&mut self, name: &str, mark: &str) -> Result<(), LinkError> {
-        let request = NetlinkMessage::new(RTM_SETLINK, &interface(self.index(name)?, 0));
-        self.done(request.acknowledged().with(IFLA_IFALIAS, mark.as_bytes()))
-            .map_err(error(format!("cannot mark {name}")))
+        let done = self.change(self.index(name)?, LinkChange::SetMark(mark.to_owned()));
+        done.map_err(error(format!("cannot mark {name}")))
     }
 
     /// `true` if there is an interface of this name with this mark.
@@ -203,8 +204,8 @@ impl Links {
     /// The kernel refuses.
     pub fn remove_marked(&mut self, name: &str, mark: &str) -> Result<bool, LinkError> {
         let Some(index) = self.marked(name, mark) else { return Ok(false) };
-        let request = NetlinkMessage::new(RTM_DELLINK, &interface(index, 0)).acknowledged();
-        removed(self.done(request)).map_err(error(format!("cannot remove {name}")))?;
+        removed(self.change(index, LinkChange::Remove))
+            .map_err(error(format!("cannot remove {name}")))?;
         Ok(true)
     }
 
@@ -224,6 +225,74 @@ impl Links {
 
     fn done(&self, request: NetlinkMessage) -> Result<(), Errno> {
         self.0.exchange(request).map(drop)
+    }
+
+    /// Changes an interface, or has the launcher do it.
+    fn change(&self, index: u32, change: LinkChange) -> Result<(), Errno> {
+        launcher::ask(ChangeLink { index, change }, &[self.0.socket.as_fd()]).map(drop)
+    }
+}
+
+/// A change of an interface.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum LinkChange {
+    AddAddress(LinkAddress),
+    RemoveAddress(LinkAddress),
+    /// Adds a default route, which must not exist.
+    AddGateway(IpAddr),
+    /// Adds a default route behind others.
+    AppendGateway(IpAddr),
+    RemoveGateway(IpAddr),
+    SetMark(String),
+    /// Deletes the interface.
+    Remove,
+}
+
+/// Changes an interface by its index.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeLink {
+    index: u32,
+    change: LinkChange,
+}
+
+impl Request for ChangeLink {
+    const NAME: &'static str = "change-link";
+    const DOES: &'static str =
+        "sets addresses, default routes or mark of a tap in the socket's namespace, or deletes it";
+    type Reply = ();
+
+    fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        socket::check(*socket, SocketKind::Route)?;
+        check_tap(*socket, &index_to_name(*socket, self.index)?)
+    }
+
+    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        let socket: OwnedFd = rustix::io::fcntl_dupfd_cloexec(socket, 0)?;
+        let index = self.index;
+        let link = |kind| NetlinkMessage::new(kind, &interface(index, 0)).acknowledged();
+        let request = match self.change {
+            LinkChange::AddAddress(address) => {
+                address_request(RTM_NEWADDR, index, address).creating()
+            }
+            LinkChange::RemoveAddress(address) => {
+                address_request(RTM_DELADDR, index, address).acknowledged()
+            }
+            LinkChange::AddGateway(gateway) => {
+                route_request(RTM_NEWROUTE, index, gateway).creating()
+            }
+            LinkChange::AppendGateway(gateway) => {
+                route_request(RTM_NEWROUTE, index, gateway).appending()
+            }
+            LinkChange::RemoveGateway(gateway) => {
+                route_request(RTM_DELROUTE, index, gateway).acknowledged()
+            }
+            LinkChange::SetMark(mark) => link(RTM_SETLINK).with(IFLA_IFALIAS, mark.as_bytes()),
+            LinkChange::Remove => link(RTM_DELLINK),
+        };
+        Netlink::from(socket).exchange(request)?;
+        Ok(((), Vec::new()))
     }
 }
 
@@ -289,6 +358,22 @@ mod tests {
         assert!(error.to_string().contains("no interface no-such-if0"), "{error}");
         assert!(!links.has_mark("no-such-if0", "a"));
         assert_eq!(links.remove_marked("no-such-if0", "a"), Ok(false));
+    }
+
+    #[test]
+    fn a_launcher_changes_only_taps() {
+        let links = Links::open().unwrap();
+        let index = links.index("lo").unwrap();
+        let change =
+            LinkChange::RemoveAddress(LinkAddress { ip: [127, 0, 0, 1].into(), prefix_len: 8 });
+        let check =
+            |index, fds: &[BorrowedFd<'_>]| ChangeLink { index, change: change.clone() }.check(fds);
+        let socket = links.0.socket.as_fd();
+        assert_eq!(check(index, &[socket]), Err(Errno::PERM));
+        assert_eq!(check(u32::MAX, &[socket]), Err(Errno::NODEV));
+        assert_eq!(check(index, &[]), Err(Errno::INVAL));
+        let other = Netlink::generic().unwrap();
+        assert_eq!(check(index, &[other.socket.as_fd()]), Err(Errno::INVAL), "another socket");
     }
 
     #[test]

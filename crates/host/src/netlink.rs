@@ -7,15 +7,13 @@
 //! Limits: one request at a time, so there are no sequence numbers; only the first message of an
 //! answer is read.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::netlink::GENERIC;
+use rustix::net::netlink::{GENERIC, SOCK_DIAG};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::net::{recv, send, socket_with};
-use serde::{Deserialize, Serialize};
+use rustix::net::{Protocol, recv, send, socket_with};
 
-use crate::launcher::{Answer, Request, ask};
 use crate::socket::{self, SocketKind};
 
 const NLMSG_ERROR: u16 = 2;
@@ -36,8 +34,12 @@ const ANSWER_MAX: usize = 32 << 10;
 pub struct Netlink {
     /// Also usable for ioctls on interfaces.
     pub(crate) socket: OwnedFd,
-    /// `true` for rtnetlink.
-    is_route: bool,
+}
+
+impl From<OwnedFd> for Netlink {
+    fn from(socket: OwnedFd) -> Netlink {
+        Netlink { socket }
+    }
 }
 
 impl Netlink {
@@ -46,7 +48,7 @@ impl Netlink {
     /// # Errors
     /// The kernel refuses the socket.
     pub fn route() -> Result<Netlink, Errno> {
-        Ok(Netlink { socket: socket::open(SocketKind::Route)?, is_route: true })
+        socket::open(SocketKind::Route).map(Netlink::from)
     }
 
     /// A socket for generic netlink families (`linux/genetlink.h`).
@@ -54,9 +56,17 @@ impl Netlink {
     /// # Errors
     /// The kernel refuses the socket.
     pub fn generic() -> Result<Netlink, Errno> {
-        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
-        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(GENERIC))?;
-        Ok(Netlink { socket, is_route: false })
+        Netlink::open(GENERIC)
+    }
+
+    /// A socket for questions about other sockets (sock_diag(7)).
+    pub(crate) fn sockets() -> Result<Netlink, Errno> {
+        Netlink::open(SOCK_DIAG)
+    }
+
+    fn open(protocol: Protocol) -> Result<Netlink, Errno> {
+        let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+        socket_with(AddressFamily::NETLINK, kind, flags, Some(protocol)).map(Netlink::from)
     }
 
     /// Sends a request and returns the first message of the answer without its header; empty for a
@@ -65,46 +75,10 @@ impl Netlink {
     /// # Errors
     /// The kernel's error; `EBADMSG` for a malformed answer.
     pub fn exchange(&self, request: NetlinkMessage) -> Result<Vec<u8>, Errno> {
-        let (kind, bytes) = (request.kind, request.into_bytes());
-        match self.is_route && CHANGES.contains(&kind) {
-            true => Ok(ask(ChangeLinks { bytes }, &[self.socket.as_fd()])?.0),
-            false => exchange(self.socket.as_fd(), &bytes),
-        }
-    }
-}
-
-fn exchange(socket: BorrowedFd<'_>, request: &[u8]) -> Result<Vec<u8>, Errno> {
-    send(socket, request, SendFlags::empty())?;
-    let mut answer = vec![0; ANSWER_MAX];
-    let (_, len) = recv(socket, answer.as_mut_slice(), RecvFlags::empty())?;
-    Ok(message(&answer[..len.min(ANSWER_MAX)])?.to_vec())
-}
-
-/// Requests of rtnetlink that change something: RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK, RTM_NEWADDR,
-/// RTM_DELADDR, RTM_NEWROUTE and RTM_DELROUTE.
-const CHANGES: [u16; 7] = [16, 17, 19, 20, 21, 24, 25];
-
-/// Changes interfaces, addresses or routes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ChangeLinks {
-    /// The message.
-    bytes: Vec<u8>,
-}
-
-impl Request for ChangeLinks {
-    const NAME: &'static str = "change-links";
-    const DOES: &'static str =
-        "adds, changes or removes an interface, address or route in the socket's namespace";
-    type Reply = Vec<u8>;
-
-    fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<Vec<u8>> {
-        let [socket] = fds else { return Err(Errno::INVAL) };
-        // One message of these kinds.
-        let whole = u32_at(&self.bytes, 0) == u32::try_from(self.bytes.len()).ok();
-        if !whole || !u16_at(&self.bytes, 4).is_some_and(|kind| CHANGES.contains(&kind)) {
-            return Err(Errno::INVAL);
-        }
-        Ok((exchange(*socket, &self.bytes)?, Vec::new()))
+        send(&self.socket, &request.into_bytes(), SendFlags::empty())?;
+        let mut answer = vec![0; ANSWER_MAX];
+        let (_, len) = recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty())?;
+        Ok(message(&answer[..len.min(ANSWER_MAX)])?.to_vec())
     }
 }
 
@@ -232,22 +206,6 @@ mod tests {
             NetlinkMessage::new(16, &[0xaa; 4]).creating().with_nest(18, &nest).into_bytes();
         let head = [44, 0, 0, 0, 16, 0, 0x05, 0x06, 0, 0, 0, 0, 0, 0, 0, 0, 0xaa, 0xaa, 0xaa, 0xaa];
         assert_eq!(request, [&head[..], &[24, 0, 18, 0], &want].concat());
-    }
-
-    #[test]
-    fn only_one_message_that_changes_something_is_a_change() {
-        let socket = socket::open(SocketKind::Route).unwrap();
-        let serve = |bytes| ChangeLinks { bytes }.serve(&[socket.as_fd()]).map(|(reply, _)| reply);
-        let message = |kind| NetlinkMessage::new(kind, &[0; 16]).acknowledged().into_bytes();
-        for kind in [18, 22, 26, 28, 66] {
-            assert_eq!(serve(message(kind)), Err(Errno::INVAL), "kind {kind}");
-        }
-        let two = [message(17), message(17)].concat();
-        assert_eq!(serve(two), Err(Errno::INVAL));
-        assert_eq!(serve(message(17)[..8].to_vec()), Err(Errno::INVAL));
-        assert_eq!(serve(Vec::new()), Err(Errno::INVAL));
-        let whole = ChangeLinks { bytes: message(17) }.serve(&[]).map(|(reply, _)| reply);
-        assert_eq!(whole, Err(Errno::INVAL), "no socket");
     }
 
     #[test]

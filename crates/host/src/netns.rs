@@ -92,7 +92,11 @@ impl Request for IdentifyNamespace {
     type Reply = (u64, u64);
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<(u64, u64)> {
-        let file = rustix::fs::stat(&self.path)?;
+        let file = find(&self.path).map_err(|step| match step {
+            Step::Open(errno) => Errno::from_raw_os_error(errno),
+            Step::Enter(_) => Errno::INVAL,
+        })?;
+        let file = rustix::fs::fstat(file)?;
         Ok(((file.st_dev, file.st_ino), Vec::new()))
     }
 }
@@ -134,17 +138,24 @@ fn enter(file: &OwnedFd) -> Result<(), Errno> {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
 }
 
-/// Opens a namespace's file. Other files are recognised by their file system and not opened:
-/// opening a FIFO would wait for a writer.
+/// Opens a namespace's file.
 fn open(path: &Path) -> Result<OwnedFd, Step> {
+    let failed = |errno: Errno| Step::Open(errno.raw_os_error());
+    let found = find(path)?;
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    rustix::fs::open(itself, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
+}
+
+/// Finds a namespace's file. Other files are recognised by their file system and not opened:
+/// opening a FIFO would wait for a writer.
+fn find(path: &Path) -> Result<OwnedFd, Step> {
     let failed = |errno: Errno| Step::Open(errno.raw_os_error());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let found = found.map_err(failed)?;
     if rustix::fs::fstatfs(&found).map_err(failed)?.f_type != NSFS_MAGIC {
         return Err(Step::Enter(None));
     }
-    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
-    rustix::fs::open(itself, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
+    Ok(found)
 }
 
 /// Runs `work` inside the namespace, or here without a name, and returns its result. Files that it

@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::{Answer, Request, ask};
+use crate::netlink::{Netlink, NetlinkMessage, attributes, u32_at};
 
 /// Kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,19 +36,63 @@ impl Request for OpenSocket {
     type Reply = ();
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
-        let (family, kind, more) = match self.0 {
-            SocketKind::Interfaces => {
-                (AddressFamily::INET, SocketType::DGRAM, SocketFlags::empty())
-            }
-            // No protocol is 0, which is NETLINK_ROUTE.
-            SocketKind::Route => (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::empty()),
-            // Without a protocol it receives nothing, from any interface, before it is bound.
-            SocketKind::Packet => (AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK),
-            SocketKind::Xdp => (AddressFamily::XDP, SocketType::RAW, SocketFlags::empty()),
+        let (family, kind) = self.0.family_and_type();
+        let more = match self.0 {
+            SocketKind::Packet => SocketFlags::NONBLOCK,
+            _ => SocketFlags::empty(),
         };
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC | more, None)?;
         Ok(((), vec![socket]))
     }
+}
+
+impl SocketKind {
+    /// All without a protocol: for netlink that is NETLINK_ROUTE, and a packet socket receives
+    /// nothing, from any interface, before it is bound.
+    fn family_and_type(self) -> (AddressFamily, SocketType) {
+        match self {
+            SocketKind::Interfaces => (AddressFamily::INET, SocketType::DGRAM),
+            SocketKind::Route => (AddressFamily::NETLINK, SocketType::RAW),
+            SocketKind::Packet => (AddressFamily::PACKET, SocketType::RAW),
+            SocketKind::Xdp => (AddressFamily::XDP, SocketType::RAW),
+        }
+    }
+}
+
+/// Checks that a socket is of this kind.
+///
+/// # Errors
+/// `EINVAL`: it is another.
+pub fn check(socket: BorrowedFd<'_>, kind: SocketKind) -> Result<(), Errno> {
+    let is = (sockopt::socket_domain(socket)?, sockopt::socket_type(socket)?);
+    let is_route = || sockopt::socket_protocol(socket).is_ok_and(|protocol| protocol.is_none());
+    let right = is == kind.family_and_type() && (kind != SocketKind::Route || is_route());
+    if right { Ok(()) } else { Err(Errno::INVAL) }
+}
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const UDIAG_SHOW_VFS: u32 = 2;
+const UNIX_DIAG_VFS: u16 = 1;
+/// Bytes of `struct unix_diag_msg`, which precedes the attributes.
+const UNIX_DIAG_HEADER: usize = 16;
+
+/// `true` if the file with this device and inode was made for this UNIX socket (sock_diag(7)).
+///
+/// # Errors
+/// The kernel cannot tell: it has no UNIX_DIAG, or the socket has no file.
+pub fn is_bound_to(socket: BorrowedFd<'_>, file: (u64, u64)) -> Result<bool, Errno> {
+    // `struct unix_diag_req`: family, states, inode of the socket, attributes; and no cookie.
+    let inode = rustix::fs::fstat(socket)?.st_ino as u32;
+    let family = u32::from(AddressFamily::UNIX.as_raw());
+    let request = [family, u32::MAX, inode, UDIAG_SHOW_VFS, u32::MAX, u32::MAX];
+    let request: Vec<u8> = request.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let answer =
+        Netlink::sockets()?.exchange(NetlinkMessage::new(SOCK_DIAG_BY_FAMILY, &request))?;
+    let mut given = attributes(answer.get(UNIX_DIAG_HEADER..).unwrap_or_default());
+    let (_, own) = given.find(|(kind, _)| *kind == UNIX_DIAG_VFS).ok_or(Errno::NOENT)?;
+    // As the kernel numbers devices: 12 bits of the major number, and 20 of the minor.
+    let (major, minor) = (rustix::fs::major(file.0), rustix::fs::minor(file.0));
+    Ok((u32_at(own, 0), u32_at(own, 4)) == (Some(file.1 as u32), Some(major << 20 | minor)))
 }
 
 /// Opens a socket.
@@ -96,4 +141,44 @@ impl Request for SetBuffers {
 pub fn set_buffers(socket: BorrowedFd<'_>, receive: Option<usize>, send: Option<usize>) {
     // A smaller buffer is no error.
     let _ = ask(SetBuffers { receive, send }, &[socket]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_told_from_those_of_other_kinds() {
+        let route = open(SocketKind::Route).unwrap();
+        assert_eq!(check(route.as_fd(), SocketKind::Route), Ok(()));
+        assert_eq!(check(route.as_fd(), SocketKind::Interfaces), Err(Errno::INVAL));
+        let generic = Netlink::generic().unwrap();
+        assert_eq!(check(generic.socket.as_fd(), SocketKind::Route), Err(Errno::INVAL));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(check(file.as_fd(), SocketKind::Route), Err(Errno::NOTSOCK));
+    }
+
+    #[test]
+    fn a_socket_proves_which_file_is_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let bound = |name: &str| {
+            let socket = UnixListener::bind(dir.path().join(name)).unwrap();
+            let file = std::fs::symlink_metadata(dir.path().join(name)).unwrap();
+            (socket, (file.dev(), file.ino()))
+        };
+        let ((a, file_a), (b, file_b)) = (bound("a"), bound("b"));
+        std::fs::rename(dir.path().join("b"), dir.path().join("c")).unwrap();
+        assert_eq!(is_bound_to(a.as_fd(), file_a), Ok(true));
+        assert_eq!(is_bound_to(b.as_fd(), file_b), Ok(true), "also after a move");
+        assert_eq!(is_bound_to(a.as_fd(), file_b), Ok(false));
+        assert_eq!(is_bound_to(a.as_fd(), (0, file_a.1)), Ok(false));
+        let (unbound, _peer) = UnixStream::pair().unwrap();
+        assert!(is_bound_to(unbound.as_fd(), file_a).is_err());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(is_bound_to(file.as_fd(), file_a).is_err());
+    }
 }

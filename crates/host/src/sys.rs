@@ -69,7 +69,6 @@ pub(crate) enum Op {
     SetMtu,
     Mac,
     SetMac,
-    SetQueueLen,
     /// On a file of `/dev/net/tun`: makes it a queue of an interface.
     SetTun,
 }
@@ -84,7 +83,6 @@ pub(crate) fn interface(fd: BorrowedFd<'_>, op: Op, request: &mut IfRequest) -> 
         Op::SetMtu => libc::SIOCSIFMTU,
         Op::Mac => libc::SIOCGIFHWADDR,
         Op::SetMac => libc::SIOCSIFHWADDR,
-        Op::SetQueueLen => libc::SIOCSIFTXQLEN,
         Op::SetTun => libc::TUNSETIFF,
     };
     // SAFETY: each of these exchanges one struct ifreq, no larger than `request`, and follows no

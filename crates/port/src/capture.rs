@@ -115,12 +115,13 @@ pub enum CaptureError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The sandbox requires the name of a capture.
+    /// The sandbox allows no file of this name there.
     #[error(
-        "{}: outside run_dir and state_dir the sandbox allows only *.pcapng; rename it",
+        "{}: outside run_dir and state_dir the sandbox allows only *.pcapng, and none in \
+         directories of settings (/etc, /usr, hidden ones); choose another path",
         path.display()
     )]
-    Name {
+    Place {
         /// Path of the file.
         path: PathBuf,
     },

@@ -73,6 +73,15 @@ pub enum ListenError {
         /// The system's error.
         source: io::Error,
     },
+    /// The launcher cannot tell that the file is the socket's.
+    #[error(
+        "cannot change the permissions of socket {path} while it is served: the kernel has no \
+         CONFIG_UNIX_DIAG (modprobe unix_diag); restart the daemon"
+    )]
+    NoProof {
+        /// The path.
+        path: PathBuf,
+    },
     /// The file cannot have that group.
     #[error(
         "cannot give socket {path} to group {gid}: {source}; run the daemon as root or as a member \
@@ -160,19 +169,21 @@ impl Listener {
         let path = || self.path.clone();
         let failed = |errno: Errno| match errno {
             Errno::STALE | Errno::NOTSOCK => ListenError::InUse { path: path() },
+            Errno::OPNOTSUPP => ListenError::NoProof { path: path() },
             errno => bind_error(&self.path, errno.into()),
         };
         // The file at the path may be another by now.
         let file = self.file.ok_or_else(|| ListenError::InUse { path: path() })?;
         let gid = gid.unwrap_or_else(|| rustix::process::getegid().as_raw());
-        let given = socket_file::give(&self.path, file, gid, mode & SocketAccess::OWNER.mode);
+        let owners = mode & SocketAccess::OWNER.mode;
+        let given = socket_file::give(self, &self.path, file, gid, owners);
         given.map_err(|errno| match errno {
             Errno::PERM | Errno::ACCESS | Errno::INVAL => {
                 ListenError::Group { path: path(), gid, source: errno.into() }
             }
             errno => failed(errno),
         })?;
-        socket_file::set_mode(&self.path, file, mode).map_err(failed)
+        socket_file::set_mode(self, &self.path, file, mode).map_err(failed)
     }
 
     /// Takes over a listening socket of another process, with its file identified by device and
@@ -246,9 +257,9 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let is_ours = self.is_ours.load(Ordering::Relaxed);
-        if is_ours && self.file.is_some() {
+        if let Some(file) = self.file.filter(|_| is_ours) {
             // A failure here cannot be handled, and the next start copes with the file.
-            let _ = socket_file::remove(&self.path, self.file);
+            let _ = socket_file::remove(&*self, &self.path, file);
         }
         // Pending connections end with it, and may hold unread descriptors.
         self.socket.take().into_iter().for_each(|socket| Closer::default().close(socket));
@@ -270,7 +281,8 @@ pub fn remove_stale(path: &Path) -> Result<bool, ListenError> {
         Ok(Attempt::Busy) => Err(ListenError::InUse { path: path_buf }),
         Ok(Attempt::Refused) => {
             // A connection to a plain file is refused as well.
-            match socket_file::remove(path, None) {
+            match socket_file::remove_stale(path) {
+                Err(Errno::ADDRINUSE) => Err(ListenError::InUse { path: path_buf }),
                 Err(Errno::NOTSOCK) => Err(ListenError::NotASocket { path: path_buf }),
                 Err(Errno::NOENT) => Ok(false),
                 removed => removed.map(|()| true).map_err(|errno| bind_error(path, errno.into())),

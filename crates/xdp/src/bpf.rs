@@ -178,6 +178,9 @@ impl Map {
     }
 }
 
+/// Most bytes of a map.
+const MAP_BYTES_MAX: u64 = 64 << 20;
+
 /// Creates a map.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateMap {
@@ -189,8 +192,15 @@ pub struct CreateMap {
 
 impl Request for CreateMap {
     const NAME: &'static str = "create-map";
-    const DOES: &'static str = "creates a BPF map of one of four types";
+    const DOES: &'static str = "creates a BPF map of one of four types, of up to 64 MiB";
     type Reply = ();
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let [key, value, entries] = self.sizes.map(u64::from);
+        // The entries of a ring are its bytes.
+        let bytes = key.saturating_add(value).max(1).saturating_mul(entries);
+        if bytes > MAP_BYTES_MAX { Err(Errno::PERM) } else { Ok(()) }
+    }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
         let [key_size, value_size, max_entries] = self.sizes;

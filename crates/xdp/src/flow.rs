@@ -7,6 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use host::launcher::{self, Answer, ask};
+use host::socket::{SocketKind, check};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -159,9 +160,19 @@ pub struct ChangeFlowRule {
 
 impl launcher::Request for ChangeFlowRule {
     const NAME: &'static str = "change-flow-rule";
-    const DOES: &'static str =
-        "adds or removes a flow rule of an interface in the socket's namespace, by MAC address";
+    const DOES: &'static str = "adds or removes a flow rule that steers a MAC address to a queue, in the socket's namespace";
     type Reply = u32;
+
+    fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        check(*socket, SocketKind::Interfaces)?;
+        let FlowChange::Remove { location } = self.change else { return Ok(()) };
+        let mut there = Request::new(GRXCLSRULE, Rule::new([0; 6], 0, location));
+        ethtool(*socket, &self.interface, &mut *there)?;
+        let Rule { values, queue, .. } = there.rule;
+        let own = Rule::new(values.destination, queue as u32, location);
+        if there.rule.is(&own) { Ok(()) } else { Err(Errno::PERM) }
+    }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<u32> {
         let [socket] = fds else { return Err(Errno::INVAL) };

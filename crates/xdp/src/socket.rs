@@ -265,8 +265,13 @@ pub struct PreferBusyPoll {
 
 impl Request for PreferBusyPoll {
     const NAME: &'static str = "prefer-busy-poll";
-    const DOES: &'static str = "has a socket polled by its reader";
+    const DOES: &'static str = "has an AF_XDP socket polled by its reader";
     type Reply = ();
+
+    fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let [socket] = fds else { return Err(Errno::INVAL) };
+        socket::check(*socket, SocketKind::Xdp)
+    }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {
         let [fd] = fds else { return Err(Errno::INVAL) };

@@ -55,8 +55,6 @@ mod takeover;
 pub use new_process::take_over;
 pub(super) use notify::ready;
 pub(super) use old_process::LaunchContext;
-pub(super) use program::{
-    EndProgram, ForbidPrograms, StartProgram, forbid_programs_below, set_own_program,
-};
+pub(super) use program::{EndProgram, Files, NameFiles, StartProgram, name_files, set_own_program};
 pub(super) use requests::{UpgradeRequests, UpgradeSender, channel};
 pub(super) use takeover::PendingTakeover;

@@ -10,10 +10,11 @@
 //! between. It must belong to root or to this user, and be writable by no one else.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,11 +22,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use api::UpgradeOrder;
 use host::launcher::{Answer, Request, ask};
 use model::state::{Problem, Problems, Remedy};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
@@ -72,15 +72,15 @@ impl Program {
     /// # Errors
     /// It is not a program, or others could change it.
     fn open(path: &Path) -> Result<Program, Problems> {
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path);
         let cannot = |error: io::Error| {
             wrong(path, format!("cannot be opened: {error}"), "name the shunt binary")
         };
-        let file = file.map_err(cannot)?;
+        let no_program = || wrong(path, "is not an executable file", "name the shunt binary");
+        let file = host::regular_file::open(path).map_err(|errno| cannot(errno.into()))?;
+        let file = file.ok_or_else(no_program)?;
         let about = file.metadata().map_err(cannot)?;
-        if !about.is_file() || about.mode() & 0o111 == 0 {
-            return Err(wrong(path, "is not an executable file", "name the shunt binary"));
+        if about.mode() & 0o111 == 0 {
+            return Err(no_program());
         }
         let us = rustix::process::geteuid().as_raw();
         if ![0, us].contains(&about.uid()) || about.mode() & 0o022 != 0 {
@@ -105,6 +105,7 @@ impl Program {
             .arg0(&self.path)
             .args(["up", "--take-over"])
             .args((!sandbox).then_some("--sandbox=off"))
+            .envs(OWN_FILES.get().map(|own| (FILES, own.to_text())))
             .current_dir(working_directory())
             .stdin(Stdio::from(socket))
             .spawn()
@@ -227,12 +228,36 @@ pub(super) fn adopt(child: Child) -> u32 {
     pid
 }
 
-/// Directories in which the daemon may create files.
-static OWN_DIRECTORIES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+/// Paths of its configuration that the sandbox leaves to a daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in super::super) struct Files {
+    /// Files that it may read.
+    pub(in super::super) read: Vec<PathBuf>,
+    /// Directories in which it may create files; no links.
+    pub(in super::super) write: Vec<PathBuf>,
+}
+
+/// Environment variable of a started program: the [`Files`] of the daemon that it takes over from.
+const FILES: &str = "SHUNT_FILES";
+
+impl Files {
+    fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() // an empty text allows no takeover
+    }
+
+    fn have(&self, other: &Files) -> bool {
+        let all =
+            |ours: &[PathBuf], others: &[PathBuf]| others.iter().all(|one| ours.contains(one));
+        all(&self.read, &other.read) && all(&self.write, &other.write)
+    }
+}
+
+/// Files of the daemon, as it named them before it could be attacked.
+static OWN_FILES: OnceLock<Files> = OnceLock::new();
 
 /// `true` if the daemon may create or change this file.
 fn is_the_daemons(file: &Path) -> bool {
-    OWN_DIRECTORIES.get().is_some_and(|own| own.iter().any(|dir| file.starts_with(dir)))
+    OWN_FILES.get().is_some_and(|own| own.write.iter().any(|dir| file.starts_with(dir)))
 }
 
 /// Working directory of programs: an interpreter might run a file there.
@@ -241,31 +266,40 @@ fn working_directory() -> PathBuf {
     here.unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// Names the directories in which the daemon may create files: no program below them is started.
+/// Names the files of the daemon, before it can be attacked: no program below its directories is
+/// started, and one that takes over has no other files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in super::super) struct ForbidPrograms {
-    below: Vec<PathBuf>,
-}
+pub(in super::super) struct NameFiles(Files);
 
-impl Request for ForbidPrograms {
-    const NAME: &'static str = "forbid-programs";
-    const DOES: &'static str = "names, once, directories from which no program is started";
+impl Request for NameFiles {
+    const NAME: &'static str = "name-files";
+    const DOES: &'static str = "names, once, the daemon's files, to which `start-program` keeps";
     type Reply = ();
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
-        OWN_DIRECTORIES.set(self.below).map_err(|_| Errno::PERM)?;
+        OWN_FILES.set(self.0).map_err(|_| Errno::PERM)?;
         Ok(((), Vec::new()))
     }
 }
 
-/// Starts no program below these directories any more. Call it once.
+/// Tells the launcher the files of this daemon; call it once. If a launcher has started this
+/// program, they must be among those of the daemon from which it takes over.
 ///
 /// # Errors
-/// It was called before, or the launcher has ended.
-pub(in super::super) fn forbid_programs_below(directories: &[&Path]) -> Result<(), Errno> {
-    let real = directories.iter().map(std::fs::canonicalize).collect::<io::Result<Vec<_>>>();
-    let below = real.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    ask(ForbidPrograms { below }, &[]).map(drop)
+/// There are others, it was called before, or the launcher has ended.
+pub(in super::super) fn name_files(files: Files) -> Result<()> {
+    check_files(std::env::var_os(FILES).as_deref(), &files)?;
+    let named = ask(NameFiles(files), &[]).map(drop);
+    named.context("cannot tell the launcher the daemon's files")
+}
+
+fn check_files(before: Option<&OsStr>, files: &Files) -> Result<()> {
+    let Some(before) = before else { return Ok(()) };
+    let before = before.to_str().and_then(|text| serde_json::from_str::<Files>(text).ok());
+    if !before.is_some_and(|before| before.have(files)) {
+        bail!("the daemon hands over other directories or files than those of its start");
+    }
+    Ok(())
 }
 
 /// Program of this daemon.
@@ -389,8 +423,13 @@ mod tests {
             let mode = PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(dir.path().join("shunt"), mode).unwrap();
         }
-        forbid_programs_below(&[own.path()]).unwrap();
-        assert_eq!(forbid_programs_below(&[other.path()]), Err(Errno::PERM), "only once");
+        let files = |dir: &tempfile::TempDir| Files {
+            read: Vec::new(),
+            write: vec![dir.path().canonicalize().unwrap()],
+        };
+        name_files(files(&own)).unwrap();
+        let again = NameFiles(files(&other)).serve(&[]).unwrap_err();
+        assert_eq!(again, Errno::PERM, "only once");
         let link = other.path().join("link");
         std::os::unix::fs::symlink(own.path().join("shunt"), &link).unwrap();
         for path in [own.path().join("shunt"), link] {
@@ -399,6 +438,22 @@ mod tests {
         }
         assert!(Program::open(&other.path().join("shunt")).is_ok());
         assert!(!is_the_daemons(&working_directory()));
+    }
+
+    #[test]
+    fn a_successor_has_the_files_of_its_predecessor() {
+        let files = |read: &[&str], write: &[&str]| {
+            let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect();
+            Files { read: paths(read), write: paths(write) }
+        };
+        let before = files(&["/etc/token"], &["/run/shunt", "/var/lib/shunt"]).to_text();
+        let check = |files| check_files(Some(before.as_ref()), &files).is_ok();
+        assert!(check(files(&["/etc/token"], &["/run/shunt", "/var/lib/shunt"])));
+        assert!(check(files(&[], &["/run/shunt"])));
+        assert!(!check(files(&["/etc/shadow"], &["/run/shunt"])));
+        assert!(!check(files(&[], &["/run/shunt", "/etc"])));
+        assert!(check_files(None, &files(&[], &["/etc"])).is_ok(), "no launcher has started it");
+        assert!(check_files(Some("".as_ref()), &files(&[], &[])).is_err());
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //! launcher does it and returns the result with its descriptors. Without a launcher the process
 //! does it itself, so there is one piece of code for both.
 //!
-//! The launcher trusts no request: the kinds are a closed set ([`Handler`]), each checks its
-//! fields, and none names a program, a mount, or a file to write to, apart from sockets and
-//! captures. It ends with the daemon.
+//! The launcher trusts no request: the kinds are a closed set ([`Handler`]), and each has its
+//! checks ([`Request::check`]). A malformed request is dropped, and its descriptors are closed. The
+//! launcher ends with the daemon.
 //!
 //! A request belongs to the network namespace of its thread; see [`crate::netns::within`]. Each is
 //! served in a thread of its own, so one that waits delays no other.
@@ -25,9 +25,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -52,6 +52,14 @@ pub trait Request: Serialize + DeserializeOwned {
     const DOES: &'static str;
     /// Result besides descriptors.
     type Reply: Serialize + DeserializeOwned;
+
+    /// Refuses what no daemon asks for. Only a launcher calls it.
+    ///
+    /// # Errors
+    /// `EPERM` for what is refused; the kernel's.
+    fn check(&self, _fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Does it with the rights of the calling process.
     ///
@@ -79,6 +87,7 @@ impl Handler {
 
 fn serve_as<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Answer<Value> {
     let request: R = serde_json::from_value(body).map_err(|_| Errno::INVAL)?;
+    request.check(fds)?;
     let (reply, fds) = request.serve(fds)?;
     Ok((serde_json::to_value(reply).map_err(|_| Errno::INVAL)?, fds))
 }
@@ -94,6 +103,17 @@ thread_local! {
 /// `true` if this process has a launcher.
 pub fn is_present() -> bool {
     LAUNCHER.get().is_some()
+}
+
+/// `true` if this process had a launcher, which has ended.
+pub fn has_ended() -> bool {
+    LAUNCHER.get().is_some_and(|launcher| is_closed(launcher.as_fd()))
+}
+
+fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    let mut socket = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut socket, Some(&none)).is_ok() && socket[0].revents().contains(PollFlags::HUP)
 }
 
 /// Runs this program with `arguments` as the launcher, which must call [`serve`] with its standard
@@ -176,27 +196,27 @@ pub(crate) fn in_namespace<T>(namespace: OwnedFd, work: impl FnOnce() -> T) -> T
 /// # Errors
 /// The socket is none.
 pub fn serve(socket: BorrowedFd<'_>, handlers: &'static [Handler]) -> io::Result<()> {
-    let running = Arc::new(AtomicUsize::new(0));
-    while let Some((message, fds)) = receive::<Message>(socket)? {
-        if running.load(Ordering::Acquire) >= THREADS_MAX {
-            // In this thread, which must not change its namespace.
-            std::thread::scope(|scope| {
-                scope.spawn(|| answer(message, fds, handlers));
-            });
-            continue;
-        }
-        running.fetch_add(1, Ordering::AcqRel);
-        let done = running.clone();
+    // A reference for each thread.
+    let running = Arc::new(());
+    loop {
+        let (message, fds) = match receive::<Message>(socket) {
+            Ok(Some(received)) => received,
+            Ok(None) => return Ok(()),
+            // Its descriptors are closed, which tells the daemon.
+            Err(Errno::BADMSG | Errno::MSGSIZE) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let own = running.clone();
         let work = move || {
             answer(message, fds, handlers);
-            done.fetch_sub(1, Ordering::AcqRel);
+            drop(own);
         };
-        // Without a thread the descriptors are closed, and the daemon is told.
-        if std::thread::Builder::new().name("request".into()).spawn(work).is_err() {
-            running.fetch_sub(1, Ordering::AcqRel);
+        // Without a thread the descriptors are closed as well.
+        let thread = std::thread::Builder::new().name("request".into()).spawn(work);
+        if let (Ok(thread), true) = (thread, Arc::strong_count(&running) > THREADS_MAX) {
+            let _ = thread.join(); // a panic is an answer that does not come
         }
     }
-    Ok(())
 }
 
 /// Answers a request, in a thread of its own.

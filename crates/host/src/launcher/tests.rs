@@ -12,14 +12,22 @@ use crate::netns;
 #[derive(Serialize, Deserialize)]
 struct Double(i32);
 
+/// Number that makes it panic.
+const PANICS: i32 = 1 << 20;
+
 impl Request for Double {
     const NAME: &'static str = "double";
     const DOES: &'static str = "";
     type Reply = i32;
 
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        if self.0 < 0 { Err(Errno::PERM) } else { Ok(()) }
+    }
+
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<i32> {
         let fds: std::io::Result<Vec<OwnedFd>> =
             fds.iter().map(BorrowedFd::try_clone_to_owned).collect();
+        assert_ne!(self.0, PANICS);
         Ok((self.0.checked_mul(2).ok_or(Errno::RANGE)?, fds.map_err(|_| Errno::MFILE)?))
     }
 }
@@ -71,6 +79,21 @@ fn errors_and_unknown_requests_are_told() {
     assert_eq!(ask_of(launcher.as_fd(), Unknown, &[]).unwrap_err(), Errno::INVAL);
     let many = [launcher.as_fd(); FDS_MAX];
     assert_eq!(ask_of(launcher.as_fd(), Double(1), &many).unwrap_err(), Errno::MSGSIZE);
+    assert_eq!(ask_of(launcher.as_fd(), Double(-1), &[]).unwrap_err(), Errno::PERM, "checked");
+    assert_eq!(Double(-1).serve(&[]).unwrap().0, -2, "but not in the process itself");
+    assert_eq!(ask_of(launcher.as_fd(), Double(1), &[]).unwrap().0, 2, "it serves on");
+}
+
+#[test]
+fn a_malformed_request_or_one_that_panics_is_dropped() {
+    let launcher = launcher();
+    let malformed: [&[u8]; 4] = [b"{", b"[]", b"\xff", &[b' '; BYTES_MAX + 1]];
+    for bytes in malformed {
+        rustix::net::send(&launcher, bytes, rustix::net::SendFlags::empty()).unwrap();
+    }
+    for _ in 0..THREADS_MAX + 1 {
+        assert_eq!(ask_of(launcher.as_fd(), Double(PANICS), &[]).unwrap_err(), Errno::CONNRESET);
+    }
     assert_eq!(ask_of(launcher.as_fd(), Double(1), &[]).unwrap().0, 2, "it serves on");
 }
 
@@ -79,7 +102,9 @@ fn a_launcher_that_has_ended_is_an_error() {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    assert!(!is_closed(ours.as_fd()));
     drop(theirs);
+    assert!(is_closed(ours.as_fd()));
     assert_eq!(ask_of(ours.as_fd(), Double(1), &[]).unwrap_err(), Errno::CONNRESET);
 }
 

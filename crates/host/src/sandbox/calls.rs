@@ -73,6 +73,29 @@ const THREAD: Limit = Limit {
     ),
     text: "threads",
 };
+/// Processes, which the flag of a thread tells from threads.
+const PROCESS: Limit =
+    Limit { argument: 0, mask: libc::CLONE_THREAD as u64, value: Value::Is(0), text: "processes" };
+/// The third argument of mmap(2) and mprotect(2): the code of this process stays as it is.
+const NOT_EXECUTABLE: Limit = Limit {
+    argument: 2,
+    mask: libc::PROT_EXEC as u64,
+    value: Value::Is(0),
+    text: "not executable",
+};
+
+/// Permissions of a new file.
+const fn plain(argument: u8) -> Limit {
+    let value = Value::Is(0);
+    Limit { argument, mask: 0o7111, value, text: "no executable files" }
+}
+
+/// A command of fcntl(2). Those that name an owner are left out: the kernel would send that process
+/// any signal.
+const fn command(number: i32, text: &'static str) -> Limit {
+    Limit { argument: 1, mask: 0xffff_ffff, value: Value::Is(number as u64), text }
+}
+
 /// A request of ioctl(2); the upper bits of the argument are ignored, as by the kernel.
 const fn request(number: u64, text: &'static str) -> Limit {
     Limit { argument: 1, mask: 0xffff_ffff, value: Value::Is(number), text }
@@ -90,6 +113,19 @@ const fn requests(kind: u64, text: &'static str) -> Limit {
     Limit { argument: 1, mask: 0xff00, value: Value::Is(kind), text }
 }
 
+/// Calls that fail with an error and no signal, and its number. C libraries make them with all
+/// signals blocked, where a signal from a filter would kill the process.
+pub(crate) const WITHOUT_SIGNAL: &[(Call, i32)] = &[
+    (Call { name: "clone", number: libc::SYS_clone, limit: Some(PROCESS) }, libc::EPERM),
+    // As in a kernel without it. C libraries then start threads by clone, whose flags a filter can
+    // read.
+    (Call { name: "clone3", number: libc::SYS_clone3, limit: None }, libc::ENOSYS),
+    #[cfg(target_arch = "x86_64")]
+    (Call { name: "fork", number: libc::SYS_fork, limit: None }, libc::EPERM),
+    #[cfg(target_arch = "x86_64")]
+    (Call { name: "vfork", number: libc::SYS_vfork, limit: None }, libc::EPERM),
+];
+
 /// The table.
 pub(crate) const GROUPS: &[Group] = &[
     Group {
@@ -99,8 +135,8 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_brk,
             SYS_fallocate,
             SYS_madvise,
-            SYS_mmap,
-            SYS_mprotect,
+            SYS_mmap(NOT_EXECUTABLE),
+            SYS_mprotect(NOT_EXECUTABLE),
             SYS_mremap,
             SYS_munmap,
         ],
@@ -110,7 +146,6 @@ pub(crate) const GROUPS: &[Group] = &[
         lanes: true,
         calls: calls![
             SYS_clone(THREAD),
-            SYS_clone3,
             SYS_exit,
             SYS_exit_group,
             SYS_futex,
@@ -188,7 +223,13 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_dup3,
             SYS_faccessat,
             SYS_faccessat2,
-            SYS_fcntl,
+            SYS_fcntl(command(libc::F_DUPFD_CLOEXEC, "F_DUPFD_CLOEXEC")),
+            SYS_fcntl(command(libc::F_GETFD, "F_GETFD")),
+            SYS_fcntl(command(libc::F_SETFD, "F_SETFD")),
+            SYS_fcntl(command(libc::F_GETFL, "F_GETFL")),
+            SYS_fcntl(command(libc::F_SETFL, "F_SETFL")),
+            SYS_fcntl(command(libc::F_ADD_SEALS, "F_ADD_SEALS")),
+            SYS_fcntl(command(libc::F_GET_SEALS, "F_GET_SEALS")),
             SYS_fdatasync,
             SYS_flock,
             SYS_fstat,
@@ -206,8 +247,8 @@ pub(crate) const GROUPS: &[Group] = &[
             #[cfg(target_arch = "x86_64")]
             SYS_newfstatat,
             #[cfg(target_arch = "x86_64")]
-            SYS_open,
-            SYS_openat,
+            SYS_open(plain(2)),
+            SYS_openat(plain(3)),
             SYS_pwrite64,
             #[cfg(target_arch = "x86_64")]
             SYS_readlink,
@@ -257,7 +298,12 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_bpf(is(0, 2, "BPF_MAP_UPDATE_ELEM")),
             SYS_bpf(is(0, 3, "BPF_MAP_DELETE_ELEM")),
             SYS_ioctl(requests(0x8100, "vDPA devices")),
-            SYS_ioctl(requests(0x8900, "interfaces")),
+            SYS_ioctl(request(libc::SIOCETHTOOL, "SIOCETHTOOL")),
+            SYS_ioctl(request(libc::SIOCGIFFLAGS, "SIOCGIFFLAGS")),
+            SYS_ioctl(request(libc::SIOCGIFHWADDR, "SIOCGIFHWADDR")),
+            SYS_ioctl(request(libc::SIOCGIFINDEX, "SIOCGIFINDEX")),
+            SYS_ioctl(request(libc::SIOCGIFMTU, "SIOCGIFMTU")),
+            SYS_ioctl(request(libc::SIOCGIFNAME, "SIOCGIFNAME")),
             SYS_ioctl(request(libc::FIONBIO, "FIONBIO")),
             SYS_ioctl(request(libc::TCGETS, "TCGETS")),
             SYS_ioctl(request(libc::TUNSETCARRIER, "TUNSETCARRIER")),
@@ -294,10 +340,10 @@ pub(crate) const GROUPS: &[Group] = &[
             SYS_pidfd_open,
             SYS_prctl(is(0, libc::PR_SET_NO_NEW_PRIVS as u64, "PR_SET_NO_NEW_PRIVS")),
             SYS_prctl(is(0, libc::PR_SET_PDEATHSIG as u64, "PR_SET_PDEATHSIG")),
-            SYS_prlimit64,
+            SYS_prlimit64(is(0, 0, "its own limits")),
             SYS_sched_getparam,
             SYS_sched_getscheduler,
-            SYS_sched_setaffinity,
+            SYS_sched_setaffinity(is(0, 0, "of its own thread")),
             SYS_sysinfo,
             SYS_uname,
         ],

@@ -8,7 +8,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::calls::{GROUPS, Limit, Value};
+use super::calls::{Call, GROUPS, Limit, Value, WITHOUT_SIGNAL};
 
 /// Reasons that a filter cannot be made or installed.
 #[derive(Debug, thiserror::Error)]
@@ -32,13 +32,18 @@ pub enum FilterError {
 pub(super) struct Filters {
     lane: BpfProgram,
     other: BpfProgram,
-    /// Lets a C library start threads by clone, whose flags a filter can read.
-    no_clone3: BpfProgram,
+    /// Filters of [`WITHOUT_SIGNAL`].
+    without_signal: Vec<BpfProgram>,
 }
 
 impl Filters {
     pub(super) fn compile() -> Result<Filters, FilterError> {
-        Ok(Filters { lane: compile(true)?, other: compile(false)?, no_clone3: no_clone3()? })
+        let without_signal = WITHOUT_SIGNAL.iter().map(|(call, errno)| refuse(call, *errno));
+        Ok(Filters {
+            lane: compile(true)?,
+            other: compile(false)?,
+            without_signal: without_signal.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Restricts the calling thread to the calls of lanes.
@@ -49,7 +54,9 @@ impl Filters {
     /// Restricts the calling thread, and threads that it starts, to the calls of the table. The
     /// kernel is also told to grant no rights to programs that they execute.
     pub(super) fn confine(&self) -> Result<(), FilterError> {
-        seccompiler::apply_filter(&self.no_clone3)?;
+        for filter in &self.without_signal {
+            seccompiler::apply_filter(filter)?;
+        }
         Ok(seccompiler::apply_filter(&self.other)?)
     }
 }
@@ -62,7 +69,9 @@ fn arch() -> Result<TargetArch, FilterError> {
 fn compile(lane: bool) -> Result<BpfProgram, FilterError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let groups = GROUPS.iter().filter(|group| group.lanes || !lane);
-    for call in groups.flat_map(|group| group.calls) {
+    // A filter with a signal would precede the one without.
+    let without_signal = WITHOUT_SIGNAL.iter().map(|(call, _)| call);
+    for call in groups.flat_map(|group| group.calls).chain(without_signal) {
         let allowed = rules.entry(call.number).or_default();
         if let Some(limit) = call.limit {
             allowed.push(rule(limit)?);
@@ -81,9 +90,10 @@ fn rule(limit: Limit) -> Result<SeccompRule, FilterError> {
     Ok(SeccompRule::new(vec![condition])?)
 }
 
-/// Refuses clone3 with ENOSYS, as a kernel without it.
-fn no_clone3() -> Result<BpfProgram, FilterError> {
-    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    let refused = SeccompAction::Errno(libc::ENOSYS as u32);
+/// Refuses a call with an error.
+fn refuse(call: &Call, errno: i32) -> Result<BpfProgram, FilterError> {
+    let limit = call.limit.map(rule).transpose()?;
+    let rules = BTreeMap::from([(call.number, Vec::from_iter(limit))]);
+    let refused = SeccompAction::Errno(errno as u32);
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, refused, arch()?)?.try_into()?)
 }

@@ -11,6 +11,7 @@
 //!
 //! # Limits
 //! A thread that makes a refused call while it has all signals blocked is killed, with the process.
+//! C libraries do so only to start processes; those calls fail without a signal, uncounted.
 //! Without seccomp or Landlock in the kernel the rest still holds.
 
 mod calls;
@@ -18,13 +19,14 @@ mod files;
 mod filter;
 mod trap;
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-pub use files::{FilesError, confine_files};
+pub use files::{FileRights, FilesError, confine_files};
 pub use filter::FilterError;
 use filter::Filters;
 
@@ -33,6 +35,10 @@ pub const PARTS: [&str; 3] = ["capabilities", "system-calls", "files"];
 
 /// Filters of this process, if it has a sandbox.
 static FILTERS: OnceLock<Filters> = OnceLock::new();
+
+thread_local! {
+    static IS_LANE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Calls that were refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +90,12 @@ pub fn confine_lane() {
     {
         panic!("a lane cannot be confined: {error}");
     }
+    IS_LANE.set(FILTERS.get().is_some());
+}
+
+/// `true` if the calling thread is restricted to the calls of lanes, as threads that it starts are.
+pub fn is_lane() -> bool {
+    IS_LANE.get()
 }
 
 /// Calls that were refused so far; `None` if there are none.

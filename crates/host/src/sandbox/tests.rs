@@ -47,10 +47,18 @@ fn a_lane_opens_and_starts_nothing() {
 }
 
 #[test]
+fn a_refused_process_is_an_error_also_while_signals_are_blocked() {
+    // The standard library blocks them while it starts a program.
+    let started = as_lane(|| std::process::Command::new("/bin/true").spawn().map(drop));
+    assert_eq!(started.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+#[test]
 fn a_lane_does_its_work() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let clock = rustix::time::TimerfdClockId::Monotonic;
     let timer = rustix::time::timerfd_create(clock, rustix::time::TimerfdFlags::empty()).unwrap();
+    assert!(as_lane(is_lane) && !is_lane());
     let worked = as_lane(move || {
         let soon = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1000 };
         let never = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -88,13 +96,21 @@ fn threads_started_before_are_not_confined() {
 
 #[test]
 fn files_outside_the_directories_are_not_opened() {
-    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for dir in [&own, &other] {
+    let [own, other, links] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    for dir in [&own, &other, &links] {
         std::fs::write(dir.path().join("there"), "text").unwrap();
     }
+    std::os::unix::fs::symlink(other.path(), own.path().join("to-other")).unwrap();
     let confined = || {
-        let (own, other) = (own.path(), other.path());
-        if !confine_files(&["/proc".as_ref(), "/no-such".as_ref()], &[own]).unwrap() {
+        let (own, other, links) = (own.path(), other.path(), links.path());
+        let all = [
+            ("/proc".into(), FileRights::Read),
+            ("/no-such".into(), FileRights::Read),
+            (own.to_owned(), FileRights::Write),
+            (links.to_owned(), FileRights::Links),
+            (own.join("to-other"), FileRights::Write),
+        ];
+        if !confine_files(&all).unwrap() {
             return; // no Landlock in this kernel
         }
         let denied = std::io::ErrorKind::PermissionDenied;
@@ -107,6 +123,12 @@ fn files_outside_the_directories_are_not_opened() {
         assert_eq!(kind(std::fs::remove_file(other.join("there"))), Err(denied));
         assert_eq!(kind(std::fs::write("/proc/self/comm", "name")), Err(denied));
         assert_eq!(kind(UnixListener::bind(other.join("socket")).map(drop)), Err(denied));
+        let linked = std::os::unix::fs::symlink(own, links.join("link"));
+        assert_eq!(kind(linked), Ok(()));
+        assert_eq!(kind(std::fs::write(links.join("new"), "text")), Err(denied));
+        assert_eq!(kind(std::fs::write(links.join("there"), "text")), Err(denied));
+        assert!(std::fs::rename(own.join("there"), links.join("moved")).is_err());
+        assert_eq!(kind(std::fs::remove_file(links.join("link"))), Ok(()));
         let linked = std::fs::hard_link(own.join("there"), other.join("link"));
         assert!(linked.is_err());
     };

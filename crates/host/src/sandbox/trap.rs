@@ -73,11 +73,15 @@ mod tests {
     use super::super::{confine_calls, confine_lane};
     use super::*;
 
-    /// Result of a call with zeros as arguments after `first`.
     fn call(number: libc::c_long, first: libc::c_long) -> Result<(), Errno> {
+        arguments(number, [first, 0, 0, 0])
+    }
+
+    /// Result of a call with zeros as further arguments.
+    fn arguments(number: libc::c_long, [a, b, c, d]: [libc::c_long; 4]) -> Result<(), Errno> {
         // SAFETY: a filter refuses it. Without one, no call here accepts a null pointer, changes
-        // something with zeros as arguments, or takes memory of this process.
-        match unsafe { libc::syscall(number, first, 0, 0, 0, 0, 0) } {
+        // something with these arguments, or takes memory of this process.
+        match unsafe { libc::syscall(number, a, b, c, d, 0, 0) } {
             -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
             _ => Ok(()),
         }
@@ -142,12 +146,25 @@ mod tests {
             ("a namespace", libc::SYS_clone, i64::from(libc::CLONE_NEWNET | libc::CLONE_THREAD)),
             ("a BPF program", libc::SYS_bpf, 5),
             ("a signal to another process", libc::SYS_tgkill, 1),
+            ("limits of another process", libc::SYS_prlimit64, 1),
+            ("CPUs of another process", libc::SYS_sched_setaffinity, 1),
             ("a netlink socket", libc::SYS_socket, libc::AF_NETLINK.into()),
             ("a packet socket", libc::SYS_socket, libc::AF_PACKET.into()),
             ("an AF_XDP socket", libc::SYS_socket, libc::AF_XDP.into()),
             ("a virtual machine socket", libc::SYS_socket, libc::AF_VSOCK.into()),
             ("a dump", libc::SYS_prctl, libc::PR_SET_DUMPABLE.into()),
         ];
+        let all = u64::MAX >> 1;
+        let owner = confined(|| arguments(libc::SYS_fcntl, [0, libc::F_SETOWN as _, 1, 0]));
+        assert_eq!(owner, Err(Errno::PERM), "signals to other processes");
+        let new = libc::O_CREAT | libc::O_WRONLY;
+        for mode in [0o755, 0o4644] {
+            let made = confined(move || arguments(libc::SYS_openat, [0, 0, new as _, mode]));
+            assert_eq!(made, Err(Errno::PERM), "an executable file");
+        }
+        let code = libc::PROT_READ | libc::PROT_EXEC;
+        let mapped = confined(move || arguments(libc::SYS_mmap, [0, all as _, code as _, 0]));
+        assert_eq!(mapped, Err(Errno::PERM), "new code");
         for (what, number, first) in forbidden {
             assert_eq!(confined(move || call(number, first)), Err(Errno::PERM), "{what}");
         }

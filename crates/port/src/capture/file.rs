@@ -1,13 +1,14 @@
 //! Opening a capture's file: the path is the operator's, but others may write to its directory.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::ErrorKind;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use host::launcher::{self, Answer, Request, ask};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
     let at = || path.to_owned();
     let failed = |source| CaptureError::Open { path: at(), source };
-    let opened = match open_capture(path) {
+    let opened = match Directory::of(path).and_then(|directory| directory.open_capture()) {
         Err(Errno::ACCESS | Errno::PERM) if launcher::is_present() => {
             let asked = ask(OpenCapture { path: at() }, &[]);
             asked.map(|(opened, fds)| {
@@ -36,7 +37,7 @@ pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
         CaptureRefusal::NotAFile => CaptureError::NotAFile { path: at() },
         CaptureRefusal::NotACapture => CaptureError::NotACapture { path: at() },
         CaptureRefusal::Busy => CaptureError::Busy { path: at() },
-        CaptureRefusal::Name => CaptureError::Name { path: at() },
+        CaptureRefusal::Place => CaptureError::Place { path: at() },
     })?;
     let file = File::from(file);
     file.set_len(0).map_err(failed)?;
@@ -52,8 +53,8 @@ pub enum CaptureRefusal {
     NotACapture,
     /// Another process writes to it.
     Busy,
-    /// Outside the daemon's directories its name must be that of a capture.
-    Name,
+    /// Outside the daemon's directories a program may read it as its configuration.
+    Place,
 }
 
 /// Opens a file for a capture, or creates it.
@@ -65,56 +66,84 @@ pub struct OpenCapture {
 impl Request for OpenCapture {
     const NAME: &'static str = "open-capture";
     const DOES: &'static str =
-        "opens for writing a regular file named `*.pcapng` that is new, empty or a capture";
+        "opens for writing a file `*.pcapng`, new, empty or a capture, in no directory of settings";
     type Reply = Result<(), CaptureRefusal>;
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Result<(), CaptureRefusal>> {
-        // A new file has a mode of 0600. Its name keeps it from being the configuration of a
-        // program: the contents are the daemon's.
-        if self.path.extension() != Some("pcapng".as_ref()) {
-            return Ok((Err(CaptureRefusal::Name), Vec::new()));
+        let directory = Directory::of(&self.path)?;
+        // A new file has a mode of 0600, but its contents are the daemon's.
+        if self.path.extension() != Some("pcapng".as_ref()) || directory.has_settings()? {
+            return Ok((Err(CaptureRefusal::Place), Vec::new()));
         }
-        match open_capture(&self.path)? {
+        match directory.open_capture()? {
             Ok(file) => Ok((Ok(()), vec![file.into()])),
             Err(refusal) => Ok((Err(refusal), Vec::new())),
         }
     }
 }
 
-fn open_capture(path: &Path) -> Result<Result<File, CaptureRefusal>, Errno> {
-    let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    // Checked first, because opening a device has side effects.
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() => return Ok(Err(CaptureRefusal::NotAFile)),
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
-        _ => (),
+/// Directories in which programs read all files as their settings, some of which name commands.
+const SETTINGS: [&str; 8] =
+    ["/bin", "/boot", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/var/spool"];
+
+/// A file's name, and its directory, which stays the same whatever happens to its path.
+struct Directory<'a> {
+    directory: OwnedFd,
+    name: &'a Path,
+}
+
+impl Directory<'_> {
+    fn of(path: &Path) -> Result<Directory<'_>, Errno> {
+        let name = path.file_name().ok_or(Errno::ISDIR)?.as_ref();
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Directory { directory: rustix::fs::open(directory, flags, Mode::empty())?, name })
     }
-    // If the file is replaced meanwhile, no link is followed and nothing blocks.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
-        .map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Ok(Err(CaptureRefusal::NotAFile));
+
+    /// `true` for a directory of settings, or one in a hidden directory.
+    fn has_settings(&self) -> Result<bool, Errno> {
+        let itself = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
+        let real = rustix::fs::readlink(itself, Vec::new())?;
+        let real = Path::new(OsStr::from_bytes(real.as_bytes()));
+        let is_hidden = |part: &OsStr| part.as_bytes().starts_with(b".");
+        Ok(SETTINGS.iter().any(|one| real.starts_with(one)) || real.iter().any(is_hidden))
     }
-    match file.try_lock() {
-        Ok(()) => (),
-        Err(TryLockError::WouldBlock) => return Ok(Err(CaptureRefusal::Busy)),
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
+
+    fn open_capture(&self) -> Result<Result<File, CaptureRefusal>, Errno> {
+        let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let kind = |is: Stat| FileType::from_raw_mode(is.st_mode);
+        // Checked first, because opening a device has side effects.
+        let found = rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW);
+        match found.map(kind) {
+            Ok(FileType::RegularFile) | Err(Errno::NOENT) => {}
+            Ok(_) => return Ok(Err(CaptureRefusal::NotAFile)),
+            Err(errno) => return Err(errno),
+        }
+        // If the file is replaced meanwhile, no link is followed and nothing blocks.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&self.directory, self.name, flags, mode)?;
+        if kind(rustix::fs::fstat(&file)?) != FileType::RegularFile {
+            return Ok(Err(CaptureRefusal::NotAFile));
+        }
+        let file = File::from(file);
+        match file.try_lock() {
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => return Ok(Err(CaptureRefusal::Busy)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let mut begins = [0; SECTION_HEADER.len()];
+        match file.read_at(&mut begins, 0).map_err(failed)? {
+            0 => (),
+            _ if begins == SECTION_HEADER => (),
+            _ => return Ok(Err(CaptureRefusal::NotACapture)),
+        }
+        Ok(Ok(file))
     }
-    let mut begins = [0; SECTION_HEADER.len()];
-    match file.read_at(&mut begins, 0).map_err(failed)? {
-        0 => (),
-        _ if begins == SECTION_HEADER => (),
-        _ => return Ok(Err(CaptureRefusal::NotACapture)),
-    }
-    Ok(Ok(file))
 }
 
 #[cfg(test)]
@@ -123,15 +152,20 @@ mod tests {
 
     #[test]
     fn a_launcher_opens_only_captures_by_name_and_contents() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::Builder::new().prefix("captures").tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
+        std::fs::create_dir(path(".hidden")).unwrap();
+        std::os::unix::fs::symlink("/etc", path("settings")).unwrap();
         std::fs::write(path("text.pcapng"), "precious").unwrap();
         std::os::unix::fs::symlink(path("text.pcapng"), path("link.pcapng")).unwrap();
         let refusal = |name: &str| {
             OpenCapture { path: path(name) }.serve(&[]).map(|(opened, _)| opened.err())
         };
-        assert!(matches!(refusal("new"), Ok(Some(CaptureRefusal::Name))));
-        assert!(matches!(refusal("new.conf"), Ok(Some(CaptureRefusal::Name))));
+        assert!(matches!(refusal("new"), Ok(Some(CaptureRefusal::Place))));
+        for name in ["new.conf", "settings/new.pcapng", ".hidden/new.pcapng"] {
+            assert!(matches!(refusal(name), Ok(Some(CaptureRefusal::Place))), "{name}");
+        }
+        assert!(matches!(refusal("missing/new.pcapng"), Err(Errno::NOENT)));
         assert!(matches!(refusal("text.pcapng"), Ok(Some(CaptureRefusal::NotACapture))));
         assert!(matches!(refusal("link.pcapng"), Ok(Some(CaptureRefusal::NotAFile))));
         assert!(matches!(refusal("new.pcapng"), Ok(None)));

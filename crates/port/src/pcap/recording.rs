@@ -1,9 +1,9 @@
 //! Recordings: captures in memory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use host::launcher::{self, Answer, Request, ask};
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use wire::virtio_net::OffloadSet;
@@ -145,13 +144,9 @@ impl Request for OpenRecording {
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
         let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&self.path);
-        let file = file.map_err(failed)?;
+        let file = host::regular_file::open(&self.path)?.ok_or(Errno::INVAL)?;
         let mut begins = [0; 4];
-        let is_file = file.metadata().map_err(failed)?.is_file();
-        if !is_file || file.read_at(&mut begins, 0).map_err(failed)? < 4 || !MAGIC.contains(&begins)
-        {
+        if file.read_at(&mut begins, 0).map_err(failed)? < 4 || !MAGIC.contains(&begins) {
             return Err(Errno::INVAL);
         }
         Ok(((), vec![file.into()]))
