@@ -40,7 +40,8 @@ pub(crate) struct Stats {
     #[arg(long, value_name = "S", value_parser = seconds)]
     interval: Option<Duration>,
     /// End after N intervals.
-    #[arg(long, value_name = "N", requires = "interval")]
+    #[arg(long, value_name = "N", requires = "interval",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     count: Option<u64>,
     /// Print one JSON object; of rates one a line for each interval.
     #[arg(long)]
@@ -271,7 +272,7 @@ fn rate_tables(rates: &Value) -> String {
             mbps("tx_bytes_per_s"),
             format!("{:.0}", number(port, "rx_frames_per_s")),
             mbps("rx_bytes_per_s"),
-            format!("{:.0}", drops.iter().map(|(_, rate)| rate).sum::<f64>()),
+            format!("{:.0}", drops.iter().fold(0.0, |sum, (_, rate)| sum + rate)), // a sum of none is -0
             if reasons.is_empty() { "-".to_owned() } else { reasons.join(",") },
         ]
     });
@@ -357,6 +358,9 @@ mod tests {
         let text = rate_tables(&rates);
         let web = text.lines().find(|line| line.starts_with("nic0/web")).expect("a row");
         assert!(web.ends_with("tx_spoofed_mac"), "{text}");
+        let quiet = rate_tables(&super::rates(&reading(10, 1, 100), &reading(30, 1, 600), 2.0));
+        let web = quiet.lines().find(|line| line.starts_with("nic0/web")).expect("a row");
+        assert_eq!(web.split_whitespace().skip(5).collect::<Vec<_>>(), ["0", "-"], "{quiet}");
     }
 
     #[test]

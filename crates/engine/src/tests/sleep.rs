@@ -180,6 +180,7 @@ fn a_sender_over_its_limit_lets_its_lane_sleep() {
             let there = frame(mac(0), mac(1), i, 60);
             b.send(&there);
             assert_eq!(a.wait_for(1), [there]);
+            bench.wait_for_sleep();
         }
         let numbers: Vec<u32> = c.wait_for(80).iter().map(|frame| number(frame)).collect();
         assert!(numbers.into_iter().eq(0..80));

@@ -174,16 +174,22 @@ fn run_dirs_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
 /// none. Each run directory has its own, so no two daemons share one.
 pub fn default_state_dir(run_dir: &Path) -> PathBuf {
     let env = |name: &str| std::env::var_os(name);
-    state_dir_for(run_dir, |name| env(name).map(PathBuf::from).filter(|dir| dir.is_absolute()))
+    let uid = rustix::process::geteuid().as_raw();
+    state_dir_for(run_dir, uid, |name| env(name).map(PathBuf::from).filter(|dir| dir.is_absolute()))
 }
 
-fn state_dir_for(run_dir: &Path, directory: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
-    let is_users = directory("XDG_RUNTIME_DIR").is_some_and(|dir| run_dir == dir.join("shunt"));
-    let users = || match directory("XDG_STATE_HOME") {
-        Some(dir) => Some(dir.join("shunt")),
-        None => Some(directory("HOME")?.join(".local/state/shunt")),
+fn state_dir_for(run_dir: &Path, uid: u32, directory: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    let session = directory("XDG_RUNTIME_DIR").map(|dir| dir.join("shunt"));
+    let name = match run_dir {
+        dir if Some(dir) == session.as_deref() => Some("shunt"),
+        dir if uid != 0 && dir == run_dir_for(None, uid) => Some("shunt-tmp"),
+        _ => None,
     };
-    match is_users.then(users).flatten() {
+    let users = |name| match directory("XDG_STATE_HOME") {
+        Some(dir) => Some(dir.join(name)),
+        None => Some(directory("HOME")?.join(".local/state").join(name)),
+    };
+    match name.and_then(users) {
         Some(dir) => dir,
         None if run_dir == Path::new(SERVICE_RUN_DIR) => PathBuf::from("/var/lib/shunt"),
         None => run_dir.join("state"),

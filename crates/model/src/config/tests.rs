@@ -140,14 +140,18 @@ fn each_run_directory_has_its_own_default_state_directory() {
         [("XDG_RUNTIME_DIR", "/run/user/1000"), ("XDG_STATE_HOME", "/u/state"), ("HOME", "/u")];
     let dir = |run_dir: &str, set: &[(&str, &str)]| {
         let set: BTreeMap<_, _> = set.iter().copied().collect();
-        state_dir_for(Path::new(run_dir), |name| set.get(name).map(PathBuf::from))
+        state_dir_for(Path::new(run_dir), 1000, |name| set.get(name).map(PathBuf::from))
     };
     assert_eq!(dir("/run/user/1000/shunt", &users), Path::new("/u/state/shunt"));
     let without = [users[0], users[2]];
     assert_eq!(dir("/run/user/1000/shunt/", &without), Path::new("/u/.local/state/shunt"));
     assert_eq!(dir("/run/user/1000/shunt", &users[..1]), Path::new("/run/user/1000/shunt/state"));
     assert_eq!(dir("/run/shunt", &users), Path::new("/var/lib/shunt"));
-    for other in ["/tmp/shunt", "/tmp/shunt-1000", "/run/shunt/b", "/run/user/1000/shunt-b"] {
+    // The default without a session.
+    assert_eq!(dir("/tmp/shunt-1000", &users[1..]), Path::new("/u/state/shunt-tmp"));
+    assert_eq!(dir("/tmp/shunt-1000", &without[1..]), Path::new("/u/.local/state/shunt-tmp"));
+    assert_eq!(dir("/tmp/shunt-1000", &[]), Path::new("/tmp/shunt-1000/state"));
+    for other in ["/tmp/shunt", "/tmp/shunt-1001", "/run/shunt/b", "/run/user/1000/shunt-b"] {
         assert_eq!(dir(other, &users), Path::new(other).join("state"));
     }
 }

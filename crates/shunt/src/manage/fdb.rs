@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
+use wire::Mac;
 
 use super::cells::{cell, entries};
 use super::client::{DaemonArgs, encode_segment};
@@ -19,11 +20,16 @@ pub(super) struct Fdb {
     #[arg(long, add = complete::switch_port())]
     port: Option<String>,
     /// Only this address.
-    #[arg(long)]
-    mac: Option<String>,
+    #[arg(long, value_parser = mac)]
+    mac: Option<Mac>,
     /// Only addresses in this VLAN; 0 for the untagged network.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(0..=4094))]
     vlan: Option<u64>,
+}
+
+fn mac(text: &str) -> Result<Mac, String> {
+    let expected = "expected six hex pairs such as \"02:00:00:00:00:01\"";
+    text.parse().map_err(|_| expected.to_owned())
 }
 
 impl Fdb {
@@ -44,7 +50,7 @@ impl Fdb {
     }
 
     fn selects(&self, entry: &Value) -> bool {
-        let mac = self.mac.as_deref().map(str::to_ascii_lowercase);
+        let mac = self.mac.map(|mac| mac.to_string());
         self.port.as_deref().is_none_or(|port| entry["port"] == *port)
             && mac.is_none_or(|mac| entry["mac"] == *mac)
             && self.vlan.is_none_or(|vlan| entry["vlan"].as_u64().unwrap_or(0) == vlan)
