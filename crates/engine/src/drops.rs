@@ -95,7 +95,7 @@ pub static DROPS: [ReasonEntry; 27] = [
     ReasonEntry {
         name: "link_down",
         counters: &[("tx_link_down", nic(Reason::LinkDown))],
-        meaning: "The link of the sender is down, or the link of every receiver.",
+        meaning: "The link of the sender is down, or that of every receiver on path vf or vmq.",
         cause: "`link_state = \"disable\"`, or `auto` while the uplink is down.",
         remedy: "Set `--link-state enable` or `auto`, and look up the uplink with `shunt nic \
                  show`.",
@@ -161,7 +161,7 @@ pub static DROPS: [ReasonEntry; 27] = [
             ("tx_switch_no_match", switch(Reason::NoMatch)),
         ],
         meaning: "No port receives the frame.",
-        cause: "An unknown unicast address, or a VLAN without another member.",
+        cause: "An unknown address, as behind a link that is down, or a VLAN with one member.",
         remedy: "Compare the MACs and VLANs of both ends with `shunt adapter list`.",
     },
     ReasonEntry {
