@@ -23,9 +23,9 @@ use crate::protocol::reflect::{Command, ReflectSpec, Reflected};
 
 /// Turns of both ports between two polls for a command.
 const TURNS: u32 = 64;
-/// Time without a frame after which none is in flight.
+/// Time without a frame after which no more come.
 const QUIET: Duration = Duration::from_millis(100);
-/// Longest time to drain all frames.
+/// Longest time to drain all frames; the switch may have no CPU for a while.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 /// Attaches both ports and serves commands until standard input ends.
@@ -44,7 +44,7 @@ pub fn run(spec: &ReflectSpec) -> Result<()> {
     };
     let ports = [port(&first, (a, b))?, port(&second, (b, a))?];
     let (start, is_draining, drained) = (Instant::now(), true, 0);
-    let mut guest = Reflector { ports, start, is_draining, drained };
+    let mut guest = Reflector { ports, start, is_draining, in_flight: 0, drained };
     send_event(&Event::Ready)?;
     let (sender, commands) = channel();
     std::thread::spawn(move || {
@@ -61,6 +61,8 @@ struct Reflector {
     ports: [Forwarder; 2],
     start: Instant,
     is_draining: bool,
+    /// Frames that were injected since the last drain.
+    in_flight: u64,
     drained: u64,
 }
 
@@ -106,19 +108,25 @@ impl Reflector {
                 self.is_draining = false;
                 for port in &mut self.ports {
                     port.inject(frame_bytes, frames)?;
+                    self.in_flight += u64::from(frames);
                 }
             }
             Command::Drain => {
                 self.is_draining = true;
                 let (begin, before) = (Instant::now(), self.received());
                 let mut moved_at = begin;
-                while moved_at.elapsed() < QUIET && begin.elapsed() < DRAIN_MAX {
+                while begin.elapsed() < DRAIN_MAX {
                     match self.turn() {
                         0 => std::thread::yield_now(),
                         _ => moved_at = Instant::now(),
                     }
+                    let is_complete = self.received() - before >= self.in_flight;
+                    if is_complete && moved_at.elapsed() >= QUIET {
+                        break;
+                    }
                 }
                 self.drained = self.received() - before;
+                self.in_flight = 0;
             }
         }
         Ok(())

@@ -163,7 +163,8 @@ pub fn run(
                     SwitchProgram::Bare { program: machine.program, delay_cycles: *cycles }
                 }
             };
-            let point = forwarding::slot(switch, &settings.point, machine.cpus);
+            let slot = || forwarding::slot(switch, &settings.point, machine.cpus);
+            let point = forwarding::until_frames_pass(slot);
             point.with_context(|| settings.sides[side].to_string())
         };
         slots.push(if pair % 2 == 0 {
