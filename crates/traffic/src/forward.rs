@@ -106,13 +106,20 @@ impl Forwarder {
         (received + sent) as u64
     }
 
-    /// Frees the buffers of frames that the switch has taken; returns their number.
+    /// Frees the buffers of all frames that the switch has taken; returns their number. Were some
+    /// left, the ring might lack room: the frames of both ports can meet at one.
     fn take_back(&mut self) -> usize {
-        let mut back = [0; BURST];
-        let sent = self.adapter.reap_transmit(&mut back);
-        self.free.extend_from_slice(&back[..sent]);
-        self.sent += sent as u64;
-        sent
+        let mut all = 0;
+        loop {
+            let mut back = [0; BURST];
+            let sent = self.adapter.reap_transmit(&mut back);
+            self.free.extend_from_slice(&back[..sent]);
+            all += sent;
+            if sent < BURST {
+                self.sent += all as u64;
+                return all;
+            }
+        }
     }
 
     fn forward(&mut self, buffer: u32, len: u32) {
