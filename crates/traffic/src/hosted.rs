@@ -117,20 +117,21 @@ impl Hosted {
     fn attach(guest: &HostedGuest, spec: &GuestSpec) -> Result<Hosted> {
         let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Collapsed };
         let (frame_bytes, ring) = (spec.frame_bytes, spec.ring);
+        let config = |flows, in_flight, load, touch| GeneratorConfig {
+            flows,
+            frame_bytes,
+            in_flight,
+            load,
+            touch,
+            pages,
+            ring,
+            pieces: 1,
+        };
         Ok(match (&guest.role, &guest.place) {
             (Role::Generate { flows, in_flight, load, touch }, place) => {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, *load, *touch);
-                let traffic = GeneratorConfig {
-                    flows,
-                    frame_bytes,
-                    in_flight,
-                    load,
-                    touch,
-                    pages,
-                    ring,
-                    pieces: 1,
-                };
+                let traffic = config(flows, in_flight, load, touch);
                 match place {
                     AdapterBackend::Socket(socket) => {
                         Hosted::Generator(Generator::attach(socket, &traffic)?)
@@ -143,16 +144,7 @@ impl Hosted {
             (Role::Pace { flows, in_flight, load_fps, burst }, AdapterBackend::Socket(socket)) => {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, GeneratorLoad::default(), true);
-                let traffic = GeneratorConfig {
-                    flows,
-                    frame_bytes,
-                    in_flight,
-                    load,
-                    touch,
-                    pages,
-                    ring,
-                    pieces: 1,
-                };
+                let traffic = config(flows, in_flight, load, touch);
                 Hosted::Paced(Box::new(Paced::attach(
                     socket,
                     &traffic,
