@@ -10,6 +10,7 @@
 
 pub mod agent;
 pub mod cpu;
+pub mod directory;
 pub mod facts;
 pub mod group;
 pub mod interface;

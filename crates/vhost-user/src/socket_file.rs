@@ -105,13 +105,8 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn of(path: &Path) -> Result<Place<'_>, Errno> {
-        let name = path.file_name().ok_or(Errno::INVAL)?.as_ref();
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Place { directory: rustix::fs::open(directory, flags, Mode::empty())?, name })
+        let (directory, name) = host::directory::of_file(path)?.ok_or(Errno::INVAL)?;
+        Ok(Place { directory, name })
     }
 
     /// Opens the socket's file, if it is this one: `ENOTSOCK` and `ESTALE` otherwise.

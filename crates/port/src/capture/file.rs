@@ -94,13 +94,8 @@ struct Directory<'a> {
 
 impl Directory<'_> {
     fn of(path: &Path) -> Result<Directory<'_>, Errno> {
-        let name = path.file_name().ok_or(Errno::ISDIR)?.as_ref();
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Directory { directory: rustix::fs::open(directory, flags, Mode::empty())?, name })
+        let (directory, name) = host::directory::of_file(path)?.ok_or(Errno::ISDIR)?;
+        Ok(Directory { directory, name })
     }
 
     /// `true` for a directory of settings, or one in a hidden directory.
