@@ -100,11 +100,7 @@ pub(crate) fn forward(
     // Complete: the sender gets its buffers back only after the copy.
     marker.touch(0); // from here on only the sender's ring
     stages.end(Stage::Classify);
-    let notified = match transmit.complete() {
-        Notification::Unneeded => false,
-        Notification::Sent => true,
-        Notification::Needed => notify(transmit.guest_ring(), stages),
-    };
+    let notified = notified(transmit.complete(), || transmit.guest_ring(), stages);
 
     // Count.
     let block = source.block();
@@ -156,11 +152,7 @@ impl AttachedRing<dyn Receive> {
         // The stage of the publication ends when the ring's lock is released: the unlock waits for
         // its reads.
         stages.end(Stage::Copy);
-        let notified = match self.ring.publish() {
-            Notification::Unneeded => false,
-            Notification::Sent => true,
-            Notification::Needed => notify(self.ring.guest_ring(), stages),
-        };
+        let notified = notified(self.ring.publish(), || self.ring.guest_ring(), stages);
         if let Some(next) = &mut buffers.next {
             next.owner = CacheLine::of(block);
         }
@@ -191,12 +183,24 @@ impl AttachedRing<dyn Receive> {
     }
 }
 
-/// Notifies a guest that wants it; returns `true` if it was.
-fn notify(ring: Option<&mut dyn GuestRing>, stages: &StageClock) -> bool {
-    stages.end(Stage::Publish);
-    let notified = ring.is_some_and(|ring| ring.events().notify());
-    stages.end(Stage::Notify);
-    notified
+/// Notifies the guest of `ring` if it wants that and the ring has not; returns `true` if the guest
+/// was notified.
+#[inline(always)]
+fn notified<'a>(
+    notification: Notification,
+    ring: impl FnOnce() -> Option<&'a mut dyn GuestRing>,
+    stages: &StageClock,
+) -> bool {
+    match notification {
+        Notification::Unneeded => false,
+        Notification::Sent => true,
+        Notification::Needed => {
+            stages.end(Stage::Publish);
+            let notified = ring().is_some_and(|ring| ring.events().notify());
+            stages.end(Stage::Notify);
+            notified
+        }
+    }
 }
 
 /// Counts frames that a device placed in the guest's buffers. The caller holds the lock of the

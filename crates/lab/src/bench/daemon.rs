@@ -13,6 +13,7 @@ use host::{CpuTime, ProcessCpu};
 use model::config::socket_path;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, waitpid};
+use serde::Serialize;
 use wire::Mac;
 
 use super::interrupt::Registered;
@@ -39,8 +40,49 @@ pub struct NicPlan {
     pub uplink: bool,
     /// The VFs.
     pub vfs: Vec<VfPlan>,
-    /// `true` for a lane that never sleeps.
-    pub busy: bool,
+    /// Policy of the lane without frames.
+    pub idle: IdlePolicy,
+}
+
+/// Policy of a lane without frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdlePolicy {
+    /// It polls for ever: the CPU is spared for it.
+    Poll,
+    /// It polls, and lets other threads run on its CPU in between.
+    Yield,
+    /// It sleeps until a guest kicks it, as by default.
+    #[default]
+    Sleep,
+}
+
+impl IdlePolicy {
+    /// All policies.
+    pub const ALL: [IdlePolicy; 3] = [IdlePolicy::Poll, IdlePolicy::Yield, IdlePolicy::Sleep];
+
+    /// The policy of a lane that is measured under load: awake where it has a CPU of its own.
+    pub fn under_load(cpu: Option<usize>) -> IdlePolicy {
+        if cpu.is_some() { IdlePolicy::Yield } else { IdlePolicy::Sleep }
+    }
+
+    /// Name, as on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            IdlePolicy::Poll => "poll",
+            IdlePolicy::Yield => "yield",
+            IdlePolicy::Sleep => "sleep",
+        }
+    }
+
+    /// Settings of `[lanes]`.
+    pub fn settings(self) -> &'static str {
+        match self {
+            IdlePolicy::Poll => "sleep = false\npoll_us = 1000000\n",
+            IdlePolicy::Yield => "sleep = false\n",
+            IdlePolicy::Sleep => "sleep = true\n",
+        }
+    }
 }
 
 impl NicPlan {
@@ -52,7 +94,8 @@ impl NicPlan {
         if let Some(latency_us) = cpu_latency_us {
             text += &format!("cpu_latency_us = {latency_us}\n");
         }
-        text += &format!("sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n", !self.busy);
+        text += self.idle.settings();
+        text += "[[nic]]\nname = \"lab\"\nkind = \"soft\"\n";
         if self.uplink {
             text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
             text += "in_order = true\n";

@@ -15,6 +15,6 @@ mod switched;
 
 pub use carrier::{Carrier, CarrierSpec};
 pub use cpus::{Placement, plan};
-pub use daemon::{Bench, NicPlan, VfPlan, mac_text};
+pub use daemon::{Bench, IdlePolicy, NicPlan, VfPlan, mac_text};
 pub use guests::GuestProcess;
 pub use switched::{AdapterPlan, BenchAttachment, SwitchedBench, SwitchedPlan};

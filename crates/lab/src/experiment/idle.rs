@@ -1,12 +1,13 @@
-//! Idle CPU with many silent guests, and wake-up latency of the first frame.
+//! Idle CPU with many silent guests, and wake-up latency of the first frame, by [`IdlePolicy`].
 //!
 //! The daemon has many attached guests without traffic: its CPU time is read at both ends of a
 //! silence. Then one guest sends single frames to another, each after some milliseconds of silence,
-//! in which the lane goes to sleep; see [`traffic::probe`]. The lane may sleep, as by default.
+//! in which a lane that may sleep goes to sleep; see [`traffic::probe`].
 //!
 //! Limits: CPU time is counted in the kernel's ticks, so a silence of 5 s is exact to 0.2 %. A busy
 //! machine, or a virtual one whose host must wake its CPU, delays every sleeper. The floor measures
-//! that delay; only the excess is the daemon's. The daemon can keep CPUs from deep sleep
+//! that delay; only the excess is the daemon's. Beside a lane that never sleeps it is the time
+//! until that lane leaves its CPU to another thread. The daemon can keep CPUs from deep sleep
 //! ([`host::latency`]), which lowers the floor as well.
 
 use std::path::Path;
@@ -18,7 +19,7 @@ use serde::Serialize;
 use traffic::protocol::probe::{ProbeSpec, WakeTimes};
 use traffic::{Event, Task};
 
-use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
+use crate::bench::{Bench, GuestProcess, IdlePolicy, NicPlan, Placement, VfPlan, mac_text, plan};
 
 /// Time between attaching and the measured silence: a new daemon still has work.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -67,6 +68,20 @@ impl IdleSpec {
 pub struct Idle {
     /// Guests attached.
     pub guests: usize,
+    /// Each policy, in the order of [`IdlePolicy::ALL`].
+    pub policies: Vec<IdleCost>,
+    /// Limit of the CPUs' wake-up latency, for the daemon and the floor alike: the daemon set it
+    /// for the whole machine. `None`: no limit.
+    pub cpu_latency_us: Option<u32>,
+    /// Pinned CPUs: the lane, the guests. Empty with a single CPU.
+    pub pinned: Vec<usize>,
+}
+
+/// Cost of a policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct IdleCost {
+    /// The policy.
+    pub policy: IdlePolicy,
     /// Seconds of the measured silence.
     pub seconds: f64,
     /// CPU time of the daemon in the silence, as a share of one core.
@@ -82,27 +97,39 @@ pub struct Idle {
     pub sleeps: u64,
     /// Frames that needed a kick: the lane slept, or was about to.
     pub kicks: u64,
-    /// Limit of the CPUs' wake-up latency, for the daemon and the floor alike: the daemon set it
-    /// for the whole machine. `None`: no limit.
-    pub cpu_latency_us: Option<u32>,
-    /// Pinned CPUs: the lane, the guests. Empty with a single CPU.
-    pub pinned: Vec<usize>,
 }
 
-/// Measures; `program` is the shunt binary, `cpus` the allowed CPUs.
+/// Measures each policy; `program` is the shunt binary, `cpus` the allowed CPUs.
+///
+/// # Errors
+/// A daemon or the guests fail.
 pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
     let placement = plan(cpus, 1);
-    let guests_cpu = placement.guests[0].0;
+    let policies = IdlePolicy::ALL.map(|policy| measure(program, &placement, spec, policy));
+    Ok(Idle {
+        guests: spec.guests,
+        policies: policies.into_iter().collect::<Result<_>>()?,
+        cpu_latency_us: spec.cpu_latency_us,
+        pinned: placement.switch.into_iter().chain(placement.guests[0].0).collect(),
+    })
+}
+
+fn measure(
+    program: &Path,
+    placement: &Placement,
+    spec: IdleSpec,
+    policy: IdlePolicy,
+) -> Result<IdleCost> {
     let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
     let nic = NicPlan {
         cpu: placement.switch,
         uplink: false,
         vfs: (0..spec.guests).map(vf).collect(),
-        busy: false,
+        idle: policy,
     };
     let mut bench = Bench::start_awake(program, &nic, spec.cpu_latency_us)?;
     let probe = ProbeSpec {
-        cpu: guests_cpu,
+        cpu: placement.guests[0].0,
         lane_cpu: placement.switch,
         sockets: (0..spec.guests).map(|vf| bench.vf_socket(vf)).collect(),
         macs: [mac_text(0, 0).to_string(), mac_text(1, 0).to_string()],
@@ -125,8 +152,8 @@ pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
         other => bail!("the guest process said {other:?} and no result"),
     };
     bench.check_alive()?;
-    Ok(Idle {
-        guests: spec.guests,
+    Ok(IdleCost {
+        policy,
         seconds,
         cpu_share: silence.total_s() / seconds,
         wake_us: result.wake,
@@ -134,8 +161,6 @@ pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
         samples: result.samples,
         sleeps: self::sleeps(&bench)? - sleeps,
         kicks: result.kicks,
-        cpu_latency_us: spec.cpu_latency_us,
-        pinned: placement.switch.into_iter().chain(guests_cpu).collect(),
     })
 }
 

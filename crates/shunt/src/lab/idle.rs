@@ -3,13 +3,18 @@
 use anyhow::Result;
 use clap::Args;
 use lab::experiment::idle::{self, IdleSpec};
+use report::Align;
+use traffic::protocol::probe::WakeTimes;
 
 use super::common::program;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::print;
+use crate::text::{of_stdout, print};
 
 /// Measure idle CPU with silent guests, and the wake-up latency of the first frame.
+///
+/// A lane without frames polls, polls and yields its CPU, or sleeps, by its settings poll_us and
+/// sleep: each is measured.
 #[derive(Debug, Args)]
 #[command(add = Title("idle CPU and wake-up latency with silent guests"))]
 #[command(after_help = "\
@@ -46,27 +51,35 @@ impl Idle {
         if json {
             return Ok(print(&format!("{}\n", serde_json::to_string_pretty(&idle)?))?);
         }
-        let percent = idle.cpu_share * 100.0;
-        let (wake, floor) = (idle.wake_us, idle.floor_us);
-        let held = match idle.cpu_latency_us {
-            Some(us) => format!("limited to {us} us during the run"),
-            None => "not limited (--cpu-latency 0 sets a limit)".into(),
-        };
-        let text = format!(
-            "{guests} silent guests: the daemon uses {percent:.2} % of a core\n\
-             first frame after a silence: {:.1} us in the median, {:.1} us at the 99th percentile, \
-             {:.1} us at most ({} frames, the lane slept {} times)\n\
-             a thread that only sleeps, on the same CPU: {:.1}, {:.1} and {:.1} us\n\
-             wake-up latency of the CPUs: {held}\n",
-            wake.p50,
-            wake.p99,
-            wake.max,
-            idle.samples,
-            idle.sleeps,
-            floor.p50,
-            floor.p99,
-            floor.max
-        );
-        Ok(print(&text)?)
+        Ok(print(&text(&idle))?)
     }
+}
+
+fn text(idle: &idle::Idle) -> String {
+    const COLUMNS: [&str; 9] =
+        ["lane", "CPU", "p50 us", "p99 us", "most us", "slept", "other p50", "p99", "most"];
+    let columns =
+        COLUMNS.map(|name| (name, if name == "lane" { Align::Left } else { Align::Right }));
+    let rows = idle.policies.iter().map(|cost| {
+        let times =
+            |times: WakeTimes| [times.p50, times.p99, times.max].map(|us| format!("{us:.1}"));
+        let policy = [cost.policy.as_str().to_owned(), format!("{:.1} %", 100.0 * cost.cpu_share)];
+        let slept = [cost.sleeps.to_string()];
+        [&policy[..], &times(cost.wake_us), &slept, &times(cost.floor_us)].concat()
+    });
+    let samples = idle.policies.iter().map(|cost| cost.samples).min().unwrap_or(0);
+    let limit = match idle.cpu_latency_us {
+        Some(us) => format!("limited to {us} us during the run"),
+        None => "not limited (--cpu-latency 0 sets a limit)".into(),
+    };
+    format!(
+        "{}\n\
+         CPU: of one core, the daemon's with {} silent guests\n\
+         us: from the first frame after a silence of 5 to 20 ms to its arrival, {samples} times\n\
+         other: until another thread on the lane's CPU wakes, which only sleeps\n\
+         poll: poll_us = 1000000, sleep = false; yield: sleep = false; sleep: the defaults\n\
+         wake-up latency of the CPUs: {limit}\n",
+        of_stdout().table(&columns, rows.collect()),
+        idle.guests,
+    )
 }

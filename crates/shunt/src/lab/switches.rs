@@ -264,6 +264,8 @@ fn text(result: &Comparison) -> String {
         "guest {guest}{kind} on CPU {guest_cpu}, switch on CPU {switch_cpu}\n\n{}\n{}\
          ratio: cycles per frame over those of {first}, with its 99 % interval; a band needs \
          {PAIRS_MIN} pairs\n\
+         not counted: pairs whose CPUs moved between bands, with other processes beside them, or \
+         in rounds with lost frames\n\
          busy: share of the switch's CPU; below 100 % the guest limits Mpps, and cycles a frame \
          are an upper limit\n{}{}",
         table(result),
@@ -359,7 +361,7 @@ fn stages(result: &Comparison) -> String {
     )
 }
 
-/// Table with a row for each switch in each band that has pairs.
+/// Table with a row for each switch in each band with enough pairs.
 fn table(result: &Comparison) -> String {
     const FIGURES: [&str; 7] =
         ["switch", "pairs", "cycles/frame", "kernel", "busy", "Mpps", "ratio"];
@@ -367,24 +369,20 @@ fn table(result: &Comparison) -> String {
     let figures = FIGURES.into_iter().filter(|name| has_kernel || *name != "kernel");
     let header: Vec<&str> = PLACE.into_iter().chain(figures).collect();
     let mut lines = Vec::new();
-    for row in rows(result).filter(|row| row.band.sides.iter().any(|side| side.pairs > 0)) {
+    for row in rows(result) {
         let side = row.side;
+        let Some(figures) = &side.figures else { continue };
         let mut cells: Vec<String> = row.place().into();
         cells.extend([side.switch.to_string(), side.pairs.to_string()]);
-        match &side.figures {
-            None => cells.push("too few".into()),
-            Some(figures) => {
-                cells.push(format!("{:.1}", figures.cycles_per_frame));
-                cells.extend(has_kernel.then(|| format!("{:.1}", figures.kernel_cycles_per_frame)));
-                cells.extend([
-                    format!("{:.0} %", 100.0 * figures.busy_share),
-                    mpps(figures.mpps),
-                    figures.ratio.map_or_else(String::new, |ratio| {
-                        format!("{:.2} ({:.2}-{:.2})", ratio.ratio, ratio.low, ratio.high)
-                    }),
-                ]);
-            }
-        }
+        cells.push(format!("{:.1}", figures.cycles_per_frame));
+        cells.extend(has_kernel.then(|| format!("{:.1}", figures.kernel_cycles_per_frame)));
+        cells.extend([
+            format!("{:.0} %", 100.0 * figures.busy_share),
+            mpps(figures.mpps),
+            figures.ratio.map_or_else(String::new, |ratio| {
+                format!("{:.2} ({:.2}-{:.2})", ratio.ratio, ratio.low, ratio.high)
+            }),
+        ]);
         lines.push(cells);
     }
     table_of(&header, lines)
@@ -395,24 +393,34 @@ fn mpps(mpps: f64) -> String {
     if mpps < 1.0 { format!("{mpps:.3}") } else { format!("{mpps:.1}") }
 }
 
-/// Notes on empty bands, excluded pairs and lost frames.
+/// Name of a band in which some switch has too few pairs, and how many it has; `None` for a band
+/// without any pairs.
+fn too_few(band: &BandResult) -> Option<String> {
+    let few = band.sides.iter().filter(|side| side.figures.is_none());
+    let most = few.clone().map(|side| side.pairs).max().filter(|most| *most > 0)?;
+    let (name, least) = (&band.band, few.map(|side| side.pairs).min()?);
+    Some(if least == most {
+        format!("{name} ({most})")
+    } else {
+        format!("{name} ({least}-{most})")
+    })
+}
+
+/// Notes on bands with too few pairs, excluded pairs and lost frames.
 fn notes(result: &Comparison) -> String {
     let mut notes = String::new();
     for rings in &result.results {
         for size in &rings.sizes {
             let at = format!("{}, {} B", rings.rings, size.frame_bytes);
-            let is_empty = |band: &&BandResult| band.sides.iter().all(|side| side.pairs == 0);
-            let empty = size.bands.iter().filter(is_empty).map(|band| band.band.as_str());
-            let empty = empty.collect::<Vec<_>>().join("; ");
-            if !empty.is_empty() {
-                notes += &format!("{at}: no pairs {empty}\n");
+            let few = size.bands.iter().filter_map(too_few).collect::<Vec<_>>().join("; ");
+            if !few.is_empty() {
+                notes += &format!("{at}: too few pairs: {few}\n");
             }
-            for out in size.left_out.iter().filter(|out| out.moved + out.disturbed + out.lost > 0) {
-                notes += &format!(
-                    "{at}, {}: not counted: {} pairs moved between bands, {} disturbed, {} in \
-                     rounds with lost frames\n",
-                    out.switch, out.moved, out.disturbed, out.lost
-                );
+            let out = size.left_out.iter().map(|out| (out.moved + out.disturbed + out.lost, out));
+            let out = out.filter(|(pairs, _)| *pairs > 0);
+            let out: Vec<_> = out.map(|(n, out)| format!("{} {n}", out.switch)).collect();
+            if !out.is_empty() {
+                notes += &format!("{at}: pairs not counted: {}\n", out.join(", "));
             }
         }
         for drain in rings.drains.iter().filter(|drain| drain.frames != drain.expected) {

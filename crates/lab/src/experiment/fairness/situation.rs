@@ -9,7 +9,7 @@ use traffic::protocol::contend::{Burden, ContendSpec, Contender, Phase, Slice};
 use traffic::{Event, Task};
 
 use super::arithmetic::{Claim, expected, jain};
-use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
+use crate::bench::{Bench, GuestProcess, IdlePolicy, NicPlan, VfPlan, mac_text, plan};
 use crate::measure::distance;
 
 /// Seconds before the first slice.
@@ -142,7 +142,7 @@ pub(super) fn measure(
         cpu: placement.switch,
         uplink: false,
         vfs: guests.iter().enumerate().map(vf).collect(),
-        busy: placement.switch.is_some(),
+        idle: IdlePolicy::under_load(placement.switch),
     };
     let mut bench = Bench::start(machine.program, &nic)?;
     let contender = |(i, guest): (usize, &ContenderPlan)| Contender {

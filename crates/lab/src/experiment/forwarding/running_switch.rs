@@ -12,8 +12,8 @@ use traffic::{AdapterBackend, TapSpec};
 use super::point::{OUTSIDE, PointSpec, SwitchProgram};
 use crate::bench::bare::{BareProcess, BareSpec};
 use crate::bench::{
-    AdapterPlan, Bench, BenchAttachment, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan,
-    mac_text,
+    AdapterPlan, Bench, BenchAttachment, IdlePolicy, NicPlan, Placement, SwitchedBench,
+    SwitchedPlan, VfPlan, mac_text,
 };
 use crate::experiment::sample::Counting;
 
@@ -49,7 +49,7 @@ impl RunningSwitch {
                     cpu: placement.switch,
                     uplink: true,
                     vfs: (0..spec.vms).map(vf).collect(),
-                    busy: placement.switch.is_some(),
+                    idle: IdlePolicy::under_load(placement.switch),
                 };
                 RunningSwitch::Nic(Bench::start(program, &nic)?)
             }
