@@ -50,6 +50,8 @@ pub enum EventKind {
     Quarantine,
     /// The sandbox refused a system call of the daemon.
     Forbidden,
+    /// A front-end met a limit, or all of them together could exceed one of the daemon.
+    Limit,
     /// A migration step of an adapter's guest.
     Move,
     /// The data plane or the disk rejected an apply.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 pub use engine::CounterSnapshot;
 use engine::counters::Reader;
 pub use engine::drops::{DROPS, FAULTS, ReasonEntry};
+pub use engine::limits::LIMITS;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -24,6 +25,8 @@ pub struct Stats {
     pub forbidden_calls: u64,
     /// Parts of the daemon's sandbox that are in force: `capabilities`, `system-calls`, `files`.
     pub sandbox: Vec<String>,
+    /// Limits on resources that guests use.
+    pub limits: Vec<LimitStats>,
     /// Rules of switch ports, in order. Only from the API: the counter file has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStats>,
@@ -89,6 +92,19 @@ pub struct PortStats {
     pub notifies_moved: u64,
 }
 
+/// Use of a limited resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LimitStats {
+    /// Name.
+    pub name: String,
+    /// Amount in use; of a limit for each session: by the session with the most.
+    pub used: u64,
+    /// The limit.
+    pub allowed: u64,
+    /// Times that it was met.
+    pub refused: u64,
+}
+
 /// Counters of a lane.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct LaneStats {
@@ -128,6 +144,11 @@ pub fn of(snapshots: Vec<CounterSnapshot>) -> Stats {
             "lane" => {
                 let values = named(block.values);
                 stats.lanes.push(LaneStats { lane: block.label, values });
+            }
+            "limit" => {
+                let value = |name| block.values.get(name).copied().unwrap_or(0);
+                let [used, allowed, refused] = ["used", "allowed", "refused"].map(value);
+                stats.limits.push(LimitStats { name: block.label, used, allowed, refused });
             }
             "daemon" => {
                 let value = |name| block.values.get(name).copied().unwrap_or(0);
@@ -193,8 +214,11 @@ mod tests {
                 "daemon",
                 &[("log_lines_dropped", 7), ("forbidden_calls", 2), ("sandbox", 5)],
             ),
+            block("limit", "threads", &[("used", 9), ("allowed", 100), ("refused", 3)]),
             block("moon", "beam", &[]),
         ]);
+        let threads = LimitStats { name: "threads".into(), used: 9, allowed: 100, refused: 3 };
+        assert_eq!(stats.limits, [threads]);
         assert_eq!((stats.log_lines_dropped, stats.forbidden_calls), (7, 2));
         assert_eq!(stats.sandbox, ["capabilities", "files"]);
         let ports: Vec<_> = stats.ports.iter().map(|port| port.name.as_str()).collect();

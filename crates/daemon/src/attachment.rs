@@ -13,13 +13,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use api::log_limiter::{LogLimiter, RepeatFilter};
+use engine::limits::{LIMITS, Limit};
 use model::state::{GuestState, VhostUser};
 use rustix::event::epoll;
 use vhost_user::{
-    Backend, BackendDevice, Closer, CloserLoad, Connector, Message, Receiver, Request, SocketError,
+    Backend, BackendDevice, Closer, CloserLoad, Connector, Message, Reason, Receiver, Request,
+    SocketError,
 };
 
 use super::device::{GuestDevice, Identity};
+use super::limits::LargestSession;
 use super::offer::offer;
 use super::port_events::PortEvents;
 use super::vmq::Vmq;
@@ -173,6 +176,23 @@ impl Attachment {
         }
     }
 
+    /// Reports limits that were met outside of a message.
+    pub(super) fn report_limits(&mut self) {
+        if self.closer.take_unstarted() > 0 {
+            self.events.met(Limit::Threads, "its files cannot be closed now");
+        }
+        if let Some(obstacle) = self.device.vmq().take_limit() {
+            self.events.met(Limit::PinnedMemory, &obstacle);
+        }
+    }
+
+    /// Adds the use of resources that have a limit for each session.
+    pub(super) fn measure(&self, largest: &mut LargestSession) {
+        largest.regions = largest.regions.max(self.device.regions());
+        largest.calls = largest.calls.max(self.closer.waiting());
+        largest.pinned_bytes = largest.pinned_bytes.max(self.device.pinned_bytes());
+    }
+
     /// Label of the device, if its state is being transferred through a pipe.
     pub(super) fn transferring_label(&mut self, now: Instant) -> Option<String> {
         self.device.is_under_way(now).then(|| self.device.label().to_owned())
@@ -311,7 +331,9 @@ impl Attachment {
             CloserLoad::Light => {}
             CloserLoad::Busy => return Ok(false),
             CloserLoad::Stuck => {
-                return Err("connection closed: descriptors that it sent cannot be closed".into());
+                let why = "connection closed: descriptors that it sent cannot be closed";
+                self.events.met(Limit::SessionCalls, why);
+                return Err(why.into());
             }
         }
         let message = match self.pending.take() {
@@ -320,7 +342,13 @@ impl Attachment {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(false),
                 Err(SocketError::Closed) => return Err("front-end disconnected".into()),
-                Err(error) => return Err(format!("connection closed: {error}")),
+                Err(error) => {
+                    let why = format!("connection closed: {error}");
+                    if matches!(error, SocketError::FdsTruncated) {
+                        self.events.met(Limit::Descriptors, &why);
+                    }
+                    return Err(why);
+                }
             },
         };
         let is_check = message.request == Request::CheckDeviceState.code();
@@ -330,7 +358,12 @@ impl Attachment {
         }
         let reply = self.backend.handle(message, &mut self.device);
         self.events.guest(self.device.is_attached());
-        if let Some(refusal) = self.backend.take_refusal() {
+        let refusal = self.backend.take_refusal();
+        if let Some(error) = refusal.as_ref().or(reply.as_ref().err()) {
+            let limit = limit_of(&error.reason);
+            limit.into_iter().for_each(|limit| self.events.met(limit, &error.to_string()));
+        }
+        if let Some(refusal) = refusal {
             self.limiter.warn(&format!("{}: {refusal}", self.device.label()));
         }
         let reply = reply.map_err(|error| format!("connection closed: {error}"))?;
@@ -372,6 +405,18 @@ impl Attachment {
         if self.device.end_session() {
             self.banned = Some(Instant::now() + BAN);
         }
+    }
+}
+
+/// The limit that made a request fail, if one did.
+fn limit_of(reason: &Reason) -> Option<Limit> {
+    match reason {
+        Reason::NoSlotLeft { .. } => Some(Limit::SessionRegions),
+        Reason::Device(refused) => {
+            let entry = LIMITS.iter().find(|entry| refused.limit == Some(entry.name))?;
+            Some(entry.limit)
+        }
+        _ => None,
     }
 }
 

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use api::compile::{self, Compiled, LiveLinks, MonitorTarget, PortOwner};
 use api::log_limiter::RepeatFilter;
 use api::plane::PlaneError;
-use api::{Cause, Events};
+use api::{Cause, EventKind, Events};
 use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
 use model::state::{Allocation, Facts, State, WantedPath, allocate};
@@ -40,6 +40,7 @@ use super::devices::Devices;
 use super::faults::FaultLog;
 use super::forbidden_calls::ForbiddenCalls;
 use super::kept_taps::KeptTaps;
+use super::limits::{self, Amounts, LimitGauges};
 use super::nic_instance::{NicInstance, PortBackend};
 use super::saved_rings;
 use super::socket_access::DefaultAccess;
@@ -48,7 +49,8 @@ use super::vdpa::{DeviceRecords, Vdpas};
 use announce::AnnouncementQueue;
 use parked_frames::FrameParking;
 use stage::{PreparedBackend, StagedChange};
-use wanted_ports::{WantedPort, kept_taps, wanted_ports};
+pub(super) use wanted_ports::wanted_ports;
+use wanted_ports::{WantedPort, kept_taps};
 
 pub(super) use handover::PendingHandover;
 pub(super) use shared::SharedDataPlane;
@@ -75,6 +77,10 @@ pub(super) struct DataPlane {
     unlogged: u64,
     /// System calls that the sandbox refused.
     forbidden: ForbiddenCalls,
+    /// Shows the use of limited resources.
+    limit_gauges: LimitGauges,
+    /// Warnings of the last check of limits, which are logged once.
+    limit_warnings: Vec<String>,
     auto_paths: AutoPaths,
     parked_frames: FrameParking,
     announcements: AnnouncementQueue,
@@ -118,6 +124,8 @@ impl DataPlane {
             faults: FaultLog::default(),
             unlogged: 0,
             forbidden: ForbiddenCalls::default(),
+            limit_gauges: LimitGauges::default(),
+            limit_warnings: Vec::new(),
             auto_paths: AutoPaths::default(),
             parked_frames: FrameParking::default(),
             announcements: AnnouncementQueue::default(),
@@ -168,6 +176,10 @@ impl DataPlane {
         self.fabric.count_log_lines_dropped(dropped - self.unlogged);
         self.unlogged = dropped;
         self.fabric.count_forbidden_calls(self.forbidden.poll(&self.events, now));
+        if self.limit_gauges.is_due(now) {
+            let largest = self.sockets.largest_session();
+            LimitGauges::update(self.fabric.limits(), &self.quota, &largest);
+        }
         self.parked_frames.poll(now);
         self.send_due_announcements(now);
         self.instances.values_mut().for_each(|instance| instance.housekeep(now));
@@ -234,6 +246,9 @@ impl DataPlane {
             compile::compile(to, &allocations, &LiveLinks::default(), None).map_err(PlaneError)?;
         }
         let wanted = wanted_ports(to);
+        if *to != self.state {
+            self.check_limits(&wanted)?;
+        }
         let mut staged = StagedChange::default();
         if let Err(problems) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
@@ -253,6 +268,18 @@ impl DataPlane {
         self.update_parked();
         self.tell_guests();
         self.steer();
+        Ok(())
+    }
+
+    /// Checks the sum of what all ports can need; logs new warnings.
+    fn check_limits(&mut self, wanted: &[WantedPort]) -> Result<(), PlaneError> {
+        let ports = wanted.iter().map(|want| (want.field.as_str(), &want.spec));
+        let warnings = limits::check(ports, Amounts::allowed()).map_err(PlaneError)?;
+        for warning in warnings.iter().filter(|warning| !self.limit_warnings.contains(warning)) {
+            tracing::warn!("{warning}");
+            self.events.add(EventKind::Limit, String::new(), warning.clone());
+        }
+        self.limit_warnings = warnings;
         Ok(())
     }
 

@@ -27,7 +27,7 @@ use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net as net;
 
-use memory::{map, map_area, refused, refused_chain};
+use memory::{map, map_area, refused, refused_chain, unmapped};
 
 use super::inflight::{InflightMemory, InflightRecords};
 use super::migrated_config::MigratedConfig;
@@ -160,6 +160,16 @@ impl GuestDevice {
         is_new
     }
 
+    /// Bytes that the kernel pins for an uplink queue.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        self.vmq.pinned_bytes()
+    }
+
+    /// Number of memory regions.
+    pub(super) fn regions(&self) -> usize {
+        self.memory.regions().len()
+    }
+
     pub(super) fn label(&self) -> &str {
         &self.port.label
     }
@@ -195,7 +205,7 @@ impl GuestDevice {
     ) -> Result<(), Refused> {
         let sizes = files.iter().chain(more).map(|file| file.size);
         let sizes = sizes.chain(log.map(|log| log.size));
-        self.quota.check_session(sizes).map_err(refused)
+        self.quota.check_session(sizes).map_err(|error| unmapped(&error))
     }
 
     /// Runs blocking calls on the front-end's files.

@@ -27,6 +27,7 @@ mod inflight;
 mod kept_taps;
 pub mod launcher;
 mod leftovers;
+mod limits;
 pub mod log;
 mod machine;
 mod migrated_config;

@@ -4,11 +4,15 @@ use host::cpu::{CpuList, online};
 use model::config::Config;
 use model::state::{Problem, Problems, Remedy};
 
-/// Checks that the machine has the CPUs of the lanes.
+use super::data_plane::wanted_ports;
+use super::limits::{self, Amounts};
+
+/// Checks that the machine has the CPUs of the lanes, and this process what the ports need; returns
+/// warnings.
 ///
 /// # Errors
-/// Each CPU that is not online.
-pub fn check_machine(config: &Config) -> Result<(), Problems> {
+/// Each CPU that is not online, and each resource of which there is too little.
+pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
     let online = online();
     let mut problems = Problems::default();
     for (at, cpu) in config.lanes.cpus.iter().enumerate() {
@@ -19,5 +23,13 @@ pub fn check_machine(config: &Config) -> Result<(), Problems> {
             problems.push(Problem::new(path, *cpu, "is no CPU of this machine", remedy));
         }
     }
-    problems.or(()).map_err(|problems| problems.named(&serde_json::Value::Null))
+    let wanted = wanted_ports(&config.state);
+    let ports = wanted.iter().map(|want| (want.field.as_str(), &want.spec));
+    let checked = limits::check(ports, Amounts::allowed());
+    let checked = match (problems.or(()), checked) {
+        (Ok(()), checked) => checked,
+        (Err(problems), Ok(_)) => Err(problems),
+        (Err(problems), Err(others)) => Err(problems.and(others)),
+    };
+    checked.map_err(|problems| problems.named(&config.state.to_document()))
 }

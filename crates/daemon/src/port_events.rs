@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use api::{EventKind, Events};
+use engine::limits::{Limit, LimitCounters};
 
 /// Recorder for one port.
 #[derive(Debug, Clone, Default)]
@@ -12,6 +13,8 @@ pub(super) struct PortEvents {
     port: String,
     /// Adapter of the port; `None` for an uplink, PF, representor or tunnel.
     adapter: Option<String>,
+    /// Counters of limits; `None` in tests.
+    limits: Option<LimitCounters>,
     /// Last recorded state of the guest.
     is_attached: bool,
 }
@@ -19,7 +22,20 @@ pub(super) struct PortEvents {
 impl PortEvents {
     pub(super) fn new(events: Events, port: &str, adapter: Option<&str>) -> PortEvents {
         let (port, adapter) = (port.to_owned(), adapter.map(str::to_owned));
-        PortEvents { events, port, adapter, is_attached: false }
+        PortEvents { events, port, adapter, limits: None, is_attached: false }
+    }
+
+    /// A recorder that also counts limits that are met.
+    pub(super) fn counting(self, limits: LimitCounters) -> PortEvents {
+        PortEvents { limits: Some(limits), ..self }
+    }
+
+    /// Counts that a limit was met, and records the effect.
+    pub(super) fn met(&self, limit: Limit, effect: &str) {
+        self.limits.iter().for_each(|limits| limits.refuse(limit, 1));
+        let (subject, name) = (format!("port {}", self.port), limit.entry().name);
+        let text = format!("met its limit {name}: {effect}");
+        self.events.caused(EventKind::Limit, subject, text, Instant::now());
     }
 
     /// Records a new state of the port's device.

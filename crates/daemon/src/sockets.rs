@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use model::state::{GuestState, VhostUser};
-use rustix::process::Resource;
 use vhost_user::backend::RingDirection;
 use vhost_user::{ListenError, SocketAccess};
 
 use super::attachment::{Attachment, SocketEndpoint};
 use super::device::{GuestDevice, Identity};
 use super::handover::{OutgoingFds, ReceivedFds, SessionHandover, SocketHandover};
+use super::limits::LargestSession;
 use super::port_events::PortEvents;
 use super::vmq::VmqAssignment;
 
@@ -23,13 +23,11 @@ pub(super) struct Sockets {
     epoll: Arc<OwnedFd>,
     served: BTreeMap<u64, Attachment>,
     next: u64,
-    /// Open files that all front-ends together can make this process hold.
-    files_max: u64,
 }
 
 impl Sockets {
     pub(super) fn new(epoll: Arc<OwnedFd>) -> Sockets {
-        Sockets { epoll, served: BTreeMap::new(), next: 0, files_max: 0 }
+        Sockets { epoll, served: BTreeMap::new(), next: 0 }
     }
 
     /// Serves a socket; returns its token.
@@ -45,18 +43,6 @@ impl Sockets {
     ) -> Result<u64> {
         let mut attachment = Attachment::new(spec, endpoint, device, events)?;
         let token = self.next;
-        let before = self.files_max;
-        self.files_max += attachment.files_max();
-        let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        if before <= limit && self.files_max > limit {
-            tracing::warn!(
-                "{}: with this socket, front-ends can make the daemon hold {} open files, but its \
-                 limit is {limit}; raise it (ulimit -n, LimitNOFILE=), or one of them can \
-                 keep others from attaching",
-                attachment.device().label(),
-                self.files_max
-            );
-        }
         attachment.watch(self.epoll.as_fd(), token)?;
         self.next += 1;
         self.served.insert(token, attachment);
@@ -119,7 +105,6 @@ impl Sockets {
     /// Ends the session on a socket, and removes it.
     pub(super) fn remove(&mut self, token: u64) {
         if let Some(attachment) = self.served.remove(&token) {
-            self.files_max -= attachment.files_max();
             attachment.close(self.epoll.as_fd());
         }
     }
@@ -203,12 +188,20 @@ impl Sockets {
         for attachment in self.served.values_mut() {
             attachment.end_if_stalled(self.epoll.as_fd());
             attachment.report_moved_notifies();
+            attachment.report_limits();
             attachment.resume_accepting(self.epoll.as_fd());
             attachment.serve_pending(self.epoll.as_fd());
             attachment.report_unlogged();
             attachment.vmq().poll(now);
             attachment.connect_if_due(self.epoll.as_fd(), now);
         }
+    }
+
+    /// Use of resources by the session that uses the most of each.
+    pub(super) fn largest_session(&self) -> LargestSession {
+        let mut largest = LargestSession::default();
+        self.served.values().for_each(|attachment| attachment.measure(&mut largest));
+        largest
     }
 
     /// Label of a socket whose device state is being transferred.
@@ -219,7 +212,6 @@ impl Sockets {
 
     /// Detaches every guest, and removes the sockets.
     pub(super) fn clear(&mut self) {
-        self.files_max = 0;
         self.served.clear();
     }
 }

@@ -97,6 +97,10 @@ pub(super) struct Vmq {
     direct: Option<Arc<DirectStatus>>,
     /// Obstacle to placing on the guest's side.
     obstacle: Option<String>,
+    /// The same, until it is reported, if it is a limit of pinned memory.
+    limit_met: Option<String>,
+    /// Bytes that the kernel pins while frames are placed.
+    pinned_bytes: u64,
     /// Earliest time to share memory again, and a flag that this is awaited.
     next: Option<Instant>,
     is_waiting: bool,
@@ -117,6 +121,8 @@ impl Vmq {
             mtu,
             direct: None,
             obstacle: None,
+            limit_met: None,
+            pinned_bytes: 0,
             next: None,
             is_waiting: false,
             described: None,
@@ -210,6 +216,16 @@ impl Vmq {
         }
     }
 
+    /// Text of a limit of pinned memory that was met since the last call.
+    pub(super) fn take_limit(&mut self) -> Option<String> {
+        self.limit_met.take()
+    }
+
+    /// Bytes that the kernel pins.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        if self.direct.is_some() { self.pinned_bytes } else { 0 }
+    }
+
     /// Describes how frames of the adapter's queue reach the guest; `None` without a queue.
     pub(super) fn describe(&self) -> Option<String> {
         let assigned = match &self.assignment {
@@ -301,9 +317,12 @@ impl Vmq {
             Ok((half, direct)) => {
                 assigned.ports.placed.attach_transmit(0, half);
                 self.direct = Some(direct);
+                let regions = ring.memory.regions().iter().map(|region| region.mapping.size());
+                self.pinned_bytes = regions.max().unwrap_or(0) as u64;
                 true
             }
             Err(error) => {
+                self.limit_met = error.is_limit_of_memory().then(|| error.to_string());
                 self.obstacle = Some(error.to_string());
                 false
             }

@@ -18,6 +18,7 @@ use crate::lane::spec::{IdlePolicy, LaneSpec};
 use crate::lane::tx_pause::TxPause;
 use crate::lane::wake::Wake;
 use crate::lane::worker::Worker;
+use crate::limits::{self, LimitCounters};
 use crate::port::{self, Port};
 use crate::quarantine::{Quarantine, QuarantineNews};
 use crate::snapshot::ForwardingSnapshot;
@@ -35,6 +36,7 @@ pub struct Fabric {
     counters: Counters,
     /// Counters of the daemon as a whole.
     own: CounterBlock,
+    limits: LimitCounters,
     lanes: Vec<Lane>,
     pub(crate) quarantine: Arc<Quarantine>,
     /// Serves ports in quarantine; `None` once lanes have been stopped.
@@ -70,8 +72,10 @@ impl Fabric {
         let own = (OWN, OWN_WORDS.map(str::to_owned).to_vec());
         let schemas =
             vec![("port", port::counter::schema()), ("lane", lane::counter::schema()), own];
+        let schemas = [schemas, vec![(limits::KIND, limits::schema())]].concat();
         let mut counters = Counters::create(counters, schemas)?;
         let own = counters.add(OWN, OWN)?;
+        let limits = LimitCounters::add(&mut counters)?;
         let pause = Arc::new(TxPause::default());
         let mut started = Vec::new();
         let (wake, queue_list) = (Arc::new(Wake::new()?), Arc::new(QueueList::default()));
@@ -92,7 +96,8 @@ impl Fabric {
         let worker = worker.for_quarantine(bounce);
         let lane = Lane::start(None, lanes.len(), QUARANTINE.to_owned(), worker)?;
         let (nics, quarantine_lane) = (Vec::new(), Some(lane));
-        Ok(Fabric { nics, counters, own, lanes: started, quarantine, quarantine_lane, pause })
+        let lanes = started;
+        Ok(Fabric { nics, counters, own, limits, lanes, quarantine, quarantine_lane, pause })
     }
 
     fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
@@ -112,7 +117,8 @@ impl Fabric {
     /// Adds the counters of the former daemon, before any lane starts. Gauges, such as the number
     /// of rings, are not restored.
     pub fn restore_counters(&self, counted: &[crate::CounterSnapshot]) {
-        let gauges = [port::counter::GAUGES, lane::counter::GAUGES, &[SANDBOX]].concat();
+        let gauges = [port::counter::GAUGES, lane::counter::GAUGES, limits::GAUGES, &[SANDBOX]];
+        let gauges = gauges.concat();
         self.counters.add_all(counted, &gauges);
     }
 
@@ -129,6 +135,11 @@ impl Fabric {
     /// Counts system calls that the sandbox refused.
     pub fn count_forbidden_calls(&self, calls: u64) {
         self.own.add(1, calls);
+    }
+
+    /// Counters of all limits.
+    pub fn limits(&self) -> LimitCounters {
+        self.limits
     }
 
     /// Shows which parts of the sandbox are in force: a bit for each of

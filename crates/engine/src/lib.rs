@@ -28,6 +28,7 @@ mod fabric;
 mod forward;
 mod inject;
 mod lane;
+pub mod limits;
 mod port;
 mod quarantine;
 mod queue_pair;

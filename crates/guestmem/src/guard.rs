@@ -24,14 +24,19 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 
-/// Largest number of mappings in one process. 255 VFs, each with 64 memory slots, a dirty log, the
-/// front-end's inflight records, ours, and frames parked during a migration; and 512 others.
-pub const MAPPINGS_MAX: usize = 255 * (64 + 4) + 512;
+/// Mappings that a session may hold: 64 memory regions, a dirty log, the front-end's in-flight
+/// records, ours, and frames parked during a migration. Twice, since replaced memory stays mapped
+/// until the session's thread has unmapped it.
+pub const SESSION_MAPPINGS_MAX: usize = 2 * (crate::REGIONS_MAX + 4);
+
+/// Largest number of mappings in one process: sessions of 16 NICs with 255 VFs each, and 512
+/// others.
+pub const MAPPINGS_MAX: usize = 16 * 255 * SESSION_MAPPINGS_MAX + 512;
 
 /// Size of the sparse guard file in bytes: above every user-space address.
 const GUARD_FILE: u64 = 1 << 56;
 
-/// One guarded mapping. `start` is zero while the slot is free; `CLAIMED` while it is being filled.
+/// One guarded mapping. `start` is zero while the slot is free, or is being filled.
 struct Slot {
     /// Number of mappings that used the slot. The handler may read the slot during a change, and
     /// must not combine one mapping's address with another's size.
@@ -40,8 +45,6 @@ struct Slot {
     size: AtomicUsize,
     truncated: AtomicBool,
 }
-
-const CLAIMED: usize = 1;
 
 impl Slot {
     const fn new() -> Slot {
@@ -53,12 +56,8 @@ impl Slot {
         }
     }
 
-    /// Takes the slot if it is free.
-    fn enter(&self, start: usize, size: usize) -> bool {
-        let claim = (Ordering::AcqRel, Ordering::Relaxed);
-        if self.start.compare_exchange(0, CLAIMED, claim.0, claim.1).is_err() {
-            return false;
-        }
+    /// Fills a free slot, which belongs to the caller.
+    fn enter(&self, start: usize, size: usize) {
         // Release: a reader of this generation reads no earlier `start`.
         self.generation.fetch_add(1, Ordering::Release);
         // A reader of the stores below reads no earlier generation.
@@ -66,7 +65,6 @@ impl Slot {
         self.truncated.store(false, Ordering::Relaxed);
         self.size.store(size, Ordering::Relaxed);
         self.start.store(start, Ordering::Release);
-        true
     }
 
     fn leave(&self) {
@@ -81,7 +79,7 @@ impl Slot {
         let size = self.size.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         let same = self.generation.load(Ordering::Relaxed) == generation;
-        (same && start > CLAIMED).then_some((start, size))
+        (same && start > 0).then_some((start, size))
     }
 }
 
@@ -89,6 +87,8 @@ static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::new() }; MAPPINGS_MAX];
 
 /// Slots from this index on were never used; the handler skips them.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
+/// Free slots below that index.
+static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static TRUNCATIONS: AtomicU32 = AtomicU32::new(0);
 /// The guard file, open from the first mapping until the process ends.
 static FILE: AtomicI32 = AtomicI32::new(-1);
@@ -100,6 +100,23 @@ static INSTALL: Mutex<()> = Mutex::new(());
 pub fn truncations() -> u32 {
     // Acquire: a reader of the count also sees the mapping's flag, since it will not check again.
     TRUNCATIONS.load(Ordering::Acquire)
+}
+
+/// Number of live mappings of this process.
+pub fn mappings() -> usize {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    SLOTS_USED.load(Ordering::Acquire) - free.len()
+}
+
+/// Takes a free slot; `None` when [`MAPPINGS_MAX`] are in use.
+fn take_slot() -> Option<usize> {
+    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(slot) = free.pop() {
+        return Some(slot);
+    }
+    let slot = SLOTS_USED.load(Ordering::Relaxed);
+    (slot < MAPPINGS_MAX).then(|| SLOTS_USED.store(slot + 1, Ordering::Release))?;
+    Some(slot)
 }
 
 /// A slot in the table, for the life of the mapping.
@@ -115,10 +132,8 @@ impl Guarded {
     /// There is no guard file.
     pub(crate) fn enter(start: usize, size: usize) -> Result<Option<Guarded>, Errno> {
         install()?;
-        let Some(slot) = SLOTS.iter().position(|slot| slot.enter(start, size)) else {
-            return Ok(None);
-        };
-        SLOTS_USED.fetch_max(slot + 1, Ordering::AcqRel);
+        let Some(slot) = take_slot() else { return Ok(None) };
+        SLOTS[slot].enter(start, size);
         Ok(Some(Guarded { slot }))
     }
 
@@ -139,6 +154,7 @@ impl Drop for Guarded {
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
         slot.leave();
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.slot);
     }
 }
 
@@ -230,10 +246,10 @@ mod tests {
             // Two addresses in turn, as the kernel reuses the one freed last.
             for i in 0..2_000_000 {
                 let start = 4096 << (i % 2);
-                assert!(slot.enter(start, size_of(start)));
+                slot.enter(start, size_of(start));
                 slot.leave();
             }
-            assert!(slot.enter(4096, size_of(4096)));
+            slot.enter(4096, size_of(4096));
             ended.store(true, Ordering::Relaxed);
         });
     }

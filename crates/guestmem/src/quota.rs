@@ -4,8 +4,8 @@
 //! has 2^47 bytes of them. Without limits one front-end could use all of them, and no other guest
 //! could attach.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::error::MapError;
 
@@ -18,6 +18,8 @@ pub struct Quota {
     total_max: u64,
     /// Bytes mapped by all sessions, or by this one.
     total: AtomicU64,
+    /// Quotas of sessions that count against this one.
+    sessions: Mutex<Vec<Weak<Quota>>>,
     /// Quota of all sessions, which a session's own quota counts against.
     all: Option<Arc<Quota>>,
 }
@@ -25,14 +27,33 @@ pub struct Quota {
 impl Quota {
     /// Limits for one session and for all together, in bytes.
     pub fn new(session_max: u64, total_max: u64) -> Quota {
-        Quota { session_max, total_max, total: AtomicU64::new(0), all: None }
+        let (total, sessions) = (AtomicU64::new(0), Mutex::default());
+        Quota { session_max, total_max, total, sessions, all: None }
     }
 
     /// The quota of one session: twice its limit. Replaced memory stays mapped until the session's
     /// thread has unmapped it, which its front-end can delay.
     pub fn of_session(self: &Arc<Quota>) -> Arc<Quota> {
         let total_max = self.session_max.saturating_mul(2);
-        Arc::new(Quota { all: Some(self.clone()), ..Quota::new(self.session_max, total_max) })
+        let quota = Quota { all: Some(self.clone()), ..Quota::new(self.session_max, total_max) };
+        let quota = Arc::new(quota);
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&quota));
+        quota
+    }
+
+    /// Limits of one session, and of all together, in bytes.
+    pub fn limits(&self) -> [u64; 2] {
+        [self.session_max, self.total_max]
+    }
+
+    /// Bytes mapped by the session with the most, and by all together.
+    pub fn mapped(&self) -> [u64; 2] {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = sessions.iter().filter_map(Weak::upgrade);
+        let most = sessions.map(|session| session.total.load(Ordering::Relaxed)).max();
+        [most.unwrap_or(0), self.total.load(Ordering::Relaxed)]
     }
 
     /// Checks the total size of a session's new memory. The memory that it replaces does not count.
@@ -134,9 +155,11 @@ mod tests {
         let others = (map(2 * MIB, &other).unwrap(), map(2 * MIB, &other).unwrap());
         let third = all.of_session();
         map(1, &third).unwrap_err();
+        assert_eq!(all.mapped(), [4 * MIB, 8 * MIB]);
         drop(replaced);
         map(2 * MIB, &one).unwrap();
         drop(others);
-        assert_eq!(all.total.load(Ordering::Relaxed), 0);
+        drop([one, other]);
+        assert_eq!(all.mapped(), [0, 0]);
     }
 }

@@ -458,3 +458,14 @@ fn descriptors_beside_bytes_are_received_and_not_closed() {
     drop(theirs);
     assert_eq!(io::receive(ours.as_fd(), room).unwrap().bytes, 0);
 }
+
+#[test]
+fn there_is_room_for_more_mappings_than_one_nic_needs() {
+    let file = SharedFile::create("many", 4096, Pages::Ordinary).unwrap();
+    let map = |_| Mapping::new(file.fd(), 4096, 0).unwrap();
+    let many: Vec<Mapping> = (0..20_000).map(map).collect();
+    assert!(guard::mappings() >= many.len());
+    let bytes = [7; 4];
+    many.last().unwrap().slice(0, 4).unwrap().write_bytes(&bytes);
+    drop(many);
+}

@@ -52,7 +52,7 @@ pub(crate) use direct::DirectRing;
 pub use direct::{DirectError, DirectStatus};
 pub(crate) use from_wire::FromWire;
 pub(crate) use queues::DirectQueue;
-pub use queues::{DirectSpec, GuestQueues};
+pub use queues::{DirectSpec, GuestQueues, PINNED_BYTES_MAX};
 pub(crate) use to_wire::ToWire;
 use watch::{InterfaceWatch, WatchedSocket};
 
@@ -120,6 +120,15 @@ pub enum XdpPortError {
         /// Name of the interface.
         interface: String,
     },
+}
+
+impl XdpPortError {
+    /// Returns `true` if a guest's memory is too large to be pinned.
+    pub fn is_limit_of_memory(&self) -> bool {
+        let too_large =
+            |error: &_| matches!(error, DirectError::TooLarge { .. } | DirectError::Sparse { .. });
+        matches!(self, XdpPortError::DirectError(error) if too_large(error))
+    }
 }
 
 /// State shared by the halves of all pairs: while any half lives, so does the program.

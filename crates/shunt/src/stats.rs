@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use api::run_dir::counters_path;
-use api::stats::{self, LaneStats, PortStats, ReasonEntry};
+use api::stats::{self, LaneStats, LimitStats, PortStats, ReasonEntry};
 use model::config::default_run_dir;
 use serde_json::{Value, json};
 
@@ -114,7 +114,15 @@ impl Stats {
                 parts => parts.join(", "),
             };
             let sandbox = format!("sandbox: {parts}{forbidden}\n");
-            ports(&stats.ports) + &drops(&stats.ports) + &lanes(&stats.lanes) + &dropped + &sandbox
+            [
+                ports(&stats.ports),
+                drops(&stats.ports),
+                lanes(&stats.lanes),
+                limits(&stats.limits),
+                dropped,
+                sandbox,
+            ]
+            .concat()
         };
         print(&text)?;
         if !daemon_runs {
@@ -208,6 +216,20 @@ fn lanes(lanes: &[LaneStats]) -> String {
         ]
     };
     format!("\n{}", of_stdout().table(&header, lanes.iter().map(row).collect()))
+}
+
+/// Limits that were met; empty if there are none.
+fn limits(limits: &[LimitStats]) -> String {
+    let header = [("limit", Left), ("met", Right), ("in use", Right), ("allowed", Right)];
+    let row = |limit: &LimitStats| {
+        let LimitStats { name, used, allowed, refused } = limit;
+        std::iter::once(name.clone()).chain([refused, used, allowed].map(u64::to_string)).collect()
+    };
+    let rows: Vec<_> = limits.iter().filter(|limit| limit.refused > 0).map(row).collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", of_stdout().table(&header, rows)),
+    }
 }
 
 /// Rates between two readings. A port that was added in between counts from 0.

@@ -76,7 +76,9 @@ impl Up {
         let source = SourceFile::read(&path, "--config").map_err(UsageError::from)?;
         let config = Config::of(&source).map_err(UsageError::from)?;
         if self.check {
-            daemon::check_machine(&config).map_err(|problems| UsageError(source.tell(problems)))?;
+            let checked = daemon::check_machine(&config);
+            let warnings = checked.map_err(|problems| UsageError(source.tell(problems)))?;
+            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             let path = path.display().to_string();
             let text = match self.json {
                 true => format!("{:#}\n", json!({"config": path, "good": true})),

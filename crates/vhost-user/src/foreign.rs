@@ -71,6 +71,8 @@ struct Calls {
     in_hand: bool,
     /// Time since which more than [`WAITING_MAX`] calls have been pending, if they are.
     since: Option<Instant>,
+    /// Threads that could not be started.
+    unstarted: u64,
 }
 
 /// Load that a peer puts on its closer.
@@ -138,6 +140,12 @@ impl Closer {
         let closer = self.clone();
         // If no thread can be started, the next call tries again.
         calls.runs = thread.spawn(move || closer.run()).is_ok();
+        calls.unstarted += u64::from(!calls.runs);
+    }
+
+    /// Number of threads that could not be started since the last call.
+    pub fn take_unstarted(&self) -> u64 {
+        std::mem::take(&mut self.lock().unstarted)
     }
 
     fn run(&self) {

@@ -6,29 +6,18 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use api::peer::has_hung_up;
+use engine::limits::Limit;
 use rustix::event::epoll;
+use rustix::io::Errno;
 use vhost_user::CloserLoad;
-use vhost_user::foreign::WAITING_MAX;
 
 use super::{Attachment, SocketEndpoint};
 
 /// Minimum interval between session starts in client mode: a peer that accepts and hangs up at once
 /// must not keep this thread busy.
 const SESSION_MIN: Duration = Duration::from_millis(20);
-/// Open files of a session without those of rings: listener, connection, memory regions, a
-/// message's descriptors, dirty log, in-flight records and their file, back-end channel, device
-/// state.
-const SESSION_FILES: u64 = 2 + guestmem::REGIONS_MAX as u64 + 8 + 5;
-/// Eventfds of a queue pair: kick, call and err of two rings.
-const PAIR_FILES: u64 = 6;
 
 impl Attachment {
-    /// Open files that its front-ends can make this process hold.
-    pub(in super::super) fn files_max(&self) -> u64 {
-        let pairs = u64::from(self.backend.config().queue_pairs_max);
-        SESSION_FILES + WAITING_MAX as u64 + PAIR_FILES * pairs
-    }
-
     /// Remaining time of [`SESSION_MIN`] or [`BAN`].
     pub(super) fn remaining_wait(&self, now: Instant) -> Duration {
         let ends = [self.session_start.map(|start| start + SESSION_MIN), self.banned];
@@ -68,6 +57,10 @@ impl Attachment {
             }
             Ok(None) => {}
             Err(error) => {
+                let errno = Errno::from_io_error(&error);
+                if matches!(errno, Some(Errno::MFILE | Errno::NFILE)) {
+                    self.events.met(Limit::Descriptors, "a front-end cannot be accepted");
+                }
                 let label = self.device.label();
                 self.limiter.warn(&format!("{label}: cannot accept: {error}"));
             }

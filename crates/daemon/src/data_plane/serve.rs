@@ -64,7 +64,8 @@ impl DataPlane {
             PortOwner::Adapter(name) => Some(name.as_str()),
             _ => None,
         };
-        let events = PortEvents::new(self.events.clone(), &port.label, adapter);
+        let events = PortEvents::new(self.events.clone(), &port.label, adapter)
+            .counting(self.fabric.limits());
         if let PortSpec::Attachment(Attachment::VhostUser(spec)) = &want.spec {
             let endpoint = match prepared {
                 PreparedBackend::Socket(endpoint) => endpoint,

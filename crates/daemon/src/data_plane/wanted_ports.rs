@@ -8,12 +8,12 @@ use super::super::port_spec::PortSpec;
 
 /// An attachment or tunnel to be served.
 #[derive(Debug, Clone)]
-pub(super) struct WantedPort {
+pub(in super::super) struct WantedPort {
     /// Its field in the document.
-    pub(super) field: String,
+    pub(in super::super) field: String,
     pub(super) nic: String,
     pub(super) owner: PortOwner,
-    pub(super) spec: PortSpec,
+    pub(in super::super) spec: PortSpec,
     pub(super) identity: Identity,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn kept_taps(wanted: &[WantedPort]) -> Vec<Tap> {
 }
 
 /// All attachments and tunnels of a state.
-pub(super) fn wanted_ports(state: &State) -> Vec<WantedPort> {
+pub(in super::super) fn wanted_ports(state: &State) -> Vec<WantedPort> {
     let mut wanted = Vec::new();
     for (i, nic) in state.nics.iter().enumerate() {
         let mut want = |owner, field: &str, spec: &Attachment, identity| {

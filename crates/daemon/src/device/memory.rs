@@ -3,12 +3,32 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use guestmem::{MappedPages, Mapping, Quota, Region, Unmapper};
+use engine::limits::Limit;
+use guestmem::{MapError, MappedPages, Mapping, Quota, Region, Unmapper};
 use vhost_user::{Closer, MemoryRegion, Refused, SharedArea};
 
 /// Converts an error.
 pub(super) fn refused(error: impl std::fmt::Display) -> Refused {
     Refused::new(error.to_string())
+}
+
+/// The limit that a mapping met, if any.
+pub(in super::super) fn limit_met(error: &MapError) -> Option<Limit> {
+    match error {
+        MapError::SessionQuota { .. } => Some(Limit::SessionMemory),
+        MapError::TotalQuota { .. } => Some(Limit::GuestMemory),
+        MapError::TooMany | MapError::NoAddresses { .. } => Some(Limit::Mappings),
+        MapError::BadRange { .. }
+        | MapError::FileTooSmall { .. }
+        | MapError::NoMemory { .. }
+        | MapError::Kernel { .. } => None,
+    }
+}
+
+/// Converts an error of mapping.
+pub(super) fn unmapped(error: &MapError) -> Refused {
+    let limit = limit_met(error).map(|limit| limit.entry().name);
+    Refused { limit, ..refused_chain(error) }
 }
 
 /// Converts an error with its causes, in one line.
@@ -62,7 +82,7 @@ fn mapped(
 ) -> Result<Mapping, Refused> {
     check_kind(fd)?;
     let mapping = Mapping::new(fd, size, offset).and_then(|mapping| mapping.charged(quota));
-    let mapping = mapping.map_err(|error| refused_chain(&error))?;
+    let mapping = mapping.map_err(|error| unmapped(&error))?;
     Ok(mapping.unmapped_by(Arc::new(FreedThere(closer.clone()))))
 }
 

@@ -150,7 +150,7 @@ fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
 }
 
 /// Sends an invalid request with descriptors attached, and leaves only the daemon holding them.
-fn send_stray(host: &Host, socket: &str, files: Vec<OwnedFd>) {
+pub(crate) fn send_stray(host: &Host, socket: &str, files: Vec<OwnedFd>) {
     let mut stream = UnixStream::connect(host.socket(socket)).unwrap();
     let message = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
     let (head, rest) = message.split_at(1);

@@ -4,17 +4,19 @@
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
-use api::{Client, Method};
+use api::{Client, ClientError, Method};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::process::{Resource, getrlimit, setrlimit};
-use serde_json::Value;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
 use vhost_user::SharedRegion;
+use vhost_user::testing::{drain, lingering};
 
+use crate::blocking::send_stray;
 use crate::guest::*;
 use crate::honest::HonestPair;
 use crate::host::*;
@@ -35,6 +37,30 @@ fn add_sparse(guest: &mut Guest, n: u64, size: u64) -> bool {
     let region =
         SharedRegion { guest_addr: at, size, user_addr: at, mmap_offset: 0, fd: file.as_fd() };
     guest.frontend().add_region(&region).is_ok()
+}
+
+/// Waits until a port has met a limit: counted, and an event of the port.
+fn wait_for_limit(host: &Host, port: &str, name: &str) {
+    until(&format!("{port} to meet {name}"), || {
+        let stats = host.stats();
+        let limit = stats.limits.iter().find(|limit| limit.name == name).expect("a limit");
+        limit.refused > 0
+    });
+    let (subject, text) = (format!("port {port}"), format!("met its limit {name}: "));
+    let is = |event: &api::Event| {
+        event.kind == api::EventKind::Limit
+            && event.subject == subject
+            && event.text.starts_with(&text)
+    };
+    let events = host.events(0).events;
+    assert!(events.iter().any(is), "{events:?}");
+}
+
+/// The use of a limited resource, and its limit.
+fn used(host: &Host, name: &str) -> (u64, u64) {
+    let stats = host.stats();
+    let limit = stats.limits.iter().find(|limit| limit.name == name).expect("a limit");
+    (limit.used, limit.allowed)
 }
 
 /// A front-end that has negotiated, and shares nothing yet.
@@ -70,6 +96,7 @@ fn no_front_end_takes_all_addresses() {
         let said = "n/uplink: ADD_MEM_REG (37): refused by the device: this session would map 70368744177664 bytes";
         host.log.wait_for(said);
         host.log.wait_for("raise limits.session_memory_mib and restart the daemon");
+        wait_for_limit(&host, "n/uplink", "session_memory");
         let pair = HonestPair::with(a, b);
         drop(bad);
         pair.wait_for_progress(100);
@@ -96,10 +123,106 @@ fn all_front_ends_together_have_a_limit() {
         "n/vf1: ADD_MEM_REG (37): refused by the device: all sessions map 67108864 bytes of at most 100 MiB",
     );
     host.log.wait_for("other guests, or raise limits.guest_memory_mib and restart the daemon");
+    wait_for_limit(&host, "n/vf1", "guest_memory");
     assert!(add_sparse(&mut other, 0, 36 * MIB));
+    until("the use to be shown", || {
+        [used(&host, "session_memory"), used(&host, "guest_memory")]
+            == [(64 * MIB, 64 * MIB), (100 * MIB, 100 * MIB)]
+    });
     // The quota of a session is returned at its end.
     drop(one);
     until("memory to be given back", || add_sparse(&mut other, 1, 28 * MIB));
+}
+
+#[test]
+fn a_front_end_has_a_number_of_regions() {
+    let host = Host::start(TWO);
+    let (mut guest, file) = (front_end(&host, "vf0"), sparse(4096));
+    for n in 0..guestmem::REGIONS_MAX as u64 {
+        guest.frontend().add_region(&page(&file, n)).unwrap();
+    }
+    until("the use to be shown", || used(&host, "session_regions") == (64, 64));
+    guest.frontend().add_region(&page(&file, 64)).unwrap_err();
+    wait_for_limit(&host, "n/vf0", "session_regions");
+}
+
+/// A page of a file, the `n`th region of its guest.
+fn page(file: &OwnedFd, n: u64) -> SharedRegion<'_> {
+    let at = (n + 1) << 20;
+    SharedRegion { guest_addr: at, size: 4096, user_addr: at, mmap_offset: 0, fd: file.as_fd() }
+}
+
+#[test]
+fn a_session_ends_if_too_much_waits_to_be_closed() {
+    let host = Host::start(TWO);
+    let (slow, peer) = lingering();
+    send_stray(&host, "uplink", vec![slow]); // the socket's thread waits until the peer reads
+    let mut bad = front_end(&host, "uplink");
+    // Removing a region closes its file and unmaps it.
+    let file = sparse(4096);
+    let mut replace = || {
+        let (region, frontend) = (page(&file, 0), bad.frontend());
+        frontend.add_region(&region).is_ok() && frontend.remove_region(&region).is_ok()
+    };
+    let served = (0..100).take_while(|_| replace()).count();
+    assert!((30..40).contains(&served), "{served} regions were replaced");
+    wait_for_limit(&host, "n/uplink", "session_calls");
+    drain(peer);
+}
+
+#[test]
+fn a_front_end_that_no_descriptor_is_left_for_is_told_so() {
+    alone("limits::a_front_end_that_no_descriptor_is_left_for_is_told_so", || {
+        let host = Host::start(TWO);
+        let pair = HonestPair::start(&host);
+        let mut bad = front_end(&host, "uplink");
+        let file = sparse(4096);
+        let mut limit = getrlimit(Resource::Nofile);
+        let before = limit.current;
+        // The lowest free descriptor is the one above the limit.
+        limit.current = Some(file.try_clone().unwrap().as_raw_fd() as u64);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let shared = bad.frontend().add_region(&page(&file, 0));
+        limit.current = before;
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert!(shared.is_err(), "its descriptor has arrived");
+        wait_for_limit(&host, "n/uplink", "descriptors");
+        pair.wait_for_progress(100);
+        pair.stop();
+    });
+}
+
+#[test]
+fn a_document_that_needs_more_descriptors_than_there_are_is_rejected() {
+    alone("limits::a_document_that_needs_more_descriptors_than_there_are_is_rejected", || {
+        let host = Host::start(TWO);
+        // The hard limit: the daemon has raised its soft limit to it.
+        let few = Rlimit { current: Some(100), maximum: Some(100) };
+        setrlimit(Resource::Nofile, few).unwrap();
+        let adapters = |n: u32| {
+            let adapter = |i: u32| {
+                let socket = host.socket(&format!("a{i}"));
+                let mac = format!("02:00:00:00:10:{i:02x}");
+                json!({"name": format!("a{i}"), "switch": "s", "mac": mac, "attachment": {"socket": socket}})
+            };
+            (0..n).map(adapter).collect::<Vec<_>>()
+        };
+        let client = Client::new(&host.socket("api.sock"));
+        let apply = |n| {
+            let document = json!({"version": 1, "switch": [{"name": "s", "nic": "n"}], "adapter": adapters(n)});
+            client.send(Method::POST, "/v1/apply", Some(&document), None)
+        };
+        let Err(ClientError::Refused(refusal)) = apply(200) else { panic!("it is accepted") };
+        let text = refusal.body.to_string();
+        assert!(text.contains("attachment: cannot be served: all ports need at least 2"), "{text}");
+        assert!(text.contains("open files, the daemon may have 100; raise ulimit -Hn"), "{text}");
+        assert_eq!(refusal.status, 409);
+        assert!(!host.socket("a0").exists(), "nothing is opened");
+        apply(2).unwrap();
+        let events = host.events(0).events;
+        let warning = "guests of all ports together can make the daemon need";
+        assert!(events.iter().any(|event| event.text.starts_with(warning)), "{events:?}");
+    });
 }
 
 /// A local address without a listener.
@@ -221,4 +344,35 @@ fn the_api_is_served_where_no_thread_is_to_be_had() {
             assert!(reply.as_ref().is_ok_and(|version| !version.is_null()), "{reply:?}");
         }
     });
+}
+
+#[test]
+fn a_session_without_a_thread_or_addresses_meets_a_limit() {
+    alone("limits::a_session_without_a_thread_or_addresses_meets_a_limit", || {
+        let host = Host::start(TWO);
+        let mut bad = front_end(&host, "uplink");
+        let idle = "the session's thread to end";
+        until(idle, || !threads_named("closer"));
+        let (small, large) = (sparse(4096), sparse(64 * MIB));
+        let region = |file: &OwnedFd, at, size| -> bool {
+            let fd = file.as_fd();
+            let region = SharedRegion { guest_addr: at, size, user_addr: at, mmap_offset: 0, fd };
+            bad.frontend().add_region(&region).is_ok()
+        };
+        let mut region = region;
+        let threads = Threads::exhaust();
+        let accepted = [region(&large, 0, 64 * MIB), region(&small, 1 << 40, 4096)];
+        drop(threads);
+        assert_eq!(accepted, [false, true]);
+        wait_for_limit(&host, "n/uplink", "mappings");
+        wait_for_limit(&host, "n/uplink", "threads");
+    });
+}
+
+/// Returns `true` if a thread of this process has the name.
+fn threads_named(name: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.into_iter().any(|it| it.trim() == name)
 }

@@ -21,7 +21,7 @@ use crate::virtio_net::{HEADER_LEN, RingEvents};
 const CHUNK: u32 = 2048;
 /// Maximum bytes of a region shared with the kernel: 16 GiB take a second, and a sixteenth more
 /// memory.
-const MEMORY_MAX: u64 = 16 << 30;
+pub const PINNED_BYTES_MAX: u64 = 16 << 30;
 /// Bytes of an idle UMEM.
 const IDLE_MEMORY: u64 = 64 << 10;
 
@@ -217,8 +217,8 @@ impl GuestQueues {
 fn spare(memory: &Mapping) -> Result<(), DirectError> {
     const MIB: u64 = 1 << 20;
     let size = memory.size() as u64;
-    if size > MEMORY_MAX {
-        return Err(DirectError::TooLarge { has: size >> 30, most: MEMORY_MAX >> 30 });
+    if size > PINNED_BYTES_MAX {
+        return Err(DirectError::TooLarge { has: size >> 30, most: PINNED_BYTES_MAX >> 30 });
     }
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -133,13 +133,18 @@ pub trait BackendDevice {
 
 /// A request that the device could not carry out, with the cause for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(pub String);
+#[error("{cause}")]
+pub struct Refused {
+    /// Cause, for the operator.
+    pub cause: String,
+    /// Name of the device's limit that the request met, if that is the cause.
+    pub limit: Option<&'static str>,
+}
 
 impl Refused {
     /// A refusal with this text.
-    pub fn new(why: impl Into<String>) -> Self {
-        Self(why.into())
+    pub fn new(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), limit: None }
     }
 }
 

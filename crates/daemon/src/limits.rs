@@ -1,0 +1,215 @@
+//! Limits of the process: what a document can need, what the machine allows, and what is in use.
+//!
+//! A document is rejected if its ports alone need more than there is. If only hostile or very large
+//! guests could need more, the daemon warns: one of them can then keep others from attaching.
+
+use std::path::Path;
+use std::time::Instant;
+
+use engine::limits::{Limit, LimitCounters, LimitValue, SESSION_MAPPINGS};
+use guestmem::{Quota, guard};
+use model::state::{Attachment, Problem, Problems, SocketMode};
+use rustix::process::{Resource, getrlimit};
+use vhost_user::foreign::WAITING_MAX;
+
+use super::faults::POLL_INTERVAL;
+use super::port_spec::PortSpec;
+
+/// Open files of a session without those of rings: listener, connection, memory regions, a
+/// message's descriptors, dirty log, in-flight records and their file, back-end channel, device
+/// state; and those that wait to be closed.
+const SESSION_FILES: u64 = 2 + guestmem::REGIONS_MAX as u64 + 8 + 5 + WAITING_MAX as u64;
+/// Eventfds of a queue pair: kick, call and err of two rings.
+const PAIR_FILES: u64 = 6;
+
+/// Resources of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Amounts {
+    descriptors: u64,
+    mappings: u64,
+    threads: u64,
+}
+
+/// The daemon without ports: at least, and with all connections of the API and guests' channels.
+const DAEMON: [Amounts; 2] = [
+    Amounts { descriptors: 16, mappings: 64, threads: 6 },
+    Amounts { descriptors: 1024, mappings: 512, threads: 128 },
+];
+
+impl Amounts {
+    /// Resources of a port: at least, and with the largest or most hostile guest.
+    fn of(spec: &PortSpec) -> [Amounts; 2] {
+        let pairs = u64::from(spec.queue_pairs());
+        let guest = |least, files| {
+            [least, Amounts { descriptors: files, mappings: SESSION_MAPPINGS, threads: 1 }]
+        };
+        match spec {
+            PortSpec::Attachment(Attachment::VhostUser(socket)) => {
+                let listener = u64::from(socket.mode == SocketMode::Server);
+                let least = Amounts { descriptors: listener, mappings: 0, threads: 0 };
+                guest(least, SESSION_FILES + PAIR_FILES * pairs)
+            }
+            PortSpec::Attachment(Attachment::Vduse(_)) => {
+                guest(Amounts { descriptors: 1, mappings: 0, threads: 1 }, SESSION_FILES)
+            }
+            _ => {
+                let most = Amounts { descriptors: 4 * pairs, mappings: 2 * pairs, threads: 1 };
+                [Amounts { descriptors: 1, mappings: 0, threads: 0 }, most]
+            }
+        }
+    }
+
+    /// The limits of this process.
+    pub(super) fn allowed() -> Amounts {
+        let number =
+            |path: &str| -> Option<u64> { std::fs::read_to_string(path).ok()?.trim().parse().ok() };
+        let all = |limits: &[Option<u64>]| limits.iter().flatten().min().copied();
+        // The kernel does not count threads of root.
+        let of_user = getrlimit(Resource::Nproc).current;
+        let of_user = of_user.filter(|_| !rustix::process::getuid().is_root());
+        let threads = [of_user, number("/proc/sys/kernel/threads-max"), pids_max()];
+        let mappings = [number("/proc/sys/vm/max_map_count"), Some(guard::MAPPINGS_MAX as u64)];
+        Amounts {
+            // The daemon raises its soft limit.
+            descriptors: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
+            mappings: all(&mappings).unwrap_or(u64::MAX),
+            threads: all(&threads).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn plus(self, other: Amounts) -> Amounts {
+        Amounts {
+            descriptors: self.descriptors + other.descriptors,
+            mappings: self.mappings + other.mappings,
+            threads: self.threads + other.threads,
+        }
+    }
+
+    /// Amounts that exceed others, with those, and the limit.
+    fn beyond(self, allowed: Amounts) -> Vec<(Limit, u64, u64)> {
+        let all = [
+            (Limit::Descriptors, self.descriptors, allowed.descriptors),
+            (Limit::Mappings, self.mappings, allowed.mappings),
+            (Limit::Threads, self.threads, allowed.threads),
+        ];
+        all.into_iter().filter(|(_, need, most)| need > most).collect()
+    }
+}
+
+/// Smallest `pids.max` of the process's cgroup and those above it.
+fn pids_max() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let max = |group: &Path| -> Option<u64> {
+        let path = Path::new("/sys/fs/cgroup").join(group).join("pids.max");
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    Path::new(path).ancestors().filter_map(max).min()
+}
+
+/// Remedy for too little of a resource.
+fn remedy(limit: Limit, need: u64) -> String {
+    let raise = match limit {
+        Limit::Mappings => format!("sysctl vm.max_map_count={need}"),
+        Limit::Threads => format!("raise ulimit -u and TasksMax= to {need}"),
+        _ => format!("raise ulimit -Hn (LimitNOFILE=) to {need}"),
+    };
+    format!("{raise}, or use fewer ports")
+}
+
+/// Checks the sum over all ports, each with its path in the document; returns warnings.
+///
+/// # Errors
+/// The ports need more than is allowed, whatever their guests do.
+pub(super) fn check<'a>(
+    ports: impl Iterator<Item = (&'a str, &'a PortSpec)>,
+    allowed: Amounts,
+) -> Result<Vec<String>, Problems> {
+    let [mut least, mut most] = DAEMON;
+    let mut exceeding: Vec<(Limit, &str)> = Vec::new();
+    for (path, spec) in ports {
+        let [at_least, at_most] = Amounts::of(spec);
+        (least, most) = (least.plus(at_least), most.plus(at_most));
+        for (limit, ..) in least.beyond(allowed) {
+            if exceeding.iter().all(|(known, _)| *known != limit) {
+                exceeding.push((limit, path));
+            }
+        }
+    }
+    let mut problems = Problems::default();
+    for (limit, need, has) in least.beyond(allowed) {
+        let path = exceeding.iter().find(|(known, _)| *known == limit);
+        let path = path.map_or("", |(_, path)| *path);
+        let counts = limit.entry().counts;
+        let error = format!(
+            "cannot be served: all ports need at least {need} {counts}, the daemon may have {has}"
+        );
+        problems.push(Problem::new(path, (), error, remedy(limit, need)));
+    }
+    let warn = |(limit, need, has): (Limit, u64, u64)| {
+        let (counts, remedy) = (limit.entry().counts, remedy(limit, need));
+        format!(
+            "guests of all ports together can make the daemon need {need} {counts}, and it may \
+             have {has}: then one of them can keep others from attaching; {remedy}"
+        )
+    };
+    problems.or(most.beyond(allowed).into_iter().map(warn).collect())
+}
+
+/// Use of resources by the session that uses the most of each.
+#[derive(Debug, Default)]
+pub(super) struct LargestSession {
+    pub(super) regions: usize,
+    pub(super) calls: usize,
+    pub(super) pinned_bytes: u64,
+}
+
+/// Shows in the counters what is in use.
+#[derive(Debug, Default)]
+pub(super) struct LimitGauges {
+    next: Option<Instant>,
+}
+
+impl LimitGauges {
+    /// Returns `true` if an update is due.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.next.is_none_or(|next| now >= next);
+        if is_due {
+            self.next = Some(now + POLL_INTERVAL);
+        }
+        is_due
+    }
+
+    /// Updates the gauges.
+    pub(super) fn update(counters: LimitCounters, quota: &Quota, largest: &LargestSession) {
+        let show = |limit: Limit, used: u64| {
+            let LimitValue::Fixed(allowed) = limit.entry().value else { return };
+            counters.show(limit, used, allowed);
+        };
+        show(Limit::SessionRegions, largest.regions as u64);
+        show(Limit::SessionCalls, largest.calls as u64);
+        show(Limit::PinnedMemory, largest.pinned_bytes);
+        let ([session, all], [session_max, all_max]) = (quota.mapped(), quota.limits());
+        counters.show(Limit::SessionMemory, session, session_max);
+        counters.show(Limit::GuestMemory, all, all_max);
+        let allowed = Amounts::allowed();
+        counters.show(Limit::Mappings, guard::mappings() as u64, allowed.mappings);
+        counters.show(Limit::Descriptors, open_files(), allowed.descriptors);
+        counters.show(Limit::Threads, threads(), allowed.threads);
+    }
+}
+
+/// Open files of this process; 0 before Linux 6.2.
+fn open_files() -> u64 {
+    std::fs::metadata("/proc/self/fd").map_or(0, |directory| directory.len())
+}
+
+/// Threads of this process.
+fn threads() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Threads:"));
+    line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;
