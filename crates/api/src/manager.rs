@@ -87,8 +87,17 @@ pub struct Upgraded {
     pub version: String,
     /// Path of its program.
     pub binary: String,
-    /// Time without a process serving frames, in microseconds.
+    /// Time without a process serving frames, in microseconds: the sum of the next three.
     pub silent_us: u64,
+    /// Time until the old process's lanes had released all rings, in microseconds.
+    #[serde(default)]
+    pub release_us: u64,
+    /// Time until the final positions and tables were collected and sent, in microseconds.
+    #[serde(default)]
+    pub transfer_us: u64,
+    /// Time until the new process had attached all rings, and was told to start, in microseconds.
+    #[serde(default)]
+    pub attach_us: u64,
     /// Total duration in milliseconds.
     pub total_ms: u64,
 }

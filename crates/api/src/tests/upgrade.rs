@@ -56,7 +56,16 @@ fn a_refusal_is_told_and_noted_and_changes_nothing() {
 fn a_daemon_that_was_replaced_says_so_and_does_nothing_more() {
     let site = Site::new();
     let (version, binary) = ("9.9".to_owned(), "/usr/bin/shunt".to_owned());
-    let done = Upgraded { pid: 7, version, binary, silent_us: 400, total_ms: 12 };
+    let done = Upgraded {
+        pid: 7,
+        version,
+        binary,
+        silent_us: 400,
+        release_us: 100,
+        transfer_us: 100,
+        attach_us: 200,
+        total_ms: 12,
+    };
     let orders = answer(&site, Ok(done.clone()));
     let reply = site.does("POST", "/v1/upgrade", json!({}));
     assert_eq!(serde_json::from_value::<Upgraded>(reply.body).unwrap(), done);

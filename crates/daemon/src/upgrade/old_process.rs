@@ -62,13 +62,20 @@ pub(in super::super) fn replace(
     let path = new_process.path.clone();
     let told = tell(&Channel(ours), data_plane, resources, order, &mut new_process);
     match told {
-        Ok((version, silent)) => Ok(Upgraded {
-            pid: new_process.release(),
-            version,
-            binary: path.display().to_string(),
-            silent_us: silent.as_micros() as u64,
-            total_ms: begun.elapsed().as_millis() as u64,
-        }),
+        Ok((version, Silence { release, transfer, attach })) => {
+            let us = |time: Duration| time.as_micros() as u64;
+            let [release_us, transfer_us, attach_us] = [us(release), us(transfer), us(attach)];
+            Ok(Upgraded {
+                pid: new_process.release(),
+                version,
+                binary: path.display().to_string(),
+                silent_us: release_us + transfer_us + attach_us,
+                release_us,
+                transfer_us,
+                attach_us,
+                total_ms: begun.elapsed().as_millis() as u64,
+            })
+        }
         Err(error) => {
             let ended = end(&mut new_process, &error);
             let ended = ended.map_or(String::new(), |status| format!(" ({status}; see the log)"));
@@ -88,6 +95,16 @@ fn end(new_process: &mut NewProcess, error: &anyhow::Error) -> Option<String> {
     new_process.end(deadline)
 }
 
+/// Time without service, by phase.
+struct Silence {
+    /// The lanes release all rings and devices.
+    release: Duration,
+    /// The final state is collected and sent.
+    transfer: Duration,
+    /// The new process attaches it, and is told to start.
+    attach: Duration,
+}
+
 /// Hands everything to the new process; returns its version, and the time without service.
 fn tell(
     channel: &Channel,
@@ -95,7 +112,7 @@ fn tell(
     resources: &HandoverResources<'_>,
     order: &UpgradeOrder,
     new_process: &mut NewProcess,
-) -> Result<(String, Duration)> {
+) -> Result<(String, Silence)> {
     let begun = Instant::now();
     let within = |time| Deadline { until: begun + time, stop: Some(resources.stop) };
     let offer = HandoverOffer { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned() };
@@ -116,28 +133,36 @@ fn tell(
     data_plane.prepare()?;
     let silent = Instant::now();
     data_plane.suspend();
-    if let Err(error) = release(channel, &mut data_plane) {
-        let ended = end(new_process, &error);
-        data_plane.resume();
-        let ended = ended.map_or(String::new(), |status| format!(" ({status})"));
-        return Err(error.context(format!("failed after it was ready{ended}")));
+    let release = silent.elapsed();
+    match finish(channel, &mut data_plane) {
+        Ok([transfer, attach]) => Ok((version, Silence { release, transfer, attach })),
+        Err(error) => {
+            let ended = end(new_process, &error);
+            data_plane.resume();
+            let ended = ended.map_or(String::new(), |status| format!(" ({status})"));
+            Err(error.context(format!("failed after it was ready{ended}")))
+        }
     }
-    Ok((version, silent.elapsed()))
 }
 
-/// Hands over the final state, and lets the new process start. An order to stop is ignored from
-/// here: one of the two must serve.
-fn release(channel: &Channel, data_plane: &mut super::super::data_plane::DataPlane) -> Result<()> {
-    let mut outgoing = OutgoingFds::default();
+/// Hands over the final state, and lets the new process start; returns the times until it was sent,
+/// and from then on. An order to stop is ignored from here: one of the two must serve.
+fn finish(
+    channel: &Channel,
+    data_plane: &mut super::super::data_plane::DataPlane,
+) -> Result<[Duration; 2]> {
+    let (begun, mut outgoing) = (Instant::now(), OutgoingFds::default());
     let rest = data_plane.final_state(&mut outgoing)?;
     let deadline = Deadline { until: Instant::now() + ATTACHED, stop: None };
     channel.send(&rest, &outgoing, deadline)?;
+    let transfer = begun.elapsed();
     match channel.receive(deadline)?.0 {
         HandoverReply::Attached => {}
         other => return Err(unexpected(other)),
     }
     // Nothing of this daemon may be touched after this message.
-    Ok(channel.send(&FinalMessage::Go, &OutgoingFds::default(), deadline)?)
+    channel.send(&FinalMessage::Go, &OutgoingFds::default(), deadline)?;
+    Ok([transfer, begun.elapsed() - transfer])
 }
 
 fn unexpected(reply: HandoverReply) -> anyhow::Error {

@@ -39,11 +39,13 @@ impl Upgrade {
         let reply = self.target.send(Method::POST, "/v1/upgrade", Some(&order), None)?;
         let done: Upgraded = serde_json::from_value(reply.body.clone())?;
         self.target.show(&reply.body, |_| {
-            let Upgraded { pid, version, binary, silent_us, total_ms } = done;
-            let silent = silent_us as f64 / 1e3;
+            let Upgraded { pid, version, binary, total_ms, .. } = &done;
+            let times = [done.silent_us, done.release_us, done.transfer_us, done.attach_us];
+            let [silent, release, transfer, attach] = times.map(|us| us as f64 / 1e3);
             format!(
                 "process {pid} has taken over: shunt {version}, {binary}\n\
-                 duration {total_ms} ms; frames waited {silent:.1} ms\n"
+                 duration {total_ms} ms; frames waited {silent:.1} ms: rings released in \
+                 {release:.1} ms, state sent in {transfer:.1} ms, rings attached in {attach:.1} ms\n"
             )
         })
     }
