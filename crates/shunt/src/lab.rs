@@ -13,6 +13,7 @@ mod path_changes;
 mod restarts;
 mod run;
 mod scale;
+mod soak;
 mod switches;
 mod throughput;
 
@@ -58,7 +59,8 @@ Examples, others:
   shunt lab fairness                                     each guest's share of a lane
   shunt lab path-changes --count 1000                    path changes without loss
   shunt lab switching                                    cost of the switch per frame
-  shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
+  shunt lab hostile --bursts 100000                      honest guests beside a hostile one
+  shunt lab soak --minutes 60                            random actions: losses, leaks")]
 pub(crate) struct Lab {
     #[command(subcommand)]
     experiment: Option<Experiment>,
@@ -87,6 +89,7 @@ enum Experiment {
     Resume(measure::Resume),
     History(measure::History),
     Hostile(hostile::Hostile),
+    Soak(soak::Soak),
     Bare(bare::Bare),
     /// Guest process of an experiment (internal).
     #[command(hide = true)]
@@ -138,6 +141,7 @@ impl Lab {
             Some(Experiment::History(history)) => history.run(),
             Some(Experiment::Named(words)) => measure::named(words),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
+            Some(Experiment::Soak(soak)) => soak.run(),
             Some(Experiment::Bare(bare)) => bare.run(),
             Some(Experiment::Guest) => traffic::main(),
         }

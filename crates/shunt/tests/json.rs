@@ -157,6 +157,7 @@ const OTHERS: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-lab-path-changes", "lab path-changes --count 5", Object, &[]),
     ("shunt-lab-upgrade", "lab upgrade --count 1 --rate 10000", Object, &[]),
     ("shunt-lab-kill", "lab kill --count 1 --rate 10000", Object, &[]),
+    ("shunt-lab-soak", "lab soak --seconds 6 --seed 1", Object, &["causes"]),
     ("shunt-lab-scale", "lab scale --rounds 1 --seconds 0.1", Object, &[]),
     ("shunt-lab-distance", "lab distance --samples 1", Object, &[]),
     ("shunt-lab-compare", "lab compare bare bare --pairs 8 --seconds 0.1", Object, &["ratio"]),

@@ -171,6 +171,25 @@ fn honest_guests_lose_nothing_beside_a_hostile_one() {
 }
 
 #[test]
+fn a_soak_accounts_for_every_frame_and_repeats_its_actions() {
+    let args = ["soak", "--seconds", "6", "--seed", "2", "--json"];
+    let (code, told) = lab(&args);
+    assert_eq!(code, Some(0), "{told:#}");
+    assert_eq!(told["problems"], serde_json::json!([]), "{told:#}");
+    let frames = |name: &str| number(&told, &format!("/frames/{name}"));
+    assert!(frames("received") > 0.0 && told["points"].as_array().map(Vec::len) == Some(12));
+    assert_eq!(frames("sent"), frames("received") + frames("lost"), "{told:#}");
+    let causes = told["causes"].as_object().expect("causes by kind");
+    let explained = causes.values().filter_map(|cause| cause["lost"].as_object());
+    let explained = explained.flat_map(|lost| lost.values().filter_map(Value::as_f64));
+    assert_eq!(explained.sum::<f64>(), frames("lost"), "{told:#}");
+    let actions = causes.values().filter_map(|cause| cause["actions"].as_u64()).sum::<u64>();
+    assert_eq!(actions, 24, "{told:#}");
+    let (_, again) = lab(&args);
+    assert_eq!(told["actions"], again["actions"]);
+}
+
+#[test]
 fn silence_and_the_first_frame_after_it_are_measured() {
     let args = ["--guests", "4", "--seconds", "0.2", "--frames", "20", "--json"];
     let (code, idle) = lab(&[&["idle"][..], &args].concat());
@@ -232,6 +251,8 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["idle", "--cpu-latency", "1000001"], "--cpu-latency: 1000001 is out of range"),
         (&["idle", "--cpu-latency", "soon"], "--cpu-latency"),
         (&["hostile", "--bursts", "0"], "--bursts: 0"),
+        (&["soak", "--minutes", "0"], "--minutes: 0 is out of range"),
+        (&["soak", "--without", "kills"], "expected one of path, settings"),
         (
             &["calibrate", "--rate", "999"],
             "--rate: 999 is out of range; write a number, 1000 to 1000000",

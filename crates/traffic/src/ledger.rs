@@ -8,7 +8,9 @@ const MISSING_MAX: usize = 1 << 20;
 /// Account of numbers that should come once each, in order, from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ledger {
-    /// Number after the highest seen.
+    /// Number after the highest that came.
+    seen: u64,
+    /// Number after the highest that came or was given up.
     next: u64,
     /// Lower numbers that have not come.
     missing: BTreeSet<u64>,
@@ -25,21 +27,23 @@ impl Ledger {
         self.next
     }
 
-    /// Records a number. A skipped one that comes late is reordered; a known one is a duplicate.
+    /// Records a number. A skipped one that comes after a higher one is reordered; a known one is a
+    /// duplicate.
     pub(super) fn take(&mut self, number: u64) {
         if number >= self.next {
             self.give_up(number);
             self.next = number + 1;
             self.received += 1;
         } else if self.missing.remove(&number) {
-            self.reordered += 1;
+            self.reordered += u64::from(number < self.seen);
             self.received += 1;
         } else {
             self.duplicated += 1;
         }
+        self.seen = self.seen.max(number + 1);
     }
 
-    /// Gives up the numbers below `end`; they count as reordered if they still come.
+    /// Gives up the numbers below `end`; those that still come are not lost.
     pub(super) fn give_up(&mut self, end: u64) {
         let from = self.next.min(end);
         let room = (MISSING_MAX - self.missing.len()) as u64;
@@ -85,9 +89,11 @@ mod tests {
         ledger.give_up(4);
         assert_eq!((ledger.next(), ledger.lost()), (4, 3));
         ledger.take(2);
-        assert_eq!(told(&ledger), [2, 2, 0, 1]);
+        assert_eq!(told(&ledger), [2, 2, 0, 0], "late, and in order");
         ledger.give_up(1);
         assert_eq!((ledger.next(), ledger.lost()), (4, 2), "not backwards");
+        ledger.take(1);
+        assert_eq!(told(&ledger), [3, 1, 0, 1], "overtaken by 2");
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! overflows, and every lost frame was lost by the daemon. Each frame is checked as a whole. Frames
 //! cycle through seven lengths, and their numbers increase by one.
 //!
+//! At each line `mark` of the parent, the guests report the span since the last one.
+//!
 //! With a full window and no arrival for a second, the frames in flight are given up; a frame that
-//! still comes counts as reordered, not as lost.
+//! still comes is not lost.
 //!
 //! Limits: a gap between two arrivals includes the time in which this process or the daemon had no
 //! CPU. The longest absence is reported beside it.
@@ -25,6 +27,7 @@ use wire::probe;
 use super::adapter::RingOptions;
 use super::honest::guest::{ProbeGuest, frame_len};
 use super::ledger::Ledger;
+use super::turn_counter::TurnCounter;
 use crate::parent::{send_event, wait_for_parent};
 use crate::protocol::Event;
 use crate::protocol::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
@@ -37,6 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const CHECK: Duration = Duration::from_millis(1);
 /// Longest gap that is recorded exactly, ns.
 const GAP_MAX_NS: u64 = 60_000_000_000;
+/// Significant digits of latencies.
+const LATENCY_DIGITS: u8 = 2;
 
 /// Attaches, sends until the parent stops it, and reports the account.
 pub fn run(spec: &NumberedSpec) -> Result<()> {
@@ -56,14 +61,17 @@ pub fn run(spec: &NumberedSpec) -> Result<()> {
         disconnected_since: [None; 2],
         checked: 0,
         span: Span::default(),
-        marks: Vec::new(),
+        latencies_ns: Histogram::new_with_bounds(1, GAP_MAX_NS, LATENCY_DIGITS)?,
+        marks: 0,
+        pace: spec.pace.as_deref().map(TurnCounter::open).transpose()?,
     };
     send_event(&Event::Ready)?;
     wait_for_parent()?;
     let commands = Arc::new(ParentCommands::default());
     let heard = commands.clone();
     std::thread::spawn(move || heard.listen());
-    send_event(&Event::Numbered(pair.run(&commands, spec.rate_pps)))
+    let result = pair.run(&commands, spec.rate_pps)?;
+    send_event(&Event::Numbered(result))
 }
 
 /// Lines received from the parent.
@@ -96,6 +104,8 @@ struct FrameStream {
     from: Mac,
     to: Mac,
     sent: u64,
+    /// Times of sending, by number modulo the window, in time-stamp cycles.
+    sent_at: [u64; WINDOW as usize],
     ledger: Ledger,
     corrupted: u64,
     foreign: u64,
@@ -114,6 +124,7 @@ impl FrameStream {
             from,
             to,
             sent: 0,
+            sent_at: [0; WINDOW as usize],
             ledger: Ledger::default(),
             corrupted: 0,
             foreign: 0,
@@ -129,7 +140,8 @@ impl FrameStream {
         self.sent - self.ledger.next()
     }
 
-    fn take(&mut self, frame: &[u8]) {
+    /// Records a frame that arrived by `now`.
+    fn take(&mut self, frame: &[u8], now: u64, latencies_ns: &mut Histogram<u64>) {
         let addresses = frame.get(..12).map(|both| both.split_at(6));
         if addresses != Some((&self.to.0, &self.from.0)) {
             self.foreign += 1;
@@ -137,7 +149,14 @@ impl FrameStream {
         }
         match probe::verify(frame) {
             Ok(mark) if mark.sequence < self.sent && frame.len() == frame_len(mark.sequence) => {
+                let before = self.ledger.received;
                 self.ledger.take(mark.sequence);
+                // The time of an older frame has been overwritten.
+                if self.ledger.received > before && self.sent - mark.sequence <= WINDOW {
+                    let sent_at = self.sent_at[(mark.sequence % WINDOW) as usize];
+                    let ns = tsc::cycles_to_ns(now.wrapping_sub(sent_at));
+                    latencies_ns.saturating_record(ns as u64);
+                }
             }
             _ => self.corrupted += 1,
         }
@@ -159,7 +178,7 @@ impl FrameStream {
         Direction {
             sent: self.sent,
             received: self.ledger.received,
-            lost: self.ledger.lost() + self.in_flight(),
+            lost: self.ledger.lost(),
             duplicated: self.ledger.duplicated,
             reordered: self.ledger.reordered,
             corrupted: self.corrupted,
@@ -189,11 +208,15 @@ struct GuestPair {
     /// Time of the last check for the daemon.
     checked: u64,
     span: Span,
-    marks: Vec<Mark>,
+    /// Latencies since the last mark.
+    latencies_ns: Histogram<u64>,
+    /// Number of marks.
+    marks: u64,
+    pace: Option<TurnCounter>,
 }
 
 impl GuestPair {
-    fn run(&mut self, commands: &ParentCommands, rate_pps: u32) -> NumberedResult {
+    fn run(&mut self, commands: &ParentCommands, rate_pps: u32) -> Result<NumberedResult> {
         let begin = tsc::now();
         let patience = tsc::duration_to_cycles(PATIENCE);
         let (mut last_turn, mut absence) = (begin, 0);
@@ -207,7 +230,11 @@ impl GuestPair {
                 }
             };
             self.turn(if stopping { 0 } else { due });
-            self.check(commands);
+            if commands.marks.load(Ordering::Acquire) > self.marks {
+                self.marks += 1;
+                send_event(&Event::Marked(self.end_span()))?;
+            }
+            self.check();
             let now = tsc::now();
             // Time before the first arrivals is no gap.
             if self.streams.iter().all(|stream| stream.arrived != 0) {
@@ -238,35 +265,46 @@ impl GuestPair {
             // Other threads of the daemon, and clients that change paths, may need this CPU.
             std::thread::yield_now();
         }
+        for stream in &mut self.streams {
+            stream.ledger.give_up(stream.sent); // what is in flight now is lost
+        }
         self.guests.iter_mut().for_each(ProbeGuest::publish); // takes back sent buffers
         let [first, second] = [&self.guests[0], &self.guests[1]].map(ProbeGuest::accounts);
-        NumberedResult {
+        Ok(NumberedResult {
             seconds: us(last_turn.wrapping_sub(begin)) / 1e6,
             directions: [self.streams[0].told(), self.streams[1].told()],
             absence_us_max: us(absence),
-            marks: std::mem::take(&mut self.marks),
             used_repeated: first.repeated + second.repeated,
             used_out_of_order: first.out_of_order + second.out_of_order,
             used_missing: first.missing + second.missing,
+        })
+    }
+
+    /// Ends a span.
+    fn end_span(&mut self) -> Mark {
+        let gap = self.streams.iter_mut().map(|stream| std::mem::take(&mut stream.gap)).max();
+        let duplicated = self.streams.iter_mut().map(|stream| {
+            let now = stream.ledger.duplicated;
+            now - std::mem::replace(&mut stream.duplicated_before, now)
+        });
+        let duplicated = duplicated.sum();
+        let latencies_ns = self.latencies_ns.iter_recorded();
+        let latencies_ns =
+            latencies_ns.map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
+        self.latencies_ns.reset();
+        let Span { absence, reattach } = std::mem::take(&mut self.span);
+        Mark {
+            directions: [self.streams[0].told(), self.streams[1].told()],
+            latencies_ns,
+            gap_us: us(gap.unwrap_or_default()),
+            absence_us: us(absence),
+            duplicated,
+            reattach_us: us(reattach),
         }
     }
 
-    /// Handles marks, and daemons that went away or came back.
-    fn check(&mut self, commands: &ParentCommands) {
-        if commands.marks.load(Ordering::Acquire) > self.marks.len() as u64 {
-            let gap = self.streams.iter_mut().map(|stream| std::mem::take(&mut stream.gap)).max();
-            let duplicated = self.streams.iter_mut().map(|stream| {
-                let now = stream.ledger.duplicated;
-                now - std::mem::replace(&mut stream.duplicated_before, now)
-            });
-            let Span { absence, reattach } = std::mem::take(&mut self.span);
-            self.marks.push(Mark {
-                gap_us: us(gap.unwrap_or_default()),
-                absence_us: us(absence),
-                duplicated: duplicated.sum(),
-                reattach_us: us(reattach),
-            });
-        }
+    /// Handles daemons that went away or came back.
+    fn check(&mut self) {
         let now = tsc::now();
         let Some(sockets) = &self.sockets else { return };
         if now.wrapping_sub(self.checked) < tsc::duration_to_cycles(CHECK) {
@@ -295,8 +333,9 @@ impl GuestPair {
     fn turn(&mut self, due: u64) {
         for (i, stream) in self.streams.iter_mut().enumerate() {
             let before = stream.ledger.received;
+            let (now, latencies_ns) = (tsc::now(), &mut self.latencies_ns);
             self.guests[1 - i].receive(|_, frame| {
-                stream.take(frame.bytes);
+                stream.take(frame.bytes, now, latencies_ns);
                 false
             });
             if stream.ledger.received > before {
@@ -304,10 +343,15 @@ impl GuestPair {
             }
         }
         for (stream, guest) in self.streams.iter_mut().zip(&mut self.guests) {
+            let now = tsc::now();
             while stream.sent < due && stream.in_flight() < WINDOW && guest.send(stream.sent) {
+                stream.sent_at[(stream.sent % WINDOW) as usize] = now;
                 stream.sent += 1;
             }
             guest.publish();
+        }
+        if let Some(pace) = &self.pace {
+            pace.end_turn();
         }
     }
 }

@@ -143,6 +143,8 @@ pub enum Event {
     Result(GuestResult),
     /// Result of [`Task::Contend`].
     Contended(contend::ContendResult),
+    /// End of a span of [`Task::Numbered`].
+    Marked(numbered::Mark),
     /// Result of [`Task::Numbered`].
     Numbered(numbered::NumberedResult),
     /// Result of [`Task::Probe`].

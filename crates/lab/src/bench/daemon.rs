@@ -12,7 +12,7 @@ use api::{Client, Method, Upgraded};
 use host::{CpuTime, ProcessCpu};
 use model::config::socket_path;
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, WaitOptions, test_kill_process, waitpid};
 use serde::Serialize;
 use wire::Mac;
 
@@ -192,8 +192,17 @@ impl Bench {
     /// It does not start.
     pub fn kill_and_restart(&mut self) -> Result<f64> {
         let begin = Instant::now();
-        self.daemon.kill().context("the daemon cannot be killed")?;
-        self.daemon.wait()?;
+        match self.successor.take() {
+            None => {
+                self.daemon.kill().context("the daemon cannot be killed")?;
+                self.daemon.wait()?;
+            }
+            Some(pid) => {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+                    .context("the daemon cannot be killed")?;
+                wait(pid, PATIENCE)?;
+            }
+        }
         self.daemon = spawn(&self.program, &self.dir.path().join("shunt.toml"))?;
         self.registered = Registered::new(&self.daemon);
         self.begin()?;
@@ -291,9 +300,14 @@ impl Bench {
     /// Fails if the daemon has ended unexpectedly.
     pub fn check_alive(&mut self) -> Result<()> {
         if let Some(pid) = self.successor {
-            return match waitpid(Some(pid), WaitOptions::NOHANG)? {
-                None => Ok(()),
-                Some(_) => bail!("the process that took over ended unexpectedly"),
+            return match waitpid(Some(pid), WaitOptions::NOHANG) {
+                Ok(None) => Ok(()),
+                // Not adopted yet while its parent lives.
+                Err(Errno::CHILD) if test_kill_process(pid).is_ok() => Ok(()),
+                Ok(Some(_)) | Err(Errno::CHILD) => {
+                    bail!("the process that took over ended unexpectedly")
+                }
+                Err(error) => Err(error.into()),
             };
         }
         match self.daemon.try_wait()? {
@@ -312,6 +326,8 @@ fn wait(pid: Pid, patience: Duration) -> Result<()> {
     loop {
         match waitpid(Some(pid), WaitOptions::NOHANG) {
             Ok(Some(_)) => return Ok(()),
+            // Its parent has waited for it.
+            Err(Errno::CHILD) if test_kill_process(pid).is_err() => return Ok(()),
             // Not adopted yet while its parent lives.
             Ok(None) | Err(Errno::CHILD) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use host::{CpuTime, ProcessCpu};
+use traffic::protocol::numbered::Mark;
 use traffic::{Event, GuestResult, GuestSpec, Task};
 
 use super::interrupt::Registered;
@@ -58,6 +59,15 @@ impl GuestProcess {
     /// Tells the process to begin a new span of its account.
     pub fn mark(&mut self) -> Result<()> {
         self.tell("mark")
+    }
+
+    /// Ends a span of numbered frames.
+    pub fn end_span(&mut self) -> Result<Mark> {
+        self.mark()?;
+        match self.hear()? {
+            Event::Marked(mark) => Ok(mark),
+            other => bail!("the guest process said {other:?} and no span"),
+        }
     }
 
     /// Sends a line to the process.

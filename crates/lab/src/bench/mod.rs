@@ -11,10 +11,12 @@ pub mod delay;
 mod guests;
 pub mod interrupt;
 pub mod peers;
+mod size;
 mod switched;
 
 pub use carrier::{Carrier, CarrierSpec};
 pub use cpus::{Placement, plan};
 pub use daemon::{Bench, IdlePolicy, NicPlan, VfPlan, mac_text};
 pub use guests::GuestProcess;
+pub use size::ProcessSize;
 pub use switched::{AdapterPlan, BenchAttachment, SwitchedBench, SwitchedPlan};

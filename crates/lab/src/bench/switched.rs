@@ -49,6 +49,20 @@ pub struct AdapterPlan {
     pub path: PathInForce,
 }
 
+impl AdapterPlan {
+    /// Adapter with this number, as in the state.
+    pub fn state(&self, number: usize, run_dir: &Path) -> Value {
+        json!({
+            "name": adapter_name(number),
+            "switch": "sw",
+            "attachment": self.attached.state(&adapter_socket(run_dir, number)),
+            "mac": self.mac.to_string(),
+            "iov_weight": 100,
+            "path": self.path,
+        })
+    }
+}
+
 /// A NIC with a switch, and adapters on it.
 #[derive(Clone, Debug, Default)]
 pub struct SwitchedPlan {
@@ -79,17 +93,8 @@ impl SwitchedPlan {
             nic["uplink"] = uplink.state(&run_dir.join("uplink.sock"));
         }
         let switch = json!({ "name": "sw", "nic": "lab", "iov": true });
-        let adapter = |(i, plan): (usize, &AdapterPlan)| {
-            json!({
-                "name": adapter_name(i),
-                "switch": "sw",
-                "attachment": plan.attached.state(&adapter_socket(run_dir, i)),
-                "mac": plan.mac.to_string(),
-                "iov_weight": 100,
-                "path": plan.path,
-            })
-        };
-        let adapters: Vec<Value> = self.adapters.iter().enumerate().map(adapter).collect();
+        let adapters = self.adapters.iter().enumerate();
+        let adapters: Vec<Value> = adapters.map(|(i, plan)| plan.state(i, run_dir)).collect();
         json!({ "version": 1, "nic": [nic], "switch": [switch], "adapter": adapters })
     }
 
@@ -157,11 +162,44 @@ impl SwitchedBench {
     /// # Errors
     /// The daemon does not answer, or rejects the change.
     pub fn set_path(&self, adapter: usize, path: PathInForce) -> Result<()> {
+        let done = self.set(adapter, &json!({ "path": path }));
+        done.with_context(|| format!("adapter {adapter} cannot change to path {path}"))
+    }
+
+    /// Changes settings of an adapter, as a merge patch.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or rejects the change.
+    pub fn set(&self, adapter: usize, patch: &Value) -> Result<()> {
         let resource = format!("/v1/adapters/{}", adapter_name(adapter));
-        let patch = json!({ "path": path });
-        let done = self.client.send(Method::PATCH, &resource, Some(&patch), None);
-        done.with_context(|| format!("adapter {adapter} cannot change to path {path}"))?;
+        self.send(Method::PATCH, &resource, Some(patch))
+    }
+
+    /// Sends a change to the daemon.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or rejects it.
+    pub fn send(&self, method: Method, resource: &str, body: Option<&Value>) -> Result<()> {
+        self.client.send(method, resource, body, None)?;
         Ok(())
+    }
+
+    /// Adds an adapter to the switch.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or rejects the adapter.
+    pub fn add(&self, number: usize, adapter: &AdapterPlan) -> Result<()> {
+        let state = adapter.state(number, self.bench.run_dir());
+        let resource = format!("/v1/adapters/{}", adapter_name(number));
+        self.send(Method::PUT, &resource, Some(&state))
+    }
+
+    /// Removes an adapter.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or rejects the removal.
+    pub fn remove(&self, adapter: usize) -> Result<()> {
+        self.send(Method::DELETE, &format!("/v1/adapters/{}", adapter_name(adapter)), None)
     }
 
     /// Checks that each adapter has this path.

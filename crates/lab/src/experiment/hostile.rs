@@ -10,10 +10,10 @@
 //! process, and its attacked VFs serve the next guest.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use api::stats::Stats;
 use guestmem::Pages;
 use serde::Serialize;
@@ -24,15 +24,15 @@ use traffic::protocol::hostile::{HostileResult, HostileSpec, HostileVf};
 use traffic::{Event, Task};
 
 use super::sample;
-use crate::bench::{Bench, GuestProcess, Placement, mac_text, plan};
+use crate::bench::{Bench, GuestProcess, Placement, ProcessSize, mac_text, plan};
 
 /// VF indices by role.
 const HONEST: [usize; 2] = [0, 1];
 const NEAR: usize = 2;
-const FAR: [usize; 2] = [3, 4];
-const COURIER: usize = 5;
+pub(super) const FAR: [usize; 2] = [3, 4];
+pub(super) const COURIER: usize = 5;
 /// VLAN of the far VFs and the courier; the others are untagged.
-const FAR_VLAN: u16 = 99;
+pub(super) const FAR_VLAN: u16 = 99;
 /// Frames that the honest guests keep in flight.
 const IN_FLIGHT: u64 = 256;
 /// Frames that the honest guests forward before the attack.
@@ -112,11 +112,12 @@ pub fn run(
         GuestProcess::start_task(bench.program(), &Task::Honest(honest_spec(&bench, &placement)))?;
     honest.go()?;
     wait_for_traffic(&bench)?;
-    let before = Size::of(bench.pid())?;
+    let before = ProcessSize::of(bench.pid())?;
     let stats = bench.stats()?;
 
     let begin = Instant::now();
-    let task = Task::Hostile(hostile_spec(&bench, &placement, run));
+    let pace = bench.run_dir().join("pace");
+    let task = Task::Hostile(hostile_spec(&placement, run, |vf| bench.vf_socket(vf), pace));
     let attacked = attack(&bench, &task, &mut done);
     let seconds = begin.elapsed().as_secs_f64();
     let daemon_alive = bench.check_alive();
@@ -130,7 +131,7 @@ pub fn run(
         wait_until_gone(&bench)?;
         size_at_rest(&bench, before.fds)?
     } else {
-        Size::default()
+        ProcessSize::default()
     };
     let reattached = daemon_alive && reattach(&bench).is_ok();
     std::thread::sleep(ALONE);
@@ -206,9 +207,15 @@ fn honest_spec(bench: &Bench, placement: &Placement) -> HonestSpec {
     }
 }
 
-fn hostile_spec(bench: &Bench, placement: &Placement, run: HostileRun) -> HostileSpec {
+/// Task of the hostile guests, by the sockets of VFs and the honest guests' turn counter.
+pub(super) fn hostile_spec(
+    placement: &Placement,
+    run: HostileRun,
+    socket: impl Fn(usize) -> PathBuf,
+    pace: PathBuf,
+) -> HostileSpec {
     let mac = |vf: usize| mac_text(vf, 0).to_string();
-    let target = |vf| HostileVf { socket: bench.vf_socket(vf), mac: mac(vf) };
+    let target = |vf| HostileVf { socket: socket(vf), mac: mac(vf) };
     HostileSpec {
         // The last CPU of the guests: with three or more it is not the honest guests'.
         cpu: placement.generator.or(placement.guests[0].0),
@@ -218,7 +225,7 @@ fn hostile_spec(bench: &Bench, placement: &Placement, run: HostileRun) -> Hostil
         courier: target(COURIER),
         near: target(NEAR),
         honest: HONEST.map(mac).to_vec(),
-        pace: bench.run_dir().join("pace"),
+        pace,
     }
 }
 
@@ -249,10 +256,10 @@ fn wait_until_gone(bench: &Bench) -> Result<()> {
 
 /// Size of the daemon once it has at most `fds` open files, or after the timeout. The daemon closes
 /// a session without rings only when it detects the hang-up of its front-end.
-fn size_at_rest(bench: &Bench, fds: usize) -> Result<Size> {
+fn size_at_rest(bench: &Bench, fds: usize) -> Result<ProcessSize> {
     let begin = Instant::now();
     loop {
-        let size = Size::of(bench.pid())?;
+        let size = ProcessSize::of(bench.pid())?;
         if size.fds <= fds || begin.elapsed() >= PATIENCE {
             return Ok(size);
         }
@@ -291,28 +298,4 @@ fn faults(stats: &Stats) -> BTreeMap<String, u64> {
         *sum.entry(fault.clone()).or_default() += count;
     }
     sum
-}
-
-/// Resources of a process.
-#[derive(Clone, Copy, Debug, Default)]
-struct Size {
-    rss_mib: f64,
-    own_mib: f64,
-    fds: usize,
-}
-
-impl Size {
-    fn of(pid: u32) -> Result<Size> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .context("cannot read the daemon's status; is /proc mounted?")?;
-        let mib = |name: &str| -> Result<f64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
-            let kib: f64 = kib.with_context(|| format!("the daemon's status has no {name}"))?;
-            Ok(kib / 1024.0)
-        };
-        let fds = std::fs::read_dir(format!("/proc/{pid}/fd"))
-            .context("cannot list the daemon's open files")?;
-        Ok(Size { rss_mib: mib("VmRSS")?, own_mib: mib("RssAnon")?, fds: fds.count() })
-    }
 }

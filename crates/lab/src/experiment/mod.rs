@@ -15,6 +15,7 @@ pub mod restarts;
 pub mod runner;
 mod sample;
 pub mod scale;
+pub mod soak;
 pub mod step;
 pub mod switches;
 pub mod throughput;

@@ -167,9 +167,13 @@ impl Log {
 /// A random adapter, and a path other than its present one.
 fn next(random: &mut Random, paths: &[PathInForce; 2]) -> (usize, PathInForce) {
     let adapter = random.below(2) as usize;
-    let others: Vec<PathInForce> =
-        PATHS.into_iter().filter(|path| *path != paths[adapter]).collect();
-    (adapter, others[random.below(others.len() as u64) as usize])
+    (adapter, other_path(random, paths[adapter]))
+}
+
+/// A random path other than `path`.
+pub(super) fn other_path(random: &mut Random, path: PathInForce) -> PathInForce {
+    let others: Vec<PathInForce> = PATHS.into_iter().filter(|other| *other != path).collect();
+    random.pick(&others)
 }
 
 fn conclude(result: &NumberedResult, log: Log, seed: u64) -> PathChanges {

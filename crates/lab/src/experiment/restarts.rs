@@ -176,12 +176,13 @@ pub fn run(
         ring: run.ring,
         inflight: run.inflight,
         reattach: run.how == RestartKind::Kill,
+        pace: None,
     };
     let mut guests = GuestProcess::start_task(program, &Task::Numbered(spec))?;
     guests.go()?;
     std::thread::sleep(if run.mirrors > 2 { SETTLED } else { AROUND });
-    guests.mark()?; // drops the span before the first restart
-    let mut silent_ms = Vec::new();
+    guests.end_span()?; // that before the first restart
+    let (mut silent_ms, mut marks) = (Vec::new(), Vec::new());
     for turn in 1..=run.count {
         std::thread::sleep(AROUND);
         silent_ms.push(match run.how {
@@ -189,7 +190,7 @@ pub fn run(
             RestartKind::Kill => bench.kill_and_restart()? * 1e3,
         });
         std::thread::sleep(AROUND);
-        guests.mark()?;
+        marks.push(guests.end_span()?);
         done(turn);
     }
     std::thread::sleep(AROUND);
@@ -200,13 +201,17 @@ pub fn run(
     };
     bench.check_alive()?;
     let pinned = placement.switch.into_iter().chain(placement.guests[0].0).collect();
-    Ok(RestartResult { pinned, ..conclude(&result, run, silent_ms) })
+    Ok(RestartResult { pinned, ..conclude(&result, run, silent_ms, &marks) })
 }
 
-fn conclude(result: &NumberedResult, run: RestartRun, silent_ms: Vec<f64>) -> RestartResult {
+fn conclude(
+    result: &NumberedResult,
+    run: RestartRun,
+    silent_ms: Vec<f64>,
+    marks: &[Mark],
+) -> RestartResult {
     let ways = &result.directions;
     let sum = |what: fn(&Direction) -> u64| ways.iter().map(what).sum::<u64>();
-    let marks = result.marks.get(1..).unwrap_or_default();
     let spread =
         |what: fn(&Mark) -> f64| Spread::of(marks.iter().map(|mark| what(mark) / 1e3).collect());
     RestartResult {
@@ -240,26 +245,23 @@ fn conclude(result: &NumberedResult, run: RestartRun, silent_ms: Vec<f64>) -> Re
 mod tests {
     use super::*;
 
-    fn told(how: RestartKind, change: fn(&mut NumberedResult)) -> RestartResult {
+    fn told(how: RestartKind, change: fn(&mut NumberedResult, &mut [Mark])) -> RestartResult {
         let way = Direction { sent: 9, received: 9, ..Direction::default() };
         let mark = |gap_us| Mark { gap_us, ..Mark::default() };
-        let mut result = NumberedResult {
-            seconds: 2.0,
-            directions: [way; 2],
-            marks: vec![mark(9e9), mark(3000.0), mark(1000.0)],
-            ..NumberedResult::default()
-        };
-        change(&mut result);
+        let mut result =
+            NumberedResult { seconds: 2.0, directions: [way; 2], ..NumberedResult::default() };
+        let mut marks = [mark(3000.0), mark(1000.0)];
+        change(&mut result, &mut marks);
         let ring = RingKind::Split;
         let (inflight, mirrors) = (false, 0);
         let run =
             RestartRun { how, count: 2, rate_pps: 5, ring, inflight, mirrors, gap_max_ms: None };
-        conclude(&result, run, vec![2.0, 1.0])
+        conclude(&result, run, vec![2.0, 1.0], &marks)
     }
 
     #[test]
-    fn gaps_are_told_without_what_was_before_the_first() {
-        let told = told(RestartKind::Upgrade, |_| {});
+    fn gaps_are_those_of_the_spans() {
+        let told = told(RestartKind::Upgrade, |_, _| {});
         assert!(told.passed());
         assert_eq!((told.count, told.frames), (2, 18));
         assert_eq!(told.gap_ms, Spread { p50: 1.0, p90: 3.0, p99: 3.0, max: 3.0 });
@@ -272,23 +274,23 @@ mod tests {
     #[test]
     fn whatever_is_wrong_once_is_enough_to_fail() {
         let fails = |how, change| !told(how, change).passed();
-        assert!(fails(RestartKind::Upgrade, |result| result.directions[1].lost = 1));
-        assert!(fails(RestartKind::Kill, |result| result.directions[0].reordered = 1));
-        assert!(fails(RestartKind::Kill, |result| result.directions[0].corrupted = 1));
-        assert!(fails(RestartKind::Kill, |result| result.used_repeated = 1));
-        assert!(fails(RestartKind::Kill, |result| result.used_out_of_order = 1));
-        assert!(fails(RestartKind::Upgrade, |result| result.used_missing = 1));
+        assert!(fails(RestartKind::Upgrade, |result, _| result.directions[1].lost = 1));
+        assert!(fails(RestartKind::Kill, |result, _| result.directions[0].reordered = 1));
+        assert!(fails(RestartKind::Kill, |result, _| result.directions[0].corrupted = 1));
+        assert!(fails(RestartKind::Kill, |result, _| result.used_repeated = 1));
+        assert!(fails(RestartKind::Kill, |result, _| result.used_out_of_order = 1));
+        assert!(fails(RestartKind::Upgrade, |result, _| result.used_missing = 1));
     }
 
     #[test]
     fn a_burst_may_come_twice_after_a_kill_and_not_after_an_upgrade() {
-        let burst = |result: &mut NumberedResult| {
+        let burst = |result: &mut NumberedResult, marks: &mut [Mark]| {
             result.directions[0].duplicated = 64;
-            result.marks[1].duplicated = 64;
+            marks[0].duplicated = 64;
         };
         assert!(told(RestartKind::Kill, burst).passed());
         assert!(!told(RestartKind::Upgrade, burst).passed());
-        let more = |result: &mut NumberedResult| result.marks[1].duplicated = 129;
+        let more = |_: &mut NumberedResult, marks: &mut [Mark]| marks[0].duplicated = 129;
         assert!(!told(RestartKind::Kill, more).passed());
     }
 }

@@ -24,6 +24,9 @@ pub struct NumberedSpec {
     /// Guests reattach to the next daemon, with their rings unchanged.
     #[serde(default)]
     pub reattach: bool,
+    /// File of a turn counter for other guests on their VLAN, if any.
+    #[serde(default)]
+    pub pace: Option<PathBuf>,
 }
 
 /// Account of the frames.
@@ -36,9 +39,6 @@ pub struct NumberedResult {
     /// Longest time between two turns of this process, in microseconds: it had no CPU, so no frame
     /// could arrive.
     pub absence_us_max: f64,
-    /// Spans between marks, one for each `mark` of the parent.
-    #[serde(default)]
-    pub marks: Vec<Mark>,
     /// Used entries that repeat another or name no posted buffer, on any ring.
     #[serde(default)]
     pub used_repeated: u64,
@@ -50,9 +50,13 @@ pub struct NumberedResult {
     pub used_missing: u64,
 }
 
-/// A span of the traffic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// A span of the traffic, up to a `mark` of the parent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
+    /// Both directions, since the start.
+    pub directions: [Direction; 2],
+    /// Times from sending to receiving in nanoseconds, and the number of frames of each.
+    pub latencies_ns: Vec<(u64, u64)>,
     /// Longest time between two arrivals in one direction, in microseconds.
     pub gap_us: f64,
     /// Longest time without a CPU, in microseconds.
