@@ -24,7 +24,10 @@ fn an_empty_daemon_has_an_empty_state() {
     );
     assert_eq!(
         site.get("/v1/stats"),
-        json!({"ports": [], "lanes": [], "log_lines_dropped": 0, "forbidden_calls": 0, "sandbox": []})
+        json!({
+            "ports": [], "lanes": [], "log_lines_dropped": 0, "forbidden_calls": 0, "sandbox": [],
+            "limits": [],
+        })
     );
     let events = site.get("/v1/events");
     assert_eq!(events["events"][0]["kind"], "start");
