@@ -12,6 +12,7 @@
 
 mod api_server;
 mod classifier;
+mod connection;
 mod device;
 mod documents;
 mod driver;
@@ -100,6 +101,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "agent", run: qmp::agent, reaches: &["connected", "commands"] },
     Target { name: "channel", run: api_server::channel, reaches: &["results", "errors"] },
     Target { name: "http", run: api_server::http, reaches: &["accepted", "rejected"] },
+    Target {
+        name: "connection",
+        run: connection::connection,
+        reaches: &["accepted", "rejected", "several requests", "pieces"],
+    },
     Target {
         name: "documents",
         run: documents::documents,

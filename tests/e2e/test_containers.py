@@ -221,9 +221,9 @@ class Taps(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, "the tap is there after 5 s")
             time.sleep(0.05)
 
-    def addresses(self, space):
-        """Global addresses of the interface."""
-        shown = json.loads(space.ip("-json", "address", "show", "dev", "net0", "scope", "global"))
+    def addresses(self, space, interface="net0"):
+        """Global addresses of an interface."""
+        shown = json.loads(space.ip("-json", "address", "show", "dev", interface, "scope", "global"))
         return {f"{one['local']}/{one['prefixlen']}" for one in shown[0]["addr_info"] if one}
 
     def gateways(self, space):
@@ -341,15 +341,36 @@ class Taps(unittest.TestCase):
         self.assertRegex(self.daemon.says("adapter", "list"), r"(?m)db .* up$")
 
     def test_a_tap_that_cannot_be_opened(self):
-        """The change is accepted; the adapter is gone, with the reason, until the tap can be opened."""
+        """A change is refused, and the tap before it stays; at a start the adapter is gone until the tap can be opened."""
+        self.both()
+        index = self.db.link("net0")["ifindex"]
+        for name in ("lo", "other"):
+            if name == "other":
+                self.db.ip("link", "add", name, "type", "bridge")
+            done = self.daemon.command("adapter", "set", "db", "--attachment", f"tap:{name}")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, rf"{name}.* is not a tap")
+            self.assertEqual(self.db.link("net0")["ifindex"], index)
+            self.assertEqual(self.gateways(self.db), {"10.0.0.1", "fd00::1"})
+        self.assertRegex(self.daemon.says("adapter", "list"), r"(?m)db .* up$")
+        self.daemon.kill()
+        self.db.ip("link", "del", "dev", "net0")
         self.db.ip("link", "add", "net0", "type", "bridge")
-        done = self.create(self.db, 2)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("warning: adapter db has no device until it appears", done.stderr)
+        self.daemon.start()
+        self.daemon.wait_ready()
         self.assertRegex(self.daemon.says("adapter", "list"), r"db .* gone: .*net0.* is not a tap \(bridge\)")
         self.db.ip("link", "del", "dev", "net0")
         self.db.wait_link("net0")
         self.assertEqual(self.addresses(self.db), {"10.0.0.2/24", "fd00::2/64"})
+
+    def test_another_name(self):
+        """A renamed tap has the addresses and gateways of the one before it, which is deleted."""
+        self.both()
+        done = self.daemon.command("adapter", "set", "db", "--attachment", "tap:net7")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIsNone(self.db.link("net0"))
+        self.assertEqual(self.addresses(self.db, "net7"), {"10.0.0.2/24", "fd00::2/64"})
+        self.assertEqual(self.gateways(self.db), {"10.0.0.1", "fd00::1"})
 
     def test_a_namespace_without_its_name(self):
         """A tap is deleted with its adapter, or changed, once its namespace has a name again; a warning, once, tells why not."""

@@ -1,7 +1,8 @@
 //! Blocking API client for the command line: one request, one response.
 
+use std::fmt::Display;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use model::state::{Problem, Problems};
 use serde_json::Value;
 
 use super::address::DaemonAddress;
+use super::run_dir;
 use super::token::Token;
 
 /// Largest response, in bytes.
@@ -33,46 +35,23 @@ const REPLACED_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon listens on the socket.
-    #[error("is a daemon running? its API should be at {}; start it, or name its --run-dir", .path.display())]
-    NoDaemon {
-        /// The socket.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error("{0}")]
+    NoDaemon(Problems),
     /// No daemon answers at the address.
-    #[error(
-        "no daemon answers at {place}; check that it runs there with api.tcp in its configuration"
-    )]
-    NotReached {
-        /// URL of the daemon.
-        place: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error("{0}")]
+    NotReached(Problems),
     /// The daemon belongs to another user.
-    #[error("the API at {} accepts only its owner; run this as the daemon's user, or as root", .path.display())]
-    NotOwner {
-        /// The socket.
-        path: PathBuf,
-    },
+    #[error("{0}")]
+    NotOwner(Problems),
     /// The daemon rejected the request.
     #[error("{}", .0.body)]
     Refused(Box<ErrorReply>),
     /// The daemon does not answer.
-    #[error(
-        "the daemon at {place} has not answered within {} s; see its log, and restart it if it hangs",
-        limit.as_secs_f64()
-    )]
-    Silent {
-        /// Its address.
-        place: String,
-        /// Time that the client waited.
-        limit: Duration,
-    },
+    #[error("{0}")]
+    Silent(Problems),
     /// The connection broke.
-    #[error("the daemon's response broke off: {0}; see its log")]
-    Broken(String),
+    #[error("{0}")]
+    Broken(Problems),
 }
 
 impl ClientError {
@@ -80,6 +59,18 @@ impl ClientError {
     pub fn is_mistake(&self) -> bool {
         let mistakes = [400, 404, 409, 413, 422];
         matches!(self, ClientError::Refused(refusal) if mistakes.contains(&refusal.status))
+    }
+
+    /// The problems, of the daemon or of the connection.
+    pub fn problems(&self) -> Problems {
+        match self {
+            ClientError::Refused(refusal) => refusal.body.clone(),
+            ClientError::NoDaemon(problems)
+            | ClientError::NotReached(problems)
+            | ClientError::NotOwner(problems)
+            | ClientError::Silent(problems)
+            | ClientError::Broken(problems) => problems.clone(),
+        }
     }
 }
 
@@ -170,7 +161,7 @@ impl Client {
         body: Option<&Value>,
         expected: Option<u64>,
     ) -> Result<Reply, ClientError> {
-        let broken = |error: &dyn std::fmt::Display| ClientError::Broken(error.to_string());
+        let broken = |error: &dyn Display| self.broken(error);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -203,8 +194,21 @@ impl Client {
                 ));
             }
             let answered = tokio::time::timeout(limit - soon, answer).await;
-            answered.unwrap_or_else(|_| Err(ClientError::Silent { place: self.place(), limit }))
+            answered.unwrap_or_else(|_| {
+                let message = format!("has not answered within {} s", limit.as_secs_f64());
+                let remedy = "see its log, and restart it if it hangs";
+                Err(ClientError::Silent(self.problem(message, remedy)))
+            })
         })
+    }
+
+    /// A problem of the daemon.
+    fn problem(&self, message: impl Into<String>, remedy: &str) -> Problems {
+        Problem::new("", (), message, remedy).of(format!("daemon at {}", self.address)).into()
+    }
+
+    fn broken(&self, error: &dyn Display) -> ClientError {
+        ClientError::Broken(self.problem(format!("broke off its response: {error}"), "see its log"))
     }
 
     /// Retries while the daemon reports that it was just replaced.
@@ -221,16 +225,22 @@ impl Client {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
         let stream = self.address.connect().await;
-        let stream = stream.map_err(|source| match (&self.address, source.kind()) {
-            (DaemonAddress::Socket(path), io::ErrorKind::PermissionDenied) => {
-                ClientError::NotOwner { path: path.clone() }
+        let stream = stream.map_err(|error| match (&self.address, error.kind()) {
+            (DaemonAddress::Socket(_), io::ErrorKind::PermissionDenied) => {
+                let remedy = "run this as the daemon's user, or as root";
+                ClientError::NotOwner(self.problem("accepts only its owner", remedy))
             }
             (DaemonAddress::Socket(path), _) => {
-                ClientError::NoDaemon { path: path.clone(), source }
+                let run_dir = path.parent().unwrap_or(path);
+                let why = format!("its API should be at {}: {error}", path.display());
+                ClientError::NoDaemon(run_dir::no_daemon(run_dir, why).into())
             }
-            (place, _) => ClientError::NotReached { place: place.to_string(), source },
+            _ => {
+                let remedy = "check that it runs there with api.tcp in its configuration";
+                ClientError::NotReached(self.problem(format!("does not answer: {error}"), remedy))
+            }
         })?;
-        let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
+        let broken = |error: hyper::Error| self.broken(&error);
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // Ends with the connection, or with the runtime.
@@ -238,18 +248,17 @@ impl Client {
         let response = sender.send_request(request).await.map_err(broken)?;
         let (head, body) = response.into_parts();
         let collected = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-        let bytes = collected.map_err(|error| ClientError::Broken(error.to_string()))?.to_bytes();
+        let bytes = collected.map_err(|error| self.broken(&error))?.to_bytes();
         let body = if bytes.is_empty() {
             Value::Null
         } else {
-            serde_json::from_slice(&bytes)
-                .map_err(|error| ClientError::Broken(error.to_string()))?
+            serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))?
         };
         let status = head.status.as_u16();
         if !head.status.is_success() {
             let body = serde_json::from_value(body).unwrap_or_else(|_| {
-                let message = format!("the daemon answered with status {status}");
-                Problem::new("", (), message, "see its log").into()
+                let message = format!("answered with status {status}");
+                self.problem(message, "see its log")
             });
             return Err(ClientError::Refused(Box::new(ErrorReply { status, body })));
         }

@@ -1,15 +1,16 @@
 //! Run directory of a daemon: its files, and the lock that one daemon holds at a time.
 
-use std::fs::{DirBuilder, File};
-use std::io::ErrorKind;
+use std::fmt::Display;
+use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use model::config::{COUNTERS, LOCK};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use model::state::Problem;
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 /// A check for a running daemon holds the lock for a moment. A starting daemon retries for this
@@ -30,31 +31,22 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     DirBuilder::new().recursive(true).mode(0o755).create(run_dir).with_context(|| {
         format!("cannot create run_dir {shown}; choose another one, or create it for this user")
     })?;
-    // A trailing slash would follow a symbolic link.
-    let plain: PathBuf = run_dir.components().collect();
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = match rustix::fs::open(&plain, flags, Mode::empty()) {
-        // The owner of the link could retarget it later.
-        Err(Errno::NOTDIR | Errno::LOOP) => {
-            bail!("run_dir {shown} is a symbolic link; write the path of the directory itself")
-        }
-        other => other.with_context(|| format!("cannot access run_dir {shown}"))?,
-    };
-    let owner = rustix::fs::fstat(&dir);
-    let owner = owner.with_context(|| format!("cannot access run_dir {shown}"))?.st_uid;
-    let us = rustix::process::geteuid().as_raw();
-    // The owner of the directory could replace sockets and counters.
-    if owner != us && owner != 0 {
-        bail!("run_dir {shown} belongs to user {owner}, not to {us}; choose another");
-    }
+    let dir = open_own(run_dir)
+        .map_err(|problem| anyhow!("run_dir {shown} {}; {}", problem.message, problem.remedy))?;
     let path = run_dir.join(LOCK);
     // NONBLOCK: opening a FIFO of this name must not block.
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    // Others that may open it could lock it, and keep the daemon from its start.
+    let mode = Mode::RUSR | Mode::WUSR;
     let lock = rustix::fs::openat(&dir, LOCK, flags, mode).with_context(|| {
         format!("cannot write to run_dir {shown}; choose another one, or make it this user's")
     })?;
+    // An earlier version made it readable for all. The sandbox forbids a change of the mode: such a
+    // file stays as it is until the directory goes.
+    if rustix::fs::fstat(&lock).is_ok_and(|file| file.st_mode & 0o077 != 0) {
+        _ = rustix::fs::fchmod(&lock, mode);
+    }
     let begin = Instant::now();
     loop {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -77,15 +69,81 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     }
 }
 
+/// Opens the directory, which must be this user's or root's.
+fn open_own(run_dir: &Path) -> Result<OwnedFd, Box<Problem>> {
+    let wrong = |message, remedy| Box::new(Problem::of_path("run_dir", run_dir, message, remedy));
+    let denied = |errno| wrong(format!("cannot be accessed: {errno}"), "choose another");
+    // A trailing slash would follow a symbolic link.
+    let plain: PathBuf = run_dir.components().collect();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = match rustix::fs::open(&plain, flags, Mode::empty()) {
+        // The owner of the link could retarget it later.
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            let remedy = "write the path of the directory itself";
+            return Err(wrong("is a symbolic link, or no directory".to_owned(), remedy));
+        }
+        other => other.map_err(denied)?,
+    };
+    let owner = rustix::fs::fstat(&dir).map_err(denied)?.st_uid;
+    let us = rustix::process::geteuid().as_raw();
+    // The owner of the directory could replace sockets and counters.
+    if owner != us && owner != 0 {
+        return Err(wrong(format!("belongs to user {owner}, not to {us}"), "choose another"));
+    }
+    Ok(dir)
+}
+
+/// Checks that [`claim`] could have the directory unless another daemon has it; changes nothing.
+///
+/// # Errors
+/// It cannot be created or written, is a symbolic link, or belongs to another user.
+pub fn check(run_dir: &Path) -> Result<(), Box<Problem>> {
+    if run_dir.symlink_metadata().is_ok() {
+        open_own(run_dir)?;
+    }
+    check_writable("run_dir", run_dir)
+}
+
+/// Checks that this user could create files in a directory, which need not exist; changes nothing.
+///
+/// # Errors
+/// It cannot be created or written.
+pub fn check_writable(field: &str, dir: &Path) -> Result<(), Box<Problem>> {
+    let exists = |dir: &&Path| dir.symlink_metadata().is_ok();
+    let nearest = dir.ancestors().find(exists).unwrap_or(Path::new("/"));
+    let needs = Access::WRITE_OK | Access::EXEC_OK;
+    let access = rustix::fs::accessat(rustix::fs::CWD, nearest, needs, AtFlags::EACCESS);
+    let errno = match access {
+        _ if !nearest.is_dir() => Errno::NOTDIR,
+        Ok(()) => return Ok(()),
+        Err(errno) => errno,
+    };
+    let message = match nearest == dir {
+        true => format!("cannot be written: {errno}"),
+        false => format!("cannot be created in {}: {errno}", nearest.display()),
+    };
+    let remedy = "choose another one, or create it for this user";
+    Err(Box::new(Problem::of_path(field, dir, message, remedy)))
+}
+
+/// Problem of a command whose daemon does not run.
+pub fn no_daemon(run_dir: &Path, why: impl Display) -> Problem {
+    let message = format!("does not run: {why}");
+    let problem = Problem::new("", (), message, "start it, or name its --run-dir");
+    problem.of(format!("daemon at {}", run_dir.display()))
+}
+
 /// `true` if a daemon has this directory now.
 ///
 /// # Errors
 /// The lock file exists but cannot be read.
 pub fn is_claimed(run_dir: &Path) -> Result<bool> {
     let path = run_dir.join(LOCK);
-    let lock = match File::open(&path) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let lock = match rustix::fs::open(&path, flags, Mode::empty()) {
         Ok(lock) => lock,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(Errno::NOENT) => return Ok(false),
+        Err(Errno::ACCESS) => return is_locked(&path),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
@@ -95,8 +153,24 @@ pub fn is_claimed(run_dir: &Path) -> Result<bool> {
     }
 }
 
+/// `true` if a process has locked the file, for users that may not open it.
+fn is_locked(path: &Path) -> Result<bool> {
+    let shown = path.display();
+    let file = path.symlink_metadata().with_context(|| format!("cannot look at {shown}"))?;
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let identity = format!("{major:02x}:{minor:02x}:{}", file.ino());
+    let locks = std::fs::read_to_string("/proc/locks").context("cannot read /proc/locks")?;
+    Ok(locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        matches!(words[..], [_, "FLOCK", _, "WRITE", _, of, ..] if of == identity)
+    }))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs::{File, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -111,6 +185,32 @@ mod tests {
     }
 
     #[test]
+    fn a_check_says_what_a_claim_would_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = |run_dir: &Path| check(run_dir).map_err(|problem| problem.to_string());
+        let new = dir.path().join("a/b");
+        assert_eq!(told(&new), Ok(()));
+        assert!(!new.exists() && !dir.path().join("a").exists());
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = told(&file.join("run")).unwrap_err();
+        assert!(error.contains("file: Not a directory (os error 20); choose another"), "{error}");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        assert!(told(&link).unwrap_err().contains("is a symbolic link"));
+        let lock = claim(dir.path()).unwrap();
+        assert_eq!(told(dir.path()), Ok(()), "a running daemon's file can be checked");
+        drop(lock);
+        let other = dir.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        if std::os::unix::fs::chown(&other, Some(12345), None).is_ok() {
+            let error = told(&other).unwrap_err();
+            assert!(error.contains("belongs to user 12345, not to 0; choose another"), "{error}");
+            assert!(claim(&other).unwrap_err().to_string().contains("belongs to user 12345"));
+        }
+    }
+
+    #[test]
     fn others_can_tell_whether_a_daemon_is_there() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_claimed(dir.path()).unwrap(), "none ever was");
@@ -118,6 +218,20 @@ mod tests {
         assert!(is_claimed(dir.path()).unwrap());
         drop(lock);
         assert!(!is_claimed(dir.path()).unwrap());
+    }
+
+    #[test]
+    fn other_users_cannot_lock_it_and_can_tell_whether_it_is_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK);
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let lock = claim(dir.path()).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert!(is_locked(&path).unwrap());
+        drop(lock);
+        assert!(!is_locked(&path).unwrap());
+        is_locked(&dir.path().join("none")).unwrap_err();
     }
 
     #[test]

@@ -308,8 +308,11 @@ async fn serve_tcp_connection(
 
 /// Serves requests until the client ends or is idle for too long. `mark` attaches the client's
 /// identity to each request; a request cannot forge it.
-async fn serve_connection<S>(stream: S, router: Router, mark: impl Fn(&mut Request<Incoming>))
-where
+pub(super) async fn serve_connection<S>(
+    stream: S,
+    router: Router,
+    mark: impl Fn(&mut Request<Incoming>),
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let service = TowerToHyperService::new(router);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 pub use engine::CounterSnapshot;
 use engine::counters::Reader;
 pub use engine::drops::{DROPS, FAULTS, ReasonEntry};
@@ -120,9 +120,8 @@ pub struct LaneStats {
 /// # Errors
 /// The counter file is missing, or is something else.
 pub fn read(run_dir: &Path) -> Result<Stats> {
-    let reader = Reader::open(&crate::run_dir::counters_path(run_dir)).with_context(|| {
-        format!("is a daemon with run_dir {} running? see `shunt up --help`", run_dir.display())
-    })?;
+    let reader = Reader::open(&crate::run_dir::counters_path(run_dir))
+        .map_err(|error| model::state::Problems::from(crate::run_dir::no_daemon(run_dir, error)))?;
     Ok(of(reader.read()))
 }
 
@@ -300,7 +299,7 @@ mod tests {
     fn without_a_daemon_the_error_says_where_it_was_looked_for() {
         let dir = tempfile::tempdir().unwrap();
         let error = read(dir.path()).unwrap_err().to_string();
-        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("shunt up"));
+        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("start it"));
         std::fs::write(crate::run_dir::counters_path(dir.path()), "something else").unwrap();
         let error = format!("{:#}", read(dir.path()).unwrap_err());
         assert!(error.contains("is not a counter file of shunt"), "{error}");

@@ -2,6 +2,8 @@
 
 #![expect(missing_docs, reason = "tests read them, and the names say it")]
 
+mod local_server;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,6 +18,7 @@ use model::state::{
 };
 use serde_json::{Value, json};
 
+pub use self::local_server::LocalServer;
 use crate::compile::{LiveLinks, compile};
 use crate::guests;
 use crate::plane::{ParkedCounters, Plane, PlaneError, TakenFrames};
@@ -235,6 +238,11 @@ impl Site {
     pub fn raw(&self, bytes: &[u8]) -> String {
         let stream = UnixStream::connect(self.socket()).unwrap();
         exchange(stream, bytes)
+    }
+
+    /// Serves connections in the caller's thread, beside the server's.
+    pub fn local_server(&self) -> LocalServer {
+        LocalServer::new(self.server.as_ref().unwrap().manager().clone())
     }
 
     /// Responses to what a guest writes to the channel of its virtual PF, in pieces of `piece`

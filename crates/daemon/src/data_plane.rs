@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::compile::{self, Compiled, LiveLinks, MonitorTarget, PortOwner};
+use api::compile::{self, Compiled, LiveLinks, Monitor, MonitorTarget, PortOwner};
 use api::log_limiter::RepeatFilter;
 use api::plane::PlaneError;
 use api::{Cause, EventKind, Events};
@@ -417,13 +417,13 @@ impl DataPlane {
 /// Interface names for capture files, by path.
 fn labels(compiled: &Compiled, nic: &str) -> BTreeMap<String, String> {
     let files = compiled.nic(nic).into_iter().flat_map(files);
-    files.map(|(path, label)| (path.to_owned(), label.to_owned())).collect()
+    files.map(|(path, monitor)| (path.to_owned(), monitor.label.clone())).collect()
 }
 
 /// Capture files, with the label of the captured port.
-fn files(compiled: &compile::CompiledNic) -> impl Iterator<Item = (&str, &str)> {
+fn files(compiled: &compile::CompiledNic) -> impl Iterator<Item = (&str, &Monitor)> {
     compiled.monitors.iter().filter_map(|monitor| match &monitor.target {
-        MonitorTarget::File(path) => Some((path.as_str(), monitor.label.as_str())),
+        MonitorTarget::File(path) => Some((path.as_str(), monitor)),
         MonitorTarget::Adapter(_) => None,
     })
 }

@@ -203,8 +203,9 @@ mod tests {
         again.clear(4);
     }
 
+    /// CVE-2021-3839 (DPDK): the number of queues was not that of the records.
     #[test]
-    fn inflight_geometry_of_a_message() {
+    fn in_flight_geometry_of_a_message() {
         let (_, made) = memory().create(2, 128).unwrap();
         let refused = |area: &InflightArea| open(area).unwrap_err().to_string();
         for (rings, ring_size) in [(1, 128), (2, 64)] {
@@ -221,8 +222,9 @@ mod tests {
         assert!(refused(&area(&zeros, 2, 128)).contains("not this back-end's"));
     }
 
+    /// CVE-2026-86565 (DPDK): a ring was larger than its records.
     #[test]
-    fn ring_size_against_inflight_records() {
+    fn ring_size_against_in_flight_records() {
         let (records, made) = memory().create(2, 64).unwrap();
         for (ring, size, has) in [
             (1, 64, true),
@@ -243,8 +245,9 @@ mod tests {
         }
     }
 
+    /// CVE-2020-10726 (DPDK): each request allocated memory.
     #[test]
-    fn repeated_inflight_request() {
+    fn repeated_in_flight_request() {
         let mut memory = memory();
         let inode = |area: &SharedArea| rustix::fs::fstat(&area.fd).unwrap().st_ino;
         let (first, made) = memory.create(2, 256).unwrap();

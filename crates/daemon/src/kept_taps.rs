@@ -81,16 +81,26 @@ impl KeptTaps {
     /// Deletes all recorded taps but these, which have been opened or will be.
     pub(super) fn retain(&mut self, taps: Vec<Tap>) {
         self.record(taps);
+        self.delete_replaced();
+        let before = self.recorded();
+        let wanted = self.existing();
+        // Its opener has removed what a tap shall not have.
+        self.replaced.retain(|tap| !wanted.contains(&key(tap)));
+        self.write(&before);
+    }
+
+    /// Deletes recorded taps whose interface the document no longer has.
+    pub(super) fn delete_replaced(&mut self) {
         if self.replaced.is_empty() {
             return;
         }
         let before = self.recorded();
-        let wanted: BTreeSet<_> = self.wanted.iter().map(key).collect();
+        let wanted = self.existing();
+        let mut failed = Vec::new();
         let mut replaced = mem::take(&mut self.replaced);
         replaced.retain(|tap| {
-            let key = key(tap);
-            if wanted.contains(&key) && matches!(key.1, netns::Identity::Existing(..)) {
-                return false; // its opener removes what it shall not have
+            if wanted.contains(&key(tap)) {
+                return true;
             }
             let deleted = netns::within(tap.netns.as_deref(), || {
                 Links::open()?.remove_marked(&tap.interface, &self.mark)
@@ -101,12 +111,19 @@ impl KeptTaps {
                 let name = &tap.interface;
                 tracing::warn!("tap {name} stays as it is until a later change: {error:#}");
             }
+            failed.push(tap.clone());
             true
         });
         replaced.drain(..replaced.len().saturating_sub(REPLACED_MAX));
-        self.logged.clone_from(&replaced);
+        self.logged = failed;
         self.replaced = replaced;
         self.write(&before);
+    }
+
+    /// Taps of the document in namespaces that exist.
+    fn existing(&self) -> BTreeSet<(String, netns::Identity)> {
+        let keys = self.wanted.iter().map(key);
+        keys.filter(|key| matches!(key.1, netns::Identity::Existing(..))).collect()
     }
 
     /// All recorded taps, as in the file. A tap that changes has two entries meanwhile.

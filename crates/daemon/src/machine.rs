@@ -1,5 +1,6 @@
 //! Checks a configuration against this machine, without starting anything.
 
+use api::run_dir::{self, check_writable};
 use host::cpu::{CpuList, online};
 use model::config::Config;
 use model::state::{Problem, Problems, Remedy};
@@ -7,11 +8,12 @@ use model::state::{Problem, Problems, Remedy};
 use super::data_plane::wanted_ports;
 use super::limits::{self, Amounts};
 
-/// Checks that the machine has the CPUs of the lanes, and this process what the ports need; returns
-/// warnings.
+/// Checks that the machine has the CPUs of the lanes, this process what the ports need, and that
+/// this user can have the directories; returns warnings.
 ///
 /// # Errors
-/// Each CPU that is not online, and each resource of which there is too little.
+/// Each CPU that is not online, each resource of which there is too little, and each directory that
+/// a start could not use.
 pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
     let online = online();
     let mut problems = Problems::default();
@@ -23,6 +25,9 @@ pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
             problems.push(Problem::new(path, *cpu, "is no CPU of this machine", remedy));
         }
     }
+    let state_dir = config.state_dir.as_deref().map(|dir| check_writable("state_dir", dir));
+    let directories = [Some(run_dir::check(&config.run_dir)), state_dir];
+    directories.into_iter().flatten().filter_map(Result::err).for_each(|one| problems.push(*one));
     let wanted = wanted_ports(&config.state);
     let ports = wanted.iter().map(|want| (want.field.as_str(), &want.spec));
     let checked = limits::check(ports, Amounts::allowed());

@@ -88,6 +88,7 @@ mod tests {
         }
     }
 
+    /// CVE-2013-4149, CVE-2013-4150 (QEMU): sizes in a migrated state were trusted.
     #[test]
     fn malformed_migrated_state() {
         for bytes in [&b""[..], b"{}", b"\0\0\0\0", b"{\"version\":1}"] {

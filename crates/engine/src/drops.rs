@@ -89,8 +89,8 @@ pub static DROPS: [ReasonEntry; 27] = [
         name: "no_function",
         counters: &[("tx_no_function", nic(Reason::NoFunction))],
         meaning: "The NIC has no VF or PF configured at the port.",
-        cause: "The VF was just removed, or `num_vfs` was lowered.",
-        remedy: "Raise `num_vfs` of the NIC, or disconnect the guest.",
+        cause: "A fault of the daemon: it removes the port of a VF together with the VF.",
+        remedy: "Report it, with the output of `shunt export`.",
     },
     ReasonEntry {
         name: "link_down",

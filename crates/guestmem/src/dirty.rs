@@ -133,6 +133,7 @@ mod tests {
         assert_eq!((pages(&file), log.outside()), (vec![7], 4));
     }
 
+    /// CVE-2020-10722 (DPDK): size and offset of the log were added without a check.
     #[test]
     fn log_offset_overflow() {
         let file = SharedFile::create("log", 4096, Pages::Ordinary).unwrap();

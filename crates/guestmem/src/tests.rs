@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -57,6 +58,7 @@ fn overlapping_overflowing_and_too_many_regions_are_refused() {
     assert_eq!(refused(many), MemoryError::TooMany(REGIONS_MAX + 1));
 }
 
+/// CVE-2026-86561 (DPDK): the file's size was not checked before mapping.
 #[test]
 fn region_larger_than_file() {
     let file = SharedFile::create("test", 4096, Pages::Ordinary).unwrap();
@@ -89,6 +91,7 @@ fn a_truncated_file_reads_as_zeros_and_is_flagged() {
     assert_eq!(honest.mapping().slice(0, 1).unwrap().read(0), [9]);
 }
 
+/// cloud-hypervisor issue 5730: SIGBUS ended the process.
 #[test]
 fn truncated_huge_pages() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -397,6 +400,27 @@ fn slices_know_where_they_are() {
     assert_eq!(one.offset_of(&one.slice(4096, 0).unwrap()), Some(4096));
     assert_eq!(one.offset_of(&other.slice(100, 50).unwrap()), None);
     assert_eq!(other.offset_of(&one.slice(100, 50).unwrap()), None);
+}
+
+/// CVE-2023-41051 (vm-memory): accessors did not check offset and length.
+#[test]
+fn access_beyond_a_slice() {
+    let memory = memory(&[(0, 8192)]);
+    let slice = memory.slice(0, 100).unwrap();
+    let other = memory.slice(4096, 99).unwrap();
+    let panics = |act: &dyn Fn()| catch_unwind(AssertUnwindSafe(act)).is_err();
+    for at in [93, 99, 100, 4096, u32::MAX - 7, u32::MAX] {
+        assert!(panics(&|| _ = slice.read::<8>(at)), "read at {at}");
+        assert!(panics(&|| slice.write(at, [1; 8])), "write at {at}");
+        assert!(slice.atomic_u16(at).is_none() || at < 99, "atomic at {at}");
+        assert!(slice.atomic_u8(at).is_none() || at < 100, "atomic at {at}");
+        assert!(slice.skip(at).len() <= 7, "skip {at}");
+    }
+    assert!(panics(&|| slice.copy_from(other, 100)) && panics(&|| other.copy_from(slice, 100)));
+    assert_eq!(slice.write_bytes(&[9; 200]), 100);
+    assert_eq!(memory.slice(100, 1).unwrap().read(0), [0]);
+    assert!(slice.aligned_array::<u64>(13).is_none());
+    assert_eq!(slice.atomics_u64().unwrap().len(), 12);
 }
 
 /// Keeps the pages it is given until it is dropped.

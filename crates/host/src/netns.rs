@@ -28,7 +28,17 @@ const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// Reasons that a namespace cannot be used; each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// There is no such file, or it cannot be read.
+    /// There is no such file.
+    #[error(
+        "network namespace {}: does not exist; make it (ip netns add), or name one that `ip netns \
+         list` shows, or a path such as /proc/PID/ns/net",
+        path.display()
+    )]
+    Missing {
+        /// Path that the namespace's file should have.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
     #[error(
         "network namespace {}: cannot be opened; name one that `ip netns list` shows, or a path \
          such as /proc/PID/ns/net",
@@ -201,6 +211,7 @@ pub fn within<T: Send>(
 fn error(path: &Path, step: Step) -> NetnsError {
     let path = path.to_owned();
     match step {
+        Step::Open(libc::ENOENT) => NetnsError::Missing { path },
         Step::Open(errno) => NetnsError::Open { path, source: io::Error::from_raw_os_error(errno) },
         Step::Enter(Some(errno)) => {
             NetnsError::Enter { path, source: io::Error::from_raw_os_error(errno) }
@@ -241,7 +252,7 @@ mod tests {
     #[test]
     fn what_is_no_namespace_is_refused_and_nothing_is_done() {
         let text = |netns| within(Some(netns), || panic!("not done")).unwrap_err().to_string();
-        assert!(text("/nowhere/at/all").contains("/nowhere/at/all: cannot be opened"));
+        assert!(text("/nowhere/at/all").contains("/nowhere/at/all: does not exist; make it"));
         assert!(text("/proc/self/status").contains("/proc/self/status: cannot be entered"));
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use api::stats::ReasonEntry;
 use api::{Client, Method, daemons, stats};
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter,
@@ -22,6 +21,8 @@ use report::experiment::SHIPPED;
 use report::{PathKind, Pattern, RingKind};
 use serde_json::Value;
 
+use crate::explain;
+use crate::flat::Fields;
 use crate::run_dir::RunDirArg;
 
 /// Variable with the name of the shell that asks.
@@ -115,9 +116,9 @@ pub(crate) fn counted_port() -> ArgValueCandidates {
     })
 }
 
-/// Names of drop reasons and ring faults.
-pub(crate) fn drop_reason() -> ArgValueCandidates {
-    words(ReasonEntry::all().map(|reason| reason.name))
+/// Names of drop reasons, ring faults and reasons for a path.
+pub(crate) fn reason() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| candidates(explain::names()))
 }
 
 /// Names of card profiles.
@@ -169,6 +170,14 @@ pub(crate) fn pattern() -> ArgValueCandidates {
 /// Kinds of attachments, each with the colon before the place.
 pub(crate) fn attachment() -> ArgValueCandidates {
     ArgValueCandidates::new(|| candidates(AttachmentKind::ALL.map(|kind| format!("{kind}:"))))
+}
+
+/// Fields of attachments, each with the equals sign before a value.
+pub(crate) fn attachment_field() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let fields = Fields::of("Attachment");
+        candidates(fields.names().filter(|name| *name != "kind").map(|name| format!("{name}=")))
+    })
 }
 
 /// Words of an enumeration of the document, by the name of its schema.
@@ -257,7 +266,7 @@ fn entries(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-fn names(list: &Value) -> Vec<String> {
+pub(crate) fn names(list: &Value) -> Vec<String> {
     entries(list).filter_map(name_of).collect()
 }
 
@@ -288,7 +297,6 @@ mod tests {
         "ADDRESSES",
         "BYTES",
         "COMMAND",
-        "FIELD=VALUE",
         "FIGURE=VALUES",
         "FILE",
         "ID",

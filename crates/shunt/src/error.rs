@@ -82,8 +82,8 @@ pub(crate) fn suggestion(meant: &str, remedy: &str) -> String {
     format!("did you mean {meant}? {}{}", first.unwrap_or_default(), rest.as_str())
 }
 
-/// Values that a parser allows, by its error.
-fn allowed_by(why: &(dyn Error + 'static)) -> Option<Remedy> {
+/// Values that a parser allows, by its error for a value.
+fn allowed_by(why: &(dyn Error + 'static), value: &str) -> Option<Remedy> {
     let words = why.downcast_ref::<ParseNameError>().map(|error| &error.allowed);
     let words = words.or_else(|| why.downcast_ref::<PathError>().map(|error| &error.allowed));
     if let Some(words) = words {
@@ -91,8 +91,9 @@ fn allowed_by(why: &(dyn Error + 'static)) -> Option<Remedy> {
     }
     let text = why.to_string();
     let is_no_number = |error: &ParseIntError| *error.kind() == IntErrorKind::InvalidDigit;
+    let is_negative = || value.parse::<i128>().is_ok_and(|number| number < 0);
     let number = if why.downcast_ref().is_some_and(is_no_number) {
-        "a whole number".to_owned()
+        if is_negative() { "a whole number, 0 or more" } else { "a whole number" }.to_owned()
     } else if why.is::<ParseFloatError>() {
         "a number".to_owned()
     } else {
@@ -143,7 +144,7 @@ pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
             if !valid.is_empty() {
                 return Problem::not_one_of(option, value, "is not allowed", valid.split(", "));
             }
-            match why.map(|why| (why, allowed_by(why))) {
+            match why.map(|why| (why, allowed_by(why, &value))) {
                 Some((_, Some(remedy))) => Problem::new(option, value, "is not allowed", remedy),
                 Some((why, None)) => {
                     Problem::new(option, value, format!("is not allowed: {why}"), otherwise)
@@ -162,7 +163,13 @@ pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
             Problem::new("", name, "is no command", otherwise)
         }
         ErrorKind::MissingRequiredArgument => {
-            Problem::new(arguments, (), "is missing", "give it; see --help")
+            let several = matches!(error.get(ContextKind::InvalidArg),
+                Some(ContextValue::Strings(all)) if all.len() > 1);
+            let (message, remedy) = match several {
+                true => ("are missing", "give them; see --help"),
+                false => ("is missing", "give it; see --help"),
+            };
+            Problem::new(arguments, (), message, remedy)
         }
         ErrorKind::ArgumentConflict => {
             let message = format!("excludes {}", text(ContextKind::PriorArg));

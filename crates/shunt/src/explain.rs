@@ -1,51 +1,105 @@
-//! `shunt explain`: drop reasons and ring faults in sentences.
+//! `shunt explain`: drop reasons, ring faults and reasons for a path in sentences.
 
 use anyhow::Result;
 use api::stats::{FAULTS, ReasonEntry};
+use model::state::Reason;
 use serde_json::{Value, json};
 
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::{print, table};
+use crate::text::{cell, of_stdout, print, table, wrapped};
 
-/// Explain why frames were dropped or a ring was stopped: meaning, likely cause and remedy.
+/// Explain why frames were dropped, a ring was stopped, or an adapter has no VF: meaning, likely
+/// cause and remedy.
 #[derive(Debug, clap::Args)]
-#[command(add = Title("meaning, cause and remedy of drop reasons and ring faults"))]
+#[command(add = Title("meaning, cause and remedy of the reasons in tables"))]
 #[command(after_help = "\
 Examples:
-  shunt explain                           all drop reasons and ring faults
+  shunt explain                           all reasons
   shunt explain tx_spoofed_mac            the reason of a counter of `shunt stats`
-  shunt explain bad_index                 a ring fault")]
+  shunt explain bad_index                 a ring fault
+  shunt explain NoFreeVf                  the reason in `shunt adapter list`")]
 pub(crate) struct Explain {
     /// Name of a reason, or of its counter; all reasons if absent.
-    #[arg(add = complete::drop_reason())]
+    #[arg(add = complete::reason())]
     reason: Option<String>,
     /// Print JSON: an object, or a list of all.
     #[arg(long)]
     json: bool,
 }
 
+/// A reason that a table shows.
+struct Entry {
+    name: String,
+    /// `drop`, `fault` or `path`.
+    kind: &'static str,
+    counters: Vec<&'static str>,
+    meaning: String,
+    cause: &'static str,
+    remedy: String,
+}
+
+impl From<&ReasonEntry> for Entry {
+    fn from(reason: &ReasonEntry) -> Entry {
+        let is_fault = FAULTS.iter().any(|fault| fault.name == reason.name);
+        Entry {
+            name: reason.name.to_owned(),
+            kind: if is_fault { "fault" } else { "drop" },
+            counters: reason.counters().collect(),
+            meaning: reason.meaning.to_owned(),
+            cause: reason.cause,
+            remedy: reason.remedy.to_owned(),
+        }
+    }
+}
+
+impl From<Reason> for Entry {
+    fn from(reason: Reason) -> Entry {
+        let (meaning, remedy) = reason.text().split_once("; ").unwrap_or((reason.text(), ""));
+        Entry {
+            name: reason.to_string(),
+            kind: "path",
+            counters: Vec::new(),
+            meaning: sentence(meaning),
+            cause: "",
+            remedy: sentence(remedy),
+        }
+    }
+}
+
+/// All reasons: drops, ring faults, and those for an adapter's path or a NIC without VFs.
+fn entries() -> impl Iterator<Item = Entry> {
+    ReasonEntry::all().map(Entry::from).chain(Reason::ALL.map(Entry::from))
+}
+
+/// Names of all reasons.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    entries().map(|entry| entry.name)
+}
+
+/// The reason with this name, or with a counter of this name.
+fn find(name: &str) -> Option<Entry> {
+    entries().find(|entry| entry.name == name || entry.counters.contains(&name))
+}
+
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
         let text = match &self.reason {
             None if self.json => {
-                format!("{:#}\n", ReasonEntry::all().map(object).collect::<Value>())
+                format!("{:#}\n", entries().map(|it| it.json()).collect::<Value>())
             }
             None => {
-                let row = |reason: &ReasonEntry| {
-                    let ReasonEntry { name, meaning, .. } = *reason;
-                    [name, kind(reason), &counters(reason), meaning].map(str::to_owned)
+                let row = |entry: Entry| {
+                    let counters = cell(&json!(entry.counters));
+                    [entry.name, entry.kind.to_owned(), counters, entry.meaning]
                 };
                 let header = ["reason", "kind", "counters", "meaning"];
-                table(header, ReasonEntry::all().map(row).collect())
+                table(header, entries().map(row).collect())
             }
             Some(name) => {
-                let reason = ReasonEntry::find(name).ok_or_else(|| unknown(name))?;
-                match self.json {
-                    true => format!("{:#}\n", object(reason)),
-                    false => sentences(reason),
-                }
+                let entry = find(name).ok_or_else(|| unknown(name))?;
+                if self.json { format!("{:#}\n", entry.json()) } else { entry.sentences() }
             }
         };
         Ok(print(&text)?)
@@ -54,40 +108,42 @@ impl Explain {
 
 /// The error of an unknown name.
 fn unknown(name: &str) -> UsageError {
-    let names: Vec<&str> = ReasonEntry::all().map(|reason| reason.name).collect();
-    let message = "is no drop reason or ring fault";
+    let names: Vec<String> = names().collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let message = "is no drop reason, ring fault or reason for a path";
     // A counter's name is one too.
-    let counters = ReasonEntry::all().flat_map(ReasonEntry::counters);
-    UsageError::meant("<REASON>", name, message, names.iter().copied().chain(counters), &names)
+    let counters: Vec<&str> = ReasonEntry::all().flat_map(ReasonEntry::counters).collect();
+    let known = names.iter().chain(&counters).copied();
+    UsageError::meant("<REASON>", name, message, known, &names)
 }
 
-fn kind(reason: &ReasonEntry) -> &'static str {
-    if FAULTS.iter().any(|fault| fault.name == reason.name) { "fault" } else { "drop" }
+impl Entry {
+    fn json(&self) -> Value {
+        let Entry { name, kind, counters, meaning, cause, remedy } = self;
+        json!({
+            "name": name,
+            "kind": kind,
+            "counters": counters,
+            "meaning": meaning,
+            "cause": cause,
+            "remedy": remedy,
+        })
+    }
+
+    fn sentences(&self) -> String {
+        let Entry { name, counters, meaning, cause, remedy, .. } = self;
+        let counters = counters.join(",");
+        let fields = [("  counters", &*counters), ("  likely cause", cause), ("  remedy", remedy)];
+        let fields: Vec<_> = fields.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+        wrapped(&format!("{name}: {meaning}")) + &of_stdout().fields(&fields)
+    }
 }
 
-fn counters(reason: &ReasonEntry) -> String {
-    reason.counters().collect::<Vec<_>>().join(",")
-}
-
-fn object(reason: &ReasonEntry) -> Value {
-    let counters: Vec<&str> = reason.counters().collect();
-    json!({
-        "name": reason.name,
-        "kind": kind(reason),
-        "counters": counters,
-        "meaning": reason.meaning,
-        "cause": reason.cause,
-        "remedy": reason.remedy,
-    })
-}
-
-fn sentences(reason: &ReasonEntry) -> String {
-    let ReasonEntry { name, meaning, cause, remedy, .. } = reason;
-    let counters = counters(reason);
-    format!(
-        "{name}: {meaning}\n  counters      {counters}\n  likely cause  {cause}\n  \
-         remedy        {remedy}\n"
-    )
+/// A phrase as a sentence.
+fn sentence(phrase: &str) -> String {
+    let mut rest = phrase.chars();
+    let first = rest.next().map(|first| first.to_ascii_uppercase());
+    format!("{}{}.", first.unwrap_or_default(), rest.as_str())
 }
 
 #[cfg(test)]
@@ -95,6 +151,21 @@ mod tests {
     use api::stats::DROPS;
 
     use super::*;
+
+    /// Reasons of `shunt adapter list` and `shunt nic list` are those of the schema.
+    #[test]
+    fn every_reason_that_a_table_shows_is_explained() {
+        let codes = api::schemas()["Reason"]["enum"].as_array().expect("an enumeration").clone();
+        assert_eq!(codes.len(), Reason::ALL.len());
+        let codes = codes.iter().map(|code| code.as_str().expect("a code").to_owned());
+        let counters = ReasonEntry::all().flat_map(ReasonEntry::counters).map(str::to_owned);
+        let faults = FAULTS.iter().map(|fault| fault.name.to_owned());
+        for name in codes.chain(counters).chain(faults) {
+            let Entry { meaning, remedy, .. } = find(&name).unwrap_or_else(|| panic!("{name}"));
+            let is_sentence = |text: &str| text.len() >= 10 && text.ends_with('.');
+            assert!(is_sentence(&meaning) && is_sentence(&remedy), "{name}: {meaning} {remedy}");
+        }
+    }
 
     const INTRODUCTION: &str = "\
 # Drop reasons and ring faults

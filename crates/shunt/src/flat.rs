@@ -43,6 +43,11 @@ impl Fields {
         self
     }
 
+    /// Names of the fields, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Objects as an array of flat objects with these fields.
     pub(crate) fn flat(&self, list: &[Value]) -> Value {
         let object = |entry: &Value| -> Map<String, Value> {

@@ -21,8 +21,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use api::ClientError;
 use clap::error::{ContextKind, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use daemon::log::Log;
 use error::{UsageError, of_command_line};
 use model::state::{Problem, Problems};
@@ -72,9 +73,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    complete::answer(Cli::command);
+    complete::answer(command);
     let as_json = std::env::args().any(|argument| argument == "--json");
-    let cli = match Cli::try_parse() {
+    let cli = match command().try_get_matches().and_then(|given| Cli::from_arg_matches(&given)) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => return refused(&error, as_json),
         Err(help) => help.exit(),
@@ -89,6 +90,19 @@ fn main() -> ExitCode {
     };
     daemon::log::flush();
     code
+}
+
+/// The command line. A negative number is a value of each option and argument, for an error about
+/// its range, and no unknown option.
+fn command() -> clap::Command {
+    fn with_negative_values(command: clap::Command) -> clap::Command {
+        let takes = |one: clap::Arg| match one.get_action().takes_values() {
+            true => one.allow_negative_numbers(true),
+            false => one,
+        };
+        command.mut_args(takes).mut_subcommands(with_negative_values)
+    }
+    with_negative_values(Cli::command())
 }
 
 /// Text or JSON of an error, and the exit code.
@@ -204,6 +218,9 @@ fn failure(error: &anyhow::Error) -> Problems {
     {
         return problems.clone();
     }
+    if let Some(error) = error.downcast_ref::<ClientError>() {
+        return error.problems();
+    }
     let mut problem = Problem::of_error(error.as_ref());
     if let Some(remedy) = remedy(error).filter(|_| problem.remedy.is_empty()) {
         problem.remedy = remedy.to_owned();
@@ -266,6 +283,35 @@ mod tests {
             }
             assert_eq!(told["field"], "--no-such-option", "{line:?}");
         }
+    }
+
+    /// Arguments below `command` that read -1 as an option instead of a value.
+    fn without_negative_values(command: &clap::Command, words: &[String], found: &mut Vec<String>) {
+        for argument in command.get_arguments().filter(|one| one.get_action().takes_values()) {
+            let option = argument.get_long().map(|long| format!("--{long}"));
+            let line: Vec<String> = words.iter().cloned().chain(option).collect();
+            let given = line.iter().cloned().chain(["-1".to_owned()]);
+            let error = super::command().try_get_matches_from(given).err();
+            let is_unknown = |error: &clap::Error| {
+                error.kind() == ErrorKind::UnknownArgument
+                    && of_command_line(error).field.starts_with("-1")
+            };
+            found.extend(error.filter(is_unknown).map(|_| line.join(" ")));
+        }
+        for below in command.get_subcommands() {
+            without_negative_values(
+                below,
+                &[words, &[below.get_name().to_owned()]].concat(),
+                found,
+            );
+        }
+    }
+
+    #[test]
+    fn a_negative_number_is_a_value_of_every_option() {
+        let mut found = Vec::new();
+        without_negative_values(&Cli::command(), &["shunt".to_owned()], &mut found);
+        assert!(found.is_empty(), "{found:#?}");
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use api::Client;
 use api::daemons::{self, RunningDaemon};
 use model::config::socket_path;
-use model::state::{Problem, Remedy};
+use model::state::{Problem, Problems, Remedy};
 use serde_json::{Value, json};
 
 use crate::complete;
@@ -85,10 +85,11 @@ fn value_of<'w>(option: &str, words: &'w [String]) -> Option<&'w str> {
 /// Run directory of the only daemon.
 fn only(mut running: Vec<RunningDaemon>) -> Result<PathBuf> {
     match running.len() {
-        0 => bail!(
-            "no daemon of this user runs; start one with `shunt up --config FILE`, or name the \
-             --run-dir of another user's"
-        ),
+        0 => {
+            let message = "is missing: no daemon of this user runs";
+            let remedy = "start one with `shunt up --config FILE`, or name another user's";
+            Err(Problems::from(Problem::new("--run-dir", (), message, remedy)).into())
+        }
         1 => Ok(running.remove(0).run_dir),
         _ => Err(SeveralDaemons(running).into()),
     }

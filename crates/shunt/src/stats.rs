@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use api::run_dir::counters_path;
+use anyhow::Result;
+use api::run_dir::{counters_path, no_daemon};
 use api::stats::{self, LaneStats, LimitStats, PortStats, ReasonEntry};
 use model::config::default_run_dir;
+use model::state::Problems;
 use serde_json::{Value, json};
 
 use crate::complete;
@@ -41,8 +42,8 @@ pub(crate) struct Stats {
     interval: Option<Duration>,
     /// End after N intervals.
     #[arg(long, value_name = "N", requires = "interval",
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    count: Option<u64>,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    count: Option<u32>,
     /// Print one JSON object; of rates one a line for each interval.
     #[arg(long)]
     json: bool,
@@ -126,8 +127,8 @@ impl Stats {
         };
         print(&text)?;
         if !daemon_runs {
-            let run_dir = run_dir.display();
-            bail!("no daemon runs with run_dir {run_dir}; these are the counters of the last one");
+            let why = "these are the counters of the last one";
+            return Err(Problems::from(no_daemon(run_dir, why)).into());
         }
         Ok(())
     }
@@ -135,11 +136,11 @@ impl Stats {
     /// Shows rates until interrupted, or for `count` intervals.
     fn rates(&self, run_dir: &Path, interval: Duration) -> Result<()> {
         let (mut before, mut began) = (self.read(run_dir)?, Instant::now());
-        let mut left = self.count.unwrap_or(u64::MAX);
+        let mut left = self.count.map_or(u64::MAX, u64::from);
         while left > 0 {
             std::thread::sleep(interval);
             if !stats::is_running(run_dir)? {
-                bail!("no daemon runs with run_dir {}", run_dir.display());
+                return Err(Problems::from(no_daemon(run_dir, "it ended")).into());
             }
             let (now, read) = (self.read(run_dir)?, Instant::now());
             let rates = rates(&before, &now, (read - began).as_secs_f64());

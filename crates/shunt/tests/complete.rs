@@ -185,6 +185,8 @@ fn words_of_enumerations_are_completed() {
         ("vpf vm --format ", &["args", "libvirt"]),
         ("vpf vm --grant mac,vl", &["mac,vlan"]),
         ("explain spoofed", &["spoofed_mac"]),
+        ("explain PortP", &["PortPolicy"]),
+        ("adapter set web --attachment-set socket_", &["socket_group=", "socket_mode="]),
         ("lab run --pattern ", &["east-west", "north-south"]),
         ("plan predict --path ", &["kernel", "synthetic", "vf"]),
         ("lab run --path ", &["vf", "vhost", "virtio"]),

@@ -3,8 +3,10 @@
 //! The data plane behind it is a mock: it assigns VFs and queues by the policy, and carries no
 //! frames.
 
+mod terminal;
+
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -52,10 +54,15 @@ impl Plane for Paper {
 
     fn actual(&self) -> Actual {
         let mut actual = self.0.actual();
+        let gone = |what: &str| {
+            let (state, reason) = (DeviceState::Gone, Some(format!("no {what}")));
+            Some(ActualDevice { state, since_ms: 0, reason, notes: Vec::new() })
+        };
         for one in actual.adapters.iter_mut().filter(|one| one.name.starts_with("gone")) {
-            let reason = Some("no network namespace green".to_owned());
-            let state = DeviceState::Gone;
-            one.device = Some(ActualDevice { state, since_ms: 0, reason, notes: Vec::new() });
+            one.device = gone("network namespace green");
+        }
+        for one in actual.nics.iter_mut().filter(|one| one.name.starts_with("gone")) {
+            one.uplink = gone("interface eth9");
         }
         for one in actual.adapters.iter_mut().filter(|one| one.name.starts_with("busy")) {
             *one = ActualAdapter::of(Allocation::from(&*one), true);
@@ -291,37 +298,85 @@ fn every_command_has_json() {
     assert!(events.as_array().expect("a list").last().expect("one")["sequence"].as_u64() > Some(4));
 }
 
-/// Output of a command on a terminal of this width, in columns.
+/// Words of a command for the site's daemon.
+fn for_site(site: &Site, line: &str) -> Vec<String> {
+    let run_dir = site.dir.path().to_str().expect("a path that is UTF-8");
+    [words(line), vec!["--run-dir".to_owned(), run_dir.to_owned()]].concat()
+}
+
 fn on_terminal(site: &Site, width: u16, line: &str, env: &[(&str, &str)]) -> String {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&terminal).expect("it is ours");
-    unlockpt(&terminal).expect("it is ours");
-    let size = rustix::termios::Winsize { ws_row: 24, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&terminal, size).expect("it is a terminal");
-    let name = ptsname(&terminal, Vec::new()).expect("it has a name").into_string();
-    let end = fs::File::options().read(true).write(true).open(name.expect("UTF-8"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
-        .args(words(line))
-        .arg("--run-dir")
-        .arg(site.dir.path())
-        .env_clear()
-        .envs(env.iter().copied())
-        .stdout(end.expect("the other end"))
-        .spawn()
-        .expect("shunt was built for this test");
-    // The read fails once the last writer is gone.
-    let (mut text, mut from) = (Vec::new(), fs::File::from(terminal));
-    let _ = from.read_to_end(&mut text);
-    assert!(child.wait().expect("it ends").success(), "shunt {line}");
-    String::from_utf8(text).expect("UTF-8").replace("\r\n", "\n")
+    terminal::on_terminal(width, &for_site(site, line), env)
+}
+
+#[test]
+fn every_table_fits_terminals_of_80_and_60_columns() {
+    let site = Site::new();
+    let (nic, sw, tunnel) = ("nic-of-15-chars", "switch-15-chars", "t".repeat(63));
+    let (web, gone) = ("w".repeat(63), format!("gone-{}", "g".repeat(58)));
+    for line in [
+        format!("nic create {nic} --total-vfs 4 --num-vfs 2 --uplink-socket /run/{web}.sock"),
+        format!("switch create {sw} --nic {nic} --iov"),
+        format!(
+            "adapter create {web} --switch {sw} --mac 02:00:00:00:00:01 --socket /run/web.sock \
+             --iov-weight 9 --vlan 4094 --min-tx-mbps 100000 --max-tx-mbps 1000000"
+        ),
+        format!(
+            "adapter create short --switch {sw} --mac 02:00:00:00:00:02 --socket /run/short.sock \
+             --iov-weight 9"
+        ),
+        format!(
+            "switch acl {sw} {web} --add 'deny from_ip=10.0.0.0/16 to_ip=10.1.0.0/16 \
+             protocol=udp from_port=68 to_port=67' --add allow"
+        ),
+        format!("switch port {sw} {web} --isolated on --dhcp-guard on --router-guard on"),
+        format!("switch port {sw} uplink --trunks 5,100-199,300-399,3000 --native-vlan 5"),
+        format!("switch tunnel {sw} {tunnel} --vni 16777215 --peers 10.0.0.2,10.0.0.3,10.0.0.4"),
+        "nic create nic1 --total-vfs 2 --num-vfs 2 --mode switchdev --uplink-socket /run/1.sock"
+            .to_owned(),
+        "nic rules nic1 --add 'vf0 uplink to_mac=02:00:00:00:00:02 protocol=tcp from_port=443 \
+         from_ip=10.0.0.0/16 push_vlan=100'"
+            .to_owned(),
+    ] {
+        site.says(&line);
+    }
+    for line in [
+        format!(
+            "adapter create {gone} --switch {sw} --mac 02:00:00:00:00:03 --attachment tap:a \
+             --netns green"
+        ),
+        "vpf vm-of-15-chars- --vfs 2".to_owned(),
+    ] {
+        let made = site.run(&line);
+        assert!(made.status.success(), "{line}: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    for line in [
+        "nic list".to_owned(),
+        "nic rules nic1".to_owned(),
+        format!("vf list {nic}"),
+        "switch list".to_owned(),
+        format!("switch ports {sw}"),
+        format!("switch acl {sw} {web}"),
+        format!("switch fdb {sw}"),
+        format!("switch tunnels {sw}"),
+        "adapter list".to_owned(),
+        "vpf".to_owned(),
+    ] {
+        terminal::fits(&for_site(&site, &line));
+    }
+    for line in ["explain", "explain spoofed_mac", "explain PortPolicy", "lab list"] {
+        terminal::fits(&words(line));
+    }
+    let narrow = on_terminal(&site, 60, "adapter list", &[("LANG", "C.UTF-8")]);
+    for whole in [&web, &gone, "02:00:00:00:00:01", "PortPolicy"] {
+        assert!(narrow.contains(whole), "{whole} was split:\n{narrow}");
+    }
 }
 
 #[test]
 fn tables_follow_the_terminal_and_keep_each_address_on_one_line() {
     let site = Site::furnished();
     let utf8 = [("LANG", "C.UTF-8")];
-    for width in [60, 200] {
+    for width in [80, 200] {
         let list = on_terminal(&site, width, "adapter list", &utf8);
         let of_web: Vec<&str> = list.lines().filter(|line| line.contains(" web ")).collect();
         assert_eq!(of_web.len(), 1, "{list}");
@@ -350,6 +405,36 @@ fn columns_of_sentences_are_wrapped_on_a_narrow_terminal_only() {
         let with_all = |line: &&str| networks.split(' ').all(|word| line.contains(word));
         assert_eq!(text.lines().filter(with_all).count(), 1, "{text}");
     }
+}
+
+#[test]
+fn a_dry_run_tells_rules_and_ports_in_words() {
+    let site = Site::furnished();
+    let change = "switch acl sw0 web --add 'deny protocol=udp to_port=53' --add allow";
+    let plan = site.says(&format!("{change} --dry-run"));
+    assert!(plan.contains("port web, acl 1: none -> deny protocol=udp to_port=53\n"), "{plan}");
+    site.says(change);
+    for line in ["switch acl sw0 web --remove 1 --dry-run", "adapter delete web --dry-run"] {
+        let plan = site.says(line);
+        assert!(!plan.contains(['{', '[', '"']), "shunt {line}: {plan}");
+        assert_eq!(site.json(line)["plan"]["steps"].as_array().map(Vec::is_empty), Some(false));
+    }
+    assert!(site.says("adapter delete web --dry-run").contains("port web: removed\n"));
+}
+
+#[test]
+fn fields_of_an_attachment_are_unset_with_none() {
+    let site = Site::furnished();
+    site.says(
+        "adapter set web --attachment-set socket_group=kvm --attachment-set socket_mode=0660",
+    );
+    let attachment = || site.json("adapter show web")["adapter"][0]["attachment"].clone();
+    assert_eq!(attachment()["socket_group"], "kvm");
+    site.says(
+        "adapter set web --attachment-set socket_group=none --attachment-set socket_mode=none",
+    );
+    let now = attachment();
+    assert!(now["socket_group"].is_null() && now["socket_mode"].is_null(), "{now}");
 }
 
 #[test]
@@ -424,6 +509,10 @@ fn addresses_of_a_switch_are_listed_and_filtered() {
         assert_eq!(found[0]["age_s"], 75);
     }
     site.fails(2, "switch fdb none", &["none"]);
+    assert_eq!(site.json("switch fdb sw0 --port web"), json!([]));
+    let known =
+        ["--port: \"upling\" is no port of switch sw0; did you mean uplink?", "web, db, uplink"];
+    site.fails(2, "switch fdb sw0 --port upling", &known);
 }
 
 #[test]
@@ -459,7 +548,10 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
             "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
             &["brings bad luck"],
         ),
-        ("adapter create x --mac 02:00:00:00:00:09 --socket /x", &["set either switch or nic"]),
+        (
+            "adapter create x --mac 02:00:00:00:00:09 --socket /x",
+            &["switch: is missing; name a switch, or a NIC with nic"],
+        ),
         ("nic set nic0 --num-vfs 3", &["num_vfs: 3", "write 2 or 0"]),
         ("nic create nic0 --total-vfs 3", &["NIC nic0 exists already"]),
         ("nic delete nic0", &["NIC nic0 still has switch sw0; delete or change them first"]),
@@ -518,6 +610,13 @@ fn a_missing_interface_is_told_at_once_and_in_the_list() {
     );
     let list = site.says("adapter list");
     assert!(list.contains("gone: no network namespace green"), "{list}");
+    let warned =
+        "warning: the uplink of NIC gone has no device until it appears: no interface eth9\n";
+    for line in ["nic create gone --total-vfs 1", "nic set gone --uplink packet:eth9"] {
+        let output = site.run(line);
+        assert!(output.status.success(), "{line}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), warned, "{line}");
+    }
 }
 
 #[test]
@@ -975,6 +1074,7 @@ fn mistakes_about_virtual_pfs_change_nothing() {
         ),
         ("vpf vm --vfs 1 --nic nic0 --grant-vfs 1 --grant mac", vec!["is no VF of vm"]),
         ("vpf vm --vfs 1 --switch sw9", vec!["\"sw9\"", "no switch"]),
+        ("vpf vm --vfs 1 --nic nic1", vec!["--nic: \"nic1\" is no NIC; did you mean nic0?"]),
     ] {
         site.fails(2, line, &words);
     }

@@ -228,6 +228,38 @@ fn a_running_daemon_refuses_with_the_same_structure() {
     assert_eq!(still_runs.expect("our own child"), None, "it was neither ended nor replaced");
 }
 
+/// Commands of a daemon, each with the arguments that it requires.
+const OF_DAEMON: [&str; 11] = [
+    "adapter list",
+    "nic set nic0 --num-vfs 1",
+    "vf list nic0",
+    "switch delete sw0",
+    "switch acl sw0 web --clear",
+    "vpf",
+    "export",
+    "events",
+    "stats",
+    "stats --interval 1",
+    "upgrade",
+];
+
+#[test]
+fn an_error_of_a_daemon_that_does_not_run_has_object_message_and_remedy() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for line in OF_DAEMON {
+        let words: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+        let output = run(dir.path(), &words);
+        let told = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(1), "{line}: {told}");
+        let problems: Problems =
+            serde_json::from_str(&told).unwrap_or_else(|error| panic!("{line}: {error}: {told}"));
+        let Problem { object, message, remedy, .. } = &problems.problems[0];
+        assert_eq!(*object, format!("daemon at {}", dir.path().display()), "{line}: {told}");
+        assert!(message.starts_with("does not run"), "{line}: {told}");
+        assert_eq!(remedy, "start it, or name its --run-dir", "{line}");
+    }
+}
+
 #[test]
 fn the_tables_have_a_hundred_wrong_inputs_and_more() {
     assert!(rows(DOCUMENTS).len() + rows(COMMANDS).len() >= 100);

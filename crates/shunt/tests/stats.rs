@@ -1,5 +1,7 @@
 //! `shunt stats` and `shunt explain` against a running daemon with a guest that makes mistakes.
 
+mod terminal;
+
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -132,5 +134,15 @@ fn drops_and_ring_faults_of_a_guest_are_counted_and_each_name_is_explained() {
             let part = told[part].as_str().expect("a sentence");
             assert!(!part.is_empty() && sentences.contains(part), "{sentences}");
         }
+    }
+}
+
+#[test]
+fn tables_of_counters_fit_terminals_of_80_and_60_columns() {
+    let daemon = Daemon::start();
+    let run_dir = daemon.dir.path().to_str().expect("UTF-8");
+    for line in ["stats", "stats --interval 0.01 --count 1"] {
+        let words = line.split(' ').chain(["--run-dir", run_dir]);
+        terminal::fits(&words.map(str::to_owned).collect::<Vec<_>>());
     }
 }

@@ -483,6 +483,38 @@ fn documents_name_only_functions_that_exist() {
     none("functions that do not exist", found);
 }
 
+/// A test's name is its class, and its comment has the references.
+#[test]
+fn classes_of_vulnerabilities_have_tests_of_their_names() {
+    let text = fs::read_to_string(root().join("docs/threat-model.md")).expect("the threat model");
+    let (_, table) = text.split_once("### Classes of known").expect("a table of classes");
+    let rows = table.split("\n### ").next().unwrap_or_default().lines();
+    let (mut found, mut seen) = (Vec::new(), 0);
+    for row in rows.filter(|row| row.starts_with("| ")).skip(1) {
+        seen += 1;
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [class, references, test] = cells[..] else {
+            found.push(format!("not three cells: {row}"));
+            continue;
+        };
+        let name = class.to_lowercase().replace([' ', '-'], "_");
+        let Some(path) = test.strip_suffix(&format!("` `{name}()`")) else {
+            found.push(format!("{class}: its test must be `{name}()`"));
+            continue;
+        };
+        let code = fs::read_to_string(root().join(path.trim_start_matches('`')));
+        let code = code.unwrap_or_default();
+        let before = code.split_once(&format!(" {name}(")).map_or("", |(before, _)| before);
+        let own = before.rsplit("\n\n").next().unwrap_or_default();
+        let comment: Vec<&str> = own.lines().filter_map(comment).collect();
+        if !own.contains("#[test]") || !comment.join(" ").contains(references) {
+            found.push(format!("{class}: no test {name} with a comment of {references} in {path}"));
+        }
+    }
+    none("classes of vulnerabilities without a test", found);
+    assert!(seen >= 37, "only {seen} classes were found");
+}
+
 /// Crates without examples in their documentation leave rustdoc out of `cargo test`: a run for each
 /// takes more time than all unit tests.
 #[test]

@@ -100,6 +100,7 @@ fn send_session(peer: &UnixStream, random: &mut Random, fds: &[BorrowedFd<'_>], 
     send_raw(peer, &last, &fds[..8]);
 }
 
+/// CVE-2019-14818 (DPDK): descriptors of rejected messages stayed open.
 #[test]
 fn message_descriptor_leak() {
     let config = BackendConfig {

@@ -286,6 +286,7 @@ mod tests {
             prop_assert_eq!(ours, bytes);
         }
 
+        /// QEMU issue 4166: the IP header's own length was trusted.
         #[test]
         fn ip_header_length_beyond_packet(mut bytes: Vec<u8>, ihl in 0u8..16) {
             if let Some(first) = bytes.first_mut() {

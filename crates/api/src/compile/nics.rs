@@ -150,7 +150,7 @@ impl<'a> Build<'_, 'a> {
             let receives =
                 entry.settings.mirror.as_ref().filter(|it| it.direction != MirrorDirection::Tx);
             queue.mirror = receives.map(|mirror| {
-                let number = self.monitors.number(&entry.label, mirror);
+                let number = self.monitors.number(&entry, mirror);
                 bridge::nic::FunctionMirror {
                     way: MirroredFrames::Ingress,
                     to: bridge::nic::MirrorTarget::Capture(number as u16),
@@ -186,7 +186,7 @@ impl<'a> Build<'_, 'a> {
                 MirrorDirection::Tx => MirroredFrames::Egress,
                 MirrorDirection::Both => MirroredFrames::Both,
             };
-            let number = self.monitors.number(&entry.label, mirror);
+            let number = self.monitors.number(entry, mirror);
             bridge::nic::FunctionMirror {
                 way,
                 to: bridge::nic::MirrorTarget::Capture(number as u16),

@@ -40,6 +40,8 @@ pub struct CompiledPort {
 pub struct Monitor {
     /// Source of the frames: an adapter's name, `nic0/vf3` or `nic0/pf`.
     pub label: String,
+    /// Field with the mirror, such as `adapter[2].mirror`.
+    pub field: String,
     /// Receiver of the copies.
     pub target: MonitorTarget,
 }
@@ -79,12 +81,13 @@ pub(super) struct MonitorList(pub(super) Vec<Monitor>);
 
 impl MonitorList {
     /// Number of the mirror of a source.
-    pub(super) fn number(&mut self, label: &str, mirror: &Mirror) -> usize {
+    pub(super) fn number(&mut self, entry: &FunctionEntry<'_>, mirror: &Mirror) -> usize {
         let target = match (&mirror.adapter, &mirror.file) {
             (Some(adapter), _) => MonitorTarget::Adapter(adapter.clone()),
             (None, file) => MonitorTarget::File(file.clone().unwrap_or_default()),
         };
-        let monitor = Monitor { label: label.to_owned(), target };
+        let field = format!("{}.mirror", entry.at);
+        let monitor = Monitor { label: entry.label.clone(), field, target };
         let known = self.0.iter().position(|one| *one == monitor);
         known.unwrap_or_else(|| {
             self.0.push(monitor);

@@ -266,7 +266,7 @@ impl<'a> Build<'_, 'a> {
             ..PortConfig::access(None)
         };
         self.put(to, tap);
-        self.taps.push((to, monitors.number(&entry.label, mirror)));
+        self.taps.push((to, monitors.number(entry, mirror)));
         let ports = |wanted: bool| if wanted { vec![id] } else { Vec::new() };
         let (sends, receives) =
             (mirror.direction != MirrorDirection::Rx, mirror.direction != MirrorDirection::Tx);

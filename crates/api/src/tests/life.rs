@@ -152,6 +152,6 @@ fn a_daemon_that_does_not_answer_is_waited_for_aloud() {
     let error = client.send(hyper::Method::GET, "/v1/state", None, None).unwrap_err();
     let place = socket.display();
     assert_eq!(*TOLD.lock().unwrap(), [format!("waiting for the daemon at {place}, up to 0.2 s")]);
-    let told = format!("the daemon at {place} has not answered within 0.2 s; see its log, ");
+    let told = format!("daemon at {place} has not answered within 0.2 s; see its log, ");
     assert!(error.to_string().starts_with(&told), "{error}");
 }

@@ -160,6 +160,11 @@ impl DataPlane {
         }
         staged.released.extend(holder.map(|(_, held)| held.backend));
         if want.kept_tap().is_some() {
+            // Those who may do anything in a namespace cannot keep the daemon from its start.
+            if self.tx_resumed && holder.is_none() {
+                let checked = self.opener(want, addresses, access).check();
+                checked.or_else(|error| if error.may_appear { Ok(()) } else { Err(error) })?;
+            }
             return Ok(PreparedBackend::AfterChange);
         }
         match holder.map(|(nic, held)| (held.backend, &held.spec, nic)) {
@@ -188,8 +193,7 @@ impl DataPlane {
             return Ok(PreparedBackend::Socket(SocketEndpoint::open(spec, access)?));
         }
         let mut open = self.opener(want, addresses, access);
-        // Those who may do anything in a namespace cannot keep the daemon from its start.
-        let may_fail =
+        let may_fail = // as above
             !self.tx_resumed && open.interface().is_some_and(|(_, netns)| netns.is_some());
         match open.open() {
             Err(error) if !may_fail && !error.may_appear => Err(error),
@@ -238,15 +242,18 @@ impl DataPlane {
         staged: &mut StagedChange,
     ) -> Result<(), Problems> {
         let nic = &compiled.name;
-        for (path, label) in files(compiled) {
+        for (path, monitor) in files(compiled) {
             if self.instances[nic].captures.contains_key(path)
                 || staged.captures.iter().any(|(of, known, _)| (of, known.as_str()) == (nic, path))
             {
                 continue;
             }
             let refuse = |error: anyhow::Error| {
-                let allowed = "the path of a new file that the daemon may write".to_owned();
-                Problem::new("mirror.file", path, format!("cannot create: {error:#}"), allowed)
+                let OpenError { cause, remedy, .. } = error.into();
+                let cause = cause.strip_prefix(&format!("{path}: ")).unwrap_or(&cause);
+                let remedy = remedy.unwrap_or_else(|| "name another file".to_owned());
+                let field = format!("{}.file", monitor.field);
+                Problem::new(field, path, format!("cannot be created: {cause}"), remedy)
             };
             let limits = CaptureLimits::default();
             let (mut made, mut buffer) = (None, None);
@@ -255,7 +262,7 @@ impl DataPlane {
                 let new = CaptureBuffer::new(limits).map_err(CaptureError::from);
                 buffer = Some(new.map_err(|error| refuse(error.into()))?);
             } else {
-                let new = Capture::create(path.as_ref(), label, limits);
+                let new = Capture::create(path.as_ref(), &monitor.label, limits);
                 made = Some(new.map_err(|error| refuse(error.into()))?);
             }
             let soft = self.instances[nic].soft.clone();

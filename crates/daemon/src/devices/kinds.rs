@@ -70,10 +70,7 @@ fn open_error(error: impl Into<anyhow::Error>, may_appear: bool) -> OpenError {
 
 /// Converts an error of the network namespace, which may appear later if it is missing.
 fn netns_error(error: NetnsError) -> OpenError {
-    let is_missing = matches!(
-        &error,
-        NetnsError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound
-    );
+    let is_missing = matches!(&error, NetnsError::Missing { .. });
     OpenError { field: Some("netns"), ..open_error(error, is_missing) }
 }
 
@@ -100,15 +97,22 @@ fn tap_spec(tap: &Tap, context: &DeviceContext) -> tap::TapSpec {
     }
 }
 
+/// Converts an error of a tap.
+fn tap_error(error: TapError) -> OpenError {
+    match error {
+        TapError::Interface(InterfaceError::Netns(netns))
+        | TapError::Tun(TunError::Interface(InterfaceError::Netns(netns))) => netns_error(netns),
+        _ => open_error(error, false),
+    }
+}
+
 impl DeviceOpener for tap::TapSpec {
     fn open(&mut self) -> Result<OpenedDevice, OpenError> {
-        tap::open(self).map_err(|error| match error {
-            TapError::Interface(InterfaceError::Netns(netns))
-            | TapError::Tun(TunError::Interface(InterfaceError::Netns(netns))) => {
-                netns_error(netns)
-            }
-            _ => open_error(error, false),
-        })
+        tap::open(self).map_err(tap_error)
+    }
+
+    fn check(&self) -> Result<(), OpenError> {
+        tap::check(self).map_err(tap_error)
     }
 
     fn resume(&mut self, handover: PortHandover) -> Result<OpenedDevice, OpenError> {

@@ -45,6 +45,8 @@ pub(super) struct ManagedDevice {
     pub(super) port: Arc<Port>,
     pub(super) open: Box<dyn DeviceOpener>,
     pub(super) opened: Option<ActiveDevice>,
+    /// It was open once, by this process or the previous one.
+    was_open: bool,
     /// Halves to be attached to the lanes.
     pub(super) halves: Vec<QueuePair>,
     /// Detached transmit halves during a handover.
@@ -87,6 +89,7 @@ impl ManagedDevice {
             port,
             open,
             opened: None,
+            was_open: false,
             halves: Vec::new(),
             detached_transmit: Vec::new(),
             handover_state: None,
@@ -120,6 +123,7 @@ impl ManagedDevice {
         let netns = self.netns();
         self.applied = AppliedSettings::default();
         self.opened = Some(ActiveDevice { health, housekeeping, link, netns });
+        self.was_open = true;
         self.status.notes = notes;
         self.failures.forget();
     }
@@ -152,6 +156,7 @@ impl ManagedDevice {
             name: _,
             port: _,
             open: _,
+            was_open: _,
             status: _,
             limiter: _,
             failures: _,
@@ -290,11 +295,16 @@ impl ManagedDevice {
         let since_ms = if same { self.status.since_ms } else { unix_ms() };
         self.status = ActualDevice { state, reason, since_ms, ..self.status.clone() };
         let why = self.status.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
-        let text = format!("{} is {state}{why}", self.name);
+        let text = match (state, self.was_open) {
+            (DeviceState::Gone, false) => format!("{} is not there yet{why}", self.name),
+            _ => format!("{} is {state}{why}", self.name),
+        };
         let line = format!("{}: {text}", self.port.label);
-        match state {
-            DeviceState::Gone => self.limiter.warn(&line),
-            _ => self.limiter.info(&line),
+        if state == DeviceState::Gone {
+            self.limiter.warn(&format!("{line}; waiting for it: retrying twice a second"));
+            let _ = self.failures.is_new(&self.failure(), Instant::now()); // it is said
+        } else {
+            self.limiter.info(&line);
         }
         self.events.device(&text);
         self.events.guest(state == DeviceState::Up);
@@ -305,11 +315,15 @@ impl ManagedDevice {
         if self.status.state != DeviceState::Gone {
             return;
         }
-        let why = self.status.reason.as_deref().unwrap_or_default();
-        let line = format!("{}: {} cannot be opened: {why}", self.port.label, self.name);
+        let line = self.failure();
         if self.failures.is_new(&line, Instant::now()) {
             self.limiter.warn(&format!("{line}; retrying"));
         }
+    }
+
+    fn failure(&self) -> String {
+        let why = self.status.reason.as_deref().unwrap_or_default();
+        format!("{}: {} cannot be opened: {why}", self.port.label, self.name)
     }
 
     fn state(&mut self) -> (DeviceState, Option<String>) {
@@ -317,7 +331,12 @@ impl ManagedDevice {
             return (DeviceState::Gone, self.status.reason.clone());
         };
         if let Some(errno) = opened.health.failure() {
-            return (DeviceState::Gone, Some(std::io::Error::from(errno).to_string()));
+            let removed = [Errno::BADFD, Errno::BADF, Errno::NODEV, Errno::NXIO];
+            let reason = match self.open.interface() {
+                Some(_) if removed.contains(&errno) => "its interface was removed".to_owned(),
+                _ => std::io::Error::from(errno).to_string(),
+            };
+            return (DeviceState::Gone, Some(reason));
         }
         let down = |why: &str| (DeviceState::Down, Some(why.to_owned()));
         // A carrier that was switched off, with the adapter's link, is no fault.

@@ -11,6 +11,11 @@ pub(in super::super) trait DeviceOpener: Send + std::fmt::Debug {
     /// Opens the device.
     fn open(&mut self) -> Result<OpenedDevice, OpenError>;
 
+    /// Checks, without a change, that the device can be opened once the one before it is closed.
+    fn check(&self) -> Result<(), OpenError> {
+        Ok(())
+    }
+
     /// Adopts the device from the previous process.
     fn resume(&mut self, _handover: PortHandover) -> Result<OpenedDevice, OpenError> {
         self.open()

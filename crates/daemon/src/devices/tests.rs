@@ -139,7 +139,7 @@ fn one_that_is_not_there_is_opened_when_it_comes() {
     let mut bench = Bench::new(&fake);
     let gone = |why: &str| (DeviceState::Gone, Some(why.to_owned()));
     assert_eq!(bench.after(POLL_INTERVAL), gone("no such thing"));
-    assert_eq!(bench.news(), ["port n/uplink: fake:a is gone: no such thing"]);
+    assert_eq!(bench.news(), ["port n/uplink: fake:a is not there yet: no such thing"]);
     fake.miss("permission denied");
     assert_eq!(bench.after(RETRY), gone("permission denied"), "the last reason is told");
     assert_eq!(bench.news(), [""; 0], "and is no other state");

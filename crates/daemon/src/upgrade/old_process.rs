@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use api::{Server, UpgradeOrder, Upgraded};
 use model::config::SourceFile;
+use model::state::{Problem, Problems};
 
 use super::super::data_plane::SharedDataPlane;
 use super::super::handover::channel::{Channel, ChannelError, Deadline, OutgoingFds};
@@ -79,8 +80,10 @@ pub(in super::super) fn replace(
         Err(error) => {
             let ended = end(&mut new_process, &error);
             let ended = ended.map_or(String::new(), |status| format!(" ({status}; see the log)"));
-            let shown = path.display();
-            Err(anyhow!("{shown} did not take over: {error:#}{ended}; this daemon continues"))
+            let message =
+                format!("did not take over: {error:#}{ended}; this daemon continues as before");
+            let remedy = "see the daemon's log, or name the shunt binary of another version";
+            Err(Problems::from(Problem::of_path("binary", &path, message, remedy)).into())
         }
     }
 }

@@ -32,8 +32,9 @@ impl Daemon {
     pub(in super::super) fn handle_upgrade(&mut self) -> Option<u32> {
         let waiting = self.upgrades.next()?;
         let Some(launch) = &self.launch else {
-            let message = "this daemon was not started by `shunt up`";
-            waiting.answer(Err(Problem::new("", (), message, "").into()));
+            let message = "was not started by `shunt up`";
+            let problem = Problem::new("", (), message, "stop it, and start another");
+            waiting.answer(Err(problem.of("daemon").into()));
             return None;
         };
         let resources = HandoverResources {
@@ -53,7 +54,7 @@ impl Daemon {
         let by = done.as_ref().ok().map(|upgraded| upgraded.pid);
         waiting.answer(done.map_err(|error| match error.downcast() {
             Ok(problems) => problems,
-            Err(error) => Problem::new("", (), format!("{error:#}"), "").into(),
+            Err(error) => Problem::of_error(error.as_ref()).into(),
         }));
         by
     }

@@ -37,7 +37,7 @@ impl Peer {
 }
 
 fn client(host: &Host) -> Client {
-    Client::new(&host.socket("api.sock"))
+    host.client()
 }
 
 fn actual(host: &Host) -> Value {
@@ -143,7 +143,10 @@ fn an_interface_that_is_not_there_keeps_nobody_from_starting() {
     let events = events["events"].as_array().unwrap().clone();
     let told = events.iter().find(|event| event["kind"] == "device").expect("an event");
     assert_eq!(told["subject"], "port n/uplink");
-    assert!(told["text"].as_str().unwrap().starts_with("xdp:nosuchthing0 is gone: "), "{told}");
+    assert!(
+        told["text"].as_str().unwrap().starts_with("xdp:nosuchthing0 is not there yet: "),
+        "{told}"
+    );
 }
 
 #[test]

@@ -148,6 +148,11 @@ impl Host {
         })
     }
 
+    /// Client of its API.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.socket("api.sock"))
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         api::stats::read(self.dir.path()).unwrap()
     }
@@ -155,7 +160,7 @@ impl Host {
     /// Events after number `since`.
     pub(crate) fn events(&self, since: u64) -> EventList {
         let path = format!("/v1/events?since={since}");
-        let reply = Client::new(&self.socket("api.sock")).send(Method::GET, &path, None, None);
+        let reply = self.client().send(Method::GET, &path, None, None);
         serde_json::from_value(reply.unwrap().body).unwrap()
     }
 

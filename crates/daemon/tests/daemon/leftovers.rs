@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use api::store::{Directory, Store};
-use api::{Client, Method, Reply};
+use api::{Method, Reply};
 use daemon::Daemon;
 use model::config::Config;
 use serde_json::json;
@@ -39,7 +39,7 @@ fn adapters(host: &Host) -> Vec<String> {
 }
 
 fn ask(host: &Host, method: Method, path: &str, body: Option<&serde_json::Value>) -> Reply {
-    Client::new(&host.socket("api.sock")).send(method, path, body, None).unwrap()
+    host.client().send(method, path, body, None).unwrap()
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn a_daemon_that_stopped_leaves_only_its_lock_and_state_behind() {
     host.stop();
     assert_eq!(left_in(host.path()), ["lock", "state"]);
     let error = api::stats::read(host.path()).unwrap_err().to_string();
-    assert!(error.contains("is a daemon with run_dir"), "{error}");
+    assert!(error.contains("does not run"), "{error}");
 }
 
 #[test]

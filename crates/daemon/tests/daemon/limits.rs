@@ -335,7 +335,7 @@ impl Drop for Threads {
 fn the_api_is_served_where_no_thread_is_to_be_had() {
     alone("limits::the_api_is_served_where_no_thread_is_to_be_had", || {
         let host = Host::start(TWO);
-        let client = Client::new(&host.socket("api.sock"));
+        let client = host.client();
         let get = |path| client.send(Method::GET, path, None::<&Value>, None);
         let threads = Threads::exhaust();
         let replies = [(); 3].map(|()| get("/v1/state").map(|reply| reply.body["version"].clone()));

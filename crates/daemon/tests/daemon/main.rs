@@ -4,6 +4,7 @@ mod arrivals;
 mod blocking;
 mod devices;
 mod enforced;
+mod faults;
 mod guest;
 mod honest;
 mod host;

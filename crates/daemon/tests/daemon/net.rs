@@ -231,7 +231,7 @@ impl Net {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(&self.host.socket("api.sock"))
+        self.host.client()
     }
 
     pub(crate) fn get(&self, path: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use api::{Client, Method};
+use api::Method;
 use model::config::Config;
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn are_own_files_safe(host: &Host) -> bool {
 
 fn change(host: &Host, adapter: &str, attachment: &Value) -> Result<(), String> {
     let (path, body) = (format!("/v1/adapters/{adapter}"), json!({"attachment": attachment}));
-    let client = Client::new(&host.socket("api.sock"));
+    let client = host.client();
     client
         .send(Method::PATCH, &path, Some(&body), None)
         .map(drop)
@@ -118,14 +118,10 @@ fn a_rejected_change_leaves_the_access() {
     let error = change(&host, "n-vf0", &client).unwrap_err();
     assert!(error.contains("needs mode = \"server\""), "{error}");
     // One adapter's access is changed before the other's socket cannot be opened.
-    let mut state = Client::new(&host.socket("api.sock"))
-        .send(Method::GET, "/v1/state", None, None)
-        .unwrap()
-        .body;
+    let mut state = host.client().send(Method::GET, "/v1/state", None, None).unwrap().body;
     state["adapter"][0]["attachment"]["socket_mode"] = json!("0666");
     state["adapter"][1]["attachment"]["socket"] = json!(host.socket("no/vf1"));
-    let sent =
-        Client::new(&host.socket("api.sock")).send(Method::POST, "/v1/apply", Some(&state), None);
+    let sent = host.client().send(Method::POST, "/v1/apply", Some(&state), None);
     assert!(sent.unwrap_err().to_string().contains("no/vf1"));
     assert_eq!(access(&host, "vf0").1, 0o600);
 }

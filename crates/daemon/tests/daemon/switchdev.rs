@@ -1,7 +1,7 @@
 //! Switchdev mode: pipes to representors, their links, rules, and the mode itself, while guests
 //! stay attached.
 
-use api::{Client, Method};
+use api::Method;
 use serde_json::{Value, json};
 
 use crate::guest::*;
@@ -31,7 +31,7 @@ const NIC: &str = r#"
     attachment = { socket = "RUN/rep1" }
 "#;
 
-fn started() -> Host {
+pub(crate) fn started() -> Host {
     let mut host =
         Host::with(|dir| config(dir, &NIC.replace("RUN", dir.to_str().expect("a path in UTF-8"))));
     host.restart();
@@ -39,11 +39,11 @@ fn started() -> Host {
 }
 
 fn ask(host: &Host, method: Method, path: &str, body: Option<&Value>) -> Value {
-    let reply = Client::new(&host.socket("api.sock")).send(method, path, body, None);
+    let reply = host.client().send(method, path, body, None);
     reply.unwrap_or_else(|error| panic!("{path}: {error}")).body
 }
 
-fn set_rules(host: &Host, rules: Value) {
+pub(crate) fn set_rules(host: &Host, rules: Value) {
     ask(host, Method::PATCH, "/v1/nics/n", Some(&json!({"rule": rules})));
 }
 
@@ -59,7 +59,7 @@ fn is_up(guest: &mut Guest) -> bool {
     guest.frontend().config(6, 2).unwrap() == [1, 0]
 }
 
-fn wait_for_link(guest: &mut Guest, up: bool) {
+pub(crate) fn wait_for_link(guest: &mut Guest, up: bool) {
     until("the link of a guest", || is_up(guest) == up);
 }
 

@@ -102,6 +102,7 @@ fn all_to_all_on_three_lanes() {
     carry(&mut guests, &mut flows);
 }
 
+/// CVE-2019-3900 (Linux): two guests kept a thread busy for ever.
 #[test]
 fn colluding_guests() {
     // Two guests send to each other as fast as they can, from a thread of their own, so that their

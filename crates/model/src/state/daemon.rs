@@ -25,10 +25,10 @@ pub(super) struct Configuration {
 pub struct DaemonSettings {
     /// Directory of counters, relative sockets and ring records. Left out: `/run/shunt`, or a
     /// directory of the user.
-    #[schema(value_type = String, format = "file")]
+    #[schema(value_type = String, format = "directory")]
     pub run_dir: Option<PathBuf>,
     /// Directory of the stored desired state; not `run_dir`. The default depends on `run_dir`.
-    #[schema(value_type = String, format = "file")]
+    #[schema(value_type = String, format = "directory")]
     pub state_dir: Option<PathBuf>,
     /// Group that may connect to the sockets of guests. Left out: the daemon's own.
     #[schema(value_type = String, format = "group")]

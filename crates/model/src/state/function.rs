@@ -194,7 +194,7 @@ pub struct Mirror {
     pub adapter: Option<String>,
     /// File for the copies, pcapng.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String, format = "file")]
+    #[schema(value_type = String, format = "capture")]
     pub file: Option<String>,
 }
 

@@ -4,11 +4,11 @@
 //! of removal is virtual PFs, adapters, switches, VFs, NICs; creation and changes have the reverse
 //! order. Changes of adapters' paths follow from the steps and come last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::schema::join;
@@ -162,10 +162,76 @@ impl fmt::Display for PlanStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.action, self.kind, self.name)?;
         for FieldChange { field, from, to } in &self.changes {
-            write!(f, "\n    {field}: {} -> {}", shown(from), shown(to))?;
+            write_change(f, field, from, to)?;
         }
         Ok(())
     }
+}
+
+/// Writes a line for a changed setting; of a list of objects, one for each setting of an entry.
+fn write_change(f: &mut fmt::Formatter<'_>, field: &str, from: &Value, to: &Value) -> fmt::Result {
+    let (old, new) = (entries(from), entries(to));
+    if old.is_empty() && new.is_empty() {
+        return write!(f, "\n    {field}: {} -> {}", shown(from), shown(to));
+    }
+    let labels: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for label in labels {
+        let field = format!("{field} {label}");
+        match (old.get(label), new.get(label)) {
+            (old, new) if old == new => {}
+            (Some(_), None) => write!(f, "\n    {field}: removed")?,
+            (old, Some(new)) if name_of(new).is_some() => {
+                let none = Value::Object(Map::new());
+                let unset = [json!(false), json!([]), Value::Null];
+                let changes = changes(old.unwrap_or(&&none), new);
+                let changes = changes.iter().filter(|change| {
+                    let is_name = NAMES.contains(&&*change.field);
+                    !is_name && (old.is_some() || !unset.contains(&change.to))
+                });
+                let mut changes = changes.peekable();
+                if changes.peek().is_none() {
+                    write!(f, "\n    {field}: added")?;
+                }
+                for FieldChange { field: of_entry, from, to } in changes {
+                    write_change(f, &format!("{field}, {of_entry}"), from, to)?;
+                }
+            }
+            (old, new) => {
+                let [old, new] = [old, new].map(|one| one.map_or("none".to_owned(), |it| rule(it)));
+                write!(f, "\n    {field}: {old} -> {new}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fields that name an entry of a list.
+const NAMES: [&str; 5] = ["adapter", "name", "mac", "of", "index"];
+
+/// Name of an entry of a list; none for a rule.
+fn name_of(entry: &Value) -> Option<String> {
+    let is_rule = ["action", "to"].iter().any(|field| entry.get(field).is_some());
+    let name = NAMES.iter().find_map(|field| entry.get(field).filter(|name| !name.is_null()));
+    name.filter(|_| !is_rule).map(shown)
+}
+
+/// Objects of a list by name, or by number from 1.
+fn entries(list: &Value) -> BTreeMap<String, &Value> {
+    let objects = list.as_array().into_iter().flatten().filter(|one| one.is_object());
+    let numbered = objects.enumerate();
+    numbered.map(|(i, one)| (name_of(one).unwrap_or_else(|| (i + 1).to_string()), one)).collect()
+}
+
+/// A rule in the words of a command: `deny protocol=udp to_port=53`.
+fn rule(rule: &Value) -> String {
+    const FIRST: [&str; 3] = ["action", "from", "to"];
+    let mut fields = BTreeMap::new();
+    leaves(rule, String::new(), &mut fields);
+    let first = FIRST.iter().filter_map(|name| fields.remove(*name)).map(|value| shown(&value));
+    let mut words: Vec<String> = first.collect();
+    let set = fields.iter().filter(|(_, value)| !value.is_null());
+    words.extend(set.map(|(name, value)| format!("{name}={}", shown(value))));
+    words.join(" ")
 }
 
 impl fmt::Display for ChangePlan {
@@ -185,11 +251,13 @@ fn shown(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
 }
 
-fn json(thing: impl Serialize) -> Value {
+fn to_json(thing: impl Serialize) -> Value {
     serde_json::to_value(thing).expect("a setting is JSON")
 }
 
@@ -225,7 +293,7 @@ fn steps<T: PartialEq + Serialize>(
         None => Some(PlanStep::new(PlanAction::Create, kind, name)),
         Some(before) if before == thing => None,
         Some(before) => {
-            let changes = changes(&json(before), &json(thing));
+            let changes = changes(&to_json(before), &to_json(thing));
             Some(PlanStep { changes, ..PlanStep::new(PlanAction::Change, kind, name) })
         }
     });
@@ -237,7 +305,7 @@ fn changes(old: &Value, new: &Value) -> Vec<FieldChange> {
     let (mut from, mut to) = (BTreeMap::new(), BTreeMap::new());
     leaves(old, String::new(), &mut from);
     leaves(new, String::new(), &mut to);
-    let fields: std::collections::BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+    let fields: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
     let change = |field: &String| {
         let of = |leaves: &BTreeMap<String, Value>| leaves.get(field).cloned().unwrap_or_default();
         let (from, to) = (of(&from), of(&to));

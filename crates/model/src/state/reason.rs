@@ -73,27 +73,36 @@ impl Reason {
         Reason::PortPolicy,
     ];
 
-    /// Explanation and remedy, for people.
+    /// Explanation; remedy, for people.
     pub const fn text(self) -> &'static str {
         match self {
-            Reason::Supported => "the adapter has the wanted path",
+            Reason::Supported => "the adapter has the wanted path; nothing is to be done",
             Reason::MissingAcs => "a PCIe bridge lacks Access Control Services; use another slot",
             Reason::NoBusResources => "no PCI bus numbers are left; boot with pci=assign-busses",
             Reason::NoVfBarSpace => "no address space for VFs; boot with pci=realloc",
             Reason::MissingPfDriver => "the PF's driver lacks SR-IOV; load the vendor's",
             Reason::NoIoMmuSupport => "there is no IOMMU; enable it in the firmware",
             Reason::NoOscSupport => "the firmware keeps PCIe to itself; update it",
-            Reason::Unknown => "the cause is not known",
-            Reason::NoFreeVf => "adapters of higher iov_weight have all VFs",
-            Reason::NoFreeQueue => "adapters of higher vmq_weight have all queues",
+            Reason::Unknown => "the cause is not known; see the daemon's log",
+            Reason::NoFreeVf => {
+                "adapters of higher iov_weight have all VFs; raise its iov_weight or total_vfs"
+            }
+            Reason::NoFreeQueue => {
+                "adapters of higher vmq_weight have all queues; raise its vmq_weight"
+            }
             Reason::WeightZero => "the adapter's weight is 0; set iov_weight or vmq_weight",
             Reason::SwitchNotIov => "the switch was created without iov; recreate it",
             Reason::VfDisabled => "the VF is not enabled; raise num_vfs",
-            Reason::MigrationInProgress => "the guest is being migrated",
-            Reason::NotWanted => "the adapter wants another path",
-            Reason::FollowsTraffic => "the traffic suits another path better",
-            Reason::NoSwitch => "the adapter is on no switch",
-            Reason::PortPolicy => "rules of its switch port can only be enforced in the switch",
+            Reason::MigrationInProgress => "the guest is being migrated; wait for the end",
+            Reason::NotWanted => "the adapter wants another path; set its path",
+            Reason::FollowsTraffic => {
+                "the traffic suits another path better; set a path other than auto to keep it"
+            }
+            Reason::NoSwitch => "the adapter is on no switch; put it on one",
+            Reason::PortPolicy => {
+                "rules of its switch port can only be enforced in the switch; remove acl, guards and \
+                 isolated of its port, and of uplink"
+            }
         }
     }
 }

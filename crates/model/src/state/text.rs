@@ -32,7 +32,7 @@ pub(super) struct TextFormat {
 }
 
 /// All formats.
-pub(super) static FORMATS: [TextFormat; 21] = [
+pub(super) static FORMATS: [TextFormat; 23] = [
     TextFormat {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -108,9 +108,21 @@ pub(super) static FORMATS: [TextFormat; 21] = [
         takes: |text| text.parse::<SocketAddr>().is_ok(),
     },
     TextFormat {
+        name: "directory",
+        pattern: "^/[^\\x00]{1,4094}$",
+        allowed: "the absolute path of a directory, such as \"/var/lib/shunt\"",
+        takes: |text| is_path(text, 4095),
+    },
+    TextFormat {
         name: "file",
         pattern: "^/[^\\x00]{1,4094}$",
-        allowed: "an absolute path, such as \"/var/lib/shunt\"",
+        allowed: "the absolute path of a file, such as \"/etc/shunt/file\"",
+        takes: |text| is_path(text, 4095),
+    },
+    TextFormat {
+        name: "capture",
+        pattern: "^/[^\\x00]{1,4094}$",
+        allowed: "the absolute path of a file, such as \"/var/tmp/web.pcapng\"",
         takes: |text| is_path(text, 4095),
     },
     TextFormat {

@@ -102,7 +102,7 @@ impl<'a> Check<'a> {
             files: UniqueKeys::new("is written by"),
             played: attachment::played(state),
             networks: UniqueKeys::new("is the network of"),
-            switched: UniqueKeys::new("has the switch"),
+            switched: UniqueKeys::new("is the NIC of"),
             named_vfs: UniqueKeys::new("is named by"),
             macs: UniqueKeys::new("is in this VLAN the address of"),
         }

@@ -94,6 +94,7 @@ fn a_chain_without_any_frame_is_a_runt() {
     });
 }
 
+/// CVE-2024-0340 (Linux): memory was passed on that nothing had been written to.
 #[test]
 fn stale_bytes_in_short_frames() {
     on_both_kinds_of_rings(|| {
@@ -133,6 +134,7 @@ fn frames_without_buffers_are_counted() {
     });
 }
 
+/// CVE-2021-3748 (QEMU): the header of an unmapped buffer was written.
 #[test]
 fn mergeable_buffers_run_out() {
     on_both_kinds_of_rings(|| {
@@ -179,6 +181,7 @@ fn a_frame_that_the_next_buffer_is_too_small_for_is_counted() {
     });
 }
 
+/// CVE-2026-86566 (DPDK): a length became negative.
 #[test]
 fn runt_receive_buffers() {
     on_both_kinds_of_rings(|| {

@@ -163,7 +163,6 @@ fn segments_without_a_buffer_are_counted_each() {
 fn what_makes_no_sense_is_dropped_and_counted() {
     let (frame, _) = tcp(3000);
     for (what, header, leaves) in [
-        ("not agreed on", left(GSO, 1000), OffloadSet::CSUM),
         ("another protocol", left(wire::virtio_net::GSO_TCPV6, 1000), OffloadSet::all()),
         ("addresses", NetHeader { csum_start: 0.into(), ..left(GSO, 1000) }, OffloadSet::all()),
         ("crumbs", left(GSO, 1), OffloadSet::all()),
@@ -179,7 +178,12 @@ fn what_makes_no_sense_is_dropped_and_counted() {
 
 /// Asserts that a frame with this header is dropped, and counted.
 fn is_dropped(header: NetHeader, frame: &[u8]) {
-    let mut from = Sender::leaving(OffloadSet::all(), 9000);
+    is_dropped_from(OffloadSet::all(), header, frame);
+}
+
+/// As [`is_dropped`], from a guest with these offloads.
+fn is_dropped_from(offers: OffloadSet, header: NetHeader, frame: &[u8]) {
+    let mut from = Sender::leaving(offers, 9000);
     from.send_with(header, frame, &Layout::chain(&[]));
     let polled = from.ring.poll();
     assert_eq!((polled.bad_offload, polled.malformed()), (1, 1), "{header:?}");
@@ -187,6 +191,7 @@ fn is_dropped(header: NetHeader, frame: &[u8]) {
     from.ring.complete();
 }
 
+/// CVE-2024-11614 (DPDK): the place of a checksum was not checked.
 #[test]
 fn checksum_start_beyond_frame() {
     let (frame, _) = tcp(3000);
@@ -198,12 +203,34 @@ fn checksum_start_beyond_frame() {
     }
 }
 
+/// QEMU issue 3879: an offload was accepted that had not been negotiated.
+#[test]
+fn offload_without_an_offer() {
+    let (frame, _) = tcp(3000);
+    let checksum = left(wire::virtio_net::GSO_NONE, 0);
+    for (header, offers) in [
+        (left(GSO, 1000), OffloadSet::CSUM),
+        (left(GSO, 1000), OffloadSet::all().difference(OffloadSet::TSO4)),
+        (checksum, OffloadSet::all().difference(OffloadSet::CSUM)),
+    ] {
+        is_dropped_from(offers, header, &frame);
+    }
+    // A guest without any offload has no header that is read.
+    let mut from = Sender::leaving(OffloadSet::empty(), 9000);
+    from.send_with(left(GSO, 1000), &frame, &Layout::chain(&[]));
+    assert_eq!(from.ring.poll().malformed(), 0);
+    assert!(from.ring.burst().offloads.is_empty());
+    from.ring.complete();
+}
+
+/// DPDK commit 7023f3e532: a length was divided by it.
 #[test]
 fn segment_size_zero() {
     let (frame, _) = tcp(3000);
     is_dropped(left(GSO, 0), &frame);
 }
 
+/// CVE-2026-100236 (DPDK): headers were copied that the frame did not have.
 #[test]
 fn segmentation_header_beyond_frame() {
     let (frame, _) = tcp(3000);
@@ -236,6 +263,7 @@ fn segments_longer_than_the_mtu_are_oversize() {
     from.ring.complete();
 }
 
+/// DPDK commit 285e6b8b18: a virtio-net header was read again after its check.
 #[test]
 fn header_double_fetch() {
     let mut from = Sender::leaving(OffloadSet::all(), 1514);

@@ -33,7 +33,7 @@ fn what_is_not_there_is_refused_before_anything_is_done() {
     let none = XdpSpec { queue_pairs: Some(0), ..spec("lo") };
     assert_eq!(text(&none), "lo: queue_pairs 0 is not allowed; set 1 or more");
     let away = XdpSpec { netns: Some("/nowhere/at/all".into()), ..spec("lo") };
-    assert!(text(&away).contains("/nowhere/at/all: cannot be opened"));
+    assert!(text(&away).contains("/nowhere/at/all: does not exist"));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use lab::experiment::soak::account::{Cause, FILES_TOLERANCE, OWN_MIB_TOLERANCE, Point};
+use lab::experiment::soak::account::{
+    Cause, FDS_TOLERANCE, FILES_TOLERANCE, OWN_MIB_TOLERANCE, Point,
+};
 use lab::experiment::soak::plan::Kind;
 use lab::experiment::soak::{self, STEPS, SoakRun};
 use report::RingKind;
@@ -156,8 +158,9 @@ fn text(told: &soak::Soak) -> String {
     match told.problems.as_slice() {
         [] => {
             text += &format!(
-                "no unexplained loss, and no leak: open files and threads as before, memory within \
-                 {OWN_MIB_TOLERANCE} MiB, files within {FILES_TOLERANCE}\n"
+                "no unexplained loss, and no leak: threads as before, open files within \
+                 {FDS_TOLERANCE}, memory within {OWN_MIB_TOLERANCE} MiB, files within \
+                 {FILES_TOLERANCE}\n"
             );
         }
         problems => text.extend(problems.iter().map(|problem| format!("{problem}\n"))),

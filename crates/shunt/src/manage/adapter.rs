@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use model::state::Problem;
 use serde_json::{Value, json};
 
-use super::cells::{cell, entries, find, rates, told_of, with_actual};
+use super::cells::{cell, entries, find, rates, told_of, warn_of_device, with_actual};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new, release_path};
 use super::patch::{FunctionFlags, Number, Patch, attachment_help, list as items, or_none};
 use crate::complete;
@@ -116,8 +116,8 @@ struct Settings {
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket",
         add = complete::attachment(), help = attachment_help("Attachment of its guest"))]
     attachment: Option<String>,
-    /// Another field of the attachment, such as netns=blue; repeatable.
-    #[arg(long, value_name = "FIELD=VALUE")]
+    /// Another field of the attachment, such as netns=blue; none for its default; repeatable.
+    #[arg(long, value_name = "FIELD=VALUE", add = complete::attachment_field())]
     attachment_set: Vec<String>,
     /// Vhost-user socket of its guest, an absolute path.
     #[arg(long, value_name = "PATH")]
@@ -126,10 +126,10 @@ struct Settings {
     #[arg(long, add = complete::one_of("SocketMode"))]
     mode: Option<String>,
     /// Queue pairs, each a receive and a transmit queue.
-    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, value_name = "N")]
     queue_pairs: Option<Number>,
     /// MTU of the guest, in bytes.
-    #[arg(long, allow_negative_numbers = true, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     mtu: Option<Number>,
     /// Network namespace of a tap, by name or path; the tap then outlives the daemon. none for the
     /// daemon's own.
@@ -144,10 +144,10 @@ struct Settings {
     #[command(flatten)]
     own: FunctionFlags,
     /// Priority for getting a VF, 0 to 100; 0 for none.
-    #[arg(long, allow_negative_numbers = true, value_name = "W")]
+    #[arg(long, value_name = "W")]
     iov_weight: Option<Number>,
     /// Priority for getting a receive queue of the NIC, 0 to 100; 0 for none.
-    #[arg(long, allow_negative_numbers = true, value_name = "W")]
+    #[arg(long, value_name = "W")]
     vmq_weight: Option<Number>,
     /// Requested path: vf, vmq, synthetic, or auto to follow its traffic.
     #[arg(long, add = complete::one_of("WantedPath"))]
@@ -189,14 +189,7 @@ impl Settings {
         }
         let answer = target.get("/v1/actual")?;
         let actual = find(&answer["actual"]["adapters"], "name", &json!(adapter));
-        let device = &actual["device"];
-        if device["state"] == "gone" {
-            let reason = cell(&device["reason"]);
-            eprintln!("warning: adapter {adapter} has no device until it appears: {reason}");
-        }
-        for note in device["notes"].as_array().into_iter().flatten() {
-            eprintln!("note: adapter {adapter}: {}", cell(note));
-        }
+        warn_of_device(&format!("adapter {adapter}"), &actual["device"]);
         let wanted = self.path.as_deref().or(self.vf.as_ref().map(|_| "vf"));
         let Some(wanted @ ("vf" | "vmq")) = wanted else { return Ok(()) };
         if how.dry_run || actual["path"] == *wanted {

@@ -51,6 +51,17 @@ pub(super) fn told_of(port: &str, device: &Value) -> String {
     std::iter::once(&*told).chain(notes).map(line).collect()
 }
 
+/// Warns of a missing device, and tells what it differs in.
+pub(super) fn warn_of_device(of: &str, device: &Value) {
+    if device["state"] == "gone" {
+        let reason = cell(&device["reason"]);
+        eprintln!("warning: {of} has no device until it appears: {reason}");
+    }
+    for note in entries(&device["notes"]) {
+        eprintln!("note: {of}: {}", cell(note));
+    }
+}
+
 /// Entry of a list whose field has that value.
 pub(super) fn find<'a>(list: &'a Value, field: &str, value: &Value) -> &'a Value {
     let found = list.as_array().into_iter().flatten().find(|one| one[field] == *value);

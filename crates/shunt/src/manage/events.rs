@@ -27,7 +27,7 @@ pub(crate) struct Events {
     #[command(flatten)]
     target: DaemonArgs,
     /// Only events with a greater number.
-    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     since: u64,
     /// Show new events as they occur.
     #[arg(long)]

@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wire::Mac;
 
-use super::cells::{cell, entries};
+use super::cells::{cell, entries, find};
 use super::client::{DaemonArgs, encode_segment};
 use crate::complete;
+use crate::error::UsageError;
 use crate::flat::Fields;
 use crate::text::table;
 
@@ -23,8 +24,8 @@ pub(super) struct Fdb {
     #[arg(long, value_parser = mac)]
     mac: Option<Mac>,
     /// Only addresses in this VLAN; 0 for the untagged network.
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(0..=4094))]
-    vlan: Option<u64>,
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(0..=4094))]
+    vlan: Option<u16>,
 }
 
 fn mac(text: &str) -> Result<Mac, String> {
@@ -36,6 +37,17 @@ impl Fdb {
     pub(super) fn run(&self, target: &DaemonArgs) -> Result<()> {
         let path = format!("/v1/switches/{}/fdb", encode_segment(&self.switch));
         let all = target.get(&path)?;
+        if let Some(port) = &self.port {
+            let state = target.get("/v1/state")?;
+            let switch = find(&state["switch"], "name", &json!(self.switch));
+            let names = complete::port_names(&state, switch);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            if !names.contains(&port.as_str()) {
+                let message = format!("is no port of switch {}", self.switch);
+                let known = names.iter().copied();
+                return Err(UsageError::meant("--port", port, &message, known, &names).into());
+            }
+        }
         let found = entries(&all).filter(|entry| self.selects(entry)).cloned();
         target.show_list(
             || Fields::of("FdbEntry"),
@@ -53,6 +65,6 @@ impl Fdb {
         let mac = self.mac.map(|mac| mac.to_string());
         self.port.as_deref().is_none_or(|port| entry["port"] == *port)
             && mac.is_none_or(|mac| entry["mac"] == *mac)
-            && self.vlan.is_none_or(|vlan| entry["vlan"].as_u64().unwrap_or(0) == vlan)
+            && self.vlan.is_none_or(|vlan| entry["vlan"].as_u64().unwrap_or(0) == u64::from(vlan))
     }
 }

@@ -5,7 +5,9 @@ use api::Method;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::cells::{attachment, cell, entries, find, told_of, with_actual, with_state};
+use super::cells::{
+    attachment, cell, entries, find, told_of, warn_of_device, with_actual, with_state,
+};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
 use super::patch::{Number, Patch, attachment_help};
 use super::rules::{Rules, representors};
@@ -68,7 +70,7 @@ Examples:
         #[arg(long, add = complete::profile())]
         profile: Option<String>,
         /// Receive queues for adapters without a VF; fixed from then on.
-        #[arg(long, allow_negative_numbers = true, value_name = "N")]
+        #[arg(long, value_name = "N")]
         vmq_queues: Option<Number>,
         #[command(flatten)]
         settings: Box<Settings>,
@@ -116,7 +118,7 @@ Examples:
 #[derive(Debug, Args)]
 struct Settings {
     /// Number of enabled VFs; changes from or to 0 only.
-    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, value_name = "N")]
     num_vfs: Option<Number>,
     /// Eswitch mode: legacy, the NIC's own bridge, or switchdev, rules of the host and
     /// representors.
@@ -128,8 +130,8 @@ struct Settings {
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "uplink_socket",
         add = complete::attachment(), help = attachment_help("Attachment of the uplink, or none for none"))]
     uplink: Option<String>,
-    /// Another field of the uplink, such as zero_copy=require; repeatable.
-    #[arg(long, value_name = "FIELD=VALUE")]
+    /// Another field of the uplink, such as zero_copy=require; none for its default; repeatable.
+    #[arg(long, value_name = "FIELD=VALUE", add = complete::attachment_field())]
     uplink_set: Vec<String>,
     /// Vhost-user socket of the uplink.
     #[arg(long, value_name = "PATH")]
@@ -148,7 +150,7 @@ struct Settings {
     #[arg(long, value_name = "MAC")]
     pf_mac: Option<String>,
     /// Limit throughput to so many thousandths of the profile's card; 0 for no limit.
-    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, value_name = "N")]
     budget_permille: Option<Number>,
 }
 
@@ -193,12 +195,14 @@ impl Nics {
                     .finish();
                 let done = format!("created NIC {nic}");
                 must_be_new(target, &path(nic))?;
-                target.change(Method::PUT, &path(nic), Some(&body), how, &done)
+                target.change(Method::PUT, &path(nic), Some(&body), how, &done)?;
+                warn(target, nic, how)
             }
             Command::Set { nic, settings, how } => {
                 let body = settings.patch(Patch::default()).finish_for(format!("NIC {nic}"))?;
                 let done = format!("changed NIC {nic}");
-                target.change(Method::PATCH, &path(nic), Some(&body), how, &done)
+                target.change(Method::PATCH, &path(nic), Some(&body), how, &done)?;
+                warn(target, nic, how)
             }
             Command::Rules(rules) => rules.run(target),
             Command::Delete { nic, how } => {
@@ -207,6 +211,18 @@ impl Nics {
             }
         }
     }
+}
+
+/// Warns of a NIC whose uplink or PF has no device, such as an interface that does not exist yet.
+fn warn(target: &DaemonArgs, nic: &str, how: &ChangeArgs) -> Result<()> {
+    if target.json || how.dry_run {
+        return Ok(());
+    }
+    let answer = target.get("/v1/actual")?;
+    let actual = find(&answer["actual"]["nics"], "name", &json!(nic));
+    warn_of_device(&format!("the uplink of NIC {nic}"), &actual["uplink"]);
+    warn_of_device(&format!("the PF of NIC {nic}"), &actual["pf"]);
+    Ok(())
 }
 
 fn list(target: &DaemonArgs) -> Result<()> {

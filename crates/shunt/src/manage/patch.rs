@@ -33,7 +33,8 @@ impl Patch {
     }
 
     /// Sets an attachment, if its flag was given: `kind:target`, and further fields as
-    /// `NAME=VALUE`. An invalid value is passed on: the daemon reports the error.
+    /// `NAME=VALUE`; `none` removes one. An invalid value is passed on, and the daemon reports the
+    /// error.
     pub(super) fn attachment(self, field: &str, short: Option<&str>, options: &[String]) -> Patch {
         let table = short.and_then(Attachment::table_of);
         let mut patch = match (table, short) {
@@ -46,6 +47,7 @@ impl Patch {
         };
         for option in options {
             let (name, text) = option.split_once('=').unwrap_or((option, "true"));
+            let text = if text == "none" { "null" } else { text };
             let value = serde_json::from_str(text)
                 .ok()
                 .filter(|value: &Value| value.is_number() || value.is_boolean() || value.is_null());
@@ -136,10 +138,10 @@ pub(super) fn attachment_help(of: &str) -> String {
 pub(super) struct VlanFlags {
     /// Make it an access port of this VLAN, 1 to 4094; with trunks, the VLAN of untagged frames;
     /// none or 0 for no VLAN.
-    #[arg(long, allow_negative_numbers = true, value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     vlan: Option<Number>,
     /// Priority in the VLAN tag, 0 to 7.
-    #[arg(long, allow_negative_numbers = true, value_name = "PCP")]
+    #[arg(long, value_name = "PCP")]
     qos: Option<Number>,
     /// Tag protocol: 802.1q or 802.1ad.
     #[arg(long, value_name = "PROTO", add = complete::one_of("VlanProto"))]
@@ -161,10 +163,10 @@ impl VlanFlags {
 #[derive(Debug, clap::Args)]
 pub(super) struct RateFlags {
     /// Guaranteed rate, Mbit/s; 0 for none. The maximum stays unchanged.
-    #[arg(long, allow_negative_numbers = true, value_name = "MBPS")]
+    #[arg(long, value_name = "MBPS")]
     min_tx_mbps: Option<Number>,
     /// Maximum rate, Mbit/s; 0 for no limit. The minimum stays unchanged.
-    #[arg(long, allow_negative_numbers = true, value_name = "MBPS")]
+    #[arg(long, value_name = "MBPS")]
     max_tx_mbps: Option<Number>,
 }
 
@@ -202,10 +204,10 @@ pub(super) struct FunctionFlags {
     #[command(flatten)]
     rates: RateFlags,
     /// Share of a lane's time under contention, 1 to 100.
-    #[arg(long, allow_negative_numbers = true, value_name = "W")]
+    #[arg(long, value_name = "W")]
     tx_weight: Option<Number>,
     /// Maximum broadcast and multicast frames a second from the guest; 0 for no limit.
-    #[arg(long, allow_negative_numbers = true, value_name = "PPS")]
+    #[arg(long, value_name = "PPS")]
     storm_limit_pps: Option<Number>,
     #[command(flatten)]
     mirror: MirrorFlags,
@@ -319,6 +321,9 @@ mod tests {
                 "filter": true, "busy_poll_us": 20}})
         );
         assert_eq!(patch(None, &["netns=blue".to_owned()]), json!({"uplink": {"netns": "blue"}}));
+        let unset = ["socket_group=none".to_owned(), "socket_mode=none".to_owned()];
+        let null_fields = json!({"socket_group": null, "socket_mode": null});
+        assert_eq!(patch(None, &unset), json!({"uplink": null_fields}));
         assert_eq!(patch(Some("eth1"), &[]), json!({"uplink": "eth1"}), "the daemon refuses it");
         assert!(Patch::default().attachment("uplink", None, &[]).is_empty());
     }

@@ -68,7 +68,7 @@ Examples:
         #[arg(long)]
         iov: bool,
         /// Ageing time of learned addresses, in seconds.
-        #[arg(long, allow_negative_numbers = true, value_name = "S")]
+        #[arg(long, value_name = "S")]
         ageing_s: Option<Number>,
         #[command(flatten)]
         how: ChangeArgs,
@@ -83,7 +83,7 @@ Examples:
         #[arg(add = complete::switch())]
         switch: String,
         /// Ageing time of learned addresses, in seconds.
-        #[arg(long, allow_negative_numbers = true, value_name = "S")]
+        #[arg(long, value_name = "S")]
         ageing_s: Option<Number>,
         #[command(flatten)]
         how: ChangeArgs,
@@ -167,10 +167,10 @@ struct Port {
     #[arg(long, value_name = "VLANS")]
     trunks: Option<String>,
     /// Uplink only: VLAN of untagged frames, one of the trunks; none or 0 for no VLAN.
-    #[arg(long, allow_negative_numbers = true, value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     native_vlan: Option<Number>,
     /// Maximum number of learned addresses; not with spoof check.
-    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, value_name = "N")]
     max_macs: Option<Number>,
     /// Deliver unknown unicast frames to it.
     #[arg(long)]

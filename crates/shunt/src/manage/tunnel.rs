@@ -21,10 +21,10 @@ pub(super) struct Tunnel {
     #[arg(add = complete::tunnel())]
     tunnel: String,
     /// VXLAN network identifier, the same on every host, 1 to 16777215.
-    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, value_name = "N")]
     vni: Option<Number>,
     /// VLAN of the switch that it carries; 0 for untagged frames.
-    #[arg(long, allow_negative_numbers = true, value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     vlan: Option<Number>,
     /// Addresses of the other hosts, separated by commas: all IPv4, or all IPv6.
     #[arg(long, value_name = "ADDRESSES")]
@@ -33,10 +33,10 @@ pub(super) struct Tunnel {
     #[arg(long, value_name = "ADDRESS")]
     local: Option<String>,
     /// UDP port, local and remote.
-    #[arg(long, allow_negative_numbers = true, value_name = "PORT")]
+    #[arg(long, value_name = "PORT")]
     port: Option<Number>,
     /// MTU of the network between the hosts, in bytes; 0 for no limit.
-    #[arg(long, allow_negative_numbers = true, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     mtu: Option<Number>,
     /// Remove the tunnel.
     #[arg(long, conflicts_with_all = ["vni", "vlan", "peers", "local", "port", "mtu"])]

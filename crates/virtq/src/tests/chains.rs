@@ -80,6 +80,7 @@ fn bad_link() {
     }
 }
 
+/// CVE-2026-86847 (DPDK): a walk had no bound.
 #[test]
 fn descriptor_loop() {
     bad_chain(Fault::ChainTooLong, |guest| {
@@ -102,6 +103,7 @@ fn descriptor_loop() {
     assert_eq!(device.fault(), Some(Fault::ChainTooLong));
 }
 
+/// CVE-2020-10725 (DPDK): an address that was not translated was used.
 #[test]
 fn zero_length_descriptors() {
     // Without bytes a range is still translated, and one outside stops the ring.
@@ -158,8 +160,9 @@ fn the_longest_chain_is_fine() {
     assert_eq!(buffers[0].slices(arena).count(), CHAIN_MAX);
 }
 
+/// OpenBSD commit 0759b25c59: a chain overflowed the device's buffer.
 #[test]
-fn too_large() {
+fn chain_too_large() {
     bad_chain(Fault::ChainTooLarge, |guest| {
         guest.desc(BAD, (guest.data(), CHAIN_BYTES_MAX + 1), 0, 0);
     });

@@ -39,6 +39,7 @@ fn index_jump() {
     assert_eq!(device.fault(), None);
 }
 
+/// CVE-2018-1059 (DPDK): only the start of a range was translated.
 #[test]
 fn address_range_across_regions() {
     let region = |guest_addr| {
@@ -220,6 +221,7 @@ fn race(
     });
 }
 
+/// CVE-2026-86848, CVE-2020-14375 (DPDK): a length was read again after its check.
 #[test]
 fn descriptor_double_fetch() {
     let end = BASE + (4 << 20);
@@ -243,6 +245,7 @@ fn descriptor_double_fetch() {
     );
 }
 
+/// CVE-2026-93683 (DPDK): a table's length was read more than once.
 #[test]
 fn indirect_length_double_fetch() {
     let words = |guest: &Forge| {
@@ -267,6 +270,34 @@ fn indirect_length_double_fetch() {
     });
 }
 
+/// vm-memory pull request 98: an index was copied byte by byte while the guest wrote it.
+#[test]
+fn torn_index() {
+    // Between these two both bytes change. A mixture of them is far from either: 0 and 0x1ff.
+    const INDICES: [u16; 2] = [0xff, 0x100];
+    let guest = Forge::new(memory(1 << 20), 1024, READABLE);
+    (0..1024).for_each(|index| guest.desc(index, (guest.data(), 64), 0, 0));
+    guest.ring.used_idx().store(0xfe, Ordering::Release);
+    let avail_idx = guest.ring.avail_idx();
+    avail_idx.store(INDICES[0], Ordering::Release);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                INDICES.into_iter().for_each(|index| avail_idx.store(index, Ordering::Release));
+            }
+        });
+        let _stop = StopAtEnd(&stop);
+        for _ in 0..20_000 {
+            let mut device = guest.device(ALL);
+            let staged = device.stage(BURST);
+            // A later look may find the smaller index again, which is a fault of this guest.
+            assert!(matches!(staged, 1 | 2), "{staged} buffers: {:?}", device.fault());
+        }
+    });
+}
+
+/// CVE-2023-3019 (QEMU): a device wrote to its own registers.
 #[test]
 fn buffer_over_its_own_ring() {
     let mut guest = Forge::new(memory(1 << 20), 64, Content::Writable);

@@ -110,6 +110,7 @@ fn a_ring_always_gets_on_however_long_its_chains_are() {
     }
 }
 
+/// CVE-2022-2132 (DPDK): the header was taken to be in one piece.
 #[test]
 fn header_split_over_descriptors() {
     let memory = memory(1 << 20);

@@ -75,6 +75,7 @@ fn a_queue_that_logs_cannot_use_set_aside_buffers() {
     device.add_used_set_aside(ticket, 0);
 }
 
+/// CVE-2019-14835 (Linux): they overflowed the list of ranges to log.
 #[test]
 fn zero_length_descriptors_under_a_log() {
     let mut guest = Forge::new(memory(1 << 20), 256, Content::Writable);

@@ -107,7 +107,9 @@ fn mirrors_see_the_same_frames_on_each_path() {
         let mirror = json!({"direction": direction, "file": "/var/tmp/a.pcapng"});
         on_each_path(json!({"mirror": mirror}), |path, world| {
             let target = MonitorTarget::File("/var/tmp/a.pcapng".into());
-            assert_eq!(world.nic.monitors, [Monitor { label: "a".into(), target }], "{path}");
+            let (label, field) = ("a".into(), "adapter[0].mirror".into());
+            let monitor = Monitor { label, field, target };
+            assert_eq!(world.nic.monitors, [monitor], "{path}");
             for (from, dst, src, expected) in [
                 ("a", 99, 1, sends),
                 ("a", 2, 1, sends),

@@ -3,6 +3,7 @@
 
 mod bridges;
 mod changes;
+pub(crate) mod drops;
 mod limits;
 mod links;
 mod mirrors;

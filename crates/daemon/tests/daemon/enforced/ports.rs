@@ -13,7 +13,12 @@ fn with(tested: TestedPath, ports: Value) -> Net {
 }
 
 /// A UDP datagram without data from one IPv4 address and port to another.
-fn udp(dst: [u8; 6], src: [u8; 6], (from, to): ([u8; 4], [u8; 4]), ports: [u16; 2]) -> Vec<u8> {
+pub(super) fn udp(
+    dst: [u8; 6],
+    src: [u8; 6],
+    (from, to): ([u8; 4], [u8; 4]),
+    ports: [u16; 2],
+) -> Vec<u8> {
     let mut bytes = [&dst[..], &src, &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]].concat();
     bytes.extend([from, to].concat());
     bytes.extend(ports.map(u16::to_be_bytes).concat());
@@ -22,8 +27,8 @@ fn udp(dst: [u8; 6], src: [u8; 6], (from, to): ([u8; 4], [u8; 4]), ports: [u16; 
     bytes
 }
 
-const HERE: [u8; 4] = [10, 0, 0, 1];
-const THERE: [u8; 4] = [10, 0, 0, 2];
+pub(super) const HERE: [u8; 4] = [10, 0, 0, 1];
+pub(super) const THERE: [u8; 4] = [10, 0, 0, 2];
 
 #[test]
 fn rules_deny_allow_and_count() {

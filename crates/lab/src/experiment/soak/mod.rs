@@ -40,7 +40,7 @@ use traffic::hostile::FAR_PAIRS;
 use traffic::protocol::numbered::{Mark, NumberedSpec};
 use traffic::{Event, Task, netns};
 
-use self::account::{Account, Cause, FrameCounts, POINTS, Point};
+use self::account::{Account, BASES, Cause, FDS_TOLERANCE, FrameCounts, POINTS, Point};
 use self::plan::{ADAPTERS, Action, Kind, PATH, plan};
 use self::visitors::{Copy, TAPS, finish_attack};
 use super::hostile::{COURIER, FAR, FAR_VLAN, HostileRun, hostile_spec};
@@ -315,13 +315,17 @@ impl Soaking {
         self.attack.take().map_or(Ok(()), finish_attack)?;
         self.copy.take().map_or(Ok(()), |copy| copy.finish(&self.bench))?;
         self.bench.check_paths(&self.paths)?;
-        let first = self.points.first().map(|point| (point.size.fds, point.size.threads));
+        // The readings that the last one is compared with.
+        let bases = BASES.iter().filter_map(|base| self.points.get(*base));
+        let bases: Vec<(usize, usize)> = bases.map(|it| (it.size.fds, it.size.threads)).collect();
+        let patience = if bases.is_empty() { PATIENCE / 10 } else { PATIENCE };
         let begin = Instant::now();
         let size = loop {
             let size = ProcessSize::of(self.bench.bench.pid())?;
-            let is_at_rest =
-                first.is_some_and(|(fds, threads)| size.fds <= fds && size.threads <= threads);
-            if is_at_rest || begin.elapsed() > PATIENCE / if first.is_none() { 10 } else { 1 } {
+            let is_back = |(fds, threads): &(usize, usize)| {
+                size.fds <= fds + FDS_TOLERANCE && size.threads <= *threads
+            };
+            if !bases.is_empty() && bases.iter().all(is_back) || begin.elapsed() > patience {
                 break size;
             }
             std::thread::sleep(HOLD);

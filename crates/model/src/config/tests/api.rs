@@ -27,7 +27,7 @@ fn values() {
     insta::assert_snapshot!(told("tcp = \"localhost:80\"\ntoken_file = \"/t\""), @r#"shunt.toml:2:7: api.tcp: "localhost:80" is not allowed; write an IP address and port, such as "127.0.0.1:8080" or "[::1]:8080""#);
     insta::assert_snapshot!(told("tcp = 80\ntoken_file = \"token\""), @r#"
     shunt.toml:2:7: api.tcp: 80 is a number; write an IP address and port, such as "127.0.0.1:8080" or "[::1]:8080"
-    shunt.toml:3:14: api.token_file: "token" is not allowed; write an absolute path, such as "/var/lib/shunt"
+    shunt.toml:3:14: api.token_file: "token" is not allowed; write the absolute path of a file, such as "/etc/shunt/file"
     "#);
     insta::assert_snapshot!(told("enabled = \"no\"\ntokenfile = \"/t\""), @r#"
     shunt.toml:2:11: api.enabled: "no" is a text; write true or false
@@ -61,6 +61,6 @@ fn the_state_directory() {
     };
     assert_eq!(parse("state_dir = \"/s\"").state_dir.as_deref(), Some(Path::new("/s")));
     assert_eq!(parse("").state_dir, None);
-    insta::assert_snapshot!(told("state_dir = \"state\""), @r#"shunt.toml:2:13: state_dir: "state" is not allowed; write an absolute path, such as "/var/lib/shunt""#);
+    insta::assert_snapshot!(told("state_dir = \"state\""), @r#"shunt.toml:2:13: state_dir: "state" is not allowed; write the absolute path of a directory, such as "/var/lib/shunt""#);
     insta::assert_snapshot!(told("state_dir = \"/run/shunt/\""), @r#"shunt.toml:2:13: state_dir: "/run/shunt" is also run_dir, which may not survive a reboot; choose another"#);
 }

@@ -166,7 +166,7 @@ fn meaning() {
     insta::assert_snapshot!(adapter("vf = 0"), @"shunt.toml:18:6: adapter web, vf: 0 is named by VF 0 of NIC nic0 already; choose another");
     insta::assert_snapshot!(adapter("vf = 3"), @"shunt.toml:18:6: adapter web, vf: 3 is no VF of nic0; write a number, 0 to 2");
     insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:01\"]"), @r#"shunt.toml:18:9: adapter web, macs: "02:00:00:00:00:01" is in this VLAN the address of VF 0 of NIC nic0 already; choose another"#);
-    insta::assert_snapshot!(adapter("nic = \"nic0\""), @"shunt.toml:16:1: adapter web, switch: needs a switch or a NIC, not both; set either switch or nic");
+    insta::assert_snapshot!(adapter("nic = \"nic0\""), @r#"shunt.toml:18:7: adapter web, nic: "nic0" excludes switch "sw0"; remove nic (a switch is on a NIC already), or remove switch"#);
     insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"sw0\"\nattach", "\"sw1\"\nattach")), @r#"shunt.toml:16:10: adapter web, switch: "sw1" is no switch; name a switch of the document, such as sw0"#);
     insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"web\"", "\"nic0-vf0\"")), @r#"shunt.toml:14:8: adapter nic0-vf0, name: "nic0-vf0" is the name of VF 0 of NIC nic0 already; choose another"#);
 }

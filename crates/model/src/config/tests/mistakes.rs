@@ -175,9 +175,9 @@ fn sockets() {
 
 #[test]
 fn the_run_directory() {
-    insta::assert_snapshot!(told("run_dir = \"run\"\n[[nic]]\nname = \"a\"\nkind = \"soft\""), @r#"shunt.toml:1:11: run_dir: "run" is not allowed; write an absolute path, such as "/var/lib/shunt""#);
-    insta::assert_snapshot!(told("run_dir = 7\n[[nic]]\nname = \"a\"\nkind = \"soft\""), @r#"shunt.toml:1:11: run_dir: 7 is a number; write an absolute path, such as "/var/lib/shunt""#);
-    insta::assert_snapshot!(told("run_dir = \"/r\\u0000\"\n[[nic]]\nname = \"a\"\nkind = \"soft\""), @r#"shunt.toml:1:11: run_dir: "/r\u0000" is not allowed; write an absolute path, such as "/var/lib/shunt""#);
+    insta::assert_snapshot!(told("run_dir = \"run\"\n[[nic]]\nname = \"a\"\nkind = \"soft\""), @r#"shunt.toml:1:11: run_dir: "run" is not allowed; write the absolute path of a directory, such as "/var/lib/shunt""#);
+    insta::assert_snapshot!(told("run_dir = 7\n[[nic]]\nname = \"a\"\nkind = \"soft\""), @r#"shunt.toml:1:11: run_dir: 7 is a number; write the absolute path of a directory, such as "/var/lib/shunt""#);
+    insta::assert_snapshot!(told("run_dir = \"/r\\u0000\"\n[[nic]]\nname = \"a\"\nkind = \"soft\""), @r#"shunt.toml:1:11: run_dir: "/r\u0000" is not allowed; write the absolute path of a directory, such as "/var/lib/shunt""#);
 }
 
 #[test]

@@ -198,12 +198,12 @@ pub struct Stream {
 #[serde(deny_unknown_fields)]
 pub struct Pcap {
     /// Capture to send, pcap or pcapng.
-    #[schema(value_type = String, format = "file")]
+    #[schema(value_type = String, format = "capture")]
     pub file: String,
     /// pcapng file for delivered frames, used by no other attachment or mirror. Left out: counted
     /// and dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String, format = "file")]
+    #[schema(value_type = String, format = "capture")]
     pub sink: Option<String>,
     /// Transmit rate in Mbit/s; with `rate_pps` 0 too, the capture's own timing.
     #[serde(default)]

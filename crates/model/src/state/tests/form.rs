@@ -188,7 +188,7 @@ fn least(schema: &Value) -> Value {
     match schema["format"].as_str() {
         _ if words.is_some() => words.unwrap()[0].clone(),
         Some("mac") => json!("02:00:00:00:00:01"),
-        Some("path" | "file") => json!("/run/x"),
+        Some("path" | "directory" | "file" | "capture") => json!("/run/x"),
         Some("name" | "label" | "interface") => json!("x"),
         Some("function" | "rule-target") => json!("uplink"),
         _ if schema["type"] == "array" => json!([]),

@@ -14,6 +14,8 @@ fn refused(cases: &[(Value, &str, &str)]) {
         assert_eq!(problems.problems.len(), 1, "{told}");
         assert_eq!(problems.problems[0].path, *field, "{told}");
         assert!(told.contains(words), "{told}\nlacks {words}");
+        let words: Vec<&str> = told.split_whitespace().collect();
+        assert!(words.windows(2).all(|two| two[0] != two[1]), "a word twice in {told}");
     }
 }
 
@@ -70,11 +72,15 @@ fn references_lead_somewhere() {
             "adapter[2].nic",
             "is no NIC; name a NIC of the document, such as nic0",
         ),
-        (plus_adapter(&[("/nic", json!("nic0"))]), "adapter[2].switch", "set either switch or nic"),
+        (
+            plus_adapter(&[("/nic", json!("nic0"))]),
+            "adapter[2].nic",
+            "\"nic0\" excludes switch \"sw0\"",
+        ),
         (
             plus_adapter(&[("/switch", Value::Null)]),
             "adapter[2].switch",
-            "set either switch or nic",
+            "is missing; name a switch, or a NIC with nic",
         ),
         (
             sw("/port/-", port("ghost")),
@@ -99,7 +105,7 @@ fn references_lead_somewhere() {
         (
             with(document(), "/switch/-", json!({"name": "sw1", "nic": "nic0"})),
             "switch[1].nic",
-            "has the switch switch sw0 already",
+            "is the NIC of switch sw0 already",
         ),
     ]);
     let orphan = json!({"version": 1, "switch": [{"name": "sw0", "nic": "nic0"}]});

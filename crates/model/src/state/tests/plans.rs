@@ -54,6 +54,27 @@ fn changes_are_told_setting_by_setting_and_moves_with_their_reason() {
     ");
 }
 
+#[test]
+fn changes_of_lists_are_told_entry_by_entry_and_rules_in_words() {
+    let rules =
+        json!([{"action": "deny", "protocol": "udp", "to_port": "53"}, {"action": "allow"}]);
+    let port = json!({"adapter": "web", "acl": rules});
+    let none = with(document(), "/switch/0/port", json!([]));
+    let some = with(none.clone(), "/switch/0/port", json!([port]));
+    let [none, some] = [none, some].map(|document| state(&document));
+    let told = |from: &State, to: &State| ChangePlan::between(from, to).to_string();
+    insta::assert_snapshot!(told(&none, &some), @"
+    change switch sw0
+        port web, acl 1: none -> deny protocol=udp to_port=53
+        port web, acl 2: none -> allow
+        port web, unknown_unicast: none -> true
+    ");
+    insta::assert_snapshot!(told(&some, &none), @"
+    change switch sw0
+        port web: removed
+    ");
+}
+
 /// A document with some of these adapters, VFs and settings.
 fn some_document() -> impl Strategy<Value = Value> {
     (prop::collection::vec(0u8..6, 0..5), prop::collection::vec(any::<bool>(), 3), 0u16..3)

@@ -104,7 +104,7 @@ fn the_mode_and_what_is_of_it_go_together() {
         (
             with(document(), "/nic/0/representor", two),
             "nic[0].representor[1].of",
-            "has the representor",
+            "is the function of",
         ),
         (
             with(document(), "/nic/0/representor", none),

@@ -75,14 +75,14 @@ impl<'a> Check<'a> {
                 self.wrong(format!("{at}.switch"), name.as_str(), "is no switch", allowed);
             }
             (Some(_), None) | (None, Some(_)) => {}
-            _ => {
-                let allowed = "set either switch or nic".to_owned();
-                self.wrong(
-                    format!("{at}.switch"),
-                    Value::Null,
-                    "needs a switch or a NIC, not both",
-                    allowed,
-                );
+            (Some(nic), Some(switch)) => {
+                let error = format!("excludes switch {switch:?}");
+                let remedy = "remove nic (a switch is on a NIC already), or remove switch";
+                self.wrong(format!("{at}.nic"), nic.as_str(), &error, remedy);
+            }
+            (None, None) => {
+                let remedy = "name a switch, or a NIC with nic";
+                self.wrong(format!("{at}.switch"), Value::Null, "is missing", remedy);
             }
         }
         let lesser = matches!(adapter.path, WantedPath::Vmq | WantedPath::Synthetic);

@@ -44,7 +44,7 @@ impl<'a> Check<'a> {
     }
 
     fn representors(&mut self, nic: &'a Nic, at: &str) {
-        let mut of = UniqueKeys::new("has the representor");
+        let mut of = UniqueKeys::new("is the function of");
         for (i, it) in nic.representors.iter().enumerate() {
             let at = format!("{at}.representor[{i}]");
             let field = format!("{at}.of");

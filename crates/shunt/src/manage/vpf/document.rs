@@ -175,7 +175,7 @@ impl VpfRequest<'_> {
             return Err(UsageError::option("--vdpa", *vf, &message, remedy).into());
         }
         let pf = vpf["pf"].as_str().map_or_else(|| format!("{name}-pf"), str::to_owned);
-        let place = self.place(document, &pf, vfs);
+        let place = self.place(document, &pf, vfs)?;
         let behind: Vec<Value> =
             (0..vfs).map(|vf| self.behind(&vpf["vf"][usize::from(vf)], vf)).collect();
         let functions =
@@ -200,26 +200,36 @@ impl VpfRequest<'_> {
         Ok(())
     }
 
-    /// Field and name of the adapters' switch or NIC. Makes the NIC if missing.
-    fn place(&self, document: &mut Value, pf: &str, vfs: u16) -> (&'static str, String) {
+    /// Field and name of the adapters' switch or NIC. Without either flag, makes the NIC if it is
+    /// missing.
+    fn place(&self, document: &mut Value, pf: &str, vfs: u16) -> Result<(&'static str, String)> {
         if let Some(switch) = &self.flags.switch {
-            return ("switch", switch.clone());
+            return Ok(("switch", switch.clone()));
         }
-        if self.flags.nic.is_none() && has(document, "adapter", pf) {
+        if let Some(nic) = &self.flags.nic {
+            if !has(document, "nic", nic) {
+                let names = complete::names(&document["nic"]);
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let known = names.iter().copied();
+                return Err(UsageError::meant("--nic", nic, "is no NIC", known, &names).into());
+            }
+            return Ok(("nic", nic.clone()));
+        }
+        if has(document, "adapter", pf) {
             let pf = entry(document, "adapter", pf);
             for on in ["switch", "nic"] {
                 if let Some(of) = pf[on].as_str() {
-                    return (on, of.to_owned());
+                    return Ok((on, of.to_owned()));
                 }
             }
         }
-        let nic = self.flags.nic.clone().unwrap_or_else(|| self.name.clone());
+        let nic = self.name.clone();
         if !has(document, "nic", &nic) {
             let table = entry(document, "nic", &nic);
             set(table, "total_vfs", Some(vfs + 1));
             set(table, "num_vfs", Some(vfs + 1));
         }
-        ("nic", nic)
+        Ok(("nic", nic))
     }
 
     /// Attachment of a VF: the present one, unless another is requested.

@@ -36,6 +36,7 @@ fn zeroes(request: Request, size: usize, fds: usize) -> Message {
     message(request, &payload[..], fds)
 }
 
+/// CVE-2022-0669 (DPDK): messages brought descriptors that nothing closed.
 #[test]
 fn unexpected_message_descriptors() {
     let served = Request::ALL.iter().copied().filter(|&request| is_served(request));
@@ -74,8 +75,9 @@ fn replies_and_unknown_requests_are_errors() {
     }
 }
 
+/// QEMU issue 1309: a queue that does not exist was enabled.
 #[test]
-fn rings_are_checked() {
+fn ring_index_beyond_the_queues() {
     let mut session = Session::ready();
     let no_ring = Reason::NoSuchRing { index: 4, rings: 4 };
     for request in [
@@ -89,6 +91,13 @@ fn rings_are_checked() {
     assert_eq!(session.fail(message(Request::SetVringAddr, &addresses(4), 0)), no_ring);
     for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
         assert_eq!(session.fail(message(request, &4u64, 1)), no_ring);
+    }
+}
+
+#[test]
+fn rings_are_checked() {
+    let mut session = Session::ready();
+    for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
         let reason = session.fail(message(request, &0x200u64, 1));
         assert_eq!(reason, Reason::VringFdBits(0x200));
     }
@@ -102,6 +111,7 @@ fn rings_are_checked() {
     assert_eq!(reason, Reason::NotABoolean { index: 0, value: 2 });
 }
 
+/// CVE-2020-10723 (DPDK): an index was checked after it had lost its upper bits.
 #[test]
 fn index_truncation() {
     let mut session = Session::ready();
@@ -124,6 +134,7 @@ fn index_truncation() {
     }
 }
 
+/// CVE-2023-6693, CVE-2024-6505 (QEMU): a header or an index overflowed.
 #[test]
 fn hash_report_and_rss_without_an_offer() {
     let rejected = Features::HASH_REPORT | Features::RSS | Features::RSC_EXT;
@@ -131,6 +142,25 @@ fn hash_report_and_rss_without_an_offer() {
         let mut session = Session::ready();
         let reason = session.fail(message(Request::SetFeatures, &(OFFERED | bit.bits()), 0));
         assert_eq!(reason, Reason::FeaturesNotOffered(bit.bits()));
+    }
+}
+
+/// CVE-2023-50711 (vmm-sys-util): a header announced more entries than were there.
+#[test]
+fn count_beyond_its_payload() {
+    let mut session = Session::ready();
+    for count in [2u32, 7, 8, 9, 0x800_0000, u32::MAX] {
+        let mut few = table(&[region(0x8000, 0x1000)]);
+        few.payload[..4].copy_from_slice(&count.to_ne_bytes());
+        let reason = session.fail(few);
+        let fits = matches!(reason, Reason::PayloadSize { got: 40, .. });
+        assert!(fits || reason == Reason::TooManyRegions { got: count }, "{count}: {reason}");
+    }
+    for size in [2u32, 256, u32::MAX - 11, u32::MAX] {
+        let mut config = zeroes(Request::GetConfig, 12 + 1, 0);
+        config.payload[4..8].copy_from_slice(&size.to_ne_bytes());
+        let reason = session.fail(config);
+        assert!(matches!(reason, Reason::PayloadSize { got: 13, .. }), "{size}: {reason}");
     }
 }
 

@@ -182,13 +182,25 @@ fn changes_to_a_running_ring() {
     session.done(message(Request::SetVringAddr, &VringAddr { used: 0x40, ..addresses(0) }, 0));
     assert_eq!(session.device.ring(0).unwrap().used, 0x40);
     assert_eq!(session.device.ring(0).unwrap().base, 2);
-    // The same size: nothing; another, or a base: an error.
-    session.done(message(Request::SetVringNum, &state(0, 256), 0));
-    let reason = session.fail(message(Request::SetVringNum, &state(0, 128), 0));
-    assert_eq!(reason, Reason::RingRuns { index: 0 });
+    // A base: an error.
     let reason = session.fail(message(Request::SetVringBase, &state(0, 0), 0));
     assert_eq!(reason, Reason::RingRuns { index: 0 });
     assert!(session.runs(0));
+}
+
+/// QEMU issue 3882: buffers in flight had indices of the old size.
+#[test]
+fn resize_of_a_running_ring() {
+    let mut session = Session::ready();
+    session.set_up(0, 0);
+    session.enable(0, true);
+    session.done(message(Request::SetVringNum, &state(0, 256), 0)); // its size
+    for size in [128, 512, 1] {
+        let reason = session.fail(message(Request::SetVringNum, &state(0, size), 0));
+        assert_eq!(reason, Reason::RingRuns { index: 0 });
+    }
+    assert!(session.runs(0));
+    assert_eq!(session.device.ring(0).unwrap().size, 256);
 }
 
 #[test]

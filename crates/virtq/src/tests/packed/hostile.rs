@@ -10,6 +10,7 @@ use super::book::{AVAIL, Book, NEXT, USED, WRITE};
 use crate::tests::kit::{BASE, READABLE, bytes_of, is_alone, memory};
 use crate::{BURST, CHAIN_BYTES_MAX, Content, DriverQueue, Fault, Features, Segment, Used};
 
+/// CVE-2016-5403 (QEMU): more buffers were taken than the ring has.
 #[test]
 fn unbounded_pop() {
     for size in [1, 3, 64] {
@@ -31,8 +32,9 @@ fn unbounded_pop() {
     }
 }
 
+/// CVE-2020-10725 (DPDK): an address that was not translated was used.
 #[test]
-fn zero_length_descriptors() {
+fn zero_length_descriptors_in_a_packed_ring() {
     let end = BASE + (1 << 20);
     for (addr, fault) in [
         (BASE - 1, Some(Fault::OutsideMemory)),
