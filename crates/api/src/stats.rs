@@ -1,15 +1,19 @@
 //! Counters of a daemon, read from its counter file without any work for the daemon.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Result;
 pub use engine::CounterSnapshot;
-use engine::counters::Reader;
+use engine::counters::{CountersError, Reader};
 pub use engine::drops::{DROPS, FAULTS, ReasonEntry};
 pub use engine::limits::LIMITS;
+use model::state::Problems;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::run_dir::no_daemon;
 
 /// All counters of a daemon at one moment.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
@@ -120,8 +124,13 @@ pub struct LaneStats {
 /// # Errors
 /// The counter file is missing, or is something else.
 pub fn read(run_dir: &Path) -> Result<Stats> {
-    let reader = Reader::open(&crate::run_dir::counters_path(run_dir))
-        .map_err(|error| model::state::Problems::from(crate::run_dir::no_daemon(run_dir, error)))?;
+    let reader =
+        Reader::open(&crate::run_dir::counters_path(run_dir)).map_err(|error| match &error {
+            CountersError::Open { source, .. } if source.kind() == ErrorKind::NotFound => {
+                Problems::from(no_daemon(run_dir, error)).into()
+            }
+            _ => anyhow::Error::new(error),
+        })?;
     Ok(of(reader.read()))
 }
 

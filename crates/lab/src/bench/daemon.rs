@@ -48,7 +48,7 @@ pub struct NicPlan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdlePolicy {
-    /// It polls for ever: the CPU is spared for it.
+    /// It polls for a second after a frame, and then yields: the CPU is spared for it.
     Poll,
     /// It polls, and lets other threads run on its CPU in between.
     Yield,

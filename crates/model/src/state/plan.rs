@@ -175,6 +175,8 @@ fn write_change(f: &mut fmt::Formatter<'_>, field: &str, from: &Value, to: &Valu
         return write!(f, "\n    {field}: {} -> {}", shown(from), shown(to));
     }
     let labels: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let mut labels: Vec<&String> = labels.into_iter().collect();
+    labels.sort_by_key(|label| label.parse::<usize>().unwrap_or(0)); // rules by number
     for label in labels {
         let field = format!("{field} {label}");
         match (old.get(label), new.get(label)) {
@@ -182,11 +184,11 @@ fn write_change(f: &mut fmt::Formatter<'_>, field: &str, from: &Value, to: &Valu
             (Some(_), None) => write!(f, "\n    {field}: removed")?,
             (old, Some(new)) if name_of(new).is_some() => {
                 let none = Value::Object(Map::new());
-                let unset = [json!(false), json!([]), Value::Null];
                 let changes = changes(old.unwrap_or(&&none), new);
-                let changes = changes.iter().filter(|change| {
-                    let is_name = NAMES.contains(&&*change.field);
-                    !is_name && (old.is_some() || !unset.contains(&change.to))
+                let changes = changes.iter().filter(|FieldChange { field, to, .. }| {
+                    let default = json!(TRUE_BY_DEFAULT.contains(&&**field));
+                    let is_unset = to.is_null() || *to == json!([]) || *to == default;
+                    !NAMES.contains(&&**field) && (old.is_some() || !is_unset)
                 });
                 let mut changes = changes.peekable();
                 if changes.peek().is_none() {
@@ -204,6 +206,9 @@ fn write_change(f: &mut fmt::Formatter<'_>, field: &str, from: &Value, to: &Valu
     }
     Ok(())
 }
+
+/// Settings of entries of lists whose default is `true`.
+const TRUE_BY_DEFAULT: [&str; 3] = ["unknown_unicast", "offload", "mergeable"];
 
 /// Fields that name an entry of a list.
 const NAMES: [&str; 5] = ["adapter", "name", "mac", "of", "index"];

@@ -77,7 +77,8 @@ fn text(idle: &idle::Idle) -> String {
          CPU: of one core, the daemon's with {} silent guests\n\
          us: from the first frame after a silence of 5 to 20 ms to its arrival, {samples} times\n\
          other: until another thread on the lane's CPU wakes, which only sleeps\n\
-         poll: poll_us = 1000000, sleep = false; yield: sleep = false; sleep: the defaults\n\
+         poll: poll_us = 1000000, sleep = false (polls for 1 s, then yields); yield: sleep = false; \
+         sleep: the defaults\n\
          wake-up latency of the CPUs: {limit}\n",
         of_stdout().table(&columns, rows.collect()),
         idle.guests,

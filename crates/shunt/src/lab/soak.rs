@@ -72,8 +72,10 @@ impl Soak {
         if !(least..=most).contains(&given) {
             return Err(UsageError::out_of_range(option, given, least, most).into());
         }
-        if Kind::ALL.iter().all(|kind| self.without.contains(kind)) {
-            let remedy = "keep at least one kind";
+        // The second half has no restarts.
+        let mut late = Kind::ALL.iter().filter(|kind| !kind.is_restart());
+        if late.all(|kind| self.without.contains(kind)) {
+            let remedy = "keep at least one kind beside upgrade and kill";
             return Err(UsageError::option("--without", (), "leaves no action", remedy).into());
         }
         let (seconds, seed) = (given * scale, self.seed.unwrap_or_else(seed_from_clock));

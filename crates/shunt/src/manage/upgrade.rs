@@ -42,10 +42,17 @@ impl Upgrade {
             let Upgraded { pid, version, binary, total_ms, .. } = &done;
             let times = [done.silent_us, done.release_us, done.transfer_us, done.attach_us];
             let [silent, release, transfer, attach] = times.map(|us| us as f64 / 1e3);
+            // A daemon of an earlier version does not measure the phases.
+            let phases = match release + transfer + attach {
+                0.0 => String::new(),
+                _ => format!(
+                    ": rings released in {release:.1} ms, state sent in {transfer:.1} ms, rings \
+                     attached in {attach:.1} ms"
+                ),
+            };
             format!(
                 "process {pid} has taken over: shunt {version}, {binary}\n\
-                 duration {total_ms} ms; frames waited {silent:.1} ms: rings released in \
-                 {release:.1} ms, state sent in {transfer:.1} ms, rings attached in {attach:.1} ms\n"
+                 duration {total_ms} ms; frames waited {silent:.1} ms{phases}\n"
             )
         })
     }

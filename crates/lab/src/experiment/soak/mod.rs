@@ -113,7 +113,6 @@ pub fn run(
 ) -> Result<Soak> {
     let is_in = |kind: &Kind| !run.without.contains(kind);
     let mut kinds: Vec<Kind> = Kind::ALL.into_iter().filter(is_in).collect();
-    ensure!(!kinds.is_empty(), "no kind of action is left");
     let mut no_taps = None;
     if kinds.contains(&Kind::Tap)
         && let Err(error) = netns::enter_for_guests()
@@ -121,6 +120,8 @@ pub fn run(
         kinds.retain(|kind| *kind != Kind::Tap);
         no_taps = Some(format!("{error:#}"));
     }
+    let may_end = kinds.iter().any(|kind| !kind.is_restart());
+    ensure!(may_end, "no kind of action but restarts is left, which the second half has none of");
     let actions = plan(run.seed, (run.seconds * STEPS) as usize, &kinds);
     let mut soaking = Soaking::start(program, place(cpus, 1), run.ring)?;
     let ended = soaking.act(&actions, &mut done).and_then(|()| soaking.finish());

@@ -82,7 +82,7 @@ impl Kind {
     }
 
     /// `true` if the action replaces the daemon.
-    pub(super) fn is_restart(self) -> bool {
+    pub fn is_restart(self) -> bool {
         matches!(self, Kind::Upgrade | Kind::Kill)
     }
 }
@@ -167,7 +167,8 @@ pub(super) fn plan(seed: u64, steps: usize, kinds: &[Kind]) -> Vec<Action> {
                 at = at.saturating_sub(kind.weight());
                 found
             });
-            next(kind.copied().unwrap_or(Kind::Settings), &mut random, &mut paths)
+            let kind = kind.expect("a kind that is no restart");
+            next(*kind, &mut random, &mut paths)
         })
         .collect()
 }

@@ -61,13 +61,18 @@ fn changes_of_lists_are_told_entry_by_entry_and_rules_in_words() {
     let port = json!({"adapter": "web", "acl": rules});
     let none = with(document(), "/switch/0/port", json!([]));
     let some = with(none.clone(), "/switch/0/port", json!([port]));
-    let [none, some] = [none, some].map(|document| state(&document));
+    let port = json!({"adapter": "web", "unknown_unicast": false});
+    let known = with(none.clone(), "/switch/0/port", json!([port]));
+    let [none, some, known] = [none, some, known].map(|document| state(&document));
     let told = |from: &State, to: &State| ChangePlan::between(from, to).to_string();
+    insta::assert_snapshot!(told(&none, &known), @"
+    change switch sw0
+        port web, unknown_unicast: none -> false
+    ");
     insta::assert_snapshot!(told(&none, &some), @"
     change switch sw0
         port web, acl 1: none -> deny protocol=udp to_port=53
         port web, acl 2: none -> allow
-        port web, unknown_unicast: none -> true
     ");
     insta::assert_snapshot!(told(&some, &none), @"
     change switch sw0
