@@ -330,6 +330,12 @@ impl DataPlane {
                 .into_iter()
                 .map(|(nic, owner, port, prepared)| ((nic, owner), (port, prepared))),
         );
+        let is_new = |want: &&WantedPort| new.contains_key(&(want.nic.clone(), want.owner.clone()));
+        let new_taps = wanted.iter().filter(is_new).filter_map(WantedPort::kept_tap);
+        if self.tx_resumed && new_taps.count() > 0 {
+            // A tap under its former name may have the default route of the new one.
+            self.kept_taps.delete_replaced();
+        }
         let mut keep: BTreeSet<(String, PortOwner)> = BTreeSet::new();
         for want in wanted {
             let key = (want.nic.clone(), want.owner.clone());

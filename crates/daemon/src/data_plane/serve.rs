@@ -35,10 +35,6 @@ impl DataPlane {
             self.close_backend(before.backend);
             old.extend(before.ports().map(|port| (soft.clone(), port.clone())));
         }
-        if self.tx_resumed && want.kept_tap().is_some() {
-            // A tap under its former name may have the default route of the new one.
-            self.kept_taps.delete_replaced();
-        }
         match self.create_backend(&want, soft.clone(), &port, prepared, addresses) {
             Ok(backend) => {
                 let WantedPort { nic, owner, spec, identity, .. } = want;

@@ -76,7 +76,7 @@ impl IdlePolicy {
     }
 
     /// Settings of `[lanes]`.
-    pub fn settings(self) -> &'static str {
+    fn settings(self) -> &'static str {
         match self {
             IdlePolicy::Poll => "sleep = false\npoll_us = 1000000\n",
             IdlePolicy::Yield => "sleep = false\n",
@@ -192,21 +192,23 @@ impl Bench {
     /// It does not start.
     pub fn kill_and_restart(&mut self) -> Result<f64> {
         let begin = Instant::now();
-        match self.successor.take() {
-            None => {
-                self.daemon.kill().context("the daemon cannot be killed")?;
-                self.daemon.wait()?;
-            }
-            Some(pid) => {
-                rustix::process::kill_process(pid, rustix::process::Signal::KILL)
-                    .context("the daemon cannot be killed")?;
-                wait(pid, PATIENCE)?;
-            }
-        }
+        let pid = self.successor.unwrap_or_else(|| Pid::from_child(&self.daemon));
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+            .context("the daemon cannot be killed")?;
+        self.wait_for_end()?;
         self.daemon = spawn(&self.program, &self.dir.path().join("shunt.toml"))?;
         self.registered = Registered::new(&self.daemon);
         self.begin()?;
         Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// Waits until the serving process has ended.
+    fn wait_for_end(&mut self) -> Result<()> {
+        match self.successor.take() {
+            None => drop(self.daemon.wait()?),
+            Some(pid) => wait(pid, PATIENCE)?,
+        }
+        Ok(())
     }
 
     /// Hot-restarts the daemon with a new process of the same program.
@@ -221,10 +223,7 @@ impl Bench {
         let client = Client::new(&socket_path(self.dir.path()));
         let reply = client.send(Method::POST, "/v1/upgrade", Some(&serde_json::json!({})), None)?;
         let done: Upgraded = serde_json::from_value(reply.body).context("unexpected answer")?;
-        match self.successor.take() {
-            None => drop(self.daemon.wait()?),
-            Some(before) => wait(before, PATIENCE)?,
-        }
+        self.wait_for_end()?;
         self.successor = Pid::from_raw(done.pid as i32);
         Ok(done)
     }

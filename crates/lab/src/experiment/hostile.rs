@@ -164,6 +164,14 @@ pub fn run(
 fn attack(bench: &Bench, task: &Task, done: &mut impl FnMut(u64)) -> Result<HostileResult> {
     let mut hostile = GuestProcess::start_task(bench.program(), task)?;
     hostile.go()?;
+    finish_attack(hostile, done)
+}
+
+/// Waits until hostile guests have sent all bursts.
+pub(super) fn finish_attack(
+    mut hostile: GuestProcess,
+    done: &mut impl FnMut(u64),
+) -> Result<HostileResult> {
     loop {
         match hostile.hear()? {
             Event::Progress { bursts } => done(bursts),

@@ -42,8 +42,8 @@ use traffic::{Event, Task, netns};
 
 use self::account::{Account, BASES, Cause, FDS_TOLERANCE, FrameCounts, POINTS, Point};
 use self::plan::{ADAPTERS, Action, Kind, PATH, plan};
-use self::visitors::{Copy, TAPS, finish_attack};
-use super::hostile::{COURIER, FAR, FAR_VLAN, HostileRun, hostile_spec};
+use self::visitors::{Copy, TAPS};
+use super::hostile::{COURIER, FAR, FAR_VLAN, HostileRun, finish_attack, hostile_spec};
 use crate::bench::{
     AdapterPlan, BenchAttachment, GuestProcess, Placement, ProcessSize, SwitchedBench, interrupt,
     mac_text, plan as place,
@@ -256,7 +256,9 @@ impl Soaking {
                 bench.remove(SPARE)?;
             }
             Action::Hostile { bursts, seed } => {
-                self.attack.take().map_or(Ok(()), finish_attack)?;
+                if let Some(attack) = self.attack.take() {
+                    finish_attack(attack, &mut |_| ())?;
+                }
                 let socket = |adapter| bench.socket(adapter);
                 let pace = bench.bench.run_dir().join("pace");
                 let spec = hostile_spec(&self.placement, HostileRun { bursts, seed }, socket, pace);
@@ -313,7 +315,9 @@ impl Soaking {
 
     /// Takes a reading once the visitors have gone.
     fn read(&mut self, actions: usize) -> Result<()> {
-        self.attack.take().map_or(Ok(()), finish_attack)?;
+        if let Some(attack) = self.attack.take() {
+            finish_attack(attack, &mut |_| ())?;
+        }
         self.copy.take().map_or(Ok(()), |copy| copy.finish(&self.bench))?;
         self.bench.check_paths(&self.paths)?;
         // The readings that the last one is compared with.

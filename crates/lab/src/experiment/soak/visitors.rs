@@ -1,4 +1,4 @@
-//! Guests that come and go during a soak: hostile ones, and two kernels that copy a file by TCP.
+//! Guests that come and go during a soak: two kernels that copy a file by TCP.
 
 use std::net::Ipv4Addr;
 
@@ -15,17 +15,6 @@ pub(super) const TAPS: [usize; 2] = [super::plan::ADAPTERS, super::plan::ADAPTER
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
 /// Bytes of each read and write.
 const CHUNK: u32 = 128 << 10;
-
-/// Waits until hostile guests have sent all bursts.
-pub(super) fn finish_attack(mut attack: GuestProcess) -> Result<()> {
-    loop {
-        match attack.hear()? {
-            Event::Progress { .. } => {}
-            Event::Hostile(_) => return Ok(()),
-            other => bail!("the hostile process said {other:?}"),
-        }
-    }
-}
 
 /// A copy of a file between two network namespaces, which end with their processes.
 pub(super) struct Copy {
