@@ -31,6 +31,7 @@ use api::compile::{self, Compiled, LiveLinks, Monitor, MonitorTarget, PortOwner}
 use api::log_limiter::RepeatFilter;
 use api::plane::PlaneError;
 use api::{Cause, EventKind, Events};
+use engine::limits::Limit;
 use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
 use model::state::{Allocation, Facts, State, WantedPath, allocate};
@@ -79,8 +80,8 @@ pub(super) struct DataPlane {
     forbidden: ForbiddenCalls,
     /// Shows the use of limited resources.
     limit_gauges: LimitGauges,
-    /// Warnings of the last check of limits, which are logged once.
-    limit_warnings: Vec<String>,
+    /// Limits that guests could exceed, by the last check: a warning is logged once.
+    exceedable: Vec<Limit>,
     auto_paths: AutoPaths,
     parked_frames: FrameParking,
     announcements: AnnouncementQueue,
@@ -125,7 +126,7 @@ impl DataPlane {
             unlogged: 0,
             forbidden: ForbiddenCalls::default(),
             limit_gauges: LimitGauges::default(),
-            limit_warnings: Vec::new(),
+            exceedable: Vec::new(),
             auto_paths: AutoPaths::default(),
             parked_frames: FrameParking::default(),
             announcements: AnnouncementQueue::default(),
@@ -178,7 +179,7 @@ impl DataPlane {
         self.fabric.count_forbidden_calls(self.forbidden.poll(&self.events, now));
         if self.limit_gauges.is_due(now) {
             let largest = self.sockets.largest_session();
-            LimitGauges::update(self.fabric.limits(), &self.quota, &largest);
+            self.limit_gauges.update(self.fabric.limits(), &self.quota, &largest, now);
         }
         self.parked_frames.poll(now);
         self.send_due_announcements(now);
@@ -246,9 +247,9 @@ impl DataPlane {
             compile::compile(to, &allocations, &LiveLinks::default(), None).map_err(PlaneError)?;
         }
         let wanted = wanted_ports(to);
-        if *to != self.state {
-            self.check_limits(&wanted)?;
-        }
+        let lanes = self.fabric.lanes().len();
+        let check = || limits::check(to, lanes, Amounts::allowed()).map_err(PlaneError);
+        let warnings = (*to != self.state).then(check).transpose()?;
         let mut staged = StagedChange::default();
         if let Err(problems) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
@@ -261,6 +262,7 @@ impl DataPlane {
         self.put_in_force(wanted, compiled, staged);
         saved_rings::remove(&self.run_dir, before.difference(&self.labels()));
         self.state = to.clone();
+        warnings.into_iter().for_each(|warnings| self.warn_of_limits(warnings));
         self.retain_taps();
         self.live = live;
         self.allocations = allocations;
@@ -271,16 +273,13 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Checks the sum of what all ports can need; logs new warnings.
-    fn check_limits(&mut self, wanted: &[WantedPort]) -> Result<(), PlaneError> {
-        let ports = wanted.iter().map(|want| (want.field.as_str(), &want.spec));
-        let warnings = limits::check(ports, Amounts::allowed()).map_err(PlaneError)?;
-        for warning in warnings.iter().filter(|warning| !self.limit_warnings.contains(warning)) {
+    /// Logs the warnings about a new state: of each limit once, until a state is within it.
+    fn warn_of_limits(&mut self, warnings: Vec<(Limit, String)>) {
+        for (_, warning) in warnings.iter().filter(|(limit, _)| !self.exceedable.contains(limit)) {
             tracing::warn!("{warning}");
             self.events.add(EventKind::Limit, String::new(), warning.clone());
         }
-        self.limit_warnings = warnings;
-        Ok(())
+        self.exceedable = warnings.into_iter().map(|(limit, _)| limit).collect();
     }
 
     /// Labels of all served ports.

@@ -4,23 +4,27 @@
 //! guests could need more, the daemon warns: one of them can then keep others from attaching.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::limits::{Limit, LimitCounters, LimitValue, SESSION_MAPPINGS};
 use guestmem::{Quota, guard};
-use model::state::{Attachment, Problem, Problems, SocketMode};
+use model::state::{Attachment, Problem, Problems, SocketMode, State};
 use rustix::process::{Resource, getrlimit};
-use vhost_user::foreign::WAITING_MAX;
+use vhost_user::foreign::{UNUSED_MAX, WAITING_MAX};
+use vhost_user::message::FDS_MAX;
 
+use super::data_plane::wanted_ports;
 use super::faults::POLL_INTERVAL;
 use super::port_spec::PortSpec;
 
 /// Open files of a session without those of rings: listener, connection, memory regions, a
 /// message's descriptors, dirty log, in-flight records and their file, back-end channel, device
-/// state; and those that wait to be closed.
-const SESSION_FILES: u64 = 2 + guestmem::REGIONS_MAX as u64 + 8 + 5 + WAITING_MAX as u64;
+/// state.
+const SESSION_FILES: u64 = 2 + (guestmem::REGIONS_MAX + FDS_MAX) as u64 + 5;
 /// Eventfds of a queue pair: kick, call and err of two rings.
 const PAIR_FILES: u64 = 6;
+/// Time between two reads of the limits, which an operator may change.
+const REREAD: Duration = Duration::from_secs(60);
 
 /// Resources of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +34,18 @@ pub(super) struct Amounts {
     threads: u64,
 }
 
-/// The daemon without ports: at least, and with all connections of the API and guests' channels.
+/// The daemon without lanes and ports: at least, and with all connections of the API.
 const DAEMON: [Amounts; 2] = [
     Amounts { descriptors: 16, mappings: 64, threads: 6 },
     Amounts { descriptors: 1024, mappings: 512, threads: 128 },
+];
+/// A lane: epoll, eventfd, timer and the thread's times; stacks of the thread and of its signals
+/// with their guard pages, and its heap, six; and two to spare.
+const LANE: Amounts = Amounts { descriptors: 4, mappings: 8, threads: 1 };
+/// The channel of a guest that sets its VFs: at least, and with the most hostile VMM.
+const CHANNEL: [Amounts; 2] = [
+    Amounts { descriptors: 1, mappings: 0, threads: 0 },
+    Amounts { descriptors: 2 + UNUSED_MAX as u64, mappings: 0, threads: 1 },
 ];
 
 impl Amounts {
@@ -47,10 +59,16 @@ impl Amounts {
             PortSpec::Attachment(Attachment::VhostUser(socket)) => {
                 let listener = u64::from(socket.mode == SocketMode::Server);
                 let least = Amounts { descriptors: listener, mappings: 0, threads: 0 };
-                guest(least, SESSION_FILES + PAIR_FILES * pairs)
+                guest(least, SESSION_FILES + UNUSED_MAX as u64 + PAIR_FILES * pairs)
             }
             PortSpec::Attachment(Attachment::Vduse(_)) => {
-                guest(Amounts { descriptors: 1, mappings: 0, threads: 1 }, SESSION_FILES)
+                let least = Amounts { descriptors: 1, mappings: 0, threads: 1 };
+                guest(least, SESSION_FILES + WAITING_MAX as u64)
+            }
+            // Epoll, listener, a connection, and two that a half still uses.
+            PortSpec::Attachment(Attachment::Stream(_)) => {
+                let least = Amounts { descriptors: 1, mappings: 0, threads: 0 };
+                [least, Amounts { descriptors: 5 + UNUSED_MAX as u64, mappings: 2, threads: 1 }]
             }
             _ => {
                 let most = Amounts { descriptors: 4 * pairs, mappings: 2 * pairs, threads: 1 };
@@ -78,10 +96,14 @@ impl Amounts {
     }
 
     fn plus(self, other: Amounts) -> Amounts {
+        self.plus_times(1, other)
+    }
+
+    fn plus_times(self, times: u64, other: Amounts) -> Amounts {
         Amounts {
-            descriptors: self.descriptors + other.descriptors,
-            mappings: self.mappings + other.mappings,
-            threads: self.threads + other.threads,
+            descriptors: self.descriptors + times * other.descriptors,
+            mappings: self.mappings + times * other.mappings,
+            threads: self.threads + times * other.threads,
         }
     }
 
@@ -117,41 +139,47 @@ fn remedy(limit: Limit, need: u64) -> String {
     format!("{raise}, or use fewer ports")
 }
 
-/// Checks the sum over all ports, each with its path in the document; returns warnings.
+/// Checks the sum over the lanes and all ports and channels; returns a warning for each limit that
+/// guests could exceed.
 ///
 /// # Errors
-/// The ports need more than is allowed, whatever their guests do.
-pub(super) fn check<'a>(
-    ports: impl Iterator<Item = (&'a str, &'a PortSpec)>,
+/// More is needed than is allowed, whatever the guests do.
+pub(super) fn check(
+    state: &State,
+    lanes: usize,
     allowed: Amounts,
-) -> Result<Vec<String>, Problems> {
-    let [mut least, mut most] = DAEMON;
-    let mut exceeding: Vec<(Limit, &str)> = Vec::new();
-    for (path, spec) in ports {
-        let [at_least, at_most] = Amounts::of(spec);
+) -> Result<Vec<(Limit, String)>, Problems> {
+    let channels = state.vpfs.iter().enumerate().filter(|(_, vpf)| vpf.control.is_some());
+    let channels = channels.map(|(i, _)| (format!("vpf[{i}].control"), CHANNEL));
+    let ports = wanted_ports(state).into_iter().map(|want| (want.field, Amounts::of(&want.spec)));
+    let [mut least, mut most] = DAEMON.map(|daemon| daemon.plus_times(lanes as u64, LANE));
+    let mut exceeding: Vec<(Limit, String)> = Vec::new();
+    for (path, [at_least, at_most]) in ports.chain(channels) {
         (least, most) = (least.plus(at_least), most.plus(at_most));
         for (limit, ..) in least.beyond(allowed) {
             if exceeding.iter().all(|(known, _)| *known != limit) {
-                exceeding.push((limit, path));
+                exceeding.push((limit, path.clone()));
             }
         }
     }
     let mut problems = Problems::default();
     for (limit, need, has) in least.beyond(allowed) {
         let path = exceeding.iter().find(|(known, _)| *known == limit);
-        let path = path.map_or("", |(_, path)| *path);
+        let path = path.map_or("", |(_, path)| path);
         let counts = limit.entry().counts;
         let error = format!(
-            "cannot be served: all ports need at least {need} {counts}, the daemon may have {has}"
+            "cannot be served: lanes and all ports need at least {need} {counts}, the daemon may \
+             have {has}"
         );
         problems.push(Problem::new(path, (), error, remedy(limit, need)));
     }
     let warn = |(limit, need, has): (Limit, u64, u64)| {
         let (counts, remedy) = (limit.entry().counts, remedy(limit, need));
-        format!(
+        let text = format!(
             "guests of all ports together can make the daemon need {need} {counts}, and it may \
              have {has}: then one of them can keep others from attaching; {remedy}"
-        )
+        );
+        (limit, text)
     };
     problems.or(most.beyond(allowed).into_iter().map(warn).collect())
 }
@@ -168,6 +196,8 @@ pub(super) struct LargestSession {
 #[derive(Debug, Default)]
 pub(super) struct LimitGauges {
     next: Option<Instant>,
+    /// Limits as last read, and the time of the next read.
+    allowed: Option<(Amounts, Instant)>,
 }
 
 impl LimitGauges {
@@ -180,8 +210,21 @@ impl LimitGauges {
         is_due
     }
 
+    /// The limits as read by `read` within [`REREAD`]: they change rarely, and are in several
+    /// files.
+    fn allowed(&mut self, now: Instant, read: impl FnOnce() -> Amounts) -> Amounts {
+        let known = self.allowed.filter(|(_, until)| now < *until);
+        self.allowed.insert(known.unwrap_or_else(|| (read(), now + REREAD))).0
+    }
+
     /// Updates the gauges.
-    pub(super) fn update(counters: LimitCounters, quota: &Quota, largest: &LargestSession) {
+    pub(super) fn update(
+        &mut self,
+        counters: LimitCounters,
+        quota: &Quota,
+        largest: &LargestSession,
+        now: Instant,
+    ) {
         let show = |limit: Limit, used: u64| {
             let LimitValue::Fixed(allowed) = limit.entry().value else { return };
             counters.show(limit, used, allowed);
@@ -192,7 +235,7 @@ impl LimitGauges {
         let ([session, all], [session_max, all_max]) = (quota.mapped(), quota.limits());
         counters.show(Limit::SessionMemory, session, session_max);
         counters.show(Limit::GuestMemory, all, all_max);
-        let allowed = Amounts::allowed();
+        let allowed = self.allowed(now, Amounts::allowed);
         counters.show(Limit::Mappings, guard::mappings() as u64, allowed.mappings);
         counters.show(Limit::Descriptors, open_files(), allowed.descriptors);
         counters.show(Limit::Threads, threads(), allowed.threads);

@@ -5,7 +5,6 @@ use host::cpu::{CpuList, online};
 use model::config::Config;
 use model::state::{Problem, Problems, Remedy};
 
-use super::data_plane::wanted_ports;
 use super::limits::{self, Amounts};
 
 /// Checks that the machine has the CPUs of the lanes, this process what the ports need, and that
@@ -28,13 +27,12 @@ pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
     let state_dir = config.state_dir.as_deref().map(|dir| check_writable("state_dir", dir));
     let directories = [Some(run_dir::check(&config.run_dir)), state_dir];
     directories.into_iter().flatten().filter_map(Result::err).for_each(|one| problems.push(*one));
-    let wanted = wanted_ports(&config.state);
-    let ports = wanted.iter().map(|want| (want.field.as_str(), &want.spec));
-    let checked = limits::check(ports, Amounts::allowed());
+    let checked = limits::check(&config.state, config.lanes.count(), Amounts::allowed());
     let checked = match (problems.or(()), checked) {
         (Ok(()), checked) => checked,
         (Err(problems), Ok(_)) => Err(problems),
         (Err(problems), Err(others)) => Err(problems.and(others)),
     };
-    checked.map_err(|problems| problems.named(&config.state.to_document()))
+    let warnings = checked.map_err(|problems| problems.named(&config.state.to_document()))?;
+    Ok(warnings.into_iter().map(|(_, warning)| warning).collect())
 }

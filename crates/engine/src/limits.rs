@@ -110,7 +110,7 @@ pub static LIMITS: [LimitEntry; 8] = [
         name: "mappings",
         is_of_session: false,
         counts: "mapped files",
-        value: LimitValue::Least("`vm.max_map_count` and 555 392"),
+        value: LimitValue::Least("`vm.max_map_count` and 555 904"),
         effect: "the message is refused, also without addresses (`ulimit -v`)",
     },
     LimitEntry {
@@ -133,7 +133,7 @@ pub static LIMITS: [LimitEntry; 8] = [
     },
 ];
 
-const _: () = assert!(MAPPINGS_MAX == 555_392, "as in the table");
+const _: () = assert!(MAPPINGS_MAX == 555_904, "as in the table");
 
 impl Limit {
     /// Its entry in the table.

@@ -29,9 +29,9 @@ use rustix::io::Errno;
 /// until the session's thread has unmapped it.
 pub const SESSION_MAPPINGS_MAX: usize = 2 * (crate::REGIONS_MAX + 4);
 
-/// Largest number of mappings in one process: sessions of 16 NICs with 255 VFs each, and 512
+/// Largest number of mappings in one process: sessions of 16 NICs with 255 VFs each, and 1024
 /// others.
-pub const MAPPINGS_MAX: usize = 16 * 255 * SESSION_MAPPINGS_MAX + 512;
+pub const MAPPINGS_MAX: usize = 16 * 255 * SESSION_MAPPINGS_MAX + 1024;
 
 /// Size of the sparse guard file in bytes: above every user-space address.
 const GUARD_FILE: u64 = 1 << 56;

@@ -50,6 +50,9 @@ pub const WAITING_MAX: usize = 64;
 const LINGER: Duration = Duration::from_millis(100);
 /// Most descriptors that the kernel passes in one message (unix(7)).
 const SCM_MAX_FD: usize = 253;
+/// Most descriptors of a connection that are open without being in use: those of pending calls, and
+/// those of the message that ends it.
+pub const UNUSED_MAX: usize = WAITING_MAX + SCM_MAX_FD;
 
 /// Makes calls that may wait, in order, in a thread of its own. Clones share the thread.
 #[derive(Clone, Default)]

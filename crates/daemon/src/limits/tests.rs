@@ -5,7 +5,6 @@ use model::state::State;
 use serde_json::json;
 
 use super::*;
-use crate::data_plane::wanted_ports;
 
 const PLENTY: Amounts = Amounts { descriptors: u64::MAX, mappings: u64::MAX, threads: u64::MAX };
 
@@ -23,34 +22,37 @@ fn largest() -> State {
 }
 
 fn checked(state: &State, allowed: Amounts) -> Result<Vec<String>, String> {
-    let wanted = wanted_ports(state);
-    let ports = wanted.iter().map(|want| (want.field.as_str(), &want.spec));
-    let named = |problems: Problems| problems.named(&state.to_document()).to_string();
-    check(ports, allowed).map_err(named)
+    let checked = check(state, 2, allowed);
+    let warnings = checked.map(|warnings| warnings.into_iter().map(|(_, text)| text).collect());
+    warnings.map_err(|problems| problems.named(&state.to_document()).to_string())
 }
 
 #[test]
 fn sixteen_nics_with_255_vfs_are_rejected_if_their_sockets_alone_need_too_much() {
     let state = largest();
-    let error = checked(&state, Amounts { descriptors: 4095, ..PLENTY }).unwrap_err();
+    let error = checked(&state, Amounts { descriptors: 4103, ..PLENTY }).unwrap_err();
     assert_eq!(
         error,
-        "adapter a4079, attachment: cannot be served: all ports need at least 4096 open files, the \
-         daemon may have 4095; raise ulimit -Hn (LimitNOFILE=) to 4096, or use fewer ports"
+        "adapter a4079, attachment: cannot be served: lanes and all ports need at least 4104 open \
+         files, the daemon may have 4103; raise ulimit -Hn (LimitNOFILE=) to 4104, or use fewer \
+         ports"
     );
-    let enough = Amounts { descriptors: 4096, ..PLENTY };
+    let enough = Amounts { descriptors: 4104, ..PLENTY };
     assert_eq!(checked(&state, enough).unwrap().len(), 1);
-    let error = checked(&state, Amounts { threads: 5, mappings: 63, ..PLENTY }).unwrap_err();
-    assert!(error.contains("at least 64 mapped files") && error.contains("may have 63"), "{error}");
-    assert!(error.contains("at least 6 threads") && error.contains("may have 5"), "{error}");
+    let error = checked(&state, Amounts { threads: 7, mappings: 79, ..PLENTY }).unwrap_err();
+    assert!(error.contains("at least 80 mapped files") && error.contains("may have 79"), "{error}");
+    assert!(error.contains("at least 8 threads") && error.contains("may have 7"), "{error}");
 }
 
 #[test]
 fn guests_that_could_need_too_much_are_a_warning_with_the_exact_sum() {
     let state = largest();
-    // 149 descriptors, 136 mappings and a thread for each adapter.
-    let worst =
-        Amounts { descriptors: 1024 + 149 * 4080, mappings: 512 + 136 * 4080, threads: 128 + 4080 };
+    // 402 descriptors, 136 mappings and a thread for each adapter; 4, 8 and 1 for each lane.
+    let worst = Amounts {
+        descriptors: 1024 + 402 * 4080 + 8,
+        mappings: 512 + 136 * 4080 + 16,
+        threads: 128 + 4080 + 2,
+    };
     assert_eq!(checked(&state, worst).unwrap(), [""; 0]);
     let less = |worst: u64| worst - 1;
     let almost = Amounts {
@@ -59,7 +61,7 @@ fn guests_that_could_need_too_much_are_a_warning_with_the_exact_sum() {
         threads: less(worst.threads),
     };
     let warnings = checked(&state, almost).unwrap();
-    let needs = ["608944 open files", "555392 mapped files", "4208 threads"];
+    let needs = ["1641192 open files", "555408 mapped files", "4210 threads"];
     assert_eq!(warnings.len(), needs.len());
     for (warning, need) in warnings.iter().zip(needs) {
         assert!(warning.contains(&format!("can make the daemon need {need}")), "{warning}");
@@ -79,6 +81,36 @@ fn this_process_is_within_its_limits() {
     assert!(used.threads > 0 && allowed.mappings <= guard::MAPPINGS_MAX as u64);
 }
 
+#[test]
+fn channels_of_guests_are_in_the_sum() {
+    let adapter = json!({"name": "a", "nic": "n", "mac": "02:00:00:00:00:01",
+        "attachment": {"socket": "/s/a"}});
+    let vpf = |control| json!([{"name": "v", "pf": "a", "control": control}]);
+    let state = |vpfs| {
+        let nic = json!([{"name": "n"}]);
+        model::testing::state(&json!({"version": 1, "nic": nic, "adapter": [adapter], "vpf": vpfs}))
+    };
+    let none = Amounts { descriptors: 0, ..PLENTY };
+    let without = checked(&state(vpf(json!(null))), none).unwrap_err();
+    let with = checked(&state(vpf(json!({"socket": "/s/c"}))), none).unwrap_err();
+    assert!(without.contains("at least 25 open files"), "{without}");
+    assert!(with.contains("at least 26 open files"), "{with}");
+}
+
+#[test]
+fn limits_are_read_once_a_minute() {
+    let (mut gauges, mut reads, start) = (LimitGauges::default(), 0, Instant::now());
+    for seconds in 0..REREAD.as_secs() * 3 {
+        let read = || {
+            reads += 1;
+            Amounts { threads: reads, ..PLENTY }
+        };
+        let allowed = gauges.allowed(start + Duration::from_secs(seconds), read);
+        assert_eq!(allowed.threads, seconds / REREAD.as_secs() + 1);
+    }
+    assert_eq!(reads, 3);
+}
+
 const INTRODUCTION: &str = "\
 # Limits
 
@@ -95,16 +127,20 @@ counted: its port shows the reason.
 const SUM: &str = "
 ## The sum over a document
 
-Each change, and `shunt up --check`, adds up what the ports need:
+Each change, and `shunt up --check`, adds up what is needed by lanes, ports and channels:
 
-| port | open files | mappings | threads |
+| user | open files | mappings | threads |
 |---|---|---|---|
 ";
 
 const NOTES: &str = "
-The first number is what the port has without a guest, the second the most that a hostile guest or
-front-end can reach. More than this machine allows is an error for the first. For the second it is a
-warning in the log, and an event: then one guest can keep others from attaching.
+The first number is the need without a guest, the second the most that a hostile guest or front-end
+can reach. More than this machine allows is an error for the first. For the second it is a warning
+in the log, and an event: then one guest can keep others from attaching. It is repeated only after a
+state for which the limit is enough.
+
+Among the files of a connection are 64 that wait to be closed, and 253 that the kernel passes with
+one message. The message of a front-end may have 8; more end its session.
 
 Memory that the daemon touches first, and zero pages in place of a truncated file, are charged to
 the daemon's cgroup. Both are at most what the session may map.
@@ -126,9 +162,7 @@ fn the_page_has_the_limits_of_the_table() {
         format!("| `{name}` | {of} | {counts} | {value} | {effect} |\n")
     };
     let limits: String = LIMITS.iter().map(row).collect();
-    let port = |name: &str, attachment: serde_json::Value| {
-        let attachment = serde_json::from_value(attachment).unwrap();
-        let [least, most] = Amounts::of(&PortSpec::Attachment(attachment));
+    let amounts = |name: &str, [least, most]: [Amounts; 2]| {
         let cells = [
             (least.descriptors, most.descriptors),
             (least.mappings, most.mappings),
@@ -137,15 +171,20 @@ fn the_page_has_the_limits_of_the_table() {
         let cells = cells.map(|(least, most)| format!("{least} to {most}"));
         format!("| {name} | {} |\n", cells.join(" | "))
     };
+    let port = |name: &str, attachment: serde_json::Value| {
+        let attachment = serde_json::from_value(attachment).unwrap();
+        amounts(name, Amounts::of(&PortSpec::Attachment(attachment)))
+    };
     let vhost_user = |pairs| json!({"kind": "vhost-user", "socket": "/s", "queue_pairs": pairs});
-    let daemon = DAEMON.map(|it| [it.descriptors, it.mappings, it.threads]);
-    let daemon = [0, 1, 2].map(|at| format!("{} to {}", daemon[0][at], daemon[1][at]));
     let ports = [
         port("vhost-user, one queue pair", vhost_user(1)),
         port("vhost-user, four queue pairs", vhost_user(4)),
         port("vDPA device", json!({"kind": "vduse", "name": "a"})),
         port("tap, one queue pair", json!({"kind": "tap", "interface": "a"})),
-        format!("| the daemon itself | {} |\n", daemon.join(" | ")),
+        port("stream socket", json!({"kind": "stream", "socket": "/s"})),
+        amounts("channel of a guest that sets its VFs", CHANNEL),
+        amounts("a lane", [LANE, LANE]),
+        amounts("the daemon itself", DAEMON),
     ]
     .concat();
     let header = "| limit | of | counts | value | effect |\n|---|---|---|---|---|\n";

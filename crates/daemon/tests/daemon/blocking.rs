@@ -140,9 +140,9 @@ fn a_call_that_blocks_when_its_ring_starts_holds_up_no_session() {
 }
 
 /// Sends bytes with descriptors attached.
-fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
+pub(crate) fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
     let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
     let none = SendFlags::empty();

@@ -1,22 +1,25 @@
 //! Limits: resources that one front-end may take from others, and a process without further
 //! threads.
 
-use std::fs::Permissions;
+use std::fs::{DirEntry, File, Permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use api::{Client, ClientError, Method};
+use engine::{Fabric, IdlePolicy, LaneSpec};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use vhost_user::SharedRegion;
 use vhost_user::testing::{drain, lingering};
 
-use crate::blocking::send_stray;
+use crate::blocking::{send_beside, send_stray};
 use crate::guest::*;
 use crate::honest::HonestPair;
 use crate::host::*;
@@ -214,14 +217,92 @@ fn a_document_that_needs_more_descriptors_than_there_are_is_rejected() {
         };
         let Err(ClientError::Refused(refusal)) = apply(200) else { panic!("it is accepted") };
         let text = refusal.body.to_string();
-        assert!(text.contains("attachment: cannot be served: all ports need at least 2"), "{text}");
+        assert!(
+            text.contains("attachment: cannot be served: lanes and all ports need at least 2"),
+            "{text}"
+        );
         assert!(text.contains("open files, the daemon may have 100; raise ulimit -Hn"), "{text}");
         assert_eq!(refusal.status, 409);
         assert!(!host.socket("a0").exists(), "nothing is opened");
-        apply(2).unwrap();
-        let events = host.events(0).events;
-        let warning = "guests of all ports together can make the daemon need";
-        assert!(events.iter().any(|event| event.text.starts_with(warning)), "{events:?}");
+        // Each of these states needs another number; only the first is told.
+        (1..4).for_each(|n| drop(apply(n).unwrap()));
+        let warnings = || {
+            let events = host.events(0).events;
+            let text = "guests of all ports together can make the daemon need";
+            let is = |event: &&api::Event| {
+                event.text.starts_with(text) && event.text.contains("open files")
+            };
+            events.iter().filter(is).count()
+        };
+        assert_eq!(warnings(), 1);
+    });
+}
+
+/// Amounts of open files, mappings and threads in a row of docs/limits.md, the least and the most.
+fn counted(user: &str) -> [[usize; 2]; 3] {
+    let page = include_str!("../../../../docs/limits.md");
+    let row = page.lines().find_map(|line| line.strip_prefix(&format!("| {user} | ")));
+    let mut cells = row.expect("a row of the table").split(" | ").map(|cell| {
+        let (least, most) = cell.trim_end_matches(" |").split_once(" to ").expect("a range");
+        [least, most].map(|number| number.parse().unwrap())
+    });
+    [(); 3].map(|()| cells.next().expect("a cell"))
+}
+
+#[test]
+fn a_front_end_opens_no_more_files_than_its_port_is_counted_with() {
+    alone("limits::a_front_end_opens_no_more_files_than_its_port_is_counted_with", || {
+        let host = Host::start(TWO);
+        let files = |n| (0..n).map(|_| File::open("/dev/null").unwrap().into()).collect();
+        drop(front_end(&host, "uplink")); // creates what is allocated once
+        let before = Resources::now().descriptors;
+        let (slow, peer) = lingering();
+        send_stray(&host, "uplink", vec![slow]); // the socket's thread waits until the peer reads
+        (0..6).for_each(|_| send_stray(&host, "uplink", files(8)));
+        // A message has eight descriptors; the kernel passes 253 with its next byte.
+        let mut stream = UnixStream::connect(host.socket("uplink")).unwrap();
+        for n in [8, 253] {
+            send_beside(&stream, &[0], &files(n));
+        }
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "it is hung up on");
+        drop(stream);
+        // The peer of the slow socket is the test's.
+        let open = Resources::now().descriptors - before - 1;
+        let [[_, most], ..] = counted("vhost-user, one queue pair");
+        println!("{open} open files, {most} are counted");
+        assert!(open > 48 + 8 + 253 && open <= most, "{open} open files, {most} are counted");
+        drain(peer);
+    });
+}
+
+#[test]
+fn a_lane_uses_no_more_than_it_is_counted_with() {
+    alone("limits::a_lane_uses_no_more_than_it_is_counted_with", || {
+        const MORE: usize = 8;
+        let idle = IdlePolicy { poll: Duration::ZERO, yielding: Duration::ZERO, sleep: true };
+        let used = |lanes| {
+            let fabric = Fabric::start(&vec![LaneSpec { cpu: None, idle }; lanes], None).unwrap();
+            let is_status = |fd: &std::io::Result<DirEntry>| {
+                let link = std::fs::read_link(fd.as_ref().unwrap().path());
+                link.is_ok_and(|link| link.starts_with("/proc") && link.ends_with("stat"))
+            };
+            until("all lanes, and that of the quarantine, to run", || {
+                std::fs::read_dir("/proc/self/fd").unwrap().filter(is_status).count() == lanes + 1
+            });
+            let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+            let Resources { descriptors, threads, .. } = Resources::now();
+            let used = [descriptors, maps(), threads];
+            drop(fabric);
+            used
+        };
+        used(1); // creates what is allocated once
+        let (few, many) = (used(1), used(1 + MORE));
+        assert_eq!(many[0] - few[0], MORE * counted("a lane")[0][1]);
+        for (at, [_, most]) in counted("a lane").into_iter().enumerate() {
+            let more = many[at] - few[at];
+            println!("{MORE} lanes use {more} more, {most} each are counted");
+            assert!(more > 0 && more <= MORE * most, "{more} for {MORE} lanes, not {most} each");
+        }
     });
 }
 
