@@ -29,15 +29,33 @@ class Site:
         command = " && ".join([*mounts, "echo", "exec sleep infinity"])
         self._holder = subprocess.Popen(["unshare", "-m", "sh", "-ec", command], stdout=subprocess.PIPE)
         self._holder.stdout.readline()
+        self._log = os.path.join(self.dir, "log")
         self.daemons = []
 
-    def argv(self, user, *args):
-        """A command line of shunt in the namespace, as this user and without a runtime directory."""
+    def argv(self, user, *args, session=None):
+        """A command line of shunt in the namespace, as this user and with the runtime directory of a session, if any."""
         become = [] if user == 0 else ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-        clean = ["env", "-u", "XDG_RUNTIME_DIR", "-u", "SHUNT_RUN_DIR", f"HOME={self.dir}"]
+        runtime = [f"XDG_RUNTIME_DIR={session}"] if session else []
+        clean = ["env", "-u", "XDG_RUNTIME_DIR", "-u", "XDG_STATE_HOME", "-u", "SHUNT_RUN_DIR", f"HOME={self.dir}", *runtime]
         return ["nsenter", "-t", str(self._holder.pid), "-m", *become, *clean, self.program, *args]
 
-    def start(self, name=None, user=0):
+    def session(self, user):
+        """Runtime directory of a session of this user."""
+        path = f"/run/user/{user}"
+        os.makedirs(self.outside(path))
+        os.chown(self.outside(path), user, user)
+        return path
+
+    def outside(self, path):
+        """A path of the namespace, as seen from outside."""
+        return f"/proc/{self._holder.pid}/root{path}"
+
+    def log(self):
+        """Logs of all daemons."""
+        with open(self._log, encoding="utf-8") as file:
+            return file.read()
+
+    def start(self, name=None, user=0, session=None):
         """Starts a daemon with this run directory, by default the default one; returns process and run directory."""
         run_dir = name and os.path.join(self.dir, name)
         top = ""
@@ -48,15 +66,17 @@ class Site:
         config = os.path.join(self.dir, f"{name or 'default'}-{user}.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(f'{top}[[nic]]\nname = "nic-{name or "default"}"\nkind = "soft"\ntotal_vfs = 1\n')
-        process = subprocess.Popen(self.argv(user, "up", "--config", config), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command = self.argv(user, "up", "--config", config, session=session)
+        with open(self._log, "ab") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self.daemons.append(process)
         if process.stdout.readline() != "ready\n":
             raise AssertionError("the daemon did not start")
         return process, run_dir
 
-    def ask(self, *args, user=0):
+    def ask(self, *args, user=0, session=None):
         """Runs a command without --run-dir."""
-        return subprocess.run(self.argv(user, *args), capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(self.argv(user, *args, session=session), capture_output=True, text=True, timeout=30, check=False)
 
     def close(self):
         """Ends all daemons and the namespace."""
@@ -148,6 +168,56 @@ class Find(unittest.TestCase):
         self.site.start("of-user", user=USER)
         self.finds("nic-of-root")
         self.finds("nic-of-user", user=USER)
+
+
+class Defaults(unittest.TestCase):
+    """Directories of a daemon without run_dir and state_dir."""
+
+    def setUp(self):
+        self.site = Site()
+        self.addCleanup(self.site.close)
+
+    def change(self, num_vfs, *more, user=0):
+        """Changes the NIC; returns what the command tells on standard error."""
+        done = self.site.ask("nic", "set", "nic-default", "--num-vfs", str(num_vfs), *more, user=user)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def test_sessions_of_root_have_the_directories_of_the_service(self):
+        session = self.site.session(0)
+        self.site.start(session=session)
+        self.assertEqual(self.change(1), "", "outside of the session")
+        self.assertTrue(os.path.exists(self.site.outside("/run/shunt/api.sock")))
+        self.assertTrue(os.path.exists(self.site.outside("/var/lib/shunt/state.json")))
+        self.assertEqual(os.listdir(self.site.outside(session)), [])
+
+    def test_a_session_of_another_user_has_its_own(self):
+        os.chown(self.site.dir, USER, USER)  # its home
+        session = self.site.session(USER)
+        self.site.start(user=USER, session=session)
+        self.assertEqual(self.change(1, user=USER), "", "outside of the session")
+        self.assertTrue(os.path.exists(self.site.outside(f"{session}/shunt/api.sock")))
+        self.assertTrue(os.path.exists(os.path.join(self.site.dir, ".local/state/shunt/state.json")))
+
+    def test_a_state_directory_that_cannot_be_written_is_told_in_the_log_and_after_each_change(self):
+        with open(self.site.outside("/var/lib/shunt"), "w", encoding="utf-8"):
+            pass  # a file in its place
+        process, _ = self.site.start()
+        warning = (
+            "changes survive a restart of the daemon, but no reboot: cannot create the state directory /var/lib/shunt: "
+            "File exists"
+        )  # fmt: skip
+        self.assertIn(warning, self.site.log())
+        told = self.change(1)
+        self.assertTrue(told.startswith(f"warning: {warning}"), told)
+        self.assertIn("set state_dir", told)
+        self.assertEqual(self.site.ask("export").stderr, "", "a query has no warning")
+        self.assertEqual(self.change(0, "--dry-run"), "")
+        process.terminate()
+        process.wait(timeout=10)
+        self.site.start()
+        self.assertEqual(json.loads(self.site.ask("nic", "list", "--json").stdout)[0]["num_vfs"], 1)
+        self.assertTrue(os.path.exists(self.site.outside("/run/shunt/state/state.json")))
 
 
 if __name__ == "__main__":

@@ -122,11 +122,7 @@ pub fn prepare_links(run_dir: &Path) -> Option<PathBuf> {
 
 /// Directory of this user's links.
 fn own_links() -> PathBuf {
-    // root's own runtime directory vanishes with root's last session.
-    links_beside(&match rustix::process::geteuid().is_root() {
-        true => PathBuf::from(SERVICE_RUN_DIR),
-        false => default_run_dir(),
-    })
+    links_beside(&default_run_dir())
 }
 
 fn publish_at(

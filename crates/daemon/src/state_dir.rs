@@ -23,21 +23,29 @@ impl StateDir {
     /// # Errors
     /// It is damaged, in use, or cannot be written.
     pub(super) fn open(config: &Config) -> Result<StateDir, StoreError> {
-        let found = |directory| StateDir { directory, warning: None };
-        if let Some(named) = &config.state_dir {
-            return Directory::open(named).map(found);
+        match &config.state_dir {
+            Some(named) => Directory::open(named).map(StateDir::found),
+            None => {
+                StateDir::open_default(&default_state_dir(&config.run_dir), &in_run_dir(config))
+            }
         }
-        let (default, in_run_dir) = (default_state_dir(&config.run_dir), in_run_dir(config));
+    }
+
+    fn found(directory: Directory) -> StateDir {
+        StateDir { directory, warning: None }
+    }
+
+    fn open_default(default: &Path, in_run_dir: &Path) -> Result<StateDir, StoreError> {
         if default == in_run_dir {
             // The run directory may be one in which others may create files, such as /tmp.
-            return Directory::open_own(&in_run_dir).map(found);
+            return Directory::open_own(in_run_dir).map(StateDir::found);
         }
-        match Directory::open(&default) {
+        match Directory::open(default) {
             Err(error @ StoreError::Io { .. }) => {
-                let directory = Directory::open_own(&in_run_dir)?;
-                Ok(StateDir { directory, warning: Some(fallback(&default, Some(&error))) })
+                let directory = Directory::open_own(in_run_dir)?;
+                Ok(StateDir { directory, warning: Some(fallback(default, Some(&error))) })
             }
-            opened => opened.map(found),
+            opened => opened.map(StateDir::found),
         }
     }
 
@@ -70,4 +78,26 @@ fn fallback(default: &Path, error: Option<&StoreError>) -> String {
     format!(
         "changes survive a restart of the daemon, but no reboot: {why}; set state_dir to a directory that can be written"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_that_cannot_be_written_is_replaced_by_one_in_the_run_directory_with_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        let (default, in_run_dir) = (dir.path().join("default"), dir.path().join("state"));
+        let open = || StateDir::open_default(&default, &in_run_dir).unwrap();
+        let opened = open();
+        assert_eq!((opened.directory.path(), &opened.warning), (&*default, &None));
+        drop(opened);
+        std::fs::remove_dir_all(&default).unwrap();
+        std::fs::write(&default, "").unwrap(); // a file in its place
+        let opened = open();
+        assert_eq!(opened.directory.path(), in_run_dir);
+        let warning = opened.warning.unwrap();
+        let cause = format!("cannot create the state directory {}: File exists", default.display());
+        assert!(warning.contains(&cause) && warning.contains("set state_dir"), "{warning}");
+    }
 }

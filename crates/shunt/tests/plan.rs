@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use model::config::Config;
+use model::config::{Config, default_run_dir};
 use serde_json::Value;
 
 const CHAIN: &str = r#"
@@ -144,12 +144,13 @@ fn a_workload_gets_paths_and_a_configuration_that_the_daemon_takes() {
     assert!(swept["list"][0]["scale"].as_f64() < swept["list"][1]["scale"].as_f64(), "{swept:#}");
 }
 
-/// A daemon with run directory `DIR/shunt` and state directory `DIR/state/shunt`.
+/// A daemon with run directory `DIR/shunt`.
 struct Daemon<'d>(&'d Path, std::process::Child);
 
 impl<'d> Daemon<'d> {
     fn up(dir: &'d Path) -> Self {
-        let config = file(dir, "empty.toml", "");
+        let run_dir = format!("run_dir = {:?}\n", dir.join("shunt"));
+        let config = file(dir, "empty.toml", &run_dir);
         let mut command = shunt(dir, &["up", "--with-parent", "--config", &config]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("shunt was built");
         let mut line = String::new();
@@ -161,9 +162,7 @@ impl<'d> Daemon<'d> {
 
     /// Output of a command that succeeds.
     fn says(&self, args: &[&str]) -> String {
-        // Other daemons of this user may run.
-        let run_dir = self.0.join("shunt");
-        let output = shunt(self.0, args).env("SHUNT_RUN_DIR", run_dir).output();
+        let output = shunt(self.0, args).output();
         let output = output.expect("shunt was built");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         assert!(output.status.success(), "{args:?}: {}", text(output.stderr));
@@ -178,10 +177,10 @@ impl Drop for Daemon<'_> {
     }
 }
 
+/// A command for the daemon of `DIR/shunt`.
 fn shunt(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
-    command.args(args).stdin(Stdio::null()).env_remove("SHUNT_RUN_DIR");
-    command.env("XDG_RUNTIME_DIR", dir).env("XDG_STATE_HOME", dir.join("state"));
+    command.args(args).stdin(Stdio::null()).env("SHUNT_RUN_DIR", dir.join("shunt"));
     command
 }
 
@@ -206,6 +205,12 @@ fn a_written_configuration_comes_up_on_the_planned_paths() {
             _ => planned.extend((0..2).map(|guest| (format!("{name}-{guest}"), path.clone()))),
         }
     }
+    // The file's sockets are in the default run directory of this user.
+    let text = std::fs::read_to_string(written).unwrap();
+    let sockets = |dir: &Path| format!("socket = \"{}/", dir.display());
+    let here = text.replace(&sockets(&default_run_dir()), &sockets(&dir.join("shunt")));
+    assert_ne!(here, text);
+    std::fs::write(written, here).unwrap();
     let paths: BTreeSet<&str> = planned.values().map(String::as_str).collect();
     assert_eq!(paths, BTreeSet::from(["synthetic", "vf"]), "{said:#}");
     daemon.says(&["apply", "--file", written]);

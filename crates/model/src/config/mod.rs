@@ -70,7 +70,6 @@ impl Config {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// # Errors
     /// Every mistake in the file, or the reason why it cannot be read.
     pub fn load(path: &Path) -> Result<Config, Problems> {
         Config::of(&SourceFile::read(path, "--config")?)
@@ -153,13 +152,16 @@ pub fn default_run_dir() -> PathBuf {
 }
 
 /// Default run directories of this user's daemons, in any session, and of the service. The first is
-/// [`default_run_dir`].
+/// [`default_run_dir`]; root has no other, so that its sessions and the service find each other.
 pub fn default_run_dirs() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     run_dirs_for(std::env::var_os("XDG_RUNTIME_DIR").as_deref(), uid)
 }
 
 fn run_dirs_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
+    if uid == 0 {
+        return vec![run_dir_for(xdg_runtime_dir, uid)];
+    }
     let session = PathBuf::from(format!("/run/user/{uid}/shunt"));
     let mut all = vec![run_dir_for(xdg_runtime_dir, uid)];
     for other in [run_dir_for(None, uid), SERVICE_RUN_DIR.into(), session] {
@@ -181,8 +183,9 @@ pub fn default_state_dir(run_dir: &Path) -> PathBuf {
 fn state_dir_for(run_dir: &Path, uid: u32, directory: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
     let session = directory("XDG_RUNTIME_DIR").map(|dir| dir.join("shunt"));
     let name = match run_dir {
+        _ if uid == 0 => None,
         dir if Some(dir) == session.as_deref() => Some("shunt"),
-        dir if uid != 0 && dir == run_dir_for(None, uid) => Some("shunt-tmp"),
+        dir if dir == run_dir_for(None, uid) => Some("shunt-tmp"),
         _ => None,
     };
     let users = |name| match directory("XDG_STATE_HOME") {
@@ -198,8 +201,8 @@ fn state_dir_for(run_dir: &Path, uid: u32, directory: impl Fn(&str) -> Option<Pa
 
 fn run_dir_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     match xdg_runtime_dir.map(Path::new).filter(|dir| dir.is_absolute()) {
+        _ if uid == 0 => PathBuf::from(SERVICE_RUN_DIR),
         Some(dir) => dir.join("shunt"),
-        None if uid == 0 => PathBuf::from(SERVICE_RUN_DIR),
         None => PathBuf::from(format!("/tmp/shunt-{uid}")),
     }
 }

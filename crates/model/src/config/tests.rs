@@ -114,7 +114,9 @@ fn the_run_directory_without_a_word_about_it() {
     let dir = |xdg: Option<&str>, uid| run_dir_for(xdg.map(OsStr::new), uid);
     assert_eq!(dir(Some("/run/user/1000"), 1000), Path::new("/run/user/1000/shunt"));
     assert_eq!(dir(Some("relative"), 1000), Path::new("/tmp/shunt-1000"));
-    assert_eq!(dir(Some(""), 0), Path::new("/run/shunt"));
+    for session in [None, Some(""), Some("/run/user/0")] {
+        assert_eq!(dir(session, 0), Path::new("/run/shunt"), "root, {session:?}");
+    }
     assert_eq!(dir(None, 1000), Path::new("/tmp/shunt-1000"));
     let config = parse("[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n");
     assert_eq!(config.run_dir, default_run_dir());
@@ -130,18 +132,20 @@ fn a_daemon_is_looked_for_where_any_session_of_the_user_and_the_service_have_it(
         paths(&[session, "/tmp/shunt-1000", "/run/shunt"])
     );
     assert_eq!(dirs(None, 1000), paths(&["/tmp/shunt-1000", "/run/shunt", session]));
-    assert_eq!(dirs(Some("/run/user/0"), 0), paths(&["/run/user/0/shunt", "/run/shunt"]));
-    assert_eq!(dirs(None, 0), paths(&["/run/shunt", "/run/user/0/shunt"]));
+    for session in [None, Some("/run/user/0")] {
+        assert_eq!(dirs(session, 0), paths(&["/run/shunt"]), "root, {session:?}");
+    }
 }
 
 #[test]
 fn each_run_directory_has_its_own_default_state_directory() {
     let users =
         [("XDG_RUNTIME_DIR", "/run/user/1000"), ("XDG_STATE_HOME", "/u/state"), ("HOME", "/u")];
-    let dir = |run_dir: &str, set: &[(&str, &str)]| {
+    let of = |uid, run_dir: &str, set: &[(&str, &str)]| {
         let set: BTreeMap<_, _> = set.iter().copied().collect();
-        state_dir_for(Path::new(run_dir), 1000, |name| set.get(name).map(PathBuf::from))
+        state_dir_for(Path::new(run_dir), uid, |name| set.get(name).map(PathBuf::from))
     };
+    let dir = |run_dir: &str, set: &[(&str, &str)]| of(1000, run_dir, set);
     assert_eq!(dir("/run/user/1000/shunt", &users), Path::new("/u/state/shunt"));
     let without = [users[0], users[2]];
     assert_eq!(dir("/run/user/1000/shunt/", &without), Path::new("/u/.local/state/shunt"));
@@ -153,6 +157,12 @@ fn each_run_directory_has_its_own_default_state_directory() {
     assert_eq!(dir("/tmp/shunt-1000", &[]), Path::new("/tmp/shunt-1000/state"));
     for other in ["/tmp/shunt", "/tmp/shunt-1001", "/run/shunt/b", "/run/user/1000/shunt-b"] {
         assert_eq!(dir(other, &users), Path::new(other).join("state"));
+    }
+    // Root's does not depend on its session.
+    let roots = [("XDG_RUNTIME_DIR", "/run/user/0"), ("XDG_STATE_HOME", "/state"), ("HOME", "/r")];
+    for set in [&roots[..], &[]] {
+        assert_eq!(of(0, "/run/shunt", set), Path::new("/var/lib/shunt"));
+        assert_eq!(of(0, "/run/user/0/shunt", set), Path::new("/run/user/0/shunt/state"));
     }
 }
 
