@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::schema::join;
+use super::schema::{join, schema_at, schemas};
 use super::{Allocation, Nic, State, Vf};
 
 /// Action of a step.
@@ -134,6 +134,19 @@ impl PlanStep {
     }
 }
 
+impl ObjectKind {
+    /// Schema of the object.
+    fn schema(self) -> &'static Value {
+        &schemas()[match self {
+            ObjectKind::Nic => "Nic",
+            ObjectKind::Vf => "Vf",
+            ObjectKind::Switch => "Switch",
+            ObjectKind::Adapter => "Adapter",
+            ObjectKind::Vpf => "Vpf",
+        }]
+    }
+}
+
 impl fmt::Display for PlanAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -161,54 +174,60 @@ impl fmt::Display for PlanStep {
     /// `change nic nic0` and a line for each setting.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.action, self.kind, self.name)?;
-        for FieldChange { field, from, to } in &self.changes {
-            write_change(f, field, from, to)?;
+        for change in &self.changes {
+            write_change(f, "", self.kind.schema(), change)?;
         }
         Ok(())
     }
 }
 
-/// Writes a line for a changed setting; of a list of objects, one for each setting of an entry.
-fn write_change(f: &mut fmt::Formatter<'_>, field: &str, from: &Value, to: &Value) -> fmt::Result {
+/// Writes a line for a changed setting; of a list of objects, one for each setting of an entry that
+/// differs from its default. `schema` is that of the object with the setting, `before` names its
+/// place.
+fn write_change(
+    f: &mut fmt::Formatter<'_>,
+    before: &str,
+    schema: &Value,
+    change: &FieldChange,
+) -> fmt::Result {
+    let FieldChange { field, from, to } = change;
     let (old, new) = (entries(from), entries(to));
     if old.is_empty() && new.is_empty() {
-        return write!(f, "\n    {field}: {} -> {}", shown(from), shown(to));
+        return write!(f, "\n    {before}{field}: {} -> {}", shown(from), shown(to));
     }
+    let of_entry = schema_at(schema, &format!("{field}[]"));
     let labels: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let mut labels: Vec<&String> = labels.into_iter().collect();
     labels.sort_by_key(|label| label.parse::<usize>().unwrap_or(0)); // rules by number
     for label in labels {
-        let field = format!("{field} {label}");
+        let entry = format!("{before}{field} {label}");
         match (old.get(label), new.get(label)) {
             (old, new) if old == new => {}
-            (Some(_), None) => write!(f, "\n    {field}: removed")?,
+            (Some(_), None) => write!(f, "\n    {entry}: removed")?,
             (old, Some(new)) if name_of(new).is_some() => {
                 let none = Value::Object(Map::new());
                 let changes = changes(old.unwrap_or(&&none), new);
                 let changes = changes.iter().filter(|FieldChange { field, to, .. }| {
-                    let default = json!(TRUE_BY_DEFAULT.contains(&&**field));
-                    let is_unset = to.is_null() || *to == json!([]) || *to == default;
+                    let default = &schema_at(of_entry, field)["default"];
+                    let is_unset = to.is_null() || *to == json!([]) || to == default;
                     !NAMES.contains(&&**field) && (old.is_some() || !is_unset)
                 });
                 let mut changes = changes.peekable();
                 if changes.peek().is_none() {
-                    write!(f, "\n    {field}: added")?;
+                    write!(f, "\n    {entry}: added")?;
                 }
-                for FieldChange { field: of_entry, from, to } in changes {
-                    write_change(f, &format!("{field}, {of_entry}"), from, to)?;
+                for change in changes {
+                    write_change(f, &format!("{entry}, "), of_entry, change)?;
                 }
             }
             (old, new) => {
                 let [old, new] = [old, new].map(|one| one.map_or("none".to_owned(), |it| rule(it)));
-                write!(f, "\n    {field}: {old} -> {new}")?;
+                write!(f, "\n    {entry}: {old} -> {new}")?;
             }
         }
     }
     Ok(())
 }
-
-/// Settings of entries of lists whose default is `true`.
-const TRUE_BY_DEFAULT: [&str; 3] = ["unknown_unicast", "offload", "mergeable"];
 
 /// Fields that name an entry of a list.
 const NAMES: [&str; 5] = ["adapter", "name", "mac", "of", "index"];

@@ -303,6 +303,14 @@ const OBJECT: &str = "write an object with its fields";
 
 /// Remedy at a path such as `nic[0].mac` below a schema; empty for an unknown path.
 pub fn allowed_at(schema: &str, path: &str) -> String {
+    match schema_at(&schemas()[schema], path) {
+        Value::Null => String::new(),
+        found => allowed(found),
+    }
+}
+
+/// Schema at a path such as `nic[0].mac` below a schema; null for an unknown path.
+pub fn schema_at<'s>(schema: &'s Value, path: &str) -> &'s Value {
     fn resolved(schema: &Value) -> &Value {
         match reference(schema) {
             Some(name) => &schemas()[name],
@@ -314,18 +322,19 @@ pub fn allowed_at(schema: &str, path: &str) -> String {
             },
         }
     }
-    let mut found = resolved(&schemas()[schema]);
+    let mut found = schema;
     for part in path.split('.') {
         let name = part.split('[').next().unwrap_or_default();
+        found = resolved(found);
         // The kind of attachment is unknown here; at most one kind has the field.
         let kinds = found["oneOf"].as_array().into_iter().flatten();
         let object = kinds.chain([found]).find(|one| one["properties"].get(name).is_some());
-        found = resolved(object.map_or(&Value::Null, |object| &object["properties"][name]));
+        found = object.map_or(&Value::Null, |object| &object["properties"][name]);
         for _ in part.matches('[') {
-            found = resolved(&found["items"]);
+            found = &resolved(found)["items"];
         }
     }
-    if found.is_null() { String::new() } else { allowed(found) }
+    found
 }
 
 /// Allowed values of a schema, as a sentence.

@@ -63,11 +63,18 @@ fn changes_of_lists_are_told_entry_by_entry_and_rules_in_words() {
     let some = with(none.clone(), "/switch/0/port", json!([port]));
     let port = json!({"adapter": "web", "unknown_unicast": false});
     let known = with(none.clone(), "/switch/0/port", json!([port]));
-    let [none, some, known] = [none, some, known].map(|document| state(&document));
+    let tunnel = json!({"name": "far", "vni": 7, "peers": ["10.0.0.2"]});
+    let far = with(none.clone(), "/switch/0/vxlan", json!([tunnel]));
+    let [none, some, known, far] = [none, some, known, far].map(|document| state(&document));
     let told = |from: &State, to: &State| ChangePlan::between(from, to).to_string();
     insta::assert_snapshot!(told(&none, &known), @"
     change switch sw0
         port web, unknown_unicast: none -> false
+    ");
+    insta::assert_snapshot!(told(&none, &far), @"
+    change switch sw0
+        vxlan far, peers: none -> 10.0.0.2
+        vxlan far, vni: none -> 7
     ");
     insta::assert_snapshot!(told(&none, &some), @"
     change switch sw0
