@@ -609,7 +609,14 @@ fn a_missing_interface_is_told_at_once_and_in_the_list() {
         "{warned}"
     );
     let list = site.says("adapter list");
-    assert!(list.contains("gone: no network namespace green"), "{list}");
+    let row = list.lines().find(|line| line.starts_with("gone ")).expect("a row");
+    assert!(row.ends_with(" gone"), "its state only: {list}");
+    let shown = site.says("adapter show gone");
+    assert!(shown.contains(": no network namespace green\n"), "{shown}");
+    let listed = site.json("adapter list");
+    let gone = listed.as_array().expect("a list").iter().find(|one| one["name"] == "gone");
+    let reason = &gone.expect("it is there")["actual_device_reason"];
+    assert_eq!(reason, "no network namespace green");
     let warned =
         "warning: the uplink of NIC gone has no device until it appears: no interface eth9\n";
     for line in ["nic create gone --total-vfs 1", "nic set gone --uplink packet:eth9"] {

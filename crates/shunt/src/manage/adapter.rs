@@ -271,10 +271,10 @@ fn list(target: &DaemonArgs) -> Result<()> {
                 Some(code) => code.to_owned(),
             };
             let on = if wanted["switch"].is_null() { &wanted["nic"] } else { &wanted["switch"] };
-            let guest = match (&actual["device"]["state"], &actual["device"]["reason"]) {
-                (Value::Null, _) => actual["guest"].as_str().unwrap_or("absent").to_owned(),
-                (state, Value::Null) => cell(state),
-                (state, reason) => format!("{}: {}", cell(state), cell(reason)),
+            // `adapter show` has the reason: it may be as long as an error of the kernel's.
+            let guest = match &actual["device"]["state"] {
+                Value::Null => actual["guest"].as_str().unwrap_or("absent").to_owned(),
+                state => cell(state),
             };
             let link = match actual["link_up"].as_bool() {
                 Some(true) => "up",
