@@ -52,6 +52,6 @@ pub use results::{
     Transfer,
 };
 pub use stages::Stages;
-pub use text_table::{Align, TextFormat};
+pub use text_table::{Align, TextFormat, wrap};
 pub use transfer::{LayerCpu, RoundTrip, Spread, TransferError};
 pub use view::TrafficKind;

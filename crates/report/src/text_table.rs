@@ -200,8 +200,9 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive([' ', ','])
 }
 
-/// The text in lines of at most `width` columns; longer pieces have a line of their own.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+/// The text in lines of at most `width` columns, broken after blanks and commas; longer pieces have
+/// a line of their own.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for piece in pieces(text) {
         let line = lines.last_mut().expect("there is one");
@@ -264,6 +265,17 @@ mod tests {
         let text = format.table(&COLUMNS, rows());
         assert!(text.contains(&rows()[1][2]), "a path was split: {text}");
         fits(&text, 60);
+    }
+
+    #[test]
+    fn a_sentence_is_broken_between_words_and_is_one_line_without_a_limit() {
+        let sentence = "several words ".repeat(30);
+        let lines = wrap(&sentence, 60);
+        assert!(lines.len() > 6, "{lines:?}");
+        assert!(lines.iter().all(|line| line.len() <= 60), "{lines:?}");
+        assert_eq!(lines.join(" "), sentence.trim_end());
+        assert_eq!(wrap(&sentence, usize::MAX), [sentence.trim_end()]);
+        assert_eq!(wrap("", 60), [""]);
     }
 
     #[test]

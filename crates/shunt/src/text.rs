@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 
 use model::state::printable;
-use report::{Align, TextFormat};
+use report::{Align, TextFormat, wrap};
 use serde_json::Value;
 
 /// Maximum width of sentences on a terminal, in columns.
@@ -56,24 +56,8 @@ pub(crate) fn of_stdout() -> TextFormat {
 
 /// A sentence as one line; on a terminal wrapped between words.
 pub(crate) fn wrapped(sentence: &str) -> String {
-    wrapped_at(sentence, of_stdout().width.map(|width| width.min(SENTENCE_COLUMNS)))
-}
-
-fn wrapped_at(sentence: &str, width: Option<u16>) -> String {
-    let width = width.map_or(usize::MAX, usize::from);
-    let mut text = String::new();
-    let mut column = 0;
-    for word in sentence.split_whitespace() {
-        let len = word.chars().count();
-        if column > 0 {
-            let is_full = column + 1 + len > width;
-            text += if is_full { "\n" } else { " " };
-            column = if is_full { 0 } else { column + 1 };
-        }
-        text += word;
-        column += len;
-    }
-    text + "\n"
+    let width = of_stdout().width.map_or(usize::MAX, |width| width.min(SENTENCE_COLUMNS).into());
+    wrap(sentence, width).join("\n") + "\n"
 }
 
 /// Output that cannot be written.
@@ -88,20 +72,5 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sentences_fit_the_terminal_and_are_one_line_elsewhere() {
-        let sentence = "several words ".repeat(30);
-        let text = wrapped_at(&sentence, Some(60));
-        assert!(text.lines().count() > 6);
-        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
-        assert_eq!(text.split_whitespace().count(), 60);
-        assert_eq!(wrapped_at(&sentence, None).lines().count(), 1);
     }
 }
