@@ -106,10 +106,8 @@ impl Conform {
             let list = tests.iter().map(one).collect::<serde_json::Value>();
             return Ok(print(&format!("{list:#}\n"))?);
         }
-        let one = |test: &&conform::Test| {
-            format!("{}\n    {}\n    {}\n", test.name, test.thread, test.promise)
-        };
-        Ok(print(&tests.iter().map(one).collect::<String>())?)
+        let row = |test: &&conform::Test| [test.name, test.thread, test.promise].map(str::to_owned);
+        Ok(print(&table(["test", "thread", "requirement"], tests.iter().map(row).collect()))?)
     }
 }
 

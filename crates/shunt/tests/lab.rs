@@ -1,6 +1,8 @@
 //! Experiments of the lab from the command line, as short as possible: daemon and guests are real
 //! processes on real sockets. Speed is not tested.
 
+mod terminal;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -693,7 +695,13 @@ fn an_interrupted_run_keeps_its_results_leaves_nothing_behind_and_is_resumed() {
     assert_eq!(whole.get("ended_early"), None, "{whole:#}");
     let page = std::fs::read_to_string(report.join("report.html")).unwrap();
     assert!(page.contains("Which interface for my traffic?"), "{page}");
-    assert!(self::history(out.path()).contains(" 16/16 "), "{}", self::history(out.path()));
+    std::fs::create_dir(out.path().join("damaged")).unwrap();
+    std::fs::write(out.path().join("damaged/results.json"), "{").unwrap();
+    let history = self::history(out.path());
+    assert!(history.contains(" 16/16 ") && history.contains("damaged"), "{history}");
+    assert_eq!(history.lines().count(), 3, "one line a run: {history}");
+    let words = ["lab", "history", "--out", out.path().to_str().unwrap()];
+    terminal::fits(&words.map(str::to_owned));
 }
 
 fn history(out: &std::path::Path) -> String {

@@ -1,5 +1,7 @@
 //! The planner from the command line: output, and errors for invalid input.
 
+mod terminal;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -289,6 +291,30 @@ fn a_fleet_that_is_too_small_names_what_is_missing() {
     let (code, people, _) = plan(&["fleet", "--fleet", &small]);
     assert_eq!(code, Some(0));
     assert!(people.contains("cores: all chains need 1.4x of what is available"), "{people}");
+}
+
+#[test]
+fn the_output_fits_terminals_of_80_and_60_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "l".repeat(26);
+    let chain = CHAIN.replace("firewall", &long).replace("cache", &format!("{long}-cache"));
+    let [chain, fleet, small] = [
+        ("chain.toml", chain),
+        ("fleet.toml", FLEET.to_owned()),
+        ("small.toml", FLEET.replace("count = 4", "count = 1").replace("edge", &long)),
+    ]
+    .map(|(name, text)| file(dir.path(), name, &text));
+    let predict = ["plan", "predict", "--guests", "4", "--frame", "512", "--path", "vf"];
+    for words in [
+        &["plan", "--workload", &chain][..],
+        &["plan", "--workload", &chain, "--what-if", "nic=x520,xl710"],
+        &["plan", "fleet", "--fleet", &fleet],
+        &["plan", "fleet", "--fleet", &small],
+        &[&predict[..], &["--pattern", "east-west"]].concat(),
+        &["plan", "validate"],
+    ] {
+        terminal::fits(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+    }
 }
 
 #[test]

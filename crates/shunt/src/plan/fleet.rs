@@ -53,7 +53,8 @@ impl Fleet {
 fn people(plan: &FleetPlan, seconds: f64) -> String {
     let FleetPlan { chains, guests, hosts, solved, greedy, bound_placed, bound_hosts, missing } =
         plan;
-    let mut text = format!("{chains} chains of {guests} guests, {hosts} hosts, {seconds:.1} s\n\n");
+    let title = format!("{chains} chains of {guests} guests, {hosts} hosts, {seconds:.1} s");
+    let mut text = wrapped(&title) + "\n";
     let row = |name: &str, answer: &Placement| {
         [name.to_owned(), answer.placed.to_string(), answer.hosts_used.to_string()]
     };
@@ -63,15 +64,15 @@ fn people(plan: &FleetPlan, seconds: f64) -> String {
         ["ANSWER", "CHAINS PLACED", "HOSTS USED"],
         vec![row("solved", solved), row("greedy", greedy), bound],
     );
-    for one in missing {
-        text += &format!(
-            "\n{}: all chains need {:.1}x of what is available",
-            one.limit,
-            one.share + 1.0
-        );
-    }
     if !missing.is_empty() {
         text += "\n";
+    }
+    for one in missing {
+        text += &wrapped(&format!(
+            "{}: all chains need {:.1}x of what is available",
+            one.limit,
+            one.share + 1.0
+        ));
     }
     for one in solved.unplaced.iter().filter(|_| missing.is_empty()) {
         text += "\n";

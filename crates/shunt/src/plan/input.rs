@@ -13,6 +13,7 @@ use model::state::{Problem, Problems};
 
 use crate::complete;
 use crate::error::UsageError;
+use crate::text::wrapped;
 
 /// Machine of a query.
 #[derive(Debug, Args)]
@@ -69,7 +70,7 @@ impl MachineArgs {
 
 /// Description of a machine.
 pub(super) fn titles(machine: &Machine) -> String {
-    format!("{}\n{}\n", machine.card(), machine.host.title)
+    wrapped(machine.card()) + &wrapped(&machine.host.title)
 }
 
 /// Writes a new file; never overwrites one.

@@ -10,7 +10,7 @@ use super::input::{MachineArgs, of_option, titles};
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
-use crate::text::{print, table};
+use crate::text::{print, table, wrapped};
 
 /// Loads of reported latencies, as shares of the predicted rate.
 const LOADS: [f64; 4] = [0.0, 0.5, 0.8, 0.95];
@@ -87,22 +87,24 @@ fn object(asked: &Predict, machine: &Machine, said: &Prediction) -> Value {
 
 fn people(machine: &Machine, scenario: &Scenario, said: &Prediction) -> String {
     let Scenario { pattern, path, guests, frames, .. } = scenario;
-    let mut text = format!("{pattern}, path {path}, {guests} guests, {frames}\n");
+    let mut text = wrapped(&format!("{pattern}, path {path}, {guests} guests, {frames}"));
     text += &titles(machine);
     text += "\n";
-    text += &format!(
-        "{:.2} Mpps, {:.2} Gbit/s, sent by all guests; bottleneck {}\n",
+    text += &wrapped(&format!(
+        "{:.2} Mpps, {:.2} Gbit/s, sent by all guests; bottleneck {}",
         said.rate.as_mpps(),
         said.bits.as_gbps(),
         said.binding
-    );
+    ));
     if *pattern == Pattern::EastWest {
-        text += &format!("{:.2} Mpps through the whole chain\n", said.chain(*guests).as_mpps());
+        let mpps = said.chain(*guests).as_mpps();
+        text += &wrapped(&format!("{mpps:.2} Mpps through the whole chain"));
     }
-    text += &format!(
-        "{:.0} bytes up and {:.0} down on PCIe for each frame\n{:.1} cores of the switch, {:.1} of guests\n\n",
-        said.pcie_up.0, said.pcie_down.0, said.switch_cores, said.guest_cores
-    );
+    let (up, down) = (said.pcie_up.0, said.pcie_down.0);
+    text += &wrapped(&format!("{up:.0} bytes up and {down:.0} down on PCIe for each frame"));
+    let (switch, guests) = (said.switch_cores, said.guest_cores);
+    text += &wrapped(&format!("{switch:.1} cores of the switch, {guests:.1} of guests"));
+    text += "\n";
     let row = |term: &plan::predict::Term| {
         let free = 1.0 - said.rate / term.rate;
         [

@@ -104,7 +104,8 @@ fn people(validation: &Validation) -> String {
     rows.push(row("all", all));
     let mut text = table(["POINTS OF", "COUNT", "MEDIAN ERROR", "WORST"], rows);
     if *left_out > 0 {
-        text += &format!("\n{left_out} more are excluded: the CPUs' distance differed.\n");
+        text += "\n";
+        text += &wrapped(&format!("{left_out} more are excluded: the CPUs' distance differed."));
     }
     let row = |estimate: &plan::fit::Estimate| {
         let interval = estimate.interval.map_or_else(

@@ -2,6 +2,8 @@
 
 mod broken;
 mod running;
+#[path = "../terminal/mod.rs"]
+mod terminal;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -81,7 +83,12 @@ fn the_list_has_every_test_and_runs_none() {
     assert_eq!(listed.len(), conform::tests().count());
     assert!(listed.iter().all(|test| test["promise"].is_string() && test["result"].is_null()));
     let text = String::from_utf8(shunt(&["--list"]).stdout).expect("text");
-    assert!(conform::tests().all(|test| text.contains(test.name) && text.contains(test.thread)));
+    assert_eq!(text.lines().count(), 1 + conform::tests().count(), "{text}");
+    for (test, row) in conform::tests().zip(text.lines().skip(1)) {
+        assert!(row.starts_with(test.name) && row.ends_with(test.promise), "{row}");
+        assert!(row.contains(&format!(" {} ", test.thread)), "{row}");
+    }
+    terminal::fits(&["conform", "--list"].map(str::to_owned));
 }
 
 /// Faults, and the tests that must fail.
