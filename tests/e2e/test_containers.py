@@ -305,22 +305,29 @@ class Taps(unittest.TestCase):
         self.both()
         another = self.network.namespace("another")
         self.web.ip("route", "add", "192.0.2.0/24", "via", "10.0.0.7", "src", "10.0.0.1")  # lost with its address
-        before = [self.web.ip("-json", "address"), self.web.ip("-json", "route"), another.ip("-json", "link")]
+        self.db.ip("tuntap", "add", "dev", "taken", "mode", "tap")
+
+        def shown():
+            taken = self.db.link("taken")["linkinfo"]
+            return [self.web.ip("-json", "address"), self.web.ip("-json", "route"), another.ip("-json", "link"), taken]
+
+        before = shown()
         document = self.daemon.export()
         web, db = document["adapter"]
         web["attachment"] |= {"ip": ["10.1.0.1/24"]}
         new = {"kind": "tap", "interface": "net0", "netns": another.path}
+        taken = {"kind": "tap", "interface": "taken", "netns": self.db.path}
         wrong = {"kind": "packet", "interface": "net0", "netns": "/proc/self/ns/mnt"}
         document["adapter"] = [
             web,
             db,
             {"name": "new", "switch": "sw0", "mac": "02:00:00:00:00:08", "attachment": new},
+            {"name": "taken", "switch": "sw0", "mac": "02:00:00:00:00:0a", "attachment": taken},
             {"name": "wrong", "switch": "sw0", "mac": "02:00:00:00:00:09", "attachment": wrong},
         ]
         done = self.daemon.command("apply", "-f", "-", "--yes", "--json", given=json.dumps(document))
         self.assertEqual(done.returncode, 2, done.stdout)
-        after = [self.web.ip("-json", "address"), self.web.ip("-json", "route"), another.ip("-json", "link")]
-        self.assertEqual(after, before)
+        self.assertEqual(shown(), before)
         [error] = json.loads(done.stdout or done.stderr)["errors"]
         self.assertEqual((error["object"], error["field"]), ("adapter wrong", "attachment.netns"))
         self.assertIn("/proc/self/ns/mnt", error["value"])

@@ -32,6 +32,7 @@ const IFLA_NET_NS_PID: u16 = 19;
 const IFLA_IFALIAS: u16 = 20;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
+const IFLA_TUN_MULTI_QUEUE: u16 = 7;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BR_MCAST_SNOOPING: u16 = 23;
 const IFA_ADDRESS: u16 = 1;
@@ -211,12 +212,25 @@ impl Links {
 
     /// Index of the interface, if it has this mark.
     fn marked(&self, name: &str, mark: &str) -> Option<u32> {
-        let request = NetlinkMessage::new(RTM_GETLINK, &interface(0, 0));
-        let found = self.0.exchange(request.with_text(IFLA_IFNAME, name)).ok()?;
-        let mut given = attributes(found.get(INTERFACE_HEADER..)?);
-        let (_, alias) = given.find(|(kind, _)| *kind == IFLA_IFALIAS)?;
+        let found = self.get(name)?;
+        let alias = attribute(found.get(INTERFACE_HEADER..)?, IFLA_IFALIAS)?;
         let alias = alias.strip_suffix(&[0]).unwrap_or(alias);
         (alias == mark.as_bytes()).then(|| u32_at(&found, 4))?
+    }
+
+    /// `true` if a tap was made for several queues; `None` if the kernel does not tell (Linux
+    /// before 4.20), or there is no such tap.
+    pub(crate) fn has_several_queues(&self, name: &str) -> Option<bool> {
+        let found = self.get(name)?;
+        let info = attribute(found.get(INTERFACE_HEADER..)?, IFLA_LINKINFO)?;
+        let several = attribute(attribute(info, IFLA_INFO_DATA)?, IFLA_TUN_MULTI_QUEUE)?;
+        Some(several.first().is_some_and(|several| *several != 0))
+    }
+
+    /// The kernel's message about an interface, if there is one.
+    fn get(&self, name: &str) -> Option<Vec<u8>> {
+        let request = NetlinkMessage::new(RTM_GETLINK, &interface(0, 0));
+        self.0.exchange(request.with_text(IFLA_IFNAME, name)).ok()
     }
 
     fn index(&self, name: &str) -> Result<u32, LinkError> {
@@ -231,6 +245,11 @@ impl Links {
     fn change(&self, index: u32, change: LinkChange) -> Result<(), Errno> {
         launcher::ask(ChangeLink { index, change }, &[self.0.socket.as_fd()]).map(drop)
     }
+}
+
+/// Value of the first attribute of this type.
+fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(of, _)| *of == kind).map(|(_, value)| value)
 }
 
 /// A change of an interface.

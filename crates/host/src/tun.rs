@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interface::{InterfaceDriver, InterfaceError, Interfaces};
 use crate::launcher::{Answer, Request, ask};
+use crate::links::Links;
 use crate::netns;
 use crate::sys::{self, IfRequest, Op};
 
@@ -130,12 +131,7 @@ pub enum TunError {
 /// # Errors
 /// [`TunError`]; an interface that was created is removed again.
 pub fn open(netns: Option<&str>, name: &str, queues: u16, offload: bool) -> Result<Tap, TunError> {
-    if !(1..=QUEUES_MAX).contains(&queues) {
-        return Err(TunError::Queues { name: name.to_owned(), queues });
-    }
-    if IfRequest::new(name).is_none() {
-        return Err(TunError::Name { name: name.to_owned() });
-    }
+    validate(name, queues)?;
     let interfaces = Interfaces::of(netns)?;
     let existed = interfaces.state(name).is_ok();
     let open = || (0..queues).map(|_| open_queue(name, queues > 1)).collect::<Result<Vec<_>, _>>();
@@ -148,6 +144,48 @@ pub fn open(netns: Option<&str>, name: &str, queues: u16, offload: bool) -> Resu
         has_uso &= set_offload(queue, offload).map_err(failed)?;
     }
     Ok(Tap { queues, existed, has_uso })
+}
+
+/// Checks that an interface, if it exists, is a tap that [`open`] can open. It is not opened: that
+/// alone would change its header and offloads, and give it a queue.
+///
+/// # Errors
+/// [`TunError`]; not for lack of permission.
+pub fn check(netns: Option<&str>, name: &str, queues: u16) -> Result<(), TunError> {
+    validate(name, queues)?;
+    let interfaces = Interfaces::of(netns)?;
+    let Ok(state) = interfaces.state(name) else { return Ok(()) };
+    let name = name.to_owned();
+    if let Some(driver) = other_driver(&interfaces, &name) {
+        return Err(TunError::NotATap { name, driver });
+    }
+    let links = netns::within(netns, Links::open).map_err(InterfaceError::from)?;
+    let has_several = links.ok().and_then(|links| links.has_several_queues(&name));
+    match has_several {
+        Some(false) if queues > 1 => Err(TunError::OneQueue { name, queues }),
+        // The carrier of a tap is its open file.
+        Some(false) if state.is_running => Err(TunError::Busy { name }),
+        _ => Ok(()),
+    }
+}
+
+fn validate(name: &str, queues: u16) -> Result<(), TunError> {
+    let name = || name.to_owned();
+    if !(1..=QUEUES_MAX).contains(&queues) {
+        return Err(TunError::Queues { name: name(), queues });
+    }
+    IfRequest::new(&name()).map(drop).ok_or_else(|| TunError::Name { name: name() })
+}
+
+/// Driver of an interface that is no tap.
+fn other_driver(interfaces: &Interfaces, name: &str) -> Option<String> {
+    match interfaces.driver(name) {
+        Ok(InterfaceDriver { name, bus_info }) => {
+            (name != "tun" || bus_info != "tap").then_some(name)
+        }
+        // Taps report a driver; other interfaces need not.
+        Err(_) => interfaces.state(name).is_ok().then(|| "of another kind".to_owned()),
+    }
 }
 
 /// Sets the carrier of the tap of this queue: the guest's link state.
@@ -258,18 +296,12 @@ fn explain_attach(interfaces: &Interfaces, name: String, queues: u16, errno: i32
     match Errno::from_raw_os_error(errno) {
         Errno::PERM => TunError::Permission { name },
         Errno::BUSY => TunError::Busy { name },
-        errno => match interfaces.driver(&name) {
-            Ok(InterfaceDriver { name: driver, bus_info })
-                if driver != "tun" || bus_info != "tap" =>
-            {
-                TunError::NotATap { name, driver }
+        errno => match other_driver(interfaces, &name) {
+            Some(driver) => TunError::NotATap { name, driver },
+            None if errno == Errno::INVAL && queues > 1 && interfaces.state(&name).is_ok() => {
+                TunError::OneQueue { name, queues }
             }
-            Ok(_) if errno == Errno::INVAL && queues > 1 => TunError::OneQueue { name, queues },
-            // Taps report a driver; other interfaces of this name do not.
-            Err(_) if interfaces.state(&name).is_ok() => {
-                TunError::NotATap { name, driver: "of another kind".to_owned() }
-            }
-            _ => TunError::Failed { name, source: errno.into() },
+            None => TunError::Failed { name, source: errno.into() },
         },
     }
 }
@@ -283,6 +315,14 @@ mod tests {
         let text = |name, queues| open(None, name, queues, true).unwrap_err().to_string();
         assert!(text("wp0", 0).contains("0 queues; allowed: 1 to 256"));
         assert!(text("a-name-of-16-byt", 1).contains("invalid interface name"));
+    }
+
+    #[test]
+    fn a_check_finds_what_is_no_tap() {
+        let text = |name, queues| check(None, name, queues).unwrap_err().to_string();
+        assert!(text("wp0", 0).contains("0 queues; allowed: 1 to 256"));
+        assert!(text("lo", 1).contains("an interface of this name exists and is not a tap"));
+        check(None, "no-such-if0", 1).unwrap();
     }
 
     #[test]

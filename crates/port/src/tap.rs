@@ -134,17 +134,16 @@ pub fn open(spec: &mut TapSpec) -> Result<OpenedDevice, TapError> {
     opened
 }
 
-/// Checks that an existing interface can be opened as this tap. Creates nothing.
+/// Checks that an existing interface can be opened as this tap. Opens and changes nothing.
 ///
 /// # Errors
 /// [`TapError`]; not for an interface with the mark, nor for a missing one.
 pub fn check(spec: &TapSpec) -> Result<(), TapError> {
     let TapSpec { name, mark, .. } = spec;
     let netns = spec.netns.as_deref();
-    let exists = Interfaces::of(netns)?.state(name).is_ok();
     let links = netns::within(netns, Links::open).map_err(InterfaceError::from)??;
-    if exists && !mark.as_ref().is_some_and(|mark| links.has_mark(name, mark)) {
-        tun::open(netns, name, spec.queue_pairs, spec.offload)?;
+    if !mark.as_ref().is_some_and(|mark| links.has_mark(name, mark)) {
+        tun::check(netns, name, spec.queue_pairs)?;
     }
     Ok(())
 }
