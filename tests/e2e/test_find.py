@@ -155,6 +155,21 @@ class Find(unittest.TestCase):
         self.site.start("second")
         self.assertIn(f"process {pid}  ", self.site.ask("nic", "list").stderr)
 
+    def test_another_user_can_tell_whether_a_daemon_runs(self):
+        """Also in a PID namespace, where the kernel hides locks of processes outside."""
+        process, run_dir = self.site.start("of-root")
+        argv = self.site.argv(USER, "stats", "--run-dir", run_dir)
+        apart = [*argv[:4], "unshare", "--pid", "--fork", "--mount-proc", *argv[4:]]
+        for command in (argv, apart):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+        process.kill()
+        process.wait(timeout=10)
+        for command in (argv, apart):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            self.assertEqual(done.returncode, 1, command)
+            self.assertIn("the counters of the last one", done.stderr)
+
     def end(self, pid):
         """Ends a process that took over."""
         os.kill(pid, 15)

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,9 @@ pub fn claim(run_dir: &Path) -> Result<OwnedFd> {
     // NONBLOCK: opening a FIFO of this name must not block.
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Others that may open it could lock it, and keep the daemon from its start. A file that an
-    // earlier version made for all to read stays so: the sandbox changes no modes.
+    // Others that may open it could lock it, and keep the daemon from its start. They see the lock
+    // of the counter file. A file that an earlier version made for all to read stays so: the
+    // sandbox changes no modes.
     let mode = Mode::RUSR | Mode::WUSR;
     let lock = rustix::fs::openat(&dir, LOCK, flags, mode).with_context(|| {
         format!("cannot write to run_dir {shown}; choose another one, or make it this user's")
@@ -129,43 +130,38 @@ pub fn no_daemon(run_dir: &Path, why: impl Display) -> Problem {
     problem.of(format!("daemon at {}", run_dir.display()))
 }
 
-/// `true` if a daemon has this directory now.
+/// `true` if a daemon has this directory now. Users that may not open the lock look at the counter
+/// file, which a running daemon has locked too.
 ///
 /// # Errors
-/// The lock file exists but cannot be read.
+/// Neither file can be read.
 pub fn is_claimed(run_dir: &Path) -> Result<bool> {
-    let path = run_dir.join(LOCK);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let lock = match rustix::fs::open(&path, flags, Mode::empty()) {
-        Ok(lock) => lock,
-        Err(Errno::NOENT) => return Ok(false),
-        Err(Errno::ACCESS) => return is_locked(&path),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    let (lock, counters) = (run_dir.join(LOCK), counters_path(run_dir));
+    let (path, locked) = match is_locked(&lock) {
+        Err(Errno::ACCESS) => (&counters, is_locked(&counters)),
+        locked => (&lock, locked),
     };
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false), // and it is let go at once
-        Err(Errno::AGAIN) => Ok(true),
-        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
-    }
+    locked.with_context(|| format!("cannot look at {}", path.display()))
 }
 
-/// `true` if a process has locked the file, for users that may not open it. The kernel hides locks
-/// of processes outside of this PID namespace, and names btrfs by another device: `false` there.
-fn is_locked(path: &Path) -> Result<bool> {
-    let shown = path.display();
-    let file = path.symlink_metadata().with_context(|| format!("cannot look at {shown}"))?;
-    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
-    let identity = format!("{major:02x}:{minor:02x}:{}", file.ino());
-    let locks = std::fs::read_to_string("/proc/locks").context("cannot read /proc/locks")?;
-    Ok(locks.lines().any(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        matches!(words[..], [_, "FLOCK", _, "WRITE", _, of, ..] if of == identity)
-    }))
+/// `true` if a process has locked the file; `false` if there is none.
+fn is_locked(path: &Path) -> Result<bool, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(false),
+        file => file?,
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false), // and it is let go at once
+        Err(Errno::AGAIN) => Ok(true),
+        Err(errno) => Err(errno),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -219,13 +215,13 @@ mod tests {
     #[test]
     fn other_users_cannot_lock_it_and_can_tell_whether_it_is_locked() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(LOCK);
-        let lock = claim(dir.path()).unwrap();
-        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        assert!(is_locked(&path).unwrap());
-        drop(lock);
-        assert!(!is_locked(&path).unwrap());
-        is_locked(&dir.path().join("none")).unwrap_err();
+        let _lock = claim(dir.path()).unwrap();
+        assert_eq!(dir.path().join(LOCK).metadata().unwrap().mode() & 0o777, 0o600);
+        let counters = counters_path(dir.path());
+        assert_eq!(is_locked(&counters), Ok(false), "there is none");
+        let _fabric = engine::Fabric::start(&[], Some(&counters)).unwrap();
+        assert_eq!(counters.metadata().unwrap().mode() & 0o777, 0o644);
+        assert_eq!(is_locked(&counters), Ok(true));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use model::state::{Problem, Problems, Remedy};
 use super::limits::{self, Amounts};
 
 /// Checks that the machine has the CPUs of the lanes, this process what the ports need, and that
-/// this user can have the directories; returns warnings.
+/// this user can have the directories; returns warnings, also of a daemon that has `run_dir` now.
 ///
 /// # Errors
 /// Each CPU that is not online, each resource of which there is too little, and each directory that
@@ -34,5 +34,13 @@ pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
         (Err(problems), Err(others)) => Err(problems.and(others)),
     };
     let warnings = checked.map_err(|problems| problems.named(&config.state.to_document()))?;
-    Ok(warnings.into_iter().map(|(_, warning)| warning).collect())
+    let mut warnings: Vec<_> = warnings.into_iter().map(|(_, warning)| warning).collect();
+    if run_dir::is_claimed(&config.run_dir).is_ok_and(|is_claimed| is_claimed) {
+        warnings.push(format!(
+            "run_dir {} is in use by a running daemon; replace that with `shunt upgrade`, stop it, or \
+             choose another run_dir",
+            config.run_dir.display()
+        ));
+    }
+    Ok(warnings)
 }

@@ -30,9 +30,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use guestmem::{CounterMapping, MapError, Mapping};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, retry_on_intr};
 
 /// First word of a counter file: "SHUNTCTR".
@@ -56,6 +57,8 @@ const TEXT_LEN: usize = 1;
 const VERSION: usize = 2;
 /// Attempts of a reader while the text is being changed, one a millisecond.
 const TRIES: usize = 100;
+/// Attempts to lock a new file.
+const LOCK_ATTEMPTS: usize = 100;
 
 /// Errors of a counter file.
 #[derive(Debug, thiserror::Error)]
@@ -341,12 +344,25 @@ fn open_file(path: Option<&Path>) -> std::io::Result<File> {
             }
             // Never writable by others, whatever the umask: they could truncate it.
             let mut options = OpenOptions::new();
-            options.read(true).write(true).create_new(true).mode(0o644).open(path)
+            let file = options.read(true).write(true).create_new(true).mode(0o644).open(path)?;
+            lock(&file);
+            Ok(file)
         }
         None => {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             Ok(File::from(rustix::fs::memfd_create("shunt-counters", flags)?))
         }
+    }
+}
+
+/// Locks the file while this process has it mapped: users that may only read it can then tell that
+/// its daemon runs. They could prevent that, but nothing else depends on it.
+fn lock(file: &File) {
+    for _ in 0..LOCK_ATTEMPTS {
+        if rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1)); // a reader has just looked
     }
 }
 

@@ -141,6 +141,17 @@ fn a_directory_of_another_user_is_refused() {
     assert!(is_whole(&theirs));
 }
 
+#[test]
+fn a_check_tells_of_a_running_daemon() {
+    let mut host = Host::start(TWO);
+    let warnings = daemon::check_machine(&host.config).unwrap();
+    let is = |warning: &String| warning.contains("is in use by a running daemon");
+    assert_eq!(warnings.iter().filter(|warning| is(warning)).count(), 1, "{warnings:?}");
+    host.stop();
+    let warnings = daemon::check_machine(&host.config).unwrap();
+    assert!(!warnings.iter().any(is), "{warnings:?}");
+}
+
 /// A socket without a listener: its process was killed.
 fn dead_socket(path: PathBuf) -> PathBuf {
     drop(UnixListener::bind(&path).unwrap());
