@@ -11,9 +11,9 @@ use api::stats::Stats;
 use api::{Client, Method, Upgraded};
 use host::{CpuTime, ProcessCpu};
 use model::config::socket_path;
+use model::state::Lanes;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, test_kill_process, waitpid};
-use serde::Serialize;
 use wire::Mac;
 
 use super::interrupt::Registered;
@@ -34,67 +34,27 @@ pub struct VfPlan {
 /// NIC of a bench.
 #[derive(Clone, Debug, Default)]
 pub struct NicPlan {
-    /// CPU of the lane, if pinned.
-    pub cpu: Option<usize>,
+    /// Its lane.
+    pub lanes: Lanes,
     /// `true` for a NIC with an uplink.
     pub uplink: bool,
     /// The VFs.
     pub vfs: Vec<VfPlan>,
-    /// Policy of the lane without frames.
-    pub idle: IdlePolicy,
 }
 
-/// Policy of a lane without frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IdlePolicy {
-    /// It polls for a second after a frame, and then yields: the CPU is spared for it.
-    Poll,
-    /// It polls, and lets other threads run on its CPU in between.
-    Yield,
-    /// It sleeps until a guest kicks it, as by default.
-    #[default]
-    Sleep,
-}
-
-impl IdlePolicy {
-    /// All policies.
-    pub const ALL: [IdlePolicy; 3] = [IdlePolicy::Poll, IdlePolicy::Yield, IdlePolicy::Sleep];
-
-    /// The policy of a lane that is measured under load: awake where it has a CPU of its own.
-    pub fn under_load(cpu: Option<usize>) -> IdlePolicy {
-        if cpu.is_some() { IdlePolicy::Yield } else { IdlePolicy::Sleep }
-    }
-
-    /// Name, as on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            IdlePolicy::Poll => "poll",
-            IdlePolicy::Yield => "yield",
-            IdlePolicy::Sleep => "sleep",
-        }
-    }
-
-    /// Settings of `[lanes]`.
-    fn settings(self) -> &'static str {
-        match self {
-            IdlePolicy::Poll => "sleep = false\npoll_us = 1000000\n",
-            IdlePolicy::Yield => "sleep = false\n",
-            IdlePolicy::Sleep => "sleep = true\n",
-        }
-    }
+/// The lane of a NIC that is measured under load: awake where it has a CPU of its own.
+pub fn lane_under_load(cpu: Option<usize>) -> Lanes {
+    Lanes { sleep: cpu.is_none(), cpus: cpu.into_iter().collect(), ..Lanes::default() }
 }
 
 impl NicPlan {
-    fn toml(&self, run_dir: &Path, cpu_latency_us: Option<u32>) -> String {
-        let mut text = format!("run_dir = {:?}\n[lanes]\n", run_dir.display().to_string());
-        if let Some(cpu) = self.cpu {
-            text += &format!("cpus = [{cpu}]\n");
+    fn toml(&self, run_dir: &Path) -> Result<String> {
+        let mut lanes = toml::Table::try_from(&self.lanes)?;
+        if self.lanes.cpus.is_empty() {
+            lanes.remove("cpus"); // an empty list is refused
         }
-        if let Some(latency_us) = cpu_latency_us {
-            text += &format!("cpu_latency_us = {latency_us}\n");
-        }
-        text += self.idle.settings();
+        let run_dir = run_dir.display().to_string();
+        let mut text = format!("run_dir = {run_dir:?}\n[lanes]\n{lanes}");
         text += "[[nic]]\nname = \"lab\"\nkind = \"soft\"\n";
         if self.uplink {
             text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
@@ -115,7 +75,7 @@ impl NicPlan {
                 }
             }
         }
-        text
+        Ok(text)
     }
 }
 
@@ -143,17 +103,7 @@ const READY: Duration = Duration::from_secs(20);
 impl Bench {
     /// Starts a daemon with this NIC; `program` is the shunt binary.
     pub fn start(program: &Path, nic: &NicPlan) -> Result<Bench> {
-        Bench::start_awake(program, nic, None)
-    }
-
-    /// Starts a daemon with this NIC. With `cpu_latency_us`, it limits the wake-up latency of all
-    /// CPUs of the machine while the bench exists.
-    pub fn start_awake(
-        program: &Path,
-        nic: &NicPlan,
-        cpu_latency_us: Option<u32>,
-    ) -> Result<Bench> {
-        Bench::with_config(program, |run_dir| Ok(nic.toml(run_dir, cpu_latency_us)))
+        Bench::with_config(program, |run_dir| nic.toml(run_dir))
     }
 
     /// Starts a daemon with the configuration that `toml` returns for a run directory. VF sockets
@@ -393,4 +343,21 @@ impl Drop for Bench {
 pub fn mac_text(vf: usize, number: usize) -> Mac {
     let ([a, b], [c, d]) = ((vf as u16).to_be_bytes(), (number as u16).to_be_bytes());
     Mac([0x02, 0x5b, a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use model::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_is_a_configuration_with_its_lanes() {
+        for lanes in [Lanes::default(), lane_under_load(Some(1)), lane_under_load(None)] {
+            let vfs = vec![VfPlan { macs: vec![mac_text(0, 0)], ..VfPlan::default() }];
+            let nic = NicPlan { lanes: lanes.clone(), uplink: true, vfs };
+            let text = nic.toml(Path::new("/run/shunt")).unwrap();
+            assert_eq!(Config::parse("lab.toml", &text).unwrap().lanes, lanes);
+        }
+    }
 }

@@ -16,7 +16,7 @@ mod switched;
 
 pub use carrier::{Carrier, CarrierSpec};
 pub use cpus::{Placement, plan};
-pub use daemon::{Bench, IdlePolicy, NicPlan, VfPlan, mac_text};
+pub use daemon::{Bench, NicPlan, VfPlan, lane_under_load, mac_text};
 pub use guests::GuestProcess;
 pub use size::ProcessSize;
 pub use switched::{AdapterPlan, BenchAttachment, SwitchedBench, SwitchedPlan};

@@ -1,4 +1,4 @@
-//! Idle CPU with many silent guests, and wake-up latency of the first frame, by [`IdlePolicy`].
+//! Idle CPU with many silent guests, and wake-up latency of the first frame, by the lane's policy.
 //!
 //! The daemon has many attached guests without traffic: its CPU time is read at both ends of a
 //! silence. Then one guest sends single frames to another, each after some milliseconds of silence,
@@ -14,17 +14,22 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use model::state::{Problem, Problems};
+use model::state::{Lanes, Problem, Problems};
 use serde::Serialize;
 use traffic::protocol::probe::{ProbeSpec, WakeTimes};
 use traffic::{Event, Task};
 
-use crate::bench::{Bench, GuestProcess, IdlePolicy, NicPlan, Placement, VfPlan, mac_text, plan};
+use crate::bench::{Bench, GuestProcess, NicPlan, Placement, VfPlan, mac_text, plan};
 
 /// Time between attaching and the measured silence: a new daemon still has work.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Silence before each frame, in microseconds. A lane sleeps after 100 us by default.
 const SILENCE_US: (u64, u64) = (5_000, 20_000);
+
+/// Policies of a lane without frames: name, whether it sleeps, and time of polling in microseconds
+/// before it yields or sleeps; `None`: the default.
+const POLICIES: [(&str, bool, Option<u32>); 3] =
+    [("poll", false, Some(1_000_000)), ("yield", false, None), ("sleep", true, None)];
 
 /// Settings of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +73,7 @@ impl IdleSpec {
 pub struct Idle {
     /// Guests attached.
     pub guests: usize,
-    /// Each policy, in the order of [`IdlePolicy::ALL`].
+    /// Each policy.
     pub policies: Vec<IdleCost>,
     /// Limit of the CPUs' wake-up latency, for the daemon and the floor alike: the daemon set it
     /// for the whole machine. `None`: no limit.
@@ -80,8 +85,8 @@ pub struct Idle {
 /// Cost of a policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct IdleCost {
-    /// The policy.
-    pub policy: IdlePolicy,
+    /// Name of the policy: the lane polls, yields or sleeps.
+    pub policy: &'static str,
     /// Seconds of the measured silence.
     pub seconds: f64,
     /// CPU time of the daemon in the silence, as a share of one core.
@@ -105,7 +110,12 @@ pub struct IdleCost {
 /// A daemon or the guests fail.
 pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
     let placement = plan(cpus, 1);
-    let policies = IdlePolicy::ALL.map(|policy| measure(program, &placement, spec, policy));
+    let policies = POLICIES.map(|(policy, sleep, poll_us)| {
+        let mut lanes = Lanes { sleep, cpu_latency_us: spec.cpu_latency_us, ..Lanes::default() };
+        lanes.cpus.extend(placement.switch);
+        lanes.poll_us = poll_us.unwrap_or(lanes.poll_us);
+        measure(program, &placement, spec, policy, lanes)
+    });
     Ok(Idle {
         guests: spec.guests,
         policies: policies.into_iter().collect::<Result<_>>()?,
@@ -118,16 +128,12 @@ fn measure(
     program: &Path,
     placement: &Placement,
     spec: IdleSpec,
-    policy: IdlePolicy,
+    policy: &'static str,
+    lanes: Lanes,
 ) -> Result<IdleCost> {
     let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
-    let nic = NicPlan {
-        cpu: placement.switch,
-        uplink: false,
-        vfs: (0..spec.guests).map(vf).collect(),
-        idle: policy,
-    };
-    let mut bench = Bench::start_awake(program, &nic, spec.cpu_latency_us)?;
+    let nic = NicPlan { lanes, uplink: false, vfs: (0..spec.guests).map(vf).collect() };
+    let mut bench = Bench::start(program, &nic)?;
     let probe = ProbeSpec {
         cpu: placement.guests[0].0,
         lane_cpu: placement.switch,

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use model::state::Lanes;
 use report::RingKind;
 use serde::Serialize;
 use traffic::protocol::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
@@ -165,7 +166,11 @@ pub fn run(
     let placement = plan(cpus, 1);
     let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
     let vfs = (0..run.mirrors.max(2)).map(vf).collect();
-    let nic = NicPlan { cpu: placement.switch, vfs, ..NicPlan::default() };
+    let nic = NicPlan {
+        lanes: Lanes { cpus: placement.switch.into_iter().collect(), ..Lanes::default() },
+        uplink: false,
+        vfs,
+    };
     let mut bench = Bench::start(program, &nic)?;
     bench.mirror(run.mirrors)?;
     let guest = |i: usize| (bench.vf_socket(i), mac_text(i, 0).to_string());

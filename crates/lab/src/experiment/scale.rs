@@ -21,7 +21,7 @@ use wire::Mac;
 
 use super::sample::{Counting, Measured, measure_on, spread};
 use crate::bench::bare::{BareProcess, BareSpec};
-use crate::bench::{Bench, GuestProcess, IdlePolicy, NicPlan, VfPlan, mac_text, plan};
+use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, lane_under_load, mac_text, plan};
 use crate::measure::distance;
 
 /// Points: VFs, and addresses of all of them together.
@@ -217,7 +217,7 @@ fn point(program: &Path, cpus: &[usize], load: ScaleLoad) -> Result<ScaleRound> 
     let cpu = plan(cpus, 1).switch;
     let vf = |i| VfPlan { macs: load.addresses(i).collect(), ..VfPlan::default() };
     let vfs = (0..load.vfs).map(vf).collect();
-    let nic = NicPlan { cpu, uplink: false, vfs, idle: IdlePolicy::under_load(cpu) };
+    let nic = NicPlan { lanes: lane_under_load(cpu), uplink: false, vfs };
     let mut bench = Bench::start(program, &nic)?;
     let sockets: Vec<PathBuf> = (0..load.vfs).map(|vf| bench.vf_socket(vf)).collect();
     let switch = on(&mut bench, &sockets, program, cpus, load)?;

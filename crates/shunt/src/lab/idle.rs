@@ -63,7 +63,7 @@ fn text(idle: &idle::Idle) -> String {
     let rows = idle.policies.iter().map(|cost| {
         let times =
             |times: WakeTimes| [times.p50, times.p99, times.max].map(|us| format!("{us:.1}"));
-        let policy = [cost.policy.as_str().to_owned(), format!("{:.1} %", 100.0 * cost.cpu_share)];
+        let policy = [cost.policy.to_owned(), format!("{:.1} %", 100.0 * cost.cpu_share)];
         let slept = [cost.sleeps.to_string()];
         [&policy[..], &times(cost.wake_us), &slept, &times(cost.floor_us)].concat()
     });

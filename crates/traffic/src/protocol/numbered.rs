@@ -92,3 +92,23 @@ pub struct Direction {
     /// 99.9th percentile of these gaps, in microseconds.
     pub gap_us_p999: f64,
 }
+
+impl Direction {
+    /// Both directions: the sums, and of times the longer one.
+    pub fn of_both(directions: &[Direction; 2]) -> Direction {
+        let sum = |what: fn(&Direction) -> u64| directions.iter().map(what).sum();
+        let most = |what: fn(&Direction) -> f64| directions.iter().map(what).fold(0.0, f64::max);
+        Direction {
+            sent: sum(|way| way.sent),
+            received: sum(|way| way.received),
+            lost: sum(|way| way.lost),
+            duplicated: sum(|way| way.duplicated),
+            reordered: sum(|way| way.reordered),
+            corrupted: sum(|way| way.corrupted),
+            foreign: sum(|way| way.foreign),
+            stalls: sum(|way| way.stalls),
+            gap_us_max: most(|way| way.gap_us_max),
+            gap_us_p999: most(|way| way.gap_us_p999),
+        }
+    }
+}

@@ -9,7 +9,7 @@ use traffic::protocol::contend::{Burden, ContendSpec, Contender, Phase, Slice};
 use traffic::{Event, Task};
 
 use super::arithmetic::{Claim, expected, jain};
-use crate::bench::{Bench, GuestProcess, IdlePolicy, NicPlan, VfPlan, mac_text, plan};
+use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, lane_under_load, mac_text, plan};
 use crate::measure::distance;
 
 /// Seconds before the first slice.
@@ -139,10 +139,9 @@ pub(super) fn measure(
         max_tx_mbps: guest.max_tx_mbps,
     };
     let nic = NicPlan {
-        cpu: placement.switch,
+        lanes: lane_under_load(placement.switch),
         uplink: false,
         vfs: guests.iter().enumerate().map(vf).collect(),
-        idle: IdlePolicy::under_load(placement.switch),
     };
     let mut bench = Bench::start(machine.program, &nic)?;
     let contender = |(i, guest): (usize, &ContenderPlan)| Contender {

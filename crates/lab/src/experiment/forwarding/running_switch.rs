@@ -12,8 +12,8 @@ use traffic::{AdapterBackend, TapSpec};
 use super::point::{OUTSIDE, PointSpec, SwitchProgram};
 use crate::bench::bare::{BareProcess, BareSpec};
 use crate::bench::{
-    AdapterPlan, Bench, BenchAttachment, IdlePolicy, NicPlan, Placement, SwitchedBench,
-    SwitchedPlan, VfPlan, mac_text,
+    AdapterPlan, Bench, BenchAttachment, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan,
+    lane_under_load, mac_text,
 };
 use crate::experiment::sample::Counting;
 
@@ -46,10 +46,9 @@ impl RunningSwitch {
             PathKind::Vf => {
                 let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
                 let nic = NicPlan {
-                    cpu: placement.switch,
+                    lanes: lane_under_load(placement.switch),
                     uplink: true,
                     vfs: (0..spec.vms).map(vf).collect(),
-                    idle: IdlePolicy::under_load(placement.switch),
                 };
                 RunningSwitch::Nic(Bench::start(program, &nic)?)
             }

@@ -25,37 +25,6 @@ pub const OWN_MIB_TOLERANCE: f64 = 4.0;
 /// the first tap.
 pub const FILES_TOLERANCE: usize = 10;
 
-/// Frames of both directions since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FrameCounts {
-    /// Frames sent.
-    pub sent: u64,
-    /// Numbers that arrived.
-    pub received: u64,
-    /// Numbers that were skipped.
-    pub lost: u64,
-    /// Frames whose number had arrived before.
-    pub duplicated: u64,
-    /// Frames that arrived after a higher number.
-    pub reordered: u64,
-    /// Frames with changed bytes.
-    pub corrupted: u64,
-}
-
-impl FrameCounts {
-    pub(super) fn of(directions: &[Direction; 2]) -> FrameCounts {
-        let sum = |what: fn(&Direction) -> u64| directions.iter().map(what).sum();
-        FrameCounts {
-            sent: sum(|way| way.sent),
-            received: sum(|way| way.received),
-            lost: sum(|way| way.lost),
-            duplicated: sum(|way| way.duplicated),
-            reordered: sum(|way| way.reordered),
-            corrupted: sum(|way| way.corrupted),
-        }
-    }
-}
-
 /// State of a soak at one moment, without hostile guests, copies and temporary settings.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Point {
@@ -64,7 +33,7 @@ pub struct Point {
     /// Actions so far.
     pub actions: usize,
     /// Frames of the honest guests so far.
-    pub frames: FrameCounts,
+    pub frames: Direction,
     /// Latency of their frames since the last point.
     pub latency: Latency,
     /// Resources of the daemon.
@@ -94,7 +63,7 @@ pub struct Cause {
 /// Account of the frames, step by step.
 #[derive(Debug)]
 pub(super) struct Account {
-    pub(super) frames: FrameCounts,
+    pub(super) frames: Direction,
     pub(super) causes: BTreeMap<String, Cause>,
     pub(super) problems: Vec<String>,
     /// Latencies since the last point.
@@ -117,8 +86,8 @@ impl Account {
         drops: &BTreeMap<String, u64>,
     ) {
         let Some(last) = spans.last() else { return };
-        let before = std::mem::replace(&mut self.frames, FrameCounts::of(&last.directions));
-        let gain = |what: fn(&FrameCounts) -> u64| what(&self.frames).saturating_sub(what(&before));
+        let before = std::mem::replace(&mut self.frames, Direction::of_both(&last.directions));
+        let gain = |what: fn(&Direction) -> u64| what(&self.frames).saturating_sub(what(&before));
         let (mut lost, kind) = (gain(|frames| frames.lost), action.kind());
         let duplicated = gain(|frames| frames.duplicated);
         let cause = self.causes.entry(kind.as_str().to_owned()).or_default();
@@ -246,7 +215,7 @@ mod tests {
         let account = lost(&link, 5);
         assert_eq!(account.problems, Vec::<String>::new());
         assert_eq!(account.causes["link"].lost["tx_link_down"], 5);
-        let FrameCounts { sent, received, lost: all, .. } = account.frames;
+        let Direction { sent, received, lost: all, .. } = account.frames;
         assert_eq!(sent, received + all);
         let account = lost(&link, 6);
         assert_eq!(account.causes["link"].lost_unexplained, 1);

@@ -37,10 +37,10 @@ use serde::Serialize;
 use serde_json::json;
 use traffic::adapter::Adapter;
 use traffic::hostile::FAR_PAIRS;
-use traffic::protocol::numbered::{Mark, NumberedSpec};
+use traffic::protocol::numbered::{Direction, Mark, NumberedSpec};
 use traffic::{Event, Task, netns};
 
-use self::account::{Account, BASES, Cause, FDS_TOLERANCE, FrameCounts, POINTS, Point};
+use self::account::{Account, BASES, Cause, FDS_TOLERANCE, POINTS, Point};
 use self::plan::{ADAPTERS, Action, Kind, PATH, plan};
 use self::visitors::{Copy, TAPS};
 use super::hostile::{COURIER, FAR, FAR_VLAN, HostileRun, finish_attack, hostile_spec};
@@ -90,7 +90,7 @@ pub struct Soak {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_taps: Option<String>,
     /// Frames of the honest guests.
-    pub frames: FrameCounts,
+    pub frames: Direction,
     /// Frames around the actions of each kind.
     pub causes: BTreeMap<String, Cause>,
     /// Readings over time.
@@ -355,8 +355,8 @@ impl Soaking {
         };
         self.bench.bench.check_alive()?;
         let before = self.account.frames;
-        self.account.frames = FrameCounts::of(&result.directions);
-        let FrameCounts { sent, received, lost, .. } = self.account.frames;
+        self.account.frames = Direction::of_both(&result.directions);
+        let Direction { sent, received, lost, .. } = self.account.frames;
         ensure!(sent == received + lost, "{sent} frames sent, {received} received, {lost} lost");
         ensure!(lost == before.lost, "{} frames lost after the last step", lost - before.lost);
         let used = [result.used_repeated, result.used_out_of_order, result.used_missing];
