@@ -254,3 +254,24 @@ fn memory(interface: &Interface, bytes: u64) -> Result<Arc<Mapping>, XdpPortErro
     })?;
     Ok(Arc::new(memory))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mapping of a sparse file: addresses, and no memory.
+    fn sparse(bytes: u64) -> Mapping {
+        let file = SharedFile::create("sparse", bytes, Pages::Ordinary).unwrap();
+        Mapping::new(file.fd(), bytes, 0).unwrap()
+    }
+
+    #[test]
+    fn memory_beyond_the_limit_is_not_pinned() {
+        assert_eq!(spare(&sparse(4096)), Ok(()));
+        let most = PINNED_BYTES_MAX >> 30;
+        let error = spare(&sparse(PINNED_BYTES_MAX + (1 << 30))).unwrap_err();
+        assert_eq!(error, DirectError::TooLarge { has: most + 1, most });
+        assert!(XdpPortError::from(error).is_limit_of_memory());
+        assert!(!XdpPortError::from(DirectError::Lost).is_limit_of_memory());
+    }
+}
