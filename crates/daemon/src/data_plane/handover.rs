@@ -35,8 +35,9 @@ use super::super::handover::{
 use super::super::nic_instance::PortBackend;
 use super::DataPlane;
 
-/// Time for lanes to finish their current round.
-const IDLE_TIMEOUT: Duration = Duration::from_millis(30);
+/// Time for lanes to finish their current round. A hypervisor can deschedule a lane's CPU for some
+/// tens of milliseconds, and a longer gap is better than lost frames.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Bytes of a learned address in the handover.
 const ENTRY_BYTES: usize = 11;
 
