@@ -32,14 +32,14 @@ def indented(text):
 
 class MountNamespace:
     """A mount namespace with a directory of the test. `private`: paths that are empty in it; `script`: further commands
-    to set it up, the last of which may be the command that keeps it.
+    to set it up, the last of which may be the command that keeps it. Daemons of the host are not found in it.
     """
 
     def __init__(self, private, script="exec sleep infinity"):
         self.dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
         os.chmod(self.dir, 0o755)
         self.environment = {**os.environ, "PATH": f"{os.path.dirname(binary())}:{os.environ['PATH']}"}
-        mounts = "".join(f"mkdir -p {path} && mount -t tmpfs -o mode=755 tmpfs {path} && " for path in private)
+        mounts = "".join(f"mkdir -p {path} && mount -t tmpfs -o mode=755 tmpfs {path} && " for path in ("/run/shunt.d", *private))
         self._log = os.path.join(self.dir, "namespace.log")
         with open(self._log, "wb") as log:
             command = f"{mounts} {script.format(dir=self.dir)}"
