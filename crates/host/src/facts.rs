@@ -72,7 +72,7 @@ pub struct MachineFacts {
 
 impl MachineFacts {
     /// Reads the facts. `rustc` and `version` are the compiler and the program version to record
-    /// beside them. The first call in a process takes 20 ms to calibrate the counter.
+    /// beside them. The first call in a process takes 2 ms to calibrate the counter.
     pub fn read(rustc: &str, version: &str) -> MachineFacts {
         read_from(&Root(PathBuf::from("/")), rustc, version)
     }
