@@ -17,6 +17,7 @@ use model::config::Config;
 use port::virtio_net::HEADER_LEN;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::retry_on_intr;
 use rustix::pipe::pipe;
 use vhost_user::payload::{RegionPayload, TableHeader, VringAddr, VringState};
 use vhost_user::{Features, Flags, Message, ProtocolFeatures, Request};
@@ -84,7 +85,9 @@ fn is_answered(stream: &UnixStream) -> bool {
 fn wait(stream: &UnixStream) -> bool {
     let mut fds = [PollFd::new(stream, PollFlags::IN)];
     let time = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    assert!(poll(&mut fds, Some(&time)).is_ok_and(|ready| ready > 0), "the daemon hangs");
+    // libFuzzer's alarm interrupts it.
+    let ready = retry_on_intr(|| poll(&mut fds, Some(&time)));
+    assert!(ready.is_ok_and(|ready| ready > 0), "the daemon hangs");
     true
 }
 
