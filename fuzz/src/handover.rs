@@ -21,7 +21,7 @@ pub(crate) fn handover(data: &[u8]) -> Reached {
         end.set_nonblocking(true).expect("a socket");
     }
     let file = File::open("/dev/null").expect("/dev/null");
-    // A full socket ends the input: nobody reads yet.
+    // A full socket ends the input: its other end is read later.
     while !input.is_empty() && send(&mut peer, &mut input, file.as_fd()).is_ok() {}
     drop(peer);
     let mut reached = Reached::default();

@@ -37,8 +37,8 @@ pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
     let mut warnings: Vec<_> = warnings.into_iter().map(|(_, warning)| warning).collect();
     if run_dir::is_claimed(&config.run_dir).is_ok_and(|is_claimed| is_claimed) {
         warnings.push(format!(
-            "run_dir {} is in use by a running daemon; replace that with `shunt upgrade`, stop it, or \
-             choose another run_dir",
+            "run_dir {} is in use by a running daemon; replace that with `shunt upgrade`, stop it, \
+             or choose another run_dir",
             config.run_dir.display()
         ));
     }

@@ -170,11 +170,13 @@ pub fn check(netns: Option<&str>, name: &str, queues: u16) -> Result<(), TunErro
 }
 
 fn validate(name: &str, queues: u16) -> Result<(), TunError> {
-    let name = || name.to_owned();
     if !(1..=QUEUES_MAX).contains(&queues) {
-        return Err(TunError::Queues { name: name(), queues });
+        return Err(TunError::Queues { name: name.to_owned(), queues });
     }
-    IfRequest::new(&name()).map(drop).ok_or_else(|| TunError::Name { name: name() })
+    if IfRequest::new(name).is_none() {
+        return Err(TunError::Name { name: name.to_owned() });
+    }
+    Ok(())
 }
 
 /// Driver of an interface that is no tap.
