@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interface::check_tap;
 use crate::launcher::{self, Answer, Request};
-use crate::netlink::{Netlink, NetlinkMessage, attributes, u32_at};
+use crate::netlink::{Netlink, NetlinkMessage, attribute, u32_at};
 use crate::socket::{self, SocketKind};
 
 const RTM_NEWLINK: u16 = 16;
@@ -238,18 +238,14 @@ impl Links {
     }
 
     fn done(&self, request: NetlinkMessage) -> Result<(), Errno> {
-        self.0.exchange(request).map(drop)
+        self.0.exchange(request)?;
+        Ok(())
     }
 
     /// Changes an interface, or has the launcher do it.
     fn change(&self, index: u32, change: LinkChange) -> Result<(), Errno> {
         launcher::ask(ChangeLink { index, change }, &[self.0.socket.as_fd()]).map(drop)
     }
-}
-
-/// Value of the first attribute of this type.
-fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes(bytes).find(|(of, _)| *of == kind).map(|(_, value)| value)
 }
 
 /// A change of an interface.
@@ -405,7 +401,7 @@ mod tests {
 
     #[test]
     fn addresses_and_gateways_are_those_of_their_family() {
-        let bytes = |message: NetlinkMessage| message.into_bytes().split_off(16);
+        let bytes = |message: NetlinkMessage| message.into_bytes(0).split_off(16);
         let v4 = LinkAddress { ip: [10, 0, 0, 2].into(), prefix_len: 24 };
         let head = [2, 24, 0, 0, 7, 0, 0, 0];
         let address = [&head[..], &[8, 0, 2, 0, 10, 0, 0, 2], &[8, 0, 1, 0, 10, 0, 0, 2]];

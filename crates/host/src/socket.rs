@@ -3,14 +3,16 @@
 //! Model: each is opened in the network namespace of the calling thread, or of its requests
 //! ([`crate::netns::within`]).
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::netlink::GENERIC;
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with, sockopt};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::{Answer, Request, ask};
-use crate::netlink::{Netlink, NetlinkMessage, attributes, u32_at};
+use crate::netlink::{Netlink, NetlinkMessage, attribute, u32_at};
+use crate::sys;
 
 /// Kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,8 @@ pub enum SocketKind {
     Interfaces,
     /// For requests on interfaces, addresses and routes (rtnetlink(7)).
     Route,
+    /// For requests to generic netlink families (`linux/genetlink.h`).
+    Generic,
     /// For the frames of an interface (packet(7)).
     Packet,
     /// For the frames of a queue of an interface (AF_XDP).
@@ -36,25 +40,30 @@ impl Request for OpenSocket {
     type Reply = ();
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
-        let (family, kind) = self.0.family_and_type();
+        let (family, kind, protocol) = self.0.parts();
         let more = match self.0 {
             SocketKind::Packet => SocketFlags::NONBLOCK,
             _ => SocketFlags::empty(),
         };
-        let socket = socket_with(family, kind, SocketFlags::CLOEXEC | more, None)?;
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC | more, protocol)?;
+        if family == AddressFamily::NETLINK {
+            // Without it errors have no message.
+            let _ = sys::extend_acknowledgements(socket.as_fd());
+        }
         Ok(((), vec![socket]))
     }
 }
 
 impl SocketKind {
-    /// All without a protocol: for netlink that is NETLINK_ROUTE, and a packet socket receives
-    /// nothing, from any interface, before it is bound.
-    fn family_and_type(self) -> (AddressFamily, SocketType) {
+    /// Family, type and protocol. Without a protocol a netlink socket is one of NETLINK_ROUTE, and a
+    /// packet socket receives nothing, from any interface, before it is bound.
+    fn parts(self) -> (AddressFamily, SocketType, Option<Protocol>) {
         match self {
-            SocketKind::Interfaces => (AddressFamily::INET, SocketType::DGRAM),
-            SocketKind::Route => (AddressFamily::NETLINK, SocketType::RAW),
-            SocketKind::Packet => (AddressFamily::PACKET, SocketType::RAW),
-            SocketKind::Xdp => (AddressFamily::XDP, SocketType::RAW),
+            SocketKind::Interfaces => (AddressFamily::INET, SocketType::DGRAM, None),
+            SocketKind::Route => (AddressFamily::NETLINK, SocketType::RAW, None),
+            SocketKind::Generic => (AddressFamily::NETLINK, SocketType::RAW, Some(GENERIC)),
+            SocketKind::Packet => (AddressFamily::PACKET, SocketType::RAW, None),
+            SocketKind::Xdp => (AddressFamily::XDP, SocketType::RAW, None),
         }
     }
 }
@@ -64,10 +73,11 @@ impl SocketKind {
 /// # Errors
 /// `EINVAL`: it is another.
 pub fn check(socket: BorrowedFd<'_>, kind: SocketKind) -> Result<(), Errno> {
+    let (family, of_type, protocol) = kind.parts();
     let is = (sockopt::socket_domain(socket)?, sockopt::socket_type(socket)?);
-    let is_route = || sockopt::socket_protocol(socket).is_ok_and(|protocol| protocol.is_none());
-    let right = is == kind.family_and_type() && (kind != SocketKind::Route || is_route());
-    if right { Ok(()) } else { Err(Errno::INVAL) }
+    let has_protocol =
+        || family != AddressFamily::NETLINK || sockopt::socket_protocol(socket) == Ok(protocol);
+    if is == (family, of_type) && has_protocol() { Ok(()) } else { Err(Errno::INVAL) }
 }
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -88,8 +98,8 @@ pub fn is_bound_to(socket: BorrowedFd<'_>, file: (u64, u64)) -> Result<bool, Err
     let request: Vec<u8> = request.into_iter().flat_map(u32::to_ne_bytes).collect();
     let answer =
         Netlink::sockets()?.exchange(NetlinkMessage::new(SOCK_DIAG_BY_FAMILY, &request))?;
-    let mut given = attributes(answer.get(UNIX_DIAG_HEADER..).unwrap_or_default());
-    let (_, own) = given.find(|(kind, _)| *kind == UNIX_DIAG_VFS).ok_or(Errno::NOENT)?;
+    let given = answer.get(UNIX_DIAG_HEADER..).unwrap_or_default();
+    let own = attribute(given, UNIX_DIAG_VFS).ok_or(Errno::NOENT)?;
     // As the kernel numbers devices: 12 bits of the major number, and 20 of the minor.
     let (major, minor) = (rustix::fs::major(file.0), rustix::fs::minor(file.0));
     Ok((u32_at(own, 0), u32_at(own, 4)) == (Some(file.1 as u32), Some(major << 20 | minor)))
@@ -145,7 +155,6 @@ pub fn set_buffers(socket: BorrowedFd<'_>, receive: Option<usize>, send: Option<
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -156,8 +165,10 @@ mod tests {
         let route = open(SocketKind::Route).unwrap();
         assert_eq!(check(route.as_fd(), SocketKind::Route), Ok(()));
         assert_eq!(check(route.as_fd(), SocketKind::Interfaces), Err(Errno::INVAL));
-        let generic = Netlink::generic().unwrap();
-        assert_eq!(check(generic.socket.as_fd(), SocketKind::Route), Err(Errno::INVAL));
+        let generic = open(SocketKind::Generic).unwrap();
+        assert_eq!(check(generic.as_fd(), SocketKind::Route), Err(Errno::INVAL));
+        assert_eq!(check(generic.as_fd(), SocketKind::Generic), Ok(()));
+        assert_eq!(check(route.as_fd(), SocketKind::Generic), Err(Errno::INVAL));
         let file = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(check(file.as_fd(), SocketKind::Route), Err(Errno::NOTSOCK));
     }

@@ -16,6 +16,8 @@ use rustix::io::Errno;
 pub(crate) const NAME_SIZE: usize = libc::IFNAMSIZ;
 
 const SOL_PACKET: c_int = 263;
+const SOL_NETLINK: c_int = 270;
+const NETLINK_EXT_ACK: c_int = 11;
 const PACKET_ADD_MEMBERSHIP: c_int = 1;
 const PACKET_MR_PROMISC: u16 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
@@ -150,7 +152,7 @@ pub(crate) fn set_packet_option(
     option: c_int,
     value: c_int,
 ) -> Result<(), Errno> {
-    set(fd, option, &value)
+    set(fd, SOL_PACKET, option, &value)
 }
 
 /// Enables promiscuous mode until the socket is closed.
@@ -165,14 +167,19 @@ pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, index: u32) -> Result<(), Err
     }
     let index = index.cast_signed();
     let wanted = Membership { index, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
-    set(fd, PACKET_ADD_MEMBERSHIP, &wanted)
+    set(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted)
 }
 
-fn set<T>(fd: BorrowedFd<'_>, option: c_int, value: &T) -> Result<(), Errno> {
+/// Has a netlink socket receive the messages of drivers with their errors.
+pub(crate) fn extend_acknowledgements(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    set(fd, SOL_NETLINK, NETLINK_EXT_ACK, &1)
+}
+
+fn set<T>(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> Result<(), Errno> {
     let (at, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: the kernel reads `len` bytes of `value`, which has that many; no packet option that
-    // is set here contains pointers.
-    done(unsafe { libc::setsockopt(fd.as_raw_fd(), SOL_PACKET, option, at, len) })
+    // SAFETY: the kernel reads `len` bytes of `value`, which has that many; no option that is
+    // set here contains pointers.
+    done(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, at, len) })
 }
 
 /// Binds a packet socket to an interface; it then receives frames of all protocols.

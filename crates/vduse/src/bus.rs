@@ -4,24 +4,17 @@
 //! The kernel answers when the device's driver has started or stopped, and asks the device for its
 //! status meanwhile. So the thread that serves the device must not call this.
 //!
-//! Follows `linux/genetlink.h` and `linux/vdpa.h`.
+//! Follows `linux/vdpa.h`.
 
 use std::os::fd::BorrowedFd;
 
 use host::launcher::{Answer, Request, ask};
-use host::netlink::{Netlink, NetlinkMessage, attributes, u16_at};
+use host::netlink::{Netlink, NetlinkMessage};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::VduseError;
 use crate::device::is_name;
-
-/// Bytes of `struct genlmsghdr`.
-const GENL_HEADER: usize = 4;
-const CTRL: u16 = 16;
-const CTRL_CMD_GETFAMILY: u8 = 3;
-const CTRL_ATTR_FAMILY_ID: u16 = 1;
-const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 
 const VDPA_CMD_DEV_NEW: u8 = 3;
 const VDPA_CMD_DEV_DEL: u8 = 4;
@@ -95,24 +88,13 @@ impl Request for ChangeBus {
 /// Sends a request of the family `vdpa`, and waits for the answer.
 fn send(command: u8, texts: &[(u16, &str)]) -> Result<(), Errno> {
     let netlink = Netlink::generic()?;
-    let named = request(CTRL, CTRL_CMD_GETFAMILY).with_text(CTRL_ATTR_FAMILY_NAME, "vdpa");
-    let family = family(&netlink.exchange(named)?).ok_or(Errno::BADMSG)?;
-    netlink.exchange(dev_request(family, command, texts)).map(drop)
+    let family = netlink.family("vdpa")?;
+    netlink.exchange(dev_request(family, command, texts))?;
+    Ok(())
 }
 
 /// A request of the family `vdpa` about a device, to be acknowledged.
 pub(crate) fn dev_request(family: u16, command: u8, texts: &[(u16, &str)]) -> NetlinkMessage {
     let with = |request: NetlinkMessage, (kind, text): &(u16, &str)| request.with_text(*kind, text);
-    texts.iter().fold(request(family, command).acknowledged(), with)
-}
-
-/// A request that begins with `struct genlmsghdr`: command, version 1, reserved.
-fn request(family: u16, command: u8) -> NetlinkMessage {
-    NetlinkMessage::new(family, &[command, 1, 0, 0])
-}
-
-/// The number of a family, from the answer to a query by name.
-pub(crate) fn family(answer: &[u8]) -> Option<u16> {
-    let mut all = attributes(answer.get(GENL_HEADER..)?);
-    all.find_map(|(kind, value)| (kind == CTRL_ATTR_FAMILY_ID).then(|| u16_at(value, 0))?)
+    texts.iter().fold(NetlinkMessage::generic(family, command).acknowledged(), with)
 }

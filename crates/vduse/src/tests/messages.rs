@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::bus::{dev_request, family};
+use crate::bus::dev_request;
 use crate::is_name;
 use crate::message::{Position, REQUEST_LEN, Request, RequestKind, Response};
 
@@ -63,11 +63,6 @@ proptest! {
     fn positions_of_split_rings_are_what_they_were(base: u16) {
         prop_assert_eq!(Position::split(base).base(false), u32::from(base));
     }
-
-    #[test]
-    fn whatever_the_bus_answers_is_read(answer in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = family(&answer);
-    }
 }
 
 #[test]
@@ -77,7 +72,7 @@ fn a_fresh_packed_ring_begins_with_both_wrap_counters_set() {
 
 #[test]
 fn the_bus_is_asked_as_the_kernel_reads_it() {
-    let asked = dev_request(0x21, 3, &[(4, "web0"), (2, "vduse")]).into_bytes();
+    let asked = dev_request(0x21, 3, &[(4, "web0"), (2, "vduse")]).into_bytes(0);
     let expected: Vec<u8> = [
         &44u32.to_ne_bytes()[..],
         &0x21u16.to_ne_bytes(),
@@ -94,24 +89,6 @@ fn the_bus_is_asked_as_the_kernel_reads_it() {
     .concat();
     assert_eq!(asked[4..], expected[4..]);
     assert_eq!(asked.len(), u32::from_ne_bytes(asked[..4].try_into().unwrap()) as usize);
-}
-
-#[test]
-fn the_number_of_a_family_is_found() {
-    // CTRL_CMD_NEWFAMILY: a name, and the number.
-    let answer = [
-        &[1, 2, 0, 0][..],
-        &9u16.to_ne_bytes(),
-        &2u16.to_ne_bytes(),
-        b"vdpa\0\0\0\0",
-        &6u16.to_ne_bytes(),
-        &1u16.to_ne_bytes(),
-        &0x1du16.to_ne_bytes(),
-        &[0, 0],
-    ]
-    .concat();
-    assert_eq!(family(&answer), Some(0x1d));
-    assert_eq!(family(&answer[..16]), None);
 }
 
 #[test]
