@@ -2,13 +2,30 @@
 //!
 //! # Model
 //! - A [`PciAddress`] names a function of the PCI bus.
+//! - A [`PciNic`] is a NIC whose VFs Shunt makes and sets, and gives back as they were.
 //! - A [`Sysfs`] is a tree like `/sys`: that of this machine, or a copy of another machine's.
 //!
 //! Follows `Documentation/ABI/testing/sysfs-bus-pci` and `Documentation/PCI/pci-iov-howto.rst` of
 //! Linux.
 
 mod address;
+mod change;
+mod devlink;
+mod driver;
+mod error;
+mod nic;
+mod owners;
+mod pf;
+mod record;
+mod refusals;
 mod sysfs;
+mod vf;
 
 pub use address::{InvalidAddress, PciAddress};
+pub use change::{BindDriver, ChangeVf, ChangeVfs, EswitchMode, VfsAnswer};
+pub use devlink::{Devlink, DevlinkDevice};
+pub use driver::{Binding, VFIO_PCI};
+pub use error::{OwnedBy, SriovError, VfOwner};
+pub use nic::{Difference, ObservedNic, PciNic, WantedNic};
 pub use sysfs::Sysfs;
+pub use vf::{VfCounters, VfSetting, VfState, read_vfs};

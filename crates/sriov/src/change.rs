@@ -1,0 +1,164 @@
+//! Changes that need rights: requests to the launcher.
+//!
+//! Each names a PF by its address, and the launcher finds the rest in sysfs: VFs, drivers, and the
+//! interface.
+
+use std::os::fd::BorrowedFd;
+
+use host::launcher::{Answer, Request};
+use host::netlink::{KernelError, Netlink};
+use model::state::NicMode;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::address::PciAddress;
+use crate::devlink::{self, DevlinkDevice};
+use crate::driver::{Binding, VFIO_PCI, own_driver, write};
+use crate::error::VfOwner;
+use crate::owners::owners;
+use crate::pf;
+use crate::sysfs::Sysfs;
+use crate::vf::{VfSetting, set_vf};
+
+/// Checks that a function is the PF of a NIC with SR-IOV.
+fn check_pf(sysfs: &Sysfs, pf: PciAddress) -> Result<(), Errno> {
+    let has_vfs = pf::number::<u16>(sysfs, pf, "sriov_totalvfs").is_some();
+    if has_vfs && pf::is_network(sysfs, pf) { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// Changes the number of VFs from or to 0.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeVfs {
+    pub(crate) pf: PciAddress,
+    pub(crate) num_vfs: u16,
+}
+
+/// Result of changing the number of VFs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum VfsAnswer {
+    /// It is changed.
+    Done,
+    /// VFs are in use, so none is removed.
+    InUse(Vec<VfOwner>),
+}
+
+impl Request for ChangeVfs {
+    const NAME: &'static str = "change-vfs";
+    const DOES: &'static str = "makes the VFs of a PF of a NIC, or removes them if none is in use";
+    type Reply = VfsAnswer;
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_pf(&Sysfs::default(), self.pf)
+    }
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<VfsAnswer> {
+        let sysfs = Sysfs::default();
+        if self.num_vfs == 0 {
+            let owners = owners(&sysfs, self.pf);
+            if !owners.is_empty() {
+                return Ok((VfsAnswer::InUse(owners), Vec::new()));
+            }
+        }
+        write(&sysfs.pci(self.pf).join("sriov_numvfs"), &self.num_vfs.to_string())?;
+        Ok((VfsAnswer::Done, Vec::new()))
+    }
+}
+
+/// Changes a setting of a VF.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeVf {
+    pub(crate) pf: PciAddress,
+    pub(crate) vf: u16,
+    pub(crate) setting: VfSetting,
+}
+
+impl Request for ChangeVf {
+    const NAME: &'static str = "change-vf";
+    const DOES: &'static str = "changes a setting of a VF of a NIC, as `ip link set PF vf N` does";
+    type Reply = Result<(), KernelError>;
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_pf(&Sysfs::default(), self.pf)
+    }
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
+        let (_, interface) = pf::interface(&Sysfs::default(), self.pf).ok_or(Errno::NODEV)?;
+        let netlink = Netlink::route()?;
+        Ok((set_vf(&netlink, interface, self.vf, &self.setting), Vec::new()))
+    }
+}
+
+/// Binds a VF to a driver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BindDriver {
+    pub(crate) pf: PciAddress,
+    pub(crate) vf: u16,
+    pub(crate) binding: Binding,
+}
+
+impl Request for BindDriver {
+    const NAME: &'static str = "bind-driver";
+    const DOES: &'static str =
+        "binds a VF of a NIC to its own driver, to vfio-pci or a variant of it, or to none";
+    type Reply = ();
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let sysfs = Sysfs::default();
+        check_pf(&sysfs, self.pf)?;
+        let of_pf = Sysfs::target(&sysfs.pci(self.pf).join("driver")).unwrap_or_default();
+        let Binding { driver, driver_override } = &self.binding;
+        // A driver that is chosen by name is not asked whether it fits.
+        let fits = |name: &&String| **name == own_driver(&of_pf) || is_vfio(name);
+        let all_fit = driver.iter().chain(driver_override).all(|name| fits(&name));
+        if all_fit { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
+        let sysfs = Sysfs::default();
+        let vf = pf::vf(&sysfs, self.pf, self.vf).ok_or(Errno::NODEV)?;
+        self.binding.apply(&sysfs, vf)?;
+        Ok(((), Vec::new()))
+    }
+}
+
+/// `true` for vfio-pci and the variants of it for single cards, such as `mlx5_vfio_pci`.
+fn is_vfio(driver: &str) -> bool {
+    driver == VFIO_PCI || driver.ends_with("_vfio_pci")
+}
+
+/// Reads or sets the eswitch mode of a PF; reading it needs rights too.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EswitchMode {
+    pf: PciAddress,
+    set: Option<NicMode>,
+}
+
+impl EswitchMode {
+    pub(crate) fn read(pf: PciAddress) -> EswitchMode {
+        EswitchMode { pf, set: None }
+    }
+
+    pub(crate) fn set(pf: PciAddress, mode: NicMode) -> EswitchMode {
+        EswitchMode { pf, set: Some(mode) }
+    }
+}
+
+impl Request for EswitchMode {
+    const NAME: &'static str = "eswitch-mode";
+    const DOES: &'static str = "reads or sets the eswitch mode of a PF of a NIC: legacy, switchdev";
+    /// The mode; `None` if the driver has no eswitch.
+    type Reply = Result<Option<NicMode>, KernelError>;
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_pf(&Sysfs::default(), self.pf)
+    }
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
+        let device = DevlinkDevice::pci(self.pf);
+        let served = devlink::Devlink::open().and_then(|devlink| match self.set {
+            None => devlink.eswitch_mode(&device),
+            Some(mode) => devlink.set_eswitch_mode(&device, mode).map(|()| Some(mode)),
+        });
+        Ok((served, Vec::new()))
+    }
+}

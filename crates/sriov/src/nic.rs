@@ -1,0 +1,413 @@
+//! A NIC of kind `pci`: its PF, and the VFs that Shunt makes and sets.
+//!
+//! # Model
+//! - [`PciNic::apply`] brings a [`WantedNic`] into force, all or nothing. It changes only what
+//!   differs, one setting a request, and reads all back: what the driver accepted and does not
+//!   report is a [`Difference`].
+//! - [`PciNic::observe`] reads the state in force, which others may change.
+//! - [`PciNic::release`] restores the state before Shunt, from a record on disk.
+//!
+//! The number of VFs and the eswitch mode change by way of no VFs, which loses the settings of all.
+//! So these are read before, and made again. VFs in use are not removed.
+//!
+//! Limits: what a driver does not report cannot be restored.
+
+mod card;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use host::netlink::KernelError;
+use model::state::{Nic, NicMode};
+use rustix::io::Errno;
+
+use crate::address::PciAddress;
+use crate::error::{OwnedBy, SriovError, VfOwner};
+use crate::record::{NicTarget, Record};
+use crate::sysfs::Sysfs;
+use crate::vf::{VfSetting, VfState};
+use card::{Card, KernelCard};
+
+/// State of a NIC that Shunt is to bring into force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedNic {
+    /// Number of VFs.
+    pub num_vfs: u16,
+    /// Eswitch mode.
+    pub mode: NicMode,
+    /// Settings by index of the VF, also of VFs that are not enabled. Others go back to what they
+    /// were before Shunt.
+    pub vfs: BTreeMap<u16, Vec<VfSetting>>,
+    /// VFs that must not vanish: adapters have them.
+    pub in_use: BTreeSet<u16>,
+}
+
+impl From<&Nic> for WantedNic {
+    /// As a document says. A VF without a MAC address keeps the one that it has.
+    fn from(nic: &Nic) -> WantedNic {
+        let settings = |vf: &model::state::Vf| {
+            let of = &vf.settings;
+            let rate = VfSetting::Rate { min_mbps: of.min_tx_mbps, max_mbps: of.max_tx_mbps };
+            let mut all = vec![VfSetting::Vlan(of.vlan)];
+            all.extend(vf.mac.map(|mac| VfSetting::Mac(Some(mac))));
+            all.extend([rate, VfSetting::SpoofCheck(of.spoof_check), VfSetting::Trust(of.trust)]);
+            all.push(VfSetting::LinkState(of.link_state));
+            (vf.index, all)
+        };
+        let vfs = nic.vfs.iter().map(settings).collect();
+        WantedNic { num_vfs: nic.num_vfs, mode: nic.mode, vfs, in_use: BTreeSet::new() }
+    }
+}
+
+/// A setting in force that differs from the wanted one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Index of the VF; `None` for a setting of the PF.
+    pub vf: Option<u16>,
+    /// Name of the setting in the document, such as `vlan`.
+    pub setting: String,
+    /// Wanted value.
+    pub wanted: String,
+    /// Value that the driver reports.
+    pub actual: String,
+    /// `true` if the driver accepted the value and never reported it; `false` if others changed it.
+    pub accepted: bool,
+}
+
+/// State of a NIC in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedNic {
+    /// `true` while the PF is on the PCI bus.
+    pub present: bool,
+    /// Address of the PF.
+    pub address: PciAddress,
+    /// Interface of the PF; `None` without a driver.
+    pub interface: Option<String>,
+    /// Driver of the PF.
+    pub driver: Option<String>,
+    /// Most VFs; 0 without SR-IOV.
+    pub total_vfs: u16,
+    /// Enabled VFs.
+    pub num_vfs: u16,
+    /// Eswitch mode; `None` if the driver has none.
+    pub mode: Option<NicMode>,
+    /// The VFs.
+    pub vfs: Vec<VfState>,
+}
+
+impl ObservedNic {
+    fn vf(&self, index: u16) -> Option<&VfState> {
+        self.vfs.iter().find(|vf| vf.index == index)
+    }
+}
+
+/// A NIC of the machine.
+#[derive(Debug)]
+pub struct PciNic {
+    nic: ManagedNic<KernelCard>,
+}
+
+impl PciNic {
+    /// Finds a NIC by the name of its PF's interface, or by the PF's address, which it keeps from
+    /// then on. Its record is in the directory `records`, which is made when needed.
+    ///
+    /// # Errors
+    /// There is no such PF, or its record cannot be read.
+    pub fn find(device: &str, records: &Path) -> Result<PciNic, SriovError> {
+        let card = KernelCard::find(Sysfs::default(), device)?;
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot_id = boot_id.unwrap_or_default().trim().to_owned();
+        let record = Record::open(records, card.address(), &boot_id)?;
+        Ok(PciNic { nic: ManagedNic { card, record, accepted: Vec::new() } })
+    }
+
+    /// Address of the PF.
+    pub fn address(&self) -> PciAddress {
+        self.nic.card.address()
+    }
+
+    /// Brings a state into force, or changes nothing; returns what the driver accepted but does
+    /// not report.
+    ///
+    /// # Errors
+    /// Setting, value, the driver's answer and a remedy.
+    pub fn apply(&mut self, wanted: &WantedNic) -> Result<Vec<Difference>, SriovError> {
+        self.nic.apply(wanted)
+    }
+
+    /// Reads the state in force.
+    pub fn observe(&self) -> ObservedNic {
+        self.nic.observe()
+    }
+
+    /// Settings in force that differ from the wanted ones.
+    pub fn differences(&self, wanted: &WantedNic, observed: &ObservedNic) -> Vec<Difference> {
+        self.nic.differences(wanted, observed)
+    }
+
+    /// Restores the state before Shunt, and forgets it. A NIC that Shunt has not changed stays.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply); the record stays, to try again.
+    pub fn release(&mut self) -> Result<(), SriovError> {
+        self.nic.release()
+    }
+}
+
+/// A NIC by way of a [`Card`], which tests replace.
+#[derive(Debug)]
+struct ManagedNic<C> {
+    card: C,
+    record: Record,
+    /// Differences that the last change left.
+    accepted: Vec<Difference>,
+}
+
+impl<C: Card> ManagedNic<C> {
+    fn observe(&self) -> ObservedNic {
+        let interface = self.card.interface();
+        let vfs = interface.as_ref().and_then(|_| self.card.vfs().ok());
+        ObservedNic {
+            present: self.card.is_present(),
+            address: self.card.address(),
+            interface,
+            driver: self.card.driver(),
+            total_vfs: self.card.total_vfs(),
+            num_vfs: self.card.num_vfs(),
+            mode: self.card.mode(),
+            vfs: vfs.unwrap_or_default(),
+        }
+    }
+
+    fn apply(&mut self, wanted: &WantedNic) -> Result<Vec<Difference>, SriovError> {
+        let before = self.observe();
+        let (address, total) = (before.address, before.total_vfs);
+        if !before.present {
+            return Err(SriovError::Vanished(address));
+        }
+        if before.interface.is_none() {
+            return Err(SriovError::NoInterface(address));
+        }
+        if wanted.num_vfs > total {
+            return Err(SriovError::TooManyVfs { address, wanted: wanted.num_vfs, total });
+        }
+        let original = self.record.original().cloned();
+        let mut target =
+            NicTarget { num_vfs: wanted.num_vfs, mode: Some(wanted.mode), vfs: wanted.vfs.clone() };
+        for (vf, settings) in original.iter().flat_map(|original| &original.vfs) {
+            target.add(*vf, settings);
+        }
+        let wanted_record = with_originals(original.clone(), &before, &target);
+        if let Some(record) = wanted_record {
+            self.record.write(record)?;
+        }
+        if let Err(error) = self.reach(&target, &wanted.in_use) {
+            let undone = self.reach(&all_of(&before), &BTreeSet::new());
+            let undone = undone.and_then(|()| match original {
+                Some(original) => self.record.write(original),
+                None => self.record.remove(),
+            });
+            return Err(match undone {
+                Ok(()) => error,
+                Err(undo) => SriovError::NotUndone { error: error.into(), undo: undo.into() },
+            });
+        }
+        self.accepted = Vec::new();
+        let mut differences = self.differences(wanted, &self.observe());
+        differences.iter_mut().for_each(|difference| difference.accepted = true);
+        self.accepted.clone_from(&differences);
+        Ok(differences)
+    }
+
+    fn release(&mut self) -> Result<(), SriovError> {
+        let Some(original) = self.record.original().cloned() else { return Ok(()) };
+        // The VFs have vanished with their PF.
+        if self.card.is_present() {
+            self.reach(&original, &BTreeSet::new())?;
+        }
+        self.accepted.clear();
+        self.record.remove()
+    }
+
+    fn differences(&self, wanted: &WantedNic, observed: &ObservedNic) -> Vec<Difference> {
+        let mut all = Vec::new();
+        let mut differ = |vf, setting: &str, wanted: String, actual: String| {
+            if wanted != actual {
+                let setting = setting.to_owned();
+                let mut found = Difference { vf, setting, wanted, actual, accepted: true };
+                found.accepted = self.accepted.contains(&found);
+                all.push(found);
+            }
+        };
+        differ(None, "num_vfs", wanted.num_vfs.to_string(), observed.num_vfs.to_string());
+        let mode = observed.mode.unwrap_or_default();
+        differ(None, "mode", mode_name(wanted.mode).into(), mode_name(mode).into());
+        for vf in &observed.vfs {
+            for setting in wanted.vfs.get(&vf.index).into_iter().flatten() {
+                if vf.get(setting).is_none() && setting.is_default() {
+                    continue;
+                }
+                let actual = vf.get(setting).map(VfSetting::fields).unwrap_or_default();
+                let mut actual = actual.into_iter().map(|(_, value)| value);
+                for (name, value) in setting.fields() {
+                    let actual = actual.next().unwrap_or_else(|| "not reported".to_owned());
+                    differ(Some(vf.index), name, value, actual);
+                }
+            }
+        }
+        all
+    }
+
+    /// Changes the NIC to a state.
+    fn reach(&mut self, target: &NicTarget, in_use: &BTreeSet<u16>) -> Result<(), SriovError> {
+        let now = self.observe();
+        let mode = target.mode.filter(|mode| *mode != now.mode.unwrap_or_default());
+        if now.num_vfs > 0 && (mode.is_some() || now.num_vfs != target.num_vfs) {
+            self.set_num_vfs(0, in_use)?;
+        }
+        if let Some(mode) = mode {
+            self.card.set_mode(mode).map_err(|source| {
+                let setting = [("mode", mode_name(mode).to_owned())];
+                self.refused(None, &setting, source)
+            })?;
+        }
+        if target.num_vfs != self.card.num_vfs() {
+            self.set_num_vfs(target.num_vfs, in_use)?;
+        }
+        let vfs = match target.vfs.range(..target.num_vfs).next() {
+            None => return Ok(()),
+            Some(_) if self.card.interface().is_none() => {
+                return Err(SriovError::NoInterface(self.card.address()));
+            }
+            Some((vf, _)) => self.card.vfs().map_err(|source| {
+                let setting = [("num_vfs", target.num_vfs.to_string())];
+                self.refused(Some(*vf), &setting, source)
+            })?,
+        };
+        for vf in &vfs {
+            for setting in target.vfs.get(&vf.index).into_iter().flatten() {
+                if differs(vf, setting) {
+                    let done = self.card.set_vf(vf.index, setting);
+                    done.map_err(|source| self.refused(Some(vf.index), &setting.fields(), source))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_num_vfs(&mut self, num_vfs: u16, in_use: &BTreeSet<u16>) -> Result<(), SriovError> {
+        let address = self.card.address();
+        let now = self.card.num_vfs();
+        let owners: Vec<VfOwner> =
+            in_use.range(..now).map(|vf| VfOwner { vf: *vf, by: OwnedBy::Shunt }).collect();
+        if num_vfs < now && !owners.is_empty() {
+            return Err(SriovError::InUse { address, owners });
+        }
+        match self.card.set_num_vfs(num_vfs) {
+            Ok(()) => Ok(()),
+            Err(NumVfsError::InUse(owners)) => Err(SriovError::InUse { address, owners }),
+            Err(NumVfsError::Late) => Err(SriovError::Late { address, wanted: num_vfs }),
+            Err(NumVfsError::Kernel(source)) => {
+                Err(self.refused(None, &[("num_vfs", num_vfs.to_string())], source))
+            }
+        }
+    }
+
+    fn refused(
+        &self,
+        vf: Option<u16>,
+        settings: &[(&'static str, String)],
+        source: KernelError,
+    ) -> SriovError {
+        if !self.card.is_present() {
+            return SriovError::Vanished(self.card.address());
+        }
+        let driver = self.card.driver().unwrap_or_default();
+        SriovError::refused((self.card.address(), vf), &driver, settings, source)
+    }
+}
+
+/// `true` if a setting is to be made. What a driver does not report has the default.
+fn differs(vf: &VfState, setting: &VfSetting) -> bool {
+    match vf.get(setting) {
+        Some(reported) => reported != setting,
+        None => !setting.is_default(),
+    }
+}
+
+/// The record that a change to `target` needs; `None` if there is nothing to change.
+///
+/// The first value seen of a setting stays. VFs that Shunt made have none to restore.
+fn with_originals(
+    recorded: Option<NicTarget>,
+    before: &ObservedNic,
+    target: &NicTarget,
+) -> Option<NicTarget> {
+    let changes_mode = target.mode.is_some_and(|mode| mode != before.mode.unwrap_or_default());
+    let changes_num = target.num_vfs != before.num_vfs;
+    let mut changed: BTreeMap<u16, Vec<VfSetting>> = BTreeMap::new();
+    for vf in &before.vfs {
+        let own = target.vfs.get(&vf.index);
+        let is_changed = |reported: &&VfSetting| {
+            changes_mode
+                || changes_num
+                || own
+                    .into_iter()
+                    .flatten()
+                    .any(|it| it.is_same_setting(reported) && it != *reported)
+        };
+        let settings: Vec<VfSetting> = vf.settings.iter().filter(is_changed).cloned().collect();
+        if !settings.is_empty() {
+            changed.insert(vf.index, settings);
+        }
+    }
+    let has_unreported = || {
+        let settings = |(vf, settings): (&u16, &Vec<VfSetting>)| {
+            settings.iter().any(|it| before.vf(*vf).is_some_and(|vf| differs(vf, it)))
+        };
+        target.vfs.iter().any(settings)
+    };
+    if !changes_mode && !changes_num && changed.is_empty() && !has_unreported() {
+        return None;
+    }
+    let is_first = recorded.is_none();
+    let mut record = recorded.unwrap_or_else(|| NicTarget {
+        num_vfs: before.num_vfs,
+        mode: before.mode,
+        vfs: BTreeMap::new(),
+    });
+    for (vf, settings) in changed {
+        if is_first || vf < record.num_vfs {
+            record.add(vf, &settings);
+        }
+    }
+    Some(record)
+}
+
+/// All that is in force, to come back to.
+fn all_of(observed: &ObservedNic) -> NicTarget {
+    let vfs = observed.vfs.iter().map(|vf| (vf.index, vf.settings.clone())).collect();
+    NicTarget { num_vfs: observed.num_vfs, mode: observed.mode, vfs }
+}
+
+fn mode_name(mode: NicMode) -> &'static str {
+    match mode {
+        NicMode::Legacy => "legacy",
+        NicMode::Switchdev => "switchdev",
+    }
+}
+
+/// A number of VFs that is not in force.
+#[derive(Debug)]
+enum NumVfsError {
+    InUse(Vec<VfOwner>),
+    Kernel(KernelError),
+    /// The functions have not followed.
+    Late,
+}
+
+impl From<Errno> for NumVfsError {
+    fn from(errno: Errno) -> NumVfsError {
+        NumVfsError::Kernel(errno.into())
+    }
+}

@@ -1,0 +1,161 @@
+//! Access to a NIC: sysfs and netlink, behind a trait.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use host::launcher::ask;
+use host::netlink::{KernelError, Netlink};
+use model::state::NicMode;
+
+use super::NumVfsError;
+use crate::address::PciAddress;
+use crate::change::{BindDriver, ChangeVf, ChangeVfs, EswitchMode, VfsAnswer};
+use crate::driver::{Binding, wait_until};
+use crate::error::SriovError;
+use crate::pf;
+use crate::sysfs::Sysfs;
+use crate::vf::{VfSetting, VfState, read_vfs};
+
+/// Time for functions to appear or to vanish.
+const FUNCTIONS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for drivers of new VFs to make their interfaces.
+const INTERFACES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A PF and its VFs.
+pub(super) trait Card {
+    fn address(&self) -> PciAddress;
+    fn is_present(&self) -> bool;
+    fn interface(&self) -> Option<String>;
+    fn driver(&self) -> Option<String>;
+    fn total_vfs(&self) -> u16;
+    fn num_vfs(&self) -> u16;
+    /// `None` if the driver has no eswitch.
+    fn mode(&self) -> Option<NicMode>;
+    fn vfs(&self) -> Result<Vec<VfState>, KernelError>;
+    /// Sets the number of VFs from or to 0, and waits for them.
+    fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError>;
+    fn set_mode(&mut self, mode: NicMode) -> Result<(), KernelError>;
+    fn set_vf(&mut self, vf: u16, setting: &VfSetting) -> Result<(), KernelError>;
+}
+
+/// A card of this machine. Its changes are requests to the launcher.
+#[derive(Debug)]
+pub(super) struct KernelCard {
+    sysfs: Sysfs,
+    address: PciAddress,
+    netlink: Netlink,
+}
+
+impl KernelCard {
+    /// Finds a PF by its interface or its address.
+    ///
+    /// # Errors
+    /// There is no such PF, or the kernel refuses a netlink socket.
+    pub(super) fn find(sysfs: Sysfs, device: &str) -> Result<KernelCard, SriovError> {
+        let not_found = || SriovError::NotFound { device: device.to_owned() };
+        let address = match device.parse() {
+            Ok(address) => address,
+            Err(_) => pf::of_interface(&sysfs, device).ok_or_else(not_found)?,
+        };
+        if !pf::is_network(&sysfs, address) {
+            return Err(not_found());
+        }
+        if let Some(pf) = Sysfs::target(&sysfs.pci(address).join("physfn")) {
+            return Err(SriovError::IsVf { address, pf });
+        }
+        let netlink = Netlink::route().map_err(SriovError::Netlink)?;
+        Ok(KernelCard { sysfs, address, netlink })
+    }
+
+    fn function(&self) -> PathBuf {
+        self.sysfs.pci(self.address)
+    }
+
+    /// `true` once the VFs have interfaces, as far as they have drivers.
+    fn have_interfaces(&self, num_vfs: u16) -> bool {
+        (0..num_vfs).all(|vf| {
+            let function = self.function().join(format!("virtfn{vf}"));
+            !Sysfs::names(&function.join("net")).is_empty()
+        })
+    }
+}
+
+impl Card for KernelCard {
+    fn address(&self) -> PciAddress {
+        self.address
+    }
+
+    fn is_present(&self) -> bool {
+        self.function().exists()
+    }
+
+    fn interface(&self) -> Option<String> {
+        pf::interface(&self.sysfs, self.address).map(|(name, _)| name)
+    }
+
+    fn driver(&self) -> Option<String> {
+        Sysfs::target(&self.function().join("driver"))
+    }
+
+    fn total_vfs(&self) -> u16 {
+        pf::number(&self.sysfs, self.address, "sriov_totalvfs").unwrap_or(0)
+    }
+
+    fn num_vfs(&self) -> u16 {
+        pf::number(&self.sysfs, self.address, "sriov_numvfs").unwrap_or(0)
+    }
+
+    fn mode(&self) -> Option<NicMode> {
+        let (mode, _) = ask(EswitchMode::read(self.address), &[]).ok()?;
+        mode.unwrap_or(None)
+    }
+
+    fn vfs(&self) -> Result<Vec<VfState>, KernelError> {
+        let Some((_, index)) = pf::interface(&self.sysfs, self.address) else {
+            return Ok(Vec::new());
+        };
+        let mut vfs = read_vfs(&self.netlink, index, false)?;
+        for vf in &mut vfs {
+            if let Some(address) = pf::vf(&self.sysfs, self.address, vf.index) {
+                vf.settings.push(VfSetting::Driver(Binding::of(&self.sysfs, address)));
+            }
+        }
+        Ok(vfs)
+    }
+
+    fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
+        let before = self.num_vfs();
+        let (answer, _) = ask(ChangeVfs { pf: self.address, num_vfs }, &[])?;
+        match answer {
+            VfsAnswer::Done => {}
+            VfsAnswer::InUse(owners) => return Err(NumVfsError::InUse(owners)),
+        }
+        let functions = |number: u16| {
+            (0..number).filter(|vf| pf::vf(&self.sysfs, self.address, *vf).is_some()).count()
+        };
+        let all = before.max(num_vfs);
+        if !wait_until(FUNCTIONS_TIMEOUT, || functions(all) == usize::from(num_vfs)) {
+            return Err(NumVfsError::Late);
+        }
+        // Without a driver, or with a slow one, there are interfaces later or never.
+        if pf::number(&self.sysfs, self.address, "sriov_drivers_autoprobe") != Some(0) {
+            wait_until(INTERFACES_TIMEOUT, || self.have_interfaces(num_vfs));
+        }
+        Ok(())
+    }
+
+    fn set_mode(&mut self, mode: NicMode) -> Result<(), KernelError> {
+        let (answer, _) = ask(EswitchMode::set(self.address, mode), &[])?;
+        answer.map(drop)
+    }
+
+    fn set_vf(&mut self, vf: u16, setting: &VfSetting) -> Result<(), KernelError> {
+        if let VfSetting::Driver(binding) = setting {
+            let request = BindDriver { pf: self.address, vf, binding: binding.clone() };
+            return Ok(ask(request, &[]).map(drop)?);
+        }
+        let request = ChangeVf { pf: self.address, vf, setting: setting.clone() };
+        let (answer, _) = ask(request, &[])?;
+        answer
+    }
+}

@@ -1,0 +1,46 @@
+//! VFs in use, which must not vanish.
+
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::address::PciAddress;
+use crate::driver::VFIO_PCI;
+use crate::error::{OwnedBy, VfOwner};
+use crate::pf;
+use crate::sysfs::Sysfs;
+
+/// VFs of a PF in use: by a process through vfio-pci, or with the interface in another network
+/// namespace than sysfs shows. Needs the rights to open devices of VFIO.
+pub(crate) fn owners(sysfs: &Sysfs, pf: PciAddress) -> Vec<VfOwner> {
+    let number: u16 = pf::number(sysfs, pf, "sriov_numvfs").unwrap_or(0);
+    let owned = |vf: u16| Some(VfOwner { vf, by: owner(sysfs, pf::vf(sysfs, pf, vf)?)? });
+    (0..number).filter_map(owned).collect()
+}
+
+fn owner(sysfs: &Sysfs, vf: PciAddress) -> Option<OwnedBy> {
+    let function = sysfs.pci(vf);
+    let driver = Sysfs::target(&function.join("driver"))?;
+    if driver.replace('_', "-").ends_with(VFIO_PCI) {
+        return is_open(vfio_group(&function)?).then_some(OwnedBy::Vfio);
+    }
+    // The directory `net` is that of the device, with the interfaces of one namespace.
+    let has_interface = function.join("net").is_dir();
+    (has_interface && Sysfs::names(&function.join("net")).is_empty()).then_some(OwnedBy::Namespace)
+}
+
+/// Device of a function's VFIO group.
+fn vfio_group(function: &std::path::Path) -> Option<PathBuf> {
+    let link = function.join("iommu_group");
+    let number = Sysfs::target(&link)?;
+    let no_iommu = Sysfs::text(&link.join("name")).is_some_and(|name| name == "vfio-noiommu");
+    let name = if no_iommu { format!("noiommu-{number}") } else { number };
+    Some(PathBuf::from("/dev/vfio").join(name))
+}
+
+/// `true` if a process has the device open: only one may.
+fn is_open(group: PathBuf) -> bool {
+    let opened = rustix::fs::open(group, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    opened.is_err_and(|errno| errno == Errno::BUSY)
+}
