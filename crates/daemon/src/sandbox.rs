@@ -147,6 +147,9 @@ ask for, with the rights of the launcher:
   steer MAC addresses of a card to other queues;
 - create, change and delete taps, with their addresses and routes; set the MAC address of any
   interface; create and destroy VDUSE devices;
+- make the VFs of any NIC, change their settings and the NIC's eswitch mode, bind them to their own
+  driver or one of VFIO, and remove them, but not while a VMM has one open through VFIO or one's
+  interface is in another network namespace;
 - make UNIX sockets in any directory, and remove those on which no process listens;
 - connect to any UNIX socket: for a daemon of root, also to those of a container runtime, which is
   as good as root. Run the daemon as a user of its own where that matters;

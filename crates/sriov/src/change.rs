@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use host::launcher::{Answer, Request};
 use host::netlink::{KernelError, Netlink};
-use model::state::NicMode;
+use model::state::{NicMode, Vlan};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -20,10 +20,22 @@ use crate::pf;
 use crate::sysfs::Sysfs;
 use crate::vf::{VfSetting, set_vf};
 
+/// Largest VLAN ID.
+const VLAN_MAX: u16 = 4094;
+/// Largest priority of a VLAN tag.
+const QOS_MAX: u8 = 7;
+
 /// Checks that a function is the PF of a NIC with SR-IOV.
 fn check_pf(sysfs: &Sysfs, pf: PciAddress) -> Result<(), Errno> {
     let has_vfs = pf::number::<u16>(sysfs, pf, "sriov_totalvfs").is_some();
     if has_vfs && pf::is_network(sysfs, pf) { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// Checks that a PF has a VF of this index.
+fn check_vf(sysfs: &Sysfs, pf: PciAddress, vf: u16) -> Result<(), Errno> {
+    check_pf(sysfs, pf)?;
+    let enabled: u16 = pf::number(sysfs, pf, "sriov_numvfs").unwrap_or(0);
+    if vf < enabled { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// Changes the number of VFs from or to 0.
@@ -72,13 +84,26 @@ pub struct ChangeVf {
     pub(crate) setting: VfSetting,
 }
 
+impl ChangeVf {
+    fn check_in(&self, sysfs: &Sysfs) -> Result<(), Errno> {
+        check_vf(sysfs, self.pf, self.vf)?;
+        match self.setting {
+            VfSetting::Vlan(Some(Vlan { id, qos, .. })) if id > VLAN_MAX || qos > QOS_MAX => {
+                Err(Errno::PERM)
+            }
+            VfSetting::Driver(_) => Err(Errno::PERM),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Request for ChangeVf {
     const NAME: &'static str = "change-vf";
     const DOES: &'static str = "changes a setting of a VF of a NIC, as `ip link set PF vf N` does";
     type Reply = Result<(), KernelError>;
 
     fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        check_pf(&Sysfs::default(), self.pf)
+        self.check_in(&Sysfs::default())
     }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
@@ -103,14 +128,7 @@ impl Request for BindDriver {
     type Reply = ();
 
     fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let sysfs = Sysfs::default();
-        check_pf(&sysfs, self.pf)?;
-        let of_pf = Sysfs::target(&sysfs.pci(self.pf).join("driver")).unwrap_or_default();
-        let Binding { driver, driver_override } = &self.binding;
-        // A driver that is chosen by name is not asked whether it fits.
-        let fits = |name: &&String| **name == own_driver(&of_pf) || is_vfio(name);
-        let all_fit = driver.iter().chain(driver_override).all(|name| fits(&name));
-        if all_fit { Ok(()) } else { Err(Errno::PERM) }
+        self.check_in(&Sysfs::default())
     }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
@@ -118,6 +136,18 @@ impl Request for BindDriver {
         let vf = pf::vf(&sysfs, self.pf, self.vf).ok_or(Errno::NODEV)?;
         self.binding.apply(&sysfs, vf)?;
         Ok(((), Vec::new()))
+    }
+}
+
+impl BindDriver {
+    fn check_in(&self, sysfs: &Sysfs) -> Result<(), Errno> {
+        check_vf(sysfs, self.pf, self.vf)?;
+        let of_pf = Sysfs::target(&sysfs.pci(self.pf).join("driver")).unwrap_or_default();
+        let Binding { driver, driver_override } = &self.binding;
+        // A driver that is chosen by name is not asked whether it fits.
+        let fits = |name: &&String| **name == own_driver(&of_pf) || is_vfio(name);
+        let all_fit = driver.iter().chain(driver_override).all(|name| fits(&name));
+        if all_fit { Ok(()) } else { Err(Errno::PERM) }
     }
 }
 
@@ -160,5 +190,82 @@ impl Request for EswitchMode {
             Some(mode) => devlink.set_eswitch_mode(&device, mode).map(|()| Some(mode)),
         });
         Ok((served, Vec::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use model::state::VlanProto;
+
+    use super::*;
+
+    /// A tree with a PF of igb that has two VFs, and a disk with VFs.
+    fn tree() -> (tempfile::TempDir, Sysfs) {
+        let dir = tempfile::tempdir().unwrap();
+        let sysfs = Sysfs::at(dir.path());
+        for (address, class) in [(pf(), "0x020000"), (disk(), "0x010802")] {
+            let function = sysfs.pci(address);
+            fs::create_dir_all(&function).unwrap();
+            let all = [("class", class), ("sriov_totalvfs", "7"), ("sriov_numvfs", "2")];
+            all.iter().for_each(|(name, text)| fs::write(function.join(name), text).unwrap());
+        }
+        symlink("../../../bus/pci/drivers/igb", sysfs.pci(pf()).join("driver")).unwrap();
+        fs::create_dir_all(sysfs.pci("0000:01:10.0".parse().unwrap())).unwrap();
+        (dir, sysfs)
+    }
+
+    fn pf() -> PciAddress {
+        "0000:01:00.0".parse().unwrap()
+    }
+
+    fn disk() -> PciAddress {
+        "0000:02:00.0".parse().unwrap()
+    }
+
+    #[test]
+    fn only_vfs_of_nics_are_changed() {
+        let (_dir, sysfs) = tree();
+        assert_eq!(check_pf(&sysfs, pf()), Ok(()));
+        for no_pf in [disk(), "0000:01:10.0".parse().unwrap(), "0000:03:00.0".parse().unwrap()] {
+            assert_eq!(check_pf(&sysfs, no_pf), Err(Errno::PERM), "{no_pf}");
+        }
+        let vlan = |id, qos| VfSetting::Vlan(Some(Vlan { id, qos, proto: VlanProto::Dot1q }));
+        let check = |pf, vf, setting| ChangeVf { pf, vf, setting }.check_in(&sysfs);
+        assert_eq!(check(pf(), 1, vlan(4094, 7)), Ok(()));
+        assert_eq!(check(pf(), 1, VfSetting::Mac(None)), Ok(()));
+        let driver = VfSetting::Driver(Binding::default());
+        for (pf, vf, setting) in [
+            (pf(), 2, vlan(1, 0)),
+            (disk(), 0, vlan(1, 0)),
+            (pf(), 1, vlan(4095, 0)),
+            (pf(), 1, vlan(1, 8)),
+            (pf(), 1, driver),
+        ] {
+            assert_eq!(check(pf, vf, setting.clone()), Err(Errno::PERM), "{pf} {vf} {setting:?}");
+        }
+    }
+
+    #[test]
+    fn vfs_are_bound_to_no_drivers_but_their_own_and_those_of_vfio() {
+        let (_dir, sysfs) = tree();
+        let check = |vf, driver: Option<&str>, chosen: Option<&str>| {
+            let binding = Binding {
+                driver: driver.map(str::to_owned),
+                driver_override: chosen.map(str::to_owned),
+            };
+            BindDriver { pf: pf(), vf, binding }.check_in(&sysfs)
+        };
+        assert_eq!(check(1, Some("igbvf"), None), Ok(()));
+        assert_eq!(check(1, Some("vfio-pci"), Some("vfio-pci")), Ok(()));
+        assert_eq!(check(1, Some("mlx5_vfio_pci"), None), Ok(()));
+        assert_eq!(check(1, None, None), Ok(()));
+        assert_eq!(check(2, None, None), Err(Errno::PERM), "no VF");
+        for other in ["igb", "nvme", "../igbvf", "uio_pci_generic", ""] {
+            assert_eq!(check(1, Some(other), None), Err(Errno::PERM), "{other}");
+            assert_eq!(check(1, Some("igbvf"), Some(other)), Err(Errno::PERM), "{other}");
+        }
     }
 }

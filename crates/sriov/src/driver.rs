@@ -14,7 +14,7 @@ use crate::address::PciAddress;
 use crate::sysfs::Sysfs;
 
 /// Time for a driver to let go of a function, or to take it.
-const BIND_TIMEOUT: Duration = Duration::from_secs(5);
+const BIND_TIMEOUT: Duration = Duration::from_secs(2);
 /// Driver for functions that a VMM has.
 pub const VFIO_PCI: &str = "vfio-pci";
 

@@ -64,6 +64,18 @@ pub enum SriovError {
         /// Error number and the driver's message.
         source: KernelError,
     },
+    /// The driver accepted a number of VFs, and enabled another.
+    #[error(
+        "{address}: num_vfs = {wanted} is accepted, but {enabled} are enabled: set the PF's interface up, and see the kernel's log"
+    )]
+    NotEnabled {
+        /// The PF.
+        address: PciAddress,
+        /// Number of VFs.
+        wanted: u16,
+        /// Number in force.
+        enabled: u16,
+    },
     /// The functions did not appear or vanish in time.
     #[error(
         "{address}: {wanted} VFs are enabled, but their functions have not followed; see the kernel's log"

@@ -23,7 +23,9 @@ mod vf;
 
 pub use address::{InvalidAddress, PciAddress};
 pub use change::{BindDriver, ChangeVf, ChangeVfs, EswitchMode, VfsAnswer};
-pub use devlink::{Devlink, DevlinkDevice};
+pub use devlink::{
+    Devlink, DevlinkDevice, DevlinkInfo, DevlinkPort, DevlinkRate, RateChange, RateOwner,
+};
 pub use driver::{Binding, VFIO_PCI};
 pub use error::{OwnedBy, SriovError, VfOwner};
 pub use nic::{Difference, ObservedNic, PciNic, WantedNic};

@@ -13,6 +13,8 @@
 //! Limits: what a driver does not report cannot be restored.
 
 mod card;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -194,12 +196,11 @@ impl<C: Card> ManagedNic<C> {
         let original = self.record.original().cloned();
         let mut target =
             NicTarget { num_vfs: wanted.num_vfs, mode: Some(wanted.mode), vfs: wanted.vfs.clone() };
-        for (vf, settings) in original.iter().flat_map(|original| &original.vfs) {
-            target.add(*vf, settings);
-        }
-        let wanted_record = with_originals(original.clone(), &before, &target);
-        if let Some(record) = wanted_record {
+        if let Some(record) = with_originals(original.clone(), &before, &target) {
             self.record.write(record)?;
+        }
+        for (vf, settings) in self.record.original().iter().flat_map(|original| &original.vfs) {
+            target.add(*vf, settings);
         }
         if let Err(error) = self.reach(&target, &wanted.in_use) {
             let undone = self.reach(&all_of(&before), &BTreeSet::new());
@@ -262,10 +263,17 @@ impl<C: Card> ManagedNic<C> {
     fn reach(&mut self, target: &NicTarget, in_use: &BTreeSet<u16>) -> Result<(), SriovError> {
         let now = self.observe();
         let mode = target.mode.filter(|mode| *mode != now.mode.unwrap_or_default());
+        if let (Some(mode), None) = (mode, now.mode) {
+            // Known before any VF is removed.
+            let setting = [("mode", mode_name(mode).to_owned())];
+            return Err(self.refused(None, &setting, Errno::OPNOTSUPP.into()));
+        }
         if now.num_vfs > 0 && (mode.is_some() || now.num_vfs != target.num_vfs) {
             self.set_num_vfs(0, in_use)?;
         }
-        if let Some(mode) = mode {
+        // With its VFs a driver may lose the mode.
+        let now = self.card.mode();
+        if let Some(mode) = target.mode.filter(|mode| now.is_some_and(|now| now != *mode)) {
             self.card.set_mode(mode).map_err(|source| {
                 let setting = [("mode", mode_name(mode).to_owned())];
                 self.refused(None, &setting, source)
@@ -304,7 +312,10 @@ impl<C: Card> ManagedNic<C> {
             return Err(SriovError::InUse { address, owners });
         }
         match self.card.set_num_vfs(num_vfs) {
-            Ok(()) => Ok(()),
+            Ok(()) => match self.card.num_vfs() {
+                enabled if enabled == num_vfs => Ok(()),
+                enabled => Err(SriovError::NotEnabled { address, wanted: num_vfs, enabled }),
+            },
             Err(NumVfsError::InUse(owners)) => Err(SriovError::InUse { address, owners }),
             Err(NumVfsError::Late) => Err(SriovError::Late { address, wanted: num_vfs }),
             Err(NumVfsError::Kernel(source)) => {

@@ -289,3 +289,6 @@ pub(crate) fn change(vf: u16, setting: &VfSetting) -> Option<NetlinkMessage> {
 fn ifinfo(interface: u32) -> Vec<u8> {
     [0, interface, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect()
 }
+
+#[cfg(test)]
+mod tests;

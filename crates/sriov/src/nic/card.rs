@@ -18,6 +18,8 @@ use crate::vf::{VfSetting, VfState, read_vfs};
 
 /// Time for functions to appear or to vanish.
 const FUNCTIONS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the PF's link to come back: igb resets the PF, and rates need the link.
+const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for drivers of new VFs to make their interfaces.
 const INTERFACES_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -32,7 +34,8 @@ pub(super) trait Card {
     /// `None` if the driver has no eswitch.
     fn mode(&self) -> Option<NicMode>;
     fn vfs(&self) -> Result<Vec<VfState>, KernelError>;
-    /// Sets the number of VFs from or to 0, and waits for them.
+    /// Sets the number of VFs from or to 0, and waits for them. A driver may accept a number and
+    /// enable another.
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError>;
     fn set_mode(&mut self, mode: NicMode) -> Result<(), KernelError>;
     fn set_vf(&mut self, vf: u16, setting: &VfSetting) -> Result<(), KernelError>;
@@ -69,6 +72,13 @@ impl KernelCard {
 
     fn function(&self) -> PathBuf {
         self.sysfs.pci(self.address)
+    }
+
+    /// `true` if the PF's interface has a carrier.
+    fn has_link(&self) -> bool {
+        let interface = self.interface().unwrap_or_default();
+        let carrier = self.function().join("net").join(interface).join("carrier");
+        Sysfs::text(&carrier).is_some_and(|carrier| carrier == "1")
     }
 
     /// `true` once the VFs have interfaces, as far as they have drivers.
@@ -124,11 +134,14 @@ impl Card for KernelCard {
     }
 
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
-        let before = self.num_vfs();
+        let (before, had_link) = (self.num_vfs(), self.has_link());
         let (answer, _) = ask(ChangeVfs { pf: self.address, num_vfs }, &[])?;
         match answer {
             VfsAnswer::Done => {}
             VfsAnswer::InUse(owners) => return Err(NumVfsError::InUse(owners)),
+        }
+        if self.num_vfs() != num_vfs {
+            return Ok(());
         }
         let functions = |number: u16| {
             (0..number).filter(|vf| pf::vf(&self.sysfs, self.address, *vf).is_some()).count()
@@ -140,6 +153,9 @@ impl Card for KernelCard {
         // Without a driver, or with a slow one, there are interfaces later or never.
         if pf::number(&self.sysfs, self.address, "sriov_drivers_autoprobe") != Some(0) {
             wait_until(INTERFACES_TIMEOUT, || self.have_interfaces(num_vfs));
+        }
+        if had_link && num_vfs > 0 {
+            wait_until(LINK_TIMEOUT, || self.has_link());
         }
         Ok(())
     }

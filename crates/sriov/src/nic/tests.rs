@@ -1,0 +1,488 @@
+//! A card that answers as drivers do, and stops or fails at any step.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::rc::Rc;
+
+use model::state::{LinkState, MacText, Vlan, VlanProto};
+use proptest::prelude::*;
+
+use super::*;
+use crate::driver::Binding;
+
+/// Answers of a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Model {
+    /// Rejects what igb rejects; has no eswitch.
+    Igb,
+    /// Takes all, as netdevsim does; has an eswitch.
+    Netdevsim,
+    /// As netdevsim, but rates have steps of 50 Mbit/s, as with i40e.
+    Steps,
+}
+
+/// An event at a change of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The change fails.
+    Fail,
+    /// The process is killed before the change.
+    KillBefore,
+    /// The process is killed after the change.
+    KillAfter,
+}
+
+/// A killed process.
+struct Killed;
+
+/// The machine, which outlives the process.
+#[derive(Clone, Debug)]
+struct Machine {
+    model: Model,
+    present: bool,
+    mode: NicMode,
+    vfs: Vec<VfState>,
+    owned: Vec<u16>,
+    /// Most VFs that its driver enables, without an error.
+    most: u16,
+    /// Changes until the event.
+    event: Option<(usize, Event)>,
+    /// Changes so far.
+    changes: Vec<String>,
+}
+
+impl Machine {
+    fn new(model: Model) -> Machine {
+        Machine {
+            model,
+            present: true,
+            mode: NicMode::Legacy,
+            vfs: Vec::new(),
+            owned: Vec::new(),
+            most: 7,
+            event: None,
+            changes: Vec::new(),
+        }
+    }
+
+    /// State that must come back.
+    fn state(&self) -> (NicMode, Vec<VfState>) {
+        (self.mode, self.vfs.clone())
+    }
+
+    fn make_vfs(&mut self, number: u16) {
+        let settings = vec![
+            VfSetting::Vlan(None),
+            VfSetting::Mac(None),
+            VfSetting::Rate { min_mbps: 0, max_mbps: 0 },
+            VfSetting::SpoofCheck(true),
+            VfSetting::Trust(false),
+            VfSetting::LinkState(LinkState::Auto),
+            VfSetting::Driver(Binding::own("igbvf")),
+        ];
+        let vf = |index| VfState { index, settings: settings.clone(), counters: None };
+        self.vfs = (0..number).map(vf).collect();
+    }
+
+    fn set(&mut self, vf: u16, setting: &VfSetting) -> Result<(), Errno> {
+        if self.model == Model::Igb {
+            match setting {
+                VfSetting::Vlan(Some(Vlan { proto: VlanProto::Dot1ad, .. })) => {
+                    return Err(Errno::PROTONOSUPPORT);
+                }
+                VfSetting::Rate { min_mbps: 1.., .. } => return Err(Errno::INVAL),
+                VfSetting::LinkState(_) | VfSetting::QueryRss(_) => return Err(Errno::OPNOTSUPP),
+                _ => {}
+            }
+        }
+        let mut setting = setting.clone();
+        if let (Model::Steps, VfSetting::Rate { max_mbps, .. }) = (self.model, &mut setting) {
+            *max_mbps -= *max_mbps % 50;
+        }
+        let own = &mut self.vfs.get_mut(usize::from(vf)).ok_or(Errno::INVAL)?.settings;
+        let place = own.iter_mut().find(|own| own.is_same_setting(&setting));
+        *place.ok_or(Errno::OPNOTSUPP)? = setting;
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct FakeCard(Rc<RefCell<Machine>>);
+
+impl FakeCard {
+    /// Makes a change, unless something happens to it.
+    fn change<T>(
+        &self,
+        name: String,
+        change: impl FnOnce(&mut Machine) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let mut machine = self.0.borrow_mut();
+        let event = match &mut machine.event {
+            Some((0, event)) => Some(*event),
+            Some((left, _)) => {
+                *left -= 1;
+                None
+            }
+            None => None,
+        };
+        if event.is_some() {
+            machine.event = None;
+        }
+        if event == Some(Event::Fail) {
+            return Err(Errno::IO);
+        }
+        let result =
+            if event == Some(Event::KillBefore) { Err(Errno::IO) } else { change(&mut machine) };
+        machine.changes.push(name);
+        drop(machine);
+        if matches!(event, Some(Event::KillBefore | Event::KillAfter)) {
+            resume_unwind(Box::new(Killed));
+        }
+        result
+    }
+}
+
+impl Card for FakeCard {
+    fn address(&self) -> PciAddress {
+        "0000:01:00.0".parse().unwrap()
+    }
+
+    fn is_present(&self) -> bool {
+        self.0.borrow().present
+    }
+
+    fn interface(&self) -> Option<String> {
+        self.0.borrow().present.then(|| "eth0".to_owned())
+    }
+
+    fn driver(&self) -> Option<String> {
+        Some(if self.0.borrow().model == Model::Igb { "igb" } else { "netdevsim" }.to_owned())
+    }
+
+    fn total_vfs(&self) -> u16 {
+        7
+    }
+
+    fn num_vfs(&self) -> u16 {
+        self.0.borrow().vfs.len() as u16
+    }
+
+    fn mode(&self) -> Option<NicMode> {
+        let machine = self.0.borrow();
+        (machine.model != Model::Igb).then_some(machine.mode)
+    }
+
+    fn vfs(&self) -> Result<Vec<VfState>, KernelError> {
+        Ok(self.0.borrow().vfs.clone())
+    }
+
+    fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
+        let owned = self.0.borrow().owned.clone();
+        if !owned.is_empty() && num_vfs == 0 {
+            let owners = owned.iter().map(|vf| VfOwner { vf: *vf, by: OwnedBy::Namespace });
+            return Err(NumVfsError::InUse(owners.collect()));
+        }
+        Ok(self.change(format!("num_vfs {num_vfs}"), |machine| {
+            if num_vfs > 0 && !machine.vfs.is_empty() {
+                return Err(Errno::BUSY);
+            }
+            if num_vfs == 0 {
+                machine.mode = NicMode::Legacy;
+            }
+            machine.make_vfs(num_vfs.min(machine.most));
+            Ok(())
+        })?)
+    }
+
+    fn set_mode(&mut self, mode: NicMode) -> Result<(), KernelError> {
+        Ok(self.change(format!("mode {}", mode_name(mode)), |machine| {
+            if machine.model == Model::Igb {
+                return Err(Errno::OPNOTSUPP);
+            }
+            machine.mode = mode;
+            Ok(())
+        })?)
+    }
+
+    fn set_vf(&mut self, vf: u16, setting: &VfSetting) -> Result<(), KernelError> {
+        let fields: Vec<String> =
+            setting.fields().into_iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let name = format!("VF {vf} {}", fields.join(" "));
+        Ok(self.change(name, |machine| machine.set(vf, setting))?)
+    }
+}
+
+type FakeNic = ManagedNic<FakeCard>;
+
+/// A process that manages the NIC.
+fn process(machine: &Rc<RefCell<Machine>>, records: &Path, boot_id: &str) -> FakeNic {
+    let card = FakeCard(machine.clone());
+    let record = Record::open(records, card.address(), boot_id).unwrap();
+    ManagedNic { card, record, accepted: Vec::new() }
+}
+
+fn machine(model: Model, vfs: u16) -> Rc<RefCell<Machine>> {
+    let mut machine = Machine::new(model);
+    machine.make_vfs(vfs);
+    Rc::new(RefCell::new(machine))
+}
+
+fn mac(last: u8) -> VfSetting {
+    VfSetting::Mac(Some(MacText(wire::Mac([2, 0, 0, 0, 0, last]))))
+}
+
+fn vlan(id: u16) -> VfSetting {
+    VfSetting::Vlan(Some(Vlan { id, qos: 0, proto: VlanProto::Dot1q }))
+}
+
+fn wanted(num_vfs: u16, vfs: &[(u16, &[VfSetting])]) -> WantedNic {
+    let vfs = vfs.iter().map(|(vf, settings)| (*vf, settings.to_vec())).collect();
+    WantedNic { num_vfs, vfs, ..WantedNic::default() }
+}
+
+fn settings() -> impl Strategy<Value = Vec<VfSetting>> {
+    let vlan = (1u16..4, any::<bool>()).prop_map(|(id, tagged)| {
+        let proto = if tagged { VlanProto::Dot1q } else { VlanProto::Dot1ad };
+        VfSetting::Vlan((id > 1).then_some(Vlan { id, qos: 0, proto }))
+    });
+    let rate = (0u32..2, 0u32..4)
+        .prop_map(|(min, max)| VfSetting::Rate { min_mbps: min * 10, max_mbps: max * 60 });
+    let driver = prop_oneof![
+        Just(Binding::own("igbvf")),
+        Just(Binding::vfio_pci()),
+        Just(Binding::default())
+    ];
+    let link_state = prop_oneof![3 => Just(LinkState::Auto), 1 => Just(LinkState::Disable)];
+    let all = (
+        proptest::option::of(vlan),
+        proptest::option::of((0u8..3).prop_map(mac)),
+        proptest::option::of(rate),
+        proptest::option::of(any::<bool>().prop_map(VfSetting::SpoofCheck)),
+        proptest::option::of(any::<bool>().prop_map(VfSetting::Trust)),
+        proptest::option::of(link_state.prop_map(VfSetting::LinkState)),
+        proptest::option::of(driver.prop_map(VfSetting::Driver)),
+    );
+    all.prop_map(|(a, b, c, d, e, f, g)| [a, b, c, d, e, f, g].into_iter().flatten().collect())
+}
+
+fn any_wanted() -> impl Strategy<Value = WantedNic> {
+    let vfs = proptest::collection::btree_map(0u16..4, settings(), 0..4);
+    let mode = prop_oneof![3 => Just(NicMode::Legacy), 1 => Just(NicMode::Switchdev)];
+    (0u16..4, mode, vfs).prop_map(|(num_vfs, mode, vfs)| WantedNic {
+        num_vfs,
+        mode,
+        vfs,
+        in_use: BTreeSet::new(),
+    })
+}
+
+/// A machine in any state that its driver takes.
+fn any_machine() -> impl Strategy<Value = Machine> {
+    let model = prop_oneof![Just(Model::Igb), Just(Model::Netdevsim), Just(Model::Steps)];
+    (model, 0u16..4, proptest::collection::vec(settings(), 3)).prop_map(|(model, number, all)| {
+        let mut machine = Machine::new(model);
+        machine.make_vfs(number);
+        for (vf, settings) in all.iter().enumerate().take(usize::from(number)) {
+            for setting in settings {
+                let _ = machine.set(vf as u16, setting);
+            }
+        }
+        machine
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_change_that_fails_at_any_step_changes_nothing(
+        start in any_machine(), first in any_wanted(), second in any_wanted(),
+    ) {
+        let records = tempfile::tempdir().unwrap();
+        let start_state = start.state();
+        let machine = Rc::new(RefCell::new(start));
+        let mut nic = process(&machine, records.path(), "boot");
+        let _ = nic.apply(&first);
+        let before = machine.borrow().clone();
+        let record = nic.record.original().cloned();
+        for step in 0.. {
+            machine.borrow_mut().event = Some((step, Event::Fail));
+            let result = nic.apply(&second);
+            let is_over = machine.borrow_mut().event.take().is_some();
+            if is_over && result.is_ok() {
+                break;
+            }
+            if let Err(SriovError::NotUndone { .. }) = result {
+                // The driver rejects it, and the failure was that of undoing.
+                nic.release().unwrap();
+                prop_assert_eq!(machine.borrow().state(), start_state);
+                break;
+            }
+            prop_assert!(result.is_err());
+            prop_assert_eq!(machine.borrow().state(), before.state(), "step {}", step);
+            prop_assert_eq!(nic.record.original(), record.as_ref());
+            if is_over {
+                break; // the driver rejects it
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_killed_at_any_step_leaves_the_way_back(
+        start in any_machine(), first in any_wanted(), second in any_wanted(), last in any_wanted(),
+        after in any::<bool>(),
+    ) {
+        let event = if after { Event::KillAfter } else { Event::KillBefore };
+        for step in 0.. {
+            let records = tempfile::tempdir().unwrap();
+            let machine = Rc::new(RefCell::new(start.clone()));
+            machine.borrow_mut().event = Some((step, event));
+            let killed = catch_unwind(AssertUnwindSafe(|| {
+                let mut nic = process(&machine, records.path(), "boot");
+                let _ = nic.apply(&first);
+                let _ = nic.apply(&second);
+                let _ = nic.release();
+            }));
+            prop_assert_eq!(machine.borrow_mut().event.take().is_none(), killed.is_err());
+            let mut nic = process(&machine, records.path(), "boot");
+            if step % 2 == 0 {
+                let _ = nic.apply(&last);
+            }
+            nic.release().unwrap();
+            prop_assert_eq!(machine.borrow().state(), start.state(), "step {}", step);
+            prop_assert_eq!(std::fs::read_dir(records.path()).unwrap().count(), 0);
+            if killed.is_ok() {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn an_applied_state_is_in_force_and_is_applied_once(start in any_machine(), all in any_wanted()) {
+        let records = tempfile::tempdir().unwrap();
+        let machine = Rc::new(RefCell::new(start));
+        let mut nic = process(&machine, records.path(), "boot");
+        let Ok(differences) = nic.apply(&all) else { return Ok(()) };
+        let is_rate = |it: &Difference| it.setting == "max_tx_mbps" && it.accepted;
+        prop_assert!(differences.iter().all(is_rate), "{:?}", differences);
+        machine.borrow_mut().changes.clear();
+        prop_assert_eq!(nic.apply(&all).unwrap(), differences.clone());
+        prop_assert_eq!(machine.borrow().changes.len(), differences.len());
+    }
+}
+
+#[test]
+fn only_what_differs_is_set_one_setting_a_request_in_the_order_of_the_kernels_tools() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 0));
+    let mut nic = process(&machine, records.path(), "boot");
+    let rate = VfSetting::Rate { min_mbps: 0, max_mbps: 100 };
+    let auto = VfSetting::LinkState(LinkState::Auto);
+    let settings =
+        [vlan(5), mac(1), rate, VfSetting::SpoofCheck(false), VfSetting::Trust(true), auto];
+    assert_eq!(nic.apply(&wanted(2, &[(1, &settings)])), Ok(vec![]));
+    let all = [
+        "num_vfs 2",
+        "VF 1 vlan 5",
+        "VF 1 mac 02:00:00:00:00:01",
+        "VF 1 min_tx_mbps 0 max_tx_mbps 100",
+        "VF 1 spoof_check off",
+        "VF 1 trust on",
+    ];
+    assert_eq!(machine.borrow().changes, all);
+    machine.borrow_mut().changes.clear();
+    // A setting that is wanted no more goes back; of VFs that Shunt made, with the VF.
+    assert_eq!(nic.apply(&wanted(2, &[(1, &[vlan(6)])])), Ok(vec![]));
+    assert_eq!(machine.borrow().changes, ["VF 1 vlan 6"]);
+    machine.borrow_mut().changes.clear();
+    assert_eq!(nic.release(), Ok(()));
+    assert_eq!(machine.borrow().changes, ["num_vfs 0"]);
+}
+
+#[test]
+fn a_refusal_names_place_setting_value_error_and_remedy() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 2));
+    let mut nic = process(&machine, records.path(), "boot");
+    let rate = VfSetting::Rate { min_mbps: 10, max_mbps: 0 };
+    let error = nic.apply(&wanted(2, &[(1, &[mac(1), rate])])).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("0000:01:00.0, VF 1: min_tx_mbps = 10, max_tx_mbps = 0 is refused: "));
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "Invalid argument (os error 22)");
+    let all = ["VF 1 mac 02:00:00:00:00:01", "VF 1 min_tx_mbps 10 max_tx_mbps 0", "VF 1 mac none"];
+    assert_eq!(machine.borrow().changes, all);
+    let error = nic.apply(&wanted(8, &[])).unwrap_err();
+    assert!(error.to_string().contains("num_vfs = 8 is more than its 7"), "{error}");
+}
+
+#[test]
+fn vfs_in_use_are_not_removed() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 2));
+    let mut nic = process(&machine, records.path(), "boot");
+    let keeps = WantedNic { in_use: [1].into(), ..wanted(3, &[]) };
+    let error = nic.apply(&keeps).unwrap_err().to_string();
+    assert!(error.contains("VF 1 (an adapter has it)"), "{error}");
+    machine.borrow_mut().owned = vec![0];
+    let error = nic.apply(&wanted(0, &[])).unwrap_err().to_string();
+    assert!(error.contains("VF 0 (its interface is in another network namespace)"), "{error}");
+    assert!(machine.borrow().changes.is_empty());
+    assert_eq!(nic.apply(&wanted(2, &[(1, &[vlan(5)])])), Ok(vec![]), "without removing any");
+}
+
+#[test]
+fn vfs_that_a_driver_does_not_enable_are_told() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Netdevsim, 0));
+    machine.borrow_mut().most = 3;
+    let mut nic = process(&machine, records.path(), "boot");
+    let error = nic.apply(&wanted(4, &[])).unwrap_err().to_string();
+    assert!(error.contains("num_vfs = 4 is accepted, but 3 are enabled"), "{error}");
+    assert!(machine.borrow().vfs.is_empty());
+}
+
+#[test]
+fn a_record_of_another_boot_is_void() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 0));
+    process(&machine, records.path(), "boot 1").apply(&wanted(2, &[])).unwrap();
+    machine.borrow_mut().changes.clear();
+    process(&machine, records.path(), "boot 2").release().unwrap();
+    assert!(machine.borrow().changes.is_empty());
+    process(&machine, records.path(), "boot 1").release().unwrap();
+    assert!(machine.borrow().changes.is_empty(), "it is removed");
+}
+
+#[test]
+fn changes_of_others_are_differences_and_are_put_right_by_the_next_apply() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Steps, 0));
+    let mut nic = process(&machine, records.path(), "boot");
+    let rate = VfSetting::Rate { min_mbps: 0, max_mbps: 120 };
+    let wanted = wanted(2, &[(0, &[mac(1), rate])]);
+    let accepted = Difference {
+        vf: Some(0),
+        setting: "max_tx_mbps".into(),
+        wanted: "120".into(),
+        actual: "100".into(),
+        accepted: true,
+    };
+    assert_eq!(nic.apply(&wanted), Ok(vec![accepted.clone()]));
+    machine.borrow_mut().set(0, &mac(9)).unwrap();
+    let drift = Difference {
+        vf: Some(0),
+        setting: "mac".into(),
+        wanted: "02:00:00:00:00:01".into(),
+        actual: "02:00:00:00:00:09".into(),
+        accepted: false,
+    };
+    assert_eq!(nic.differences(&wanted, &nic.observe()), [drift, accepted.clone()]);
+    assert_eq!(nic.apply(&wanted), Ok(vec![accepted]));
+    // The driver is loaded again.
+    machine.borrow_mut().make_vfs(0);
+    let lost = nic.differences(&wanted, &nic.observe());
+    assert_eq!((lost.len(), &*lost[0].setting, &*lost[0].actual), (1, "num_vfs", "0"));
+    assert!(nic.apply(&wanted).is_ok());
+    assert_eq!(machine.borrow().vfs.len(), 2);
+    // The card is taken out.
+    machine.borrow_mut().present = false;
+    assert!(!nic.observe().present);
+    assert_eq!(nic.apply(&wanted), Err(SriovError::Vanished(nic.card.address())));
+    assert_eq!(nic.release(), Ok(()), "there is nothing to restore");
+}
