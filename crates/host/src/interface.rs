@@ -75,6 +75,10 @@ pub struct InterfaceState {
 pub struct InterfaceDriver {
     /// Its name, such as `veth`, `tun` or `ice`.
     pub name: String,
+    /// Its version: the kernel's release for drivers of the kernel.
+    pub version: String,
+    /// Version of the card's firmware; empty if the driver does not report it.
+    pub firmware: String,
     /// Bus address such as `0000:3b:00.0`; for a tap, `tap`.
     pub bus_info: String,
 }
@@ -143,13 +147,14 @@ impl Interfaces {
     /// As [`state`](Self::state); also if the driver does not report it.
     pub fn driver(&self, name: &str) -> Result<InterfaceDriver, InterfaceError> {
         let request = IfRequest::new(name).ok_or_else(|| missing(name))?;
-        let [driver, bus_info] = sys::driver(self.socket.as_fd(), request)
+        let answer = sys::driver(self.socket.as_fd(), request)
             .map_err(|errno| failed(name, "read its driver's name", errno))?;
         let text = |bytes: &[u8]| {
             let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
             text.to_string_lossy().into_owned()
         };
-        Ok(InterfaceDriver { name: text(&driver), bus_info: text(&bus_info) })
+        let [name, version, firmware, bus_info] = answer.map(|bytes| text(&bytes));
+        Ok(InterfaceDriver { name, version, firmware, bus_info })
     }
 
     /// Sets the interface's MAC address.
@@ -237,7 +242,7 @@ pub(crate) fn check_tap(socket: BorrowedFd<'_>, name: &str) -> Result<(), Errno>
     let driver = sys::driver(socket, IfRequest::new(name).ok_or(Errno::INVAL)?);
     let begins = |bytes: &[u8; 32], text: &[u8]| bytes.starts_with(text);
     match driver {
-        Ok([driver, bus]) if begins(&driver, b"tun\0") && begins(&bus, b"tap\0") => Ok(()),
+        Ok([driver, .., bus]) if begins(&driver, b"tun\0") && begins(&bus, b"tap\0") => Ok(()),
         Ok(_) | Err(Errno::OPNOTSUPP) => Err(Errno::PERM),
         Err(errno) => Err(errno),
     }

@@ -92,8 +92,8 @@ pub(crate) fn interface(fd: BorrowedFd<'_>, op: Op, request: &mut IfRequest) -> 
     done(unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) })
 }
 
-/// Name of the interface's driver, up to 32 bytes, and its bus address.
-pub(crate) fn driver(fd: BorrowedFd<'_>, request: IfRequest) -> Result<[[u8; 32]; 2], Errno> {
+/// The interface's driver: its name, version, the card's firmware version, and its bus address.
+pub(crate) fn driver(fd: BorrowedFd<'_>, request: IfRequest) -> Result<[[u8; 32]; 4], Errno> {
     /// `struct ethtool_drvinfo`.
     #[repr(C)]
     struct Info {
@@ -112,7 +112,7 @@ pub(crate) fn driver(fd: BorrowedFd<'_>, request: IfRequest) -> Result<[[u8; 32]
     // SAFETY: the request points to an ethtool_drvinfo, which is as long as the command says and
     // outlives the call.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
-    Ok([info.driver, info.bus])
+    Ok([info.driver, info.version, info.firmware, info.bus])
 }
 
 /// Sets the length of a tap's frame header, in bytes.

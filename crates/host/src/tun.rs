@@ -182,7 +182,7 @@ fn validate(name: &str, queues: u16) -> Result<(), TunError> {
 /// Driver of an interface that is no tap.
 fn other_driver(interfaces: &Interfaces, name: &str) -> Option<String> {
     match interfaces.driver(name) {
-        Ok(InterfaceDriver { name, bus_info }) => {
+        Ok(InterfaceDriver { name, bus_info, .. }) => {
             (name != "tun" || bus_info != "tap").then_some(name)
         }
         // Taps report a driver; other interfaces need not.

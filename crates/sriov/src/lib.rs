@@ -3,6 +3,7 @@
 //! # Model
 //! - A [`PciAddress`] names a function of the PCI bus.
 //! - A [`PciNic`] is a NIC whose VFs Shunt makes and sets, and gives back as they were.
+//! - [`facts`] are read from the machine; [`support`] and [`discovery`] judge and list them.
 //! - A [`Sysfs`] is a tree like `/sys`: that of this machine, or a copy of another machine's.
 //!
 //! Follows `Documentation/ABI/testing/sysfs-bus-pci` and `Documentation/PCI/pci-iov-howto.rst` of
@@ -11,13 +12,16 @@
 mod address;
 mod change;
 mod devlink;
+pub mod discovery;
 mod driver;
 mod error;
+pub mod facts;
 mod nic;
 mod owners;
 mod pf;
 mod record;
 mod refusals;
+pub mod support;
 mod sysfs;
 mod vf;
 

@@ -77,13 +77,26 @@ impl Reason {
     pub const fn text(self) -> &'static str {
         match self {
             Reason::Supported => "the adapter has the wanted path; nothing is to be done",
-            Reason::MissingAcs => "a PCIe bridge lacks Access Control Services; use another slot",
+            Reason::MissingAcs => {
+                "a PCIe bridge lacks Access Control Services (ACS), so a VM could reach other devices; \
+                 use another slot, or switch on ACS in the firmware setup"
+            }
             Reason::NoBusResources => "no PCI bus numbers are left; boot with pci=assign-busses",
-            Reason::NoVfBarSpace => "no address space for VFs; boot with pci=realloc",
-            Reason::MissingPfDriver => "the PF's driver lacks SR-IOV; load the vendor's",
-            Reason::NoIoMmuSupport => "there is no IOMMU; enable it in the firmware",
-            Reason::NoOscSupport => "the firmware keeps PCIe to itself; update it",
-            Reason::Unknown => "the cause is not known; see the daemon's log",
+            Reason::NoVfBarSpace => {
+                "no address space for VFs; boot with pci=realloc, or switch on \"Above 4G decoding\" in \
+                 the firmware setup"
+            }
+            Reason::MissingPfDriver => "the PF has no driver that enables VFs; load the vendor's",
+            Reason::NoIoMmuSupport => {
+                "there is no IOMMU, so no VM can have a VF; switch it on in the firmware setup (VT-d, \
+                 AMD-Vi), and boot with intel_iommu=on iommu=pt"
+            }
+            Reason::NoOscSupport => {
+                "the firmware keeps PCI Express to itself; boot without pci=nommconf, or update it"
+            }
+            Reason::Unknown => {
+                "the cause is not known; see `shunt nic show`, the daemon's log and dmesg"
+            }
             Reason::NoFreeVf => {
                 "adapters of higher iov_weight have all VFs; raise its iov_weight or total_vfs"
             }
