@@ -152,3 +152,15 @@ class Module:
     def words(self, _index):
         """Its part of the command line."""
         return []
+
+
+@dataclass(frozen=True)
+class Options:
+    """Devices on a command line made elsewhere."""
+
+    argv: tuple
+    modules: tuple
+
+    def words(self, _index):
+        """Its part of QEMU's command line."""
+        return list(self.argv)

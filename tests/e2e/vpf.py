@@ -3,24 +3,12 @@
 import json
 import os
 import shlex
-from dataclasses import dataclass
 
 from daemon import binary
+from devices import Options
 from guest import Guest
 
 TOOL = "/bin/shunt-guest"
-
-
-@dataclass(frozen=True)
-class Options:
-    """Devices on a command line made elsewhere."""
-
-    argv: tuple
-    modules: tuple
-
-    def words(self, _index):
-        """Its part of QEMU's command line."""
-        return list(self.argv)
 
 
 def tool():
