@@ -55,8 +55,8 @@ impl Request for OpenSocket {
 }
 
 impl SocketKind {
-    /// Family, type and protocol. Without a protocol a netlink socket is one of NETLINK_ROUTE, and a
-    /// packet socket receives nothing, from any interface, before it is bound.
+    /// Family, type and protocol. Without a protocol a netlink socket is one of NETLINK_ROUTE, and
+    /// a packet socket receives nothing, from any interface, before it is bound.
     fn parts(self) -> (AddressFamily, SocketType, Option<Protocol>) {
         match self {
             SocketKind::Interfaces => (AddressFamily::INET, SocketType::DGRAM, None),

@@ -32,9 +32,8 @@ const ATTR_PORT_NETDEV_NAME: u16 = 7;
 const ATTR_ESWITCH_MODE: u16 = 25;
 const ATTR_PORT_FLAVOUR: u16 = 77;
 const ATTR_INFO_DRIVER_NAME: u16 = 98;
-const ATTR_INFO_VERSION_FIXED: u16 = 100;
-const ATTR_INFO_VERSION_RUNNING: u16 = 101;
-const ATTR_INFO_VERSION_STORED: u16 = 102;
+/// Attributes of versions, `DEVLINK_ATTR_INFO_VERSION_*`.
+const VERSION_KINDS: [(u16, &str); 3] = [(100, "fixed"), (101, "running"), (102, "stored")];
 const ATTR_INFO_VERSION_NAME: u16 = 103;
 const ATTR_INFO_VERSION_VALUE: u16 = 104;
 const ATTR_PORT_PCI_PF_NUMBER: u16 = 127;
@@ -72,8 +71,19 @@ impl DevlinkDevice {
 pub struct DevlinkInfo {
     /// Name of the driver.
     pub driver: Option<String>,
-    /// Versions by name, such as `fw.mgmt`: of the hardware, of running firmware, and stored.
-    pub versions: Vec<(String, String)>,
+    /// Versions of its parts.
+    pub versions: Vec<DevlinkVersion>,
+}
+
+/// Version of a part of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DevlinkVersion {
+    /// `fixed` for hardware, `running` or `stored` for firmware.
+    pub kind: &'static str,
+    /// Its part, such as `fw.mgmt`.
+    pub name: String,
+    /// The version.
+    pub value: String,
 }
 
 /// A port of a device.
@@ -318,11 +328,11 @@ fn owned(request: NetlinkMessage, owner: &RateOwner) -> NetlinkMessage {
 }
 
 fn info(message: &[u8]) -> DevlinkInfo {
-    let versions = [ATTR_INFO_VERSION_FIXED, ATTR_INFO_VERSION_RUNNING, ATTR_INFO_VERSION_STORED];
     let version = |(kind, version): (u16, &[u8])| {
-        let name =
-            attribute(version, ATTR_INFO_VERSION_NAME).filter(|_| versions.contains(&kind))?;
-        Some((text(name), text(attribute(version, ATTR_INFO_VERSION_VALUE)?)))
+        let (_, kind) = VERSION_KINDS.iter().find(|(attribute, _)| *attribute == kind)?;
+        let name = text(attribute(version, ATTR_INFO_VERSION_NAME)?);
+        let value = text(attribute(version, ATTR_INFO_VERSION_VALUE)?);
+        Some(DevlinkVersion { kind, name, value })
     };
     DevlinkInfo {
         driver: attribute(message, ATTR_INFO_DRIVER_NAME).map(text),
@@ -362,4 +372,83 @@ fn rate(message: &[u8]) -> Option<DevlinkRate> {
         tx_max: number(ATTR_RATE_TX_MAX),
         parent: attribute(message, ATTR_RATE_PARENT_NODE_NAME).map(text),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Attributes of a message.
+    fn bytes(message: NetlinkMessage) -> Vec<u8> {
+        message.into_bytes(0).split_off(16)
+    }
+
+    /// Attributes as netdevsim sends them.
+    #[test]
+    fn objects_are_read() {
+        let nest = NetlinkMessage::nest;
+        let version = |name, value| {
+            let version = nest().with_text(ATTR_INFO_VERSION_NAME, name);
+            version.with_text(ATTR_INFO_VERSION_VALUE, value)
+        };
+        let message = nest()
+            .with_text(ATTR_INFO_DRIVER_NAME, "netdevsim")
+            .with_nest(101, &version("fw.mgmt", "10.20.30"))
+            .with_nest(99, &version("serial", "1"));
+        let (name, value) = ("fw.mgmt".to_owned(), "10.20.30".to_owned());
+        let want = DevlinkInfo {
+            driver: Some("netdevsim".to_owned()),
+            versions: vec![DevlinkVersion { kind: "running", name, value }],
+        };
+        assert_eq!(info(&bytes(message)), want);
+
+        let function =
+            nest().with(FUNCTION_ATTR_HW_ADDR, &[2, 0, 0, 0, 0, 1]).with(FUNCTION_ATTR_STATE, &[1]);
+        let message = nest()
+            .with(ATTR_PORT_INDEX, &128u32.to_ne_bytes())
+            .with(ATTR_PORT_FLAVOUR, &4u16.to_ne_bytes())
+            .with(ATTR_PORT_PCI_PF_NUMBER, &[0, 0])
+            .with(ATTR_PORT_PCI_VF_NUMBER, &3u16.to_ne_bytes())
+            .with_text(ATTR_PORT_NETDEV_NAME, "eth1")
+            .with_nest(ATTR_PORT_FUNCTION, &function);
+        let want = DevlinkPort {
+            index: 128,
+            flavour: Some("pcivf"),
+            pf: Some(0),
+            vf: Some(3),
+            interface: Some("eth1".to_owned()),
+            function_mac: Some(Mac([2, 0, 0, 0, 0, 1])),
+            function_active: Some(true),
+        };
+        assert_eq!(port(&bytes(message)), Some(want));
+        assert_eq!(port(&[]), None);
+
+        let leaf = nest()
+            .with(ATTR_PORT_INDEX, &128u32.to_ne_bytes())
+            .with(ATTR_RATE_TX_SHARE, &1_250_000u64.to_ne_bytes())
+            .with(ATTR_RATE_TX_MAX, &6_250_000u64.to_ne_bytes())
+            .with_text(ATTR_RATE_PARENT_NODE_NAME, "g1");
+        let want = DevlinkRate {
+            owner: RateOwner::Port(128),
+            tx_share: 1_250_000,
+            tx_max: 6_250_000,
+            parent: Some("g1".to_owned()),
+        };
+        assert_eq!(rate(&bytes(leaf)), Some(want));
+        let node = rate(&bytes(nest().with_text(ATTR_RATE_NODE_NAME, "g1"))).unwrap();
+        assert_eq!((node.owner, node.tx_max), (RateOwner::Node("g1".to_owned()), 0));
+    }
+
+    #[test]
+    fn a_device_that_devlink_does_not_know_has_no_eswitch() {
+        // A kernel may have no devlink.
+        let Ok(devlink) = Devlink::open() else { return };
+        let device = DevlinkDevice::pci("ffff:ff:1f.7".parse().unwrap());
+        match devlink.eswitch_mode(&device) {
+            Err(error) => assert_eq!(error.errno(), Errno::PERM),
+            mode => assert_eq!(mode, Ok(None)),
+        }
+        assert_eq!(devlink.info(&device).unwrap_err().errno(), Errno::NODEV);
+        assert_eq!(devlink.ports(&device), Ok(vec![]));
+    }
 }

@@ -100,7 +100,7 @@ pub enum SriovError {
     #[error("cannot open a netlink socket")]
     Netlink(#[source] Errno),
     /// A change failed, and undoing the steps before it too.
-    #[error("{error}; undoing the change failed too: {undo}")]
+    #[error("{}; undoing the change failed too: {}", with_source(.error), with_source(.undo))]
     NotUndone {
         /// The first error.
         error: Box<SriovError>,
@@ -127,6 +127,12 @@ impl SriovError {
         let advice = explain(name, driver, source.errno());
         SriovError::Refused { place, setting: setting.join(", "), advice, source }
     }
+}
+
+/// An error with its source, on one line.
+fn with_source(error: &SriovError) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 fn list(owners: &[VfOwner]) -> String {

@@ -28,10 +28,12 @@ mod vf;
 pub use address::{InvalidAddress, PciAddress};
 pub use change::{BindDriver, ChangeVf, ChangeVfs, EswitchMode, VfsAnswer};
 pub use devlink::{
-    Devlink, DevlinkDevice, DevlinkInfo, DevlinkPort, DevlinkRate, RateChange, RateOwner,
+    Devlink, DevlinkDevice, DevlinkInfo, DevlinkPort, DevlinkRate, DevlinkVersion, RateChange,
+    RateOwner,
 };
 pub use driver::{Binding, VFIO_PCI};
 pub use error::{OwnedBy, SriovError, VfOwner};
 pub use nic::{Difference, ObservedNic, PciNic, WantedNic};
+pub use refusals::{REFUSALS, Refusal};
 pub use sysfs::Sysfs;
 pub use vf::{VfCounters, VfSetting, VfState, read_vfs};

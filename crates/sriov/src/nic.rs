@@ -10,7 +10,8 @@
 //! The number of VFs and the eswitch mode change by way of no VFs, which loses the settings of all.
 //! So these are read before, and made again. VFs in use are not removed.
 //!
-//! Limits: what a driver does not report cannot be restored.
+//! Limits: what a driver does not report cannot be restored. A MAC address that a VF's driver chose
+//! comes back as an administrative one. VFs that Shunt made are removed as they are.
 
 mod card;
 #[cfg(test)]
@@ -95,12 +96,6 @@ pub struct ObservedNic {
     pub mode: Option<NicMode>,
     /// The VFs.
     pub vfs: Vec<VfState>,
-}
-
-impl ObservedNic {
-    fn vf(&self, index: u16) -> Option<&VfState> {
-        self.vfs.iter().find(|vf| vf.index == index)
-    }
 }
 
 /// A NIC of the machine.
@@ -196,14 +191,15 @@ impl<C: Card> ManagedNic<C> {
         let original = self.record.original().cloned();
         let mut target =
             NicTarget { num_vfs: wanted.num_vfs, mode: Some(wanted.mode), vfs: wanted.vfs.clone() };
-        if let Some(record) = with_originals(original.clone(), &before, &target) {
+        if let Some(record) = with_removed_vfs(original.clone(), &before, &target) {
             self.record.write(record)?;
         }
+        // Other settings than the wanted ones go back.
         for (vf, settings) in self.record.original().iter().flat_map(|original| &original.vfs) {
             target.add(*vf, settings);
         }
         if let Err(error) = self.reach(&target, &wanted.in_use) {
-            let undone = self.reach(&all_of(&before), &BTreeSet::new());
+            let undone = self.restore(&all_of(&before));
             let undone = undone.and_then(|()| match original {
                 Some(original) => self.record.write(original),
                 None => self.record.remove(),
@@ -224,7 +220,7 @@ impl<C: Card> ManagedNic<C> {
         let Some(original) = self.record.original().cloned() else { return Ok(()) };
         // The VFs have vanished with their PF.
         if self.card.is_present() {
-            self.reach(&original, &BTreeSet::new())?;
+            self.restore(&original)?;
         }
         self.accepted.clear();
         self.record.remove()
@@ -259,8 +255,30 @@ impl<C: Card> ManagedNic<C> {
         all
     }
 
-    /// Changes the NIC to a state.
+    /// Changes the NIC to a state; ends with the first setting of a VF that is refused.
     fn reach(&mut self, target: &NicTarget, in_use: &BTreeSet<u16>) -> Result<(), SriovError> {
+        self.change(target, in_use, &mut Err)
+    }
+
+    /// Changes the NIC back to a state, as far as its driver lets it.
+    fn restore(&mut self, target: &NicTarget) -> Result<(), SriovError> {
+        let mut first = Ok(());
+        self.change(target, &BTreeSet::new(), &mut |error| {
+            if first.is_ok() {
+                first = Err(error);
+            }
+            Ok(())
+        })?;
+        first
+    }
+
+    /// Changes the NIC to a state; `refused` says whether to go on after a VF's setting.
+    fn change(
+        &mut self,
+        target: &NicTarget,
+        in_use: &BTreeSet<u16>,
+        refused: &mut dyn FnMut(SriovError) -> Result<(), SriovError>,
+    ) -> Result<(), SriovError> {
         let now = self.observe();
         let mode = target.mode.filter(|mode| *mode != now.mode.unwrap_or_default());
         if let (Some(mode), None) = (mode, now.mode) {
@@ -292,15 +310,39 @@ impl<C: Card> ManagedNic<C> {
                 self.refused(Some(*vf), &setting, source)
             })?,
         };
+        self.record_settings(&vfs, target)?;
         for vf in &vfs {
             for setting in target.vfs.get(&vf.index).into_iter().flatten() {
-                if differs(vf, setting) {
-                    let done = self.card.set_vf(vf.index, setting);
-                    done.map_err(|source| self.refused(Some(vf.index), &setting.fields(), source))?;
+                if differs(vf, setting)
+                    && let Err(source) = self.card.set_vf(vf.index, setting)
+                {
+                    refused(self.refused(Some(vf.index), &setting.fields(), source))?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Records the settings of VFs that are to change; the first value seen of each stays.
+    fn record_settings(&mut self, vfs: &[VfState], target: &NicTarget) -> Result<(), SriovError> {
+        let mut record = self
+            .record
+            .original()
+            .cloned()
+            .unwrap_or_else(|| NicTarget::unchanged(self.card.num_vfs(), self.card.mode()));
+        let mut changes = false;
+        for vf in vfs {
+            for setting in target.vfs.get(&vf.index).into_iter().flatten() {
+                if differs(vf, setting) {
+                    changes = true;
+                    record.add(
+                        vf.index,
+                        vf.get(setting).map(std::slice::from_ref).unwrap_or_default(),
+                    );
+                }
+            }
+        }
+        if changes { self.record.write(record) } else { Ok(()) }
     }
 
     fn set_num_vfs(&mut self, num_vfs: u16, in_use: &BTreeSet<u16>) -> Result<(), SriovError> {
@@ -346,51 +388,22 @@ fn differs(vf: &VfState, setting: &VfSetting) -> bool {
     }
 }
 
-/// The record that a change to `target` needs; `None` if there is nothing to change.
-///
-/// The first value seen of a setting stays. VFs that Shunt made have none to restore.
-fn with_originals(
+/// The record that a new number of VFs or a new mode needs, which remove all VFs; `None` if neither
+/// is new. VFs that Shunt made are as new if it makes them again.
+fn with_removed_vfs(
     recorded: Option<NicTarget>,
     before: &ObservedNic,
     target: &NicTarget,
 ) -> Option<NicTarget> {
     let changes_mode = target.mode.is_some_and(|mode| mode != before.mode.unwrap_or_default());
-    let changes_num = target.num_vfs != before.num_vfs;
-    let mut changed: BTreeMap<u16, Vec<VfSetting>> = BTreeMap::new();
-    for vf in &before.vfs {
-        let own = target.vfs.get(&vf.index);
-        let is_changed = |reported: &&VfSetting| {
-            changes_mode
-                || changes_num
-                || own
-                    .into_iter()
-                    .flatten()
-                    .any(|it| it.is_same_setting(reported) && it != *reported)
-        };
-        let settings: Vec<VfSetting> = vf.settings.iter().filter(is_changed).cloned().collect();
-        if !settings.is_empty() {
-            changed.insert(vf.index, settings);
-        }
-    }
-    let has_unreported = || {
-        let settings = |(vf, settings): (&u16, &Vec<VfSetting>)| {
-            settings.iter().any(|it| before.vf(*vf).is_some_and(|vf| differs(vf, it)))
-        };
-        target.vfs.iter().any(settings)
-    };
-    if !changes_mode && !changes_num && changed.is_empty() && !has_unreported() {
+    if !changes_mode && target.num_vfs == before.num_vfs {
         return None;
     }
-    let is_first = recorded.is_none();
-    let mut record = recorded.unwrap_or_else(|| NicTarget {
-        num_vfs: before.num_vfs,
-        mode: before.mode,
-        vfs: BTreeMap::new(),
-    });
-    for (vf, settings) in changed {
-        if is_first || vf < record.num_vfs {
-            record.add(vf, &settings);
-        }
+    let mut record = recorded.unwrap_or_else(|| NicTarget::unchanged(before.num_vfs, before.mode));
+    let own = record.num_vfs;
+    record.vfs.retain(|vf, _| *vf < own);
+    for vf in before.vfs.iter().filter(|vf| vf.index < own) {
+        record.add(vf.index, &vf.settings);
     }
     Some(record)
 }

@@ -29,6 +29,11 @@ pub(crate) struct NicTarget {
 }
 
 impl NicTarget {
+    /// A state in which no setting of a VF changes.
+    pub(crate) fn unchanged(num_vfs: u16, mode: Option<NicMode>) -> NicTarget {
+        NicTarget { num_vfs, mode, vfs: BTreeMap::new() }
+    }
+
     /// Adds settings of a VF, but those that it has.
     pub(crate) fn add(&mut self, vf: u16, settings: &[VfSetting]) {
         let own = self.vfs.entry(vf).or_default();

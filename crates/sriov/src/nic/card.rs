@@ -6,6 +6,7 @@ use std::time::Duration;
 use host::launcher::ask;
 use host::netlink::{KernelError, Netlink};
 use model::state::NicMode;
+use rustix::io::Errno;
 
 use super::NumVfsError;
 use crate::address::PciAddress;
@@ -18,8 +19,11 @@ use crate::vf::{VfSetting, VfState, read_vfs};
 
 /// Time for functions to appear or to vanish.
 const FUNCTIONS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for the PF's link to come back: igb resets the PF, and rates need the link.
-const LINK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the PF's link to come back: with a new number of VFs igb resets the PF, and takes rates
+/// only with a link.
+const LINK_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time for the carrier to show that the PF is reset.
+const RESET_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for drivers of new VFs to make their interfaces.
 const INTERFACES_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -47,6 +51,8 @@ pub(super) struct KernelCard {
     sysfs: Sysfs,
     address: PciAddress,
     netlink: Netlink,
+    /// `true` from a new number of VFs to the first rate that is refused.
+    is_reset: bool,
 }
 
 impl KernelCard {
@@ -67,18 +73,25 @@ impl KernelCard {
             return Err(SriovError::IsVf { address, pf });
         }
         let netlink = Netlink::route().map_err(SriovError::Netlink)?;
-        Ok(KernelCard { sysfs, address, netlink })
+        Ok(KernelCard { sysfs, address, netlink, is_reset: false })
     }
 
     fn function(&self) -> PathBuf {
         self.sysfs.pci(self.address)
     }
 
-    /// `true` if the PF's interface has a carrier.
+    /// `true` if the PF's interface is up; its carrier cannot be read while it is down.
+    fn is_up(&self) -> bool {
+        self.carrier().is_some()
+    }
+
     fn has_link(&self) -> bool {
-        let interface = self.interface().unwrap_or_default();
-        let carrier = self.function().join("net").join(interface).join("carrier");
-        Sysfs::text(&carrier).is_some_and(|carrier| carrier == "1")
+        self.carrier().is_some_and(|carrier| carrier == "1")
+    }
+
+    fn carrier(&self) -> Option<String> {
+        let net = self.function().join("net").join(self.interface()?);
+        Sysfs::text(&net.join("carrier"))
     }
 
     /// `true` once the VFs have interfaces, as far as they have drivers.
@@ -134,7 +147,8 @@ impl Card for KernelCard {
     }
 
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
-        let (before, had_link) = (self.num_vfs(), self.has_link());
+        let before = self.num_vfs();
+        self.is_reset = true;
         let (answer, _) = ask(ChangeVfs { pf: self.address, num_vfs }, &[])?;
         match answer {
             VfsAnswer::Done => {}
@@ -154,9 +168,6 @@ impl Card for KernelCard {
         if pf::number(&self.sysfs, self.address, "sriov_drivers_autoprobe") != Some(0) {
             wait_until(INTERFACES_TIMEOUT, || self.have_interfaces(num_vfs));
         }
-        if had_link && num_vfs > 0 {
-            wait_until(LINK_TIMEOUT, || self.has_link());
-        }
         Ok(())
     }
 
@@ -170,8 +181,24 @@ impl Card for KernelCard {
             let request = BindDriver { pf: self.address, vf, binding: binding.clone() };
             return Ok(ask(request, &[]).map(drop)?);
         }
-        let request = ChangeVf { pf: self.address, vf, setting: setting.clone() };
-        let (answer, _) = ask(request, &[])?;
-        answer
+        let pf = self.address;
+        let change = || {
+            let request = ChangeVf { pf, vf, setting: setting.clone() };
+            ask(request, &[])?.0
+        };
+        match change() {
+            Err(error)
+                if error.errno() == Errno::INVAL
+                    && matches!(setting, VfSetting::Rate { .. })
+                    && self.is_up()
+                    && std::mem::take(&mut self.is_reset) =>
+            {
+                // The driver knows of its reset before the carrier shows it.
+                wait_until(RESET_TIMEOUT, || !self.has_link());
+                wait_until(LINK_TIMEOUT, || self.has_link());
+                change()
+            }
+            done => done,
+        }
     }
 }

@@ -293,7 +293,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn a_change_that_fails_at_any_step_changes_nothing(
@@ -391,12 +391,36 @@ fn only_what_differs_is_set_one_setting_a_request_in_the_order_of_the_kernels_to
     ];
     assert_eq!(machine.borrow().changes, all);
     machine.borrow_mut().changes.clear();
-    // A setting that is wanted no more goes back; of VFs that Shunt made, with the VF.
+    // Settings that are wanted no more go back, by another process too.
+    let mut nic = process(&machine, records.path(), "boot");
     assert_eq!(nic.apply(&wanted(2, &[(1, &[vlan(6)])])), Ok(vec![]));
-    assert_eq!(machine.borrow().changes, ["VF 1 vlan 6"]);
+    let all = [
+        "VF 1 vlan 6",
+        "VF 1 mac none",
+        "VF 1 min_tx_mbps 0 max_tx_mbps 0",
+        "VF 1 spoof_check on",
+        "VF 1 trust off",
+    ];
+    assert_eq!(machine.borrow().changes, all);
     machine.borrow_mut().changes.clear();
     assert_eq!(nic.release(), Ok(()));
     assert_eq!(machine.borrow().changes, ["num_vfs 0"]);
+}
+
+#[test]
+fn vfs_that_are_made_again_are_as_new_and_those_of_before_as_they_were() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Netdevsim, 1));
+    machine.borrow_mut().set(0, &vlan(7)).unwrap();
+    let mut nic = process(&machine, records.path(), "boot");
+    nic.apply(&wanted(2, &[(0, &[mac(1)]), (1, &[mac(2)])])).unwrap();
+    nic.apply(&wanted(3, &[])).unwrap();
+    let values = |like: &VfSetting| {
+        let machine = machine.borrow();
+        machine.vfs.iter().map(|vf| vf.get(like).cloned().unwrap()).collect::<Vec<_>>()
+    };
+    let none = VfSetting::Vlan(None);
+    assert_eq!(values(&none), [vlan(7), none.clone(), none.clone()]);
+    assert!(values(&mac(1)).iter().all(|mac| *mac == VfSetting::Mac(None)));
 }
 
 #[test]
@@ -413,6 +437,25 @@ fn a_refusal_names_place_setting_value_error_and_remedy() {
     assert_eq!(machine.borrow().changes, all);
     let error = nic.apply(&wanted(8, &[])).unwrap_err();
     assert!(error.to_string().contains("num_vfs = 8 is more than its 7"), "{error}");
+}
+
+#[test]
+fn a_release_restores_all_that_it_can_and_keeps_its_record() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Netdevsim, 2));
+    let mut nic = process(&machine, records.path(), "boot");
+    let settings = [vlan(5), mac(1), VfSetting::Trust(true)];
+    nic.apply(&wanted(2, &[(0, &settings), (1, &settings)])).unwrap();
+    machine.borrow_mut().event = Some((1, Event::Fail));
+    let error = nic.release().unwrap_err().to_string();
+    assert!(error.starts_with("0000:01:00.0, VF 0: mac = none is refused: "), "{error}");
+    let macs = || {
+        let machine = machine.borrow();
+        let mac = |vf: &VfState| vf.get(&mac(1)).cloned();
+        machine.vfs.iter().map(mac).collect::<Vec<_>>()
+    };
+    assert_eq!(macs(), [Some(mac(1)), Some(VfSetting::Mac(None))]);
+    assert_eq!(nic.release(), Ok(()));
+    assert_eq!(macs(), [Some(VfSetting::Mac(None)), Some(VfSetting::Mac(None))]);
 }
 
 #[test]
