@@ -44,3 +44,43 @@ fn is_open(group: PathBuf) -> bool {
     let opened = rustix::fs::open(group, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     opened.is_err_and(|errno| errno == Errno::BUSY)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_vf_whose_interface_is_not_to_be_seen_has_an_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sysfs, pf): (_, PciAddress) = (Sysfs::at(dir.path()), "0000:01:00.0".parse().unwrap());
+        fs::create_dir_all(sysfs.pci(pf)).unwrap();
+        fs::write(sysfs.pci(pf).join("sriov_numvfs"), "5").unwrap();
+        // Driver, and its interface if it has made one; none of a group is open here.
+        let vfs = [
+            (Some("igbvf"), Some("")),
+            (Some("igbvf"), Some("eth1")),
+            (Some("igbvf"), None),
+            (None, None),
+            (Some("vfio-pci"), None),
+        ];
+        for (index, (driver, interface)) in vfs.into_iter().enumerate() {
+            let vf = format!("0000:01:10.{index}");
+            let function = sysfs.pci(vf.parse().unwrap());
+            fs::create_dir_all(&function).unwrap();
+            symlink(format!("../{vf}"), sysfs.pci(pf).join(format!("virtfn{index}"))).unwrap();
+            symlink("../../../../kernel/iommu_groups/no-group", function.join("iommu_group"))
+                .unwrap();
+            if let Some(driver) = driver {
+                symlink(format!("../../../bus/pci/drivers/{driver}"), function.join("driver"))
+                    .unwrap();
+            }
+            if let Some(interface) = interface {
+                fs::create_dir_all(function.join("net").join(interface)).unwrap();
+            }
+        }
+        assert_eq!(owners(&sysfs, pf), [VfOwner { vf: 0, by: OwnedBy::Namespace }]);
+    }
+}

@@ -44,3 +44,41 @@ pub(crate) fn interface(sysfs: &Sysfs, address: PciAddress) -> Option<(String, u
 pub(crate) fn vf(sysfs: &Sysfs, pf: PciAddress, index: u16) -> Option<PciAddress> {
     Sysfs::target(&sysfs.pci(pf).join(format!("virtfn{index}")))?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_interface_of_a_pf_is_none_of_its_representors() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sysfs, pf) = (Sysfs::at(dir.path()), "0000:01:00.0".parse().unwrap());
+        assert_eq!(interface(&sysfs, pf), None);
+        for (name, port, index) in
+            [("a0", "pf0vf0", "7"), ("b0", "c1pf0vf1", "8"), ("c0", "p0", "9")]
+        {
+            let net = sysfs.pci(pf).join("net").join(name);
+            fs::create_dir_all(&net).unwrap();
+            fs::write(net.join("phys_port_name"), port).unwrap();
+            fs::write(net.join("ifindex"), index).unwrap();
+        }
+        assert_eq!(interface(&sysfs, pf), Some(("c0".to_owned(), 9)));
+    }
+
+    #[test]
+    fn the_name_of_an_interface_leads_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let sysfs = Sysfs::at(dir.path());
+        fs::create_dir_all(dir.path().join("class/net/eth0")).unwrap();
+        for path in ["class/net/eth0/device", "class/net/device", "class/device"] {
+            symlink("../../../0000:01:00.0", dir.path().join(path)).unwrap();
+        }
+        assert_eq!(of_interface(&sysfs, "eth0"), "0000:01:00.0".parse().ok());
+        for name in ["", ".", "..", "../..", "eth0/../eth0", "lo"] {
+            assert_eq!(of_interface(&sysfs, name), None, "{name}");
+        }
+    }
+}
