@@ -45,6 +45,8 @@ pub enum EventKind {
     GuestControl,
     /// A device, such as an interface or a stream socket, came up, went down or vanished.
     Device,
+    /// A card vanished or came back, or its settings differ from the document's.
+    Card,
     /// Memory or an eventfd of a guest blocked a lane. Its rings or interrupts moved off the lanes,
     /// or its rings moved back.
     Quarantine,

@@ -88,6 +88,7 @@ impl Plane for Paper {
             uplink: None,
             pf: None,
             representors: Vec::new(),
+            card: None,
         };
         // A change leaves who is connected alone.
         let before = std::mem::take(&mut self.actual.adapters);

@@ -2,8 +2,8 @@
 //!
 //! # Order of a change
 //! 1. Compute the new state without changing anything: paths and tables.
-//! 2. Add what is missing: sockets, ports, files. If any of it fails, remove it again; nothing has
-//!    changed.
+//! 2. Add what is missing: sockets, ports, files; then change cards. If any of it fails, undo it;
+//!    nothing has changed.
 //! 3. Replace the forwarding snapshot of each NIC, in one step. From here on nothing can fail.
 //! 4. Remove what is no longer needed.
 //!
@@ -37,6 +37,7 @@ use guestmem::Quota;
 use model::state::{Allocation, Facts, State, WantedPath, allocate};
 
 use super::auto_paths::AutoPaths;
+use super::cards::Cards;
 use super::devices::Devices;
 use super::faults::FaultLog;
 use super::forbidden_calls::ForbiddenCalls;
@@ -63,6 +64,7 @@ pub(super) struct DataPlane {
     pub(super) devices: Devices,
     vdpas: Vdpas,
     kept_taps: KeptTaps,
+    cards: Cards,
     instances: BTreeMap<String, NicInstance>,
     compiled: Compiled,
     /// State of links when `compiled` was made.
@@ -113,6 +115,7 @@ impl DataPlane {
             devices: Devices::default(),
             vdpas: Vdpas::new(DeviceRecords::new(&run_dir), quota.clone()),
             kept_taps: KeptTaps::new(&run_dir),
+            cards: Cards::new(&run_dir),
             run_dir,
             quota,
             instances: BTreeMap::new(),
@@ -153,6 +156,7 @@ impl DataPlane {
         self.tx_resumed = true;
         self.fabric.resume_tx();
         self.retain_taps();
+        self.cards.release_leftovers();
     }
 
     /// Deletes the taps of a previous daemon or state. Not before the start is complete: until then
@@ -181,6 +185,7 @@ impl DataPlane {
             let largest = self.sockets.largest_session();
             self.limit_gauges.update(self.fabric.limits(), &self.quota, &largest, now);
         }
+        self.cards.poll(&self.events, now);
         self.parked_frames.poll(now);
         self.send_due_announcements(now);
         self.instances.values_mut().for_each(|instance| instance.housekeep(now));
@@ -199,6 +204,7 @@ impl DataPlane {
         let due = [
             self.sockets.wait(now),
             self.devices.wait(now),
+            self.cards.wait(now),
             self.parked_frames.wait(),
             self.announcements.wait(now),
         ];
@@ -251,7 +257,9 @@ impl DataPlane {
         let check = || limits::check(to, lanes, Amounts::allowed()).map_err(PlaneError);
         let warnings = (*to != self.state).then(check).transpose()?;
         let mut staged = StagedChange::default();
-        if let Err(problems) = self.stage(&wanted, &compiled, &mut staged) {
+        let prepared = self.stage(&wanted, &compiled, &mut staged);
+        // Last, since it is undone by further changes of the cards.
+        if let Err(problems) = prepared.and_then(|()| self.cards.change(to, !self.tx_resumed)) {
             self.take_back(staged);
             return Err(PlaneError(problems));
         }

@@ -17,6 +17,7 @@
 
 mod attachment;
 mod auto_paths;
+mod cards;
 mod data_plane;
 mod device;
 mod devices;

@@ -297,6 +297,7 @@ mod tests {
         "ADDRESSES",
         "BYTES",
         "COMMAND",
+        "DEVICE",
         "FIGURE=VALUES",
         "FILE",
         "ID",

@@ -37,6 +37,7 @@ const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-nic-rules", "nic rules nic2", List, &["rule", "from", "to", "vlan", "frames"]),
     ("shunt-nic-list", "nic list", List, &["name", "num_vfs", "actual_support"]),
     ("shunt-nic-show", "nic show nic0", Object, &["nic"]),
+    ("shunt-nic-boot-files", "nic boot-files nic0", Error, &[]),
     ("shunt-nic-delete", "nic delete nic1", Object, &[]),
     ("shunt-switch", "switch", Error, &[]),
     ("shunt-switch-create", "switch create sw0 --nic nic0 --iov", Object, &["name", "nic"]),

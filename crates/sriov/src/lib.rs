@@ -10,6 +10,7 @@
 //! Linux.
 
 mod address;
+mod boot_files;
 mod change;
 mod devlink;
 pub mod discovery;
@@ -26,6 +27,7 @@ mod sysfs;
 mod vf;
 
 pub use address::{InvalidAddress, PciAddress};
+pub use boot_files::{BootFile, boot_files};
 pub use change::{BindDriver, ChangeVf, ChangeVfs, EswitchMode, VfsAnswer};
 pub use devlink::{
     Devlink, DevlinkDevice, DevlinkInfo, DevlinkPort, DevlinkRate, DevlinkVersion, RateChange,
@@ -33,7 +35,8 @@ pub use devlink::{
 };
 pub use driver::{Binding, VFIO_PCI};
 pub use error::{OwnedBy, SriovError, VfOwner};
-pub use nic::{Difference, ObservedNic, PciNic, WantedNic};
+pub use nic::{ObservedNic, PciNic, WantedNic};
+pub use record::recorded;
 pub use refusals::{REFUSALS, Refusal};
 pub use sysfs::Sysfs;
 pub use vf::{VfCounters, VfSetting, VfState, read_vfs};

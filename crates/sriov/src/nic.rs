@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use host::netlink::KernelError;
-use model::state::{Nic, NicMode};
+use model::state::{Difference, Nic, NicMode};
 use rustix::io::Errno;
 
 use crate::address::PciAddress;
@@ -60,21 +60,6 @@ impl From<&Nic> for WantedNic {
         let vfs = nic.vfs.iter().map(settings).collect();
         WantedNic { num_vfs: nic.num_vfs, mode: nic.mode, vfs, in_use: BTreeSet::new() }
     }
-}
-
-/// A setting in force that differs from the wanted one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// Index of the VF; `None` for a setting of the PF.
-    pub vf: Option<u16>,
-    /// Name of the setting in the document, such as `vlan`.
-    pub setting: String,
-    /// Wanted value.
-    pub wanted: String,
-    /// Value that the driver reports.
-    pub actual: String,
-    /// `true` if the driver accepted the value and never reported it; `false` if others changed it.
-    pub accepted: bool,
 }
 
 /// State of a NIC in force.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::PciAddress;
 use crate::driver::errno;
 use crate::error::SriovError;
+use crate::sysfs::Sysfs;
 use crate::vf::VfSetting;
 
 /// State of a NIC to reach: wanted, or as it was.
@@ -60,6 +61,12 @@ pub(crate) struct Record {
     boot_id: String,
     /// The NIC as it was; `None` if it has not been changed.
     original: Option<NicTarget>,
+}
+
+/// Addresses of the NICs that have a record in this directory.
+pub fn recorded(directory: &Path) -> Vec<PciAddress> {
+    let names = Sysfs::names(directory).into_iter();
+    names.filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect()
 }
 
 impl Record {

@@ -75,6 +75,14 @@ impl VfSetting {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
+    /// VLAN ID, if this is one.
+    pub fn vlan_id(&self) -> Option<u16> {
+        match self {
+            VfSetting::Vlan(vlan) => vlan.map(|vlan| vlan.id),
+            _ => None,
+        }
+    }
+
     /// `true` for the value of a driver that does not report the setting.
     pub(crate) fn is_default(&self) -> bool {
         let spoof_check = VfSetting::SpoofCheck(true);

@@ -97,6 +97,9 @@ impl<'a> Build<'_, 'a> {
     }
 
     fn vfs(&mut self) {
+        if self.scope.nic.is_pci() {
+            return; // the card has them
+        }
         let total = self.scope.nic.total_vfs;
         for index in 0..total.min(bridge::nic::MAX_VFS as u16) {
             if index >= self.scope.nic.num_vfs {

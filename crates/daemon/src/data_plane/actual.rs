@@ -1,5 +1,7 @@
 //! State in force, as reported by the API.
 
+use std::collections::BTreeMap;
+
 use api::compile::{CompiledNic, PortOwner};
 use api::fdb::FdbEntry;
 use api::stats::{OffloadStats, RuleStats};
@@ -128,6 +130,7 @@ impl DataPlane {
             let function = config.and_then(|config| config.vfs.get(usize::from(index)));
             let function = function.and_then(Option::as_ref);
             ActualVf {
+                reported: BTreeMap::new(),
                 index,
                 adapter: holder.map(|given| given.adapter.clone()),
                 mac: function.map(|function| function.mac.to_string()),
@@ -137,7 +140,12 @@ impl DataPlane {
                     .is_some_and(|(function, config)| function.is_up(config.uplink_up)),
             }
         };
+        if let Some(card) = self.cards.actual(nic) {
+            let uplink = self.device(self.backend(&nic.name, &PortOwner::Uplink));
+            return ActualNic { uplink, ..card };
+        }
         ActualNic {
+            card: None,
             name: nic.name.clone(),
             support: Reason::Supported,
             total_vfs: nic.total_vfs,

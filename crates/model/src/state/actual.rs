@@ -1,5 +1,7 @@
 //! The state in force, as the API reports it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -84,6 +86,52 @@ pub struct ActualNic {
     /// Representors, in switchdev mode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub representors: Vec<ActualRepresentor>,
+    /// The card of a NIC of kind `pci`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<ActualCard>,
+}
+
+/// A card in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualCard {
+    /// PCI address of its PF.
+    pub address: String,
+    /// `true` while the PF is there.
+    pub present: bool,
+    /// Interface of the PF; null without a driver.
+    pub interface: Option<String>,
+    /// Driver of the PF.
+    pub driver: Option<String>,
+    /// Settings in force that differ from the document's.
+    pub differences: Vec<Difference>,
+}
+
+/// A setting of a card that differs from the document's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Difference {
+    /// Index of the VF; null for a setting of the PF.
+    pub vf: Option<u16>,
+    /// Name of the setting in the document, such as `vlan`.
+    pub setting: String,
+    /// Value of the document.
+    pub wanted: String,
+    /// Value that the driver reports.
+    pub actual: String,
+    /// `true` if the driver accepted the value and never reported it; `false` if others changed it.
+    pub accepted: bool,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Difference { vf, setting, wanted, actual, accepted } = self;
+        if let Some(vf) = vf {
+            write!(f, "VF {vf}, ")?;
+        }
+        match accepted {
+            true => write!(f, "{setting}: {wanted} is accepted, not in force: {actual}"),
+            false => write!(f, "{setting}: {actual}, not {wanted}"),
+        }
+    }
 }
 
 /// A representor in force.
@@ -116,6 +164,9 @@ pub struct ActualVf {
     pub vlan: Option<u16>,
     /// `true` if its link is up.
     pub link_up: bool,
+    /// Settings that the driver of a card reports, by their names in the document.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reported: BTreeMap<String, String>,
 }
 
 /// An adapter in force.

@@ -1,9 +1,9 @@
 //! Fills in the values of a document that follow from others.
 //!
-//! A VF without an index gets its position in the list. A NIC has as many VFs as its entries need,
-//! all of them enabled. A VF with an attachment becomes an adapter with the VF's settings and the
-//! VF's index. The adapter's name consists of the NIC's name and the VF's index, so it stays when
-//! entries move.
+//! A VF without an index gets its position in the list. A NIC has as many VFs as its entries and
+//! `num_vfs` need, by default all enabled. A VF with an attachment becomes an adapter with the VF's
+//! settings and the VF's index. The adapter's name consists of the NIC's name and the VF's index,
+//! so it stays when entries move.
 
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,13 @@ fn fill_nic(nic: &mut Value) {
         let index = set(vf, "index", json!(i)).as_u64().unwrap_or(0);
         needed = needed.max(index + 1);
     }
-    let total = set(nic, "total_vfs", json!(needed)).clone();
+    needed = needed.max(nic["num_vfs"].as_u64().unwrap_or(0));
+    let total = set(nic, "total_vfs", json!(needed)).as_u64().unwrap_or(0);
+    if nic["kind"] == "pci" && total < needed {
+        // The card decides how many it can have.
+        nic["total_vfs"] = json!(needed);
+    }
+    let total = nic["total_vfs"].clone();
     set(nic, "num_vfs", total);
     if let Some(pf) = nic.get_mut("pf").filter(|pf| pf.is_object()) {
         set(pf, "trust", json!(true));

@@ -41,8 +41,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 pub use actual::{
-    Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    ActualVpf, ActualVpfVf, DeviceState, GuestState, VfSettings,
+    Actual, ActualAdapter, ActualCard, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel,
+    ActualVf, ActualVpf, ActualVpfVf, DeviceState, Difference, GuestState, VfSettings,
 };
 pub use adapter::short_name;
 pub use adapter::{Adapter, WantedPath};
@@ -55,7 +55,7 @@ pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vla
 pub use interface_address::InterfaceAddress;
 pub use move_request::{MoveRequest, MoveStep};
 pub use moving::{MovePhase, Moving};
-pub use nic::{Bridging, Nic, NicKind};
+pub use nic::{Bridging, Drift, Nic, NicKind};
 pub use object_name::kind_of_list;
 pub(crate) use object_name::of_path;
 pub use plan::{ChangePlan, FieldChange, ObjectKind, PlanAction, PlanStep};

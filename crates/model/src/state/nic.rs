@@ -25,23 +25,33 @@ pub struct Nic {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,
-    /// Implementation of the NIC: `soft` is the daemon itself.
+    /// Implementation of the NIC: `soft` is the daemon itself, `pci` a card of the machine.
     #[serde(default)]
     #[schema(default = "soft")]
     pub kind: NicKind,
+    /// The card's PF, of kind `pci`: its PCI address, or the name of its interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = "device")]
+    pub device: Option<String>,
+    /// Settings of the card's VFs that others change: `report` shows them, `repair` sets them
+    /// again. Of kind `pci`.
+    #[serde(default, skip_serializing_if = "Drift::is_default")]
+    #[schema(default = "report")]
+    pub drift: Drift,
     /// Card profile with limits and rejected settings; `ideal` has none.
     #[serde(default)]
     #[schema(value_type = Profile, default = "ideal")]
     pub profile: &'static Profile,
-    /// Forwarding between its functions: its own bridge (`legacy`), or the host through
-    /// representors (`switchdev`).
+    /// Eswitch mode: forwarding by its own bridge (`legacy`), or the host through representors
+    /// (`switchdev`).
     #[serde(default)]
     #[schema(default = "legacy")]
     pub mode: NicMode,
-    /// Most VFs; fixed when the NIC is created. Left out: as many as its `vf` entries need.
+    /// Most VFs; of kind `soft`, fixed at its creation. Left out: as many as `vf` and `num_vfs`
+    /// need.
     #[schema(minimum = 0, maximum = 255, required = false)]
     pub total_vfs: u16,
-    /// Enabled VFs, at most `total_vfs`. As in Linux, it only changes from or to 0. Left out: all.
+    /// Enabled VFs, at most `total_vfs`. Of kind `soft`, changes only from or to 0. Left out: all.
     #[schema(minimum = 0, maximum = 255, required = false)]
     pub num_vfs: u16,
     /// Receive queues for adapters without a VF.
@@ -91,6 +101,27 @@ pub enum NicKind {
     /// The daemon itself.
     #[default]
     Soft,
+    /// A card of the machine, through its Linux driver. Its uplink and switch are the daemon's.
+    Pci,
+}
+
+/// Reaction to settings that others change.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Drift {
+    /// The difference is reported.
+    #[default]
+    Report,
+    /// The settings of the document are set again.
+    Repair,
+}
+
+impl Drift {
+    fn is_default(&self) -> bool {
+        *self == Drift::default()
+    }
 }
 
 /// Forwarding of frames between functions of a NIC. IEEE 802.1Q.
@@ -109,9 +140,14 @@ pub enum Bridging {
 }
 
 impl Nic {
-    /// `true` in switchdev mode.
+    /// `true` for a card.
+    pub fn is_pci(&self) -> bool {
+        self.kind == NicKind::Pci
+    }
+
+    /// `true` if the daemon forwards in switchdev mode; a card does that itself.
     pub fn is_switchdev(&self) -> bool {
-        self.mode == NicMode::Switchdev
+        self.mode == NicMode::Switchdev && !self.is_pci()
     }
 
     /// Functions with a representor: the uplink if there is one, the PF if a guest has it, and
@@ -140,4 +176,18 @@ impl Nic {
     pub fn tap_name(&self, function: FunctionName) -> String {
         self.name.clone() + &function.port_name()
     }
+}
+
+/// Address of a PCI function, in the form of sysfs.
+pub(super) fn is_pci_address(text: &str) -> bool {
+    let form = "0000:00:00.0";
+    let matches = |(at, form): (u8, u8)| match form {
+        b'0' => at.is_ascii_digit() || (b'a'..=b'f').contains(&at),
+        _ => at == form,
+    };
+    // 32 devices on a bus, 8 functions in a device.
+    text.len() == form.len()
+        && text.bytes().zip(form.bytes()).all(matches)
+        && text.as_bytes()[8] < b'2'
+        && text.as_bytes()[11] < b'8'
 }

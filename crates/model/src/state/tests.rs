@@ -3,6 +3,7 @@
 mod allocation;
 mod form;
 mod meaning;
+mod pci;
 mod plans;
 mod switchdev;
 

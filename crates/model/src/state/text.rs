@@ -14,6 +14,7 @@ use utoipa::{PartialSchema, ToSchema};
 use wire::Mac;
 
 use super::interface_address::InterfaceAddress;
+use super::nic::is_pci_address;
 use super::protocol::IpProtocol;
 
 /// A text is not in the form of its field; the field's row in [`FORMATS`] has the explanation.
@@ -32,7 +33,7 @@ pub(super) struct TextFormat {
 }
 
 /// All formats.
-pub(super) static FORMATS: [TextFormat; 23] = [
+pub(super) static FORMATS: [TextFormat; 24] = [
     TextFormat {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -131,6 +132,12 @@ pub(super) static FORMATS: [TextFormat; 23] = [
         allowed: "the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as \
                   \"eth1\"",
         takes: is_interface,
+    },
+    TextFormat {
+        name: "device",
+        pattern: "^([^/:\\s]{1,15}|[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\\.[0-7])$",
+        allowed: "a PCI address such as \"0000:01:00.0\", or the name of an interface",
+        takes: |text| is_interface(text) || is_pci_address(text),
     },
     TextFormat {
         name: "netns",

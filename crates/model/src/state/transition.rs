@@ -6,8 +6,9 @@ use super::problem::{Problem, Problems};
 /// Checks that `from`, which is in force, can become `to`.
 ///
 /// # Errors
-/// Each fixed setting that differs: a NIC's kind, profile, `total_vfs` and `vmq_queues`; its
-/// `num_vfs`, which Linux only changes from or to 0 (`EBUSY`); a switch's `iov` and `nic`.
+/// Each fixed setting that differs: a NIC's kind, device, profile and `vmq_queues`; of a soft NIC
+/// `total_vfs`, and `num_vfs`, which Linux only changes from or to 0 (`EBUSY`); a switch's `iov`
+/// and `nic`.
 pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
     let mut problems = Problems::default();
     for (i, new) in to.nics.iter().enumerate() {
@@ -24,10 +25,14 @@ pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
             }
         };
         fixed("kind", json(new.kind), json(old.kind));
+        fixed("device", json(&new.device), json(&old.device));
         fixed("profile", json(new.profile), json(old.profile));
-        fixed("total_vfs", json(new.total_vfs), json(old.total_vfs));
+        if !new.is_pci() {
+            fixed("total_vfs", json(new.total_vfs), json(old.total_vfs));
+        }
         fixed("vmq_queues", json(new.vmq_queues), json(old.vmq_queues));
-        if old.num_vfs != new.num_vfs && old.num_vfs != 0 && new.num_vfs != 0 {
+        let is_direct = old.num_vfs != 0 && new.num_vfs != 0 && !new.is_pci();
+        if old.num_vfs != new.num_vfs && is_direct {
             let error = format!("cannot change while {} VFs are enabled", old.num_vfs);
             let allowed = format!("write {} or 0; from 0 any number", old.num_vfs);
             problems.push(Problem::new(at("num_vfs"), new.num_vfs, error, allowed));

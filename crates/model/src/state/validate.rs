@@ -5,6 +5,7 @@
 
 mod adapter;
 mod attachment;
+mod pci;
 mod service;
 mod switch;
 mod switchdev;
@@ -68,6 +69,8 @@ struct Check<'a> {
     played: HashSet<&'a str>,
     /// Networks of tunnels, with their UDP port and this host's address.
     networks: UniqueKeys<(u32, u16, Option<IpAddr>)>,
+    /// PFs of cards.
+    cards: UniqueKeys<&'a str>,
     /// NICs with a switch.
     switched: UniqueKeys<&'a str>,
     /// VFs of a NIC that adapters name.
@@ -102,6 +105,7 @@ impl<'a> Check<'a> {
             files: UniqueKeys::new("is written by"),
             played: attachment::played(state),
             networks: UniqueKeys::new("is the network of"),
+            cards: UniqueKeys::new("is the card of"),
             switched: UniqueKeys::new("is the NIC of"),
             named_vfs: UniqueKeys::new("is named by"),
             macs: UniqueKeys::new("is in this VLAN the address of"),
@@ -142,7 +146,10 @@ impl<'a> Check<'a> {
             self.vf(nic, vf, &at);
         }
         self.service_vlans(nic, at);
-        self.switchdev(nic, at);
+        match nic.is_pci() {
+            true => self.card(nic, at),
+            false => self.soft(nic, at),
+        }
     }
 
     fn pf(&mut self, nic: &'a Nic, pf: &'a Pf, at: &str) {

@@ -1,9 +1,13 @@
 //! `shunt nic`.
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
 use api::Method;
 use clap::{Args, Subcommand};
+use model::state::{ActualCard, Difference, Nic};
 use serde_json::{Value, json};
+use sriov::BootFile;
 
 use super::cells::{
     attachment, cell, entries, find, told_of, warn_of_device, with_actual, with_state,
@@ -18,13 +22,14 @@ use crate::text::table;
 
 /// Show and change NICs.
 #[derive(Debug, Args)]
-#[command(add = Title("software SR-IOV NICs"))]
+#[command(add = Title("SR-IOV NICs"))]
 #[command(after_help = "\
 Examples:
   shunt nic list
   shunt nic create nic0 --total-vfs 8 --num-vfs 4 --uplink-socket /run/shunt/wire.sock
   shunt nic set nic0 --uplink xdp:eth1 --uplink-set zero_copy=require
   shunt nic set nic0 --mode switchdev
+  shunt nic create card0 --device eth0 --num-vfs 4       a card, through its driver
   shunt nic set nic0 --num-vfs 0          VFs off; from 0 to any number, as in Linux
   shunt nic delete nic0 --dry-run")]
 pub(crate) struct Nics {
@@ -54,17 +59,25 @@ Examples:
         nic: String,
     },
     /// Create a NIC.
-    #[command(add = Title("a new software SR-IOV NIC"))]
+    ///
+    /// With --device, it is the card of that interface, of kind pci: its VFs are enabled, and its
+    /// driver gets their settings. `shunt nic delete` gives the card back as it was.
+    #[command(add = Title("a new SR-IOV NIC"))]
     #[command(after_help = "\
 Examples:
   shunt nic create nic0 --total-vfs 8 --num-vfs 4
+  shunt nic create card0 --device eth0 --num-vfs 4 --drift repair
   shunt nic create old --total-vfs 7 --profile 82576")]
     Create {
         /// Name: 1 to 15 of the characters a-z, 0-9 and -.
         nic: String,
-        /// Number of possible VFs, 0 to 255; fixed from then on.
-        #[arg(long, value_name = "N")]
-        total_vfs: u64,
+        /// Number of possible VFs, 0 to 255; fixed from then on. Of a card, the default is
+        /// --num-vfs.
+        #[arg(long, value_name = "N", required_unless_present = "device")]
+        total_vfs: Option<u64>,
+        /// Interface or PCI address of a card; fixed from then on.
+        #[arg(long)]
+        device: Option<String>,
         /// Card profile whose limits it has (default ideal; an unknown name lists them); fixed from
         /// then on.
         #[arg(long, add = complete::profile())]
@@ -101,7 +114,25 @@ Examples:
   shunt nic rules nic0 --remove 1
   shunt nic rules nic0 --clear")]
     Rules(Rules),
-    /// Remove an unused NIC.
+    /// Print the files by which a card has its VFs at boot, or write them.
+    ///
+    /// systemd-udevd then makes and sets the VFs before anything needs them; `shunt up` finds them
+    /// as wanted.
+    #[command(add = Title("files for a card's VFs at boot"))]
+    #[command(after_help = "\
+Examples:
+  shunt nic boot-files card0
+  shunt nic boot-files card0 --write              below /etc
+  shunt nic boot-files card0 --write /mnt/etc")]
+    BootFiles {
+        /// Name of the NIC.
+        #[arg(add = complete::nic())]
+        nic: String,
+        /// Write the files below this directory.
+        #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/etc")]
+        write: Option<PathBuf>,
+    },
+    /// Remove an unused NIC. A card gets back the state that it had before.
     #[command(add = Title("removal of a NIC"))]
     #[command(after_help = "\
 Examples:
@@ -117,9 +148,12 @@ Examples:
 
 #[derive(Debug, Args)]
 struct Settings {
-    /// Number of enabled VFs; changes from or to 0 only.
+    /// Number of enabled VFs; changes from or to 0 only, of a card by way of 0.
     #[arg(long, value_name = "N")]
     num_vfs: Option<Number>,
+    /// Settings of a card's VFs that others change: report, or repair.
+    #[arg(long, add = complete::one_of("Drift"))]
+    drift: Option<String>,
     /// Eswitch mode: legacy, the NIC's own bridge, or switchdev, rules of the host and
     /// representors.
     #[arg(long, add = complete::one_of("NicMode"))]
@@ -165,6 +199,7 @@ impl Settings {
             .attachment("uplink", uplink, &self.uplink_set)
             .attachment("pf.attachment", self.pf_attachment.as_deref(), &[])
             .set("num_vfs", self.num_vfs.clone())
+            .set("drift", self.drift.as_deref())
             .set("mode", self.mode.as_deref())
             .set("bridging", self.bridging.as_deref())
             .socket("uplink", self.uplink_socket.as_deref())
@@ -184,12 +219,14 @@ impl Nics {
             Command::Show { nic } => target.show_object("nic", &path(nic), |actual| {
                 let nic = find(&actual["nics"], "name", &json!(nic));
                 let ports = told_of("uplink", &nic["uplink"]) + &told_of("pf", &nic["pf"]);
-                ports + &representors(nic)
+                card(&nic["card"]) + &ports + &representors(nic)
             }),
-            Command::Create { nic, total_vfs, profile, vmq_queues, settings, how } => {
+            Command::Create { nic, total_vfs, device, profile, vmq_queues, settings, how } => {
                 let body = settings
                     .patch(Patch::default())
-                    .set("total_vfs", Some(*total_vfs))
+                    .set("kind", device.as_ref().map(|_| "pci"))
+                    .set("device", device.as_deref())
+                    .set("total_vfs", *total_vfs)
                     .set("profile", profile.as_deref())
                     .set("vmq_queues", vmq_queues.clone())
                     .finish();
@@ -205,6 +242,7 @@ impl Nics {
                 warn(target, nic, how)
             }
             Command::Rules(rules) => rules.run(target),
+            Command::BootFiles { nic, write } => boot_files(target, nic, write.as_deref()),
             Command::Delete { nic, how } => {
                 let done = format!("deleted NIC {nic}");
                 target.change(Method::DELETE, &path(nic), None, how, &done)
@@ -225,17 +263,69 @@ fn warn(target: &DaemonArgs, nic: &str, how: &ChangeArgs) -> Result<()> {
     Ok(())
 }
 
+/// State of a card, as comments.
+fn card(card: &Value) -> String {
+    let Ok(card) = serde_json::from_value::<ActualCard>(card.clone()) else {
+        return String::new();
+    };
+    let ActualCard { address, present, interface, driver, differences } = card;
+    let part = |name: &str, value: Option<String>| value.map(|value| format!(", {name} {value}"));
+    let parts = [part("interface", interface), part("driver", driver)];
+    let missing = if present { "" } else { " (missing)" };
+    let mut text = format!("# card {address}{missing}");
+    text.extend(parts.into_iter().flatten());
+    text.push('\n');
+    for difference in differences {
+        text += &format!("# {difference}\n");
+    }
+    text
+}
+
+/// Files by which a card has its VFs at boot.
+fn boot_files(target: &DaemonArgs, name: &str, directory: Option<&Path>) -> Result<()> {
+    let nic: Nic =
+        serde_json::from_value(target.get(&format!("/v1/nics/{}", encode_segment(name)))?)?;
+    let actual = target.get("/v1/actual")?;
+    let card = &find(&actual["actual"]["nics"], "name", &json!(name))["card"];
+    let Some(address) = card["address"].as_str() else {
+        bail!("NIC {name} is of kind soft: the daemon has its VFs, at boot too");
+    };
+    let files = sriov::boot_files(&nic, address.parse()?);
+    let mut text = String::new();
+    for BootFile { path, text: contents } in &files {
+        let path = directory.unwrap_or(Path::new("/etc")).join(path);
+        if directory.is_none() {
+            text += &format!("# {}\n{contents}\n", path.display());
+            continue;
+        }
+        let parent = path.parent().expect("a file has a directory");
+        std::fs::create_dir_all(parent)
+            .and_then(|()| std::fs::write(&path, contents))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        text += &format!("wrote {}\n", path.display());
+    }
+    let of = |file: &BootFile| json!({"path": file.path, "text": file.text});
+    target.show(&files.iter().map(of).collect(), |_| text)
+}
+
 fn list(target: &DaemonArgs) -> Result<()> {
     let (state, actual) = (target.get("/v1/state")?, target.get("/v1/actual")?);
     let joined: Vec<Value> = entries(&state["nic"])
         .map(|nic| {
             let in_force = find(&actual["actual"]["nics"], "name", &nic["name"]);
             let mut nic = with_actual(nic, in_force);
+            let differences = entries(&in_force["card"]["differences"]);
+            let read = differences.filter_map(|it| serde_json::from_value(it.clone()).ok());
+            nic["differences"] = read.map(|it: Difference| json!(it.to_string())).collect();
+            if let Some(total) = in_force["total_vfs"].as_u64().filter(|_| nic["kind"] == "pci") {
+                nic["total_vfs"] = json!(total);
+            }
             nic["switch"] = find(&state["switch"], "nic", &nic["name"])["name"].clone();
             nic
         })
         .collect();
-    let fields = || Fields::of("Nic").with("actual", "ActualNic").and(["switch"]);
+    let fields =
+        || Fields::of("Nic").with("actual", "ActualNic").and(["switch"]).and_array("differences");
     target.show_list(fields, &joined, |joined| {
         let row = |nic: &Value| {
             let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);

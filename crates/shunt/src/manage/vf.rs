@@ -141,6 +141,22 @@ fn settings_of(adapter: &Value) -> Value {
     Value::Object(given.collect())
 }
 
+/// A VF of a card with the settings that its driver reports.
+fn in_force(vf: &Value) -> Value {
+    let mut vf = vf.clone();
+    let Some(reported) = vf["reported"].as_object().cloned() else { return vf };
+    for (name, value) in reported {
+        let text = value.as_str().unwrap_or_default();
+        vf[name.as_str()] = match name.as_str() {
+            "vlan" => json!({"id": text.split(' ').next().filter(|id| *id != "none")}),
+            "mac" if text == "none" => Value::Null,
+            "min_tx_mbps" | "max_tx_mbps" => json!(text.parse::<u32>().ok()),
+            _ => value,
+        };
+    }
+    vf
+}
+
 fn list(target: &DaemonArgs, nic: &str) -> Result<()> {
     let wished = target.get(&format!("/v1/nics/{}", encode_segment(nic)))?;
     let actual = target.get("/v1/actual")?;
@@ -168,6 +184,8 @@ fn list(target: &DaemonArgs, nic: &str) -> Result<()> {
         }
         let in_force = find(&actual["actual"]["adapters"], "name", &holder);
         vf["guest"] = in_force["guest"].clone();
+        let nic = find(&actual["actual"]["nics"], "name", &wished["name"]);
+        vf["reported"] = find(&nic["vfs"], "index", &json!(index))["reported"].clone();
         vf["index"] = json!(index);
         vf["enabled"] = json!(index < enabled);
         vf["owner"] = owner.unwrap_or_default();
@@ -176,10 +194,11 @@ fn list(target: &DaemonArgs, nic: &str) -> Result<()> {
     let vfs: Vec<Value> = (0..total).map(of).collect();
     let fields = || {
         let of_nic = Fields::of("Vf").with("owner", "Owner");
-        of_nic.and(["enabled", "guest"]).and_array("set_by_guest")
+        of_nic.and(["enabled", "guest"]).and_array("set_by_guest").and_array("reported")
     };
     target.show_list(fields, &vfs, |vfs| {
         let row = |vf: &Value| {
+            let vf = &in_force(vf);
             let holder = match vf["owner"]["holder"].as_str() {
                 Some("") => "operator".to_owned(),
                 Some(name) => name.to_owned(),

@@ -118,17 +118,17 @@ fn tables_of_the_wrong_shape() {
     insta::assert_snapshot!(nic("[[nic.pf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:5:7: NIC nic0, pf: is a list; write a table with its fields");
     insta::assert_snapshot!(nic("uplink = \"eth0\""), @r#"shunt.toml:5:10: NIC nic0, uplink: "eth0" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(nic("vf = [1]"), @"shunt.toml:5:7: VF 0 of NIC nic0: 1 is a number; write tables, each with the header [[nic.vf]]");
-    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: NIC nic0, lanes: unknown field; expected one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
+    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: NIC nic0, lanes: unknown field; expected one of bridging, budget_permille, device, drift, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
 }
 
 #[test]
 fn nics() {
-    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: NIC nic0, vlan: unknown field; expected one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
+    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: NIC nic0, vlan: unknown field; expected one of bridging, budget_permille, device, drift, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
     insta::assert_snapshot!(told("[[nic]]"), @"shunt.toml:1:1: NIC without name, name: is missing; write 1 to 15 of the characters a-z, 0-9 and -");
     insta::assert_snapshot!(told("[[nic]]\nname = \"NIC 0\"\nkind = \"soft\""), @r#"shunt.toml:2:8: NIC NIC 0, name: "NIC 0" is not allowed; write 1 to 15 of the characters a-z, 0-9 and -"#);
-    insta::assert_snapshot!(told("[[nic]]\nname = \"sixteen-bytes-it\"\nkind = \"pci\""), @r#"
+    insta::assert_snapshot!(told("[[nic]]\nname = \"sixteen-bytes-it\"\nkind = \"vfio\""), @r#"
     shunt.toml:2:8: NIC sixteen-bytes-it, name: "sixteen-bytes-it" is not allowed; write 1 to 15 of the characters a-z, 0-9 and -
-    shunt.toml:3:8: NIC sixteen-bytes-it, kind: "pci" is not allowed; write "soft"
+    shunt.toml:3:8: NIC sixteen-bytes-it, kind: "vfio" is not allowed; write "soft" or "pci"
     "#);
     insta::assert_snapshot!(nic("[[nic]]\nname = \"nic0\"\nkind = \"soft\""), @r#"shunt.toml:6:8: NIC nic0, name: "nic0" is the name of NIC nic0 already; choose another"#);
     insta::assert_snapshot!(nic("total_vfs = 256"), @"shunt.toml:5:13: NIC nic0, total_vfs: 256 is out of range; write a whole number, 0 to 255");
@@ -196,7 +196,7 @@ fn lanes_and_cpus() {
     insta::assert_snapshot!(lanes("cpu_latency_us = -1"), @"shunt.toml:6:18: lanes.cpu_latency_us: -1 is out of range; write a whole number, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = 1000001"), @"shunt.toml:6:18: lanes.cpu_latency_us: 1000001 is out of range; write a whole number, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = true"), @"shunt.toml:6:18: lanes.cpu_latency_us: true is true or false; write a whole number, 0 to 1000000");
-    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: NIC nic0, cpu_latency_us: unknown field; expected one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
+    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: NIC nic0, cpu_latency_us: unknown field; expected one of bridging, budget_permille, device, drift, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
     insta::assert_snapshot!(lanes("sleep = 0"), @"shunt.toml:6:9: lanes.sleep: 0 is a number; write true or false");
 }
 

@@ -31,6 +31,9 @@ impl<'a> Check<'a> {
             return;
         };
         self.counters_name(adapter, nic, &format!("{at}.name"));
+        if nic.is_pci() {
+            self.adapter_on_card(adapter, nic, at);
+        }
         if let Some(index) = adapter.vf {
             let field = format!("{at}.{}", if is_written { "vf" } else { "index" });
             self.vf_index(nic, index, field.clone());

@@ -1,0 +1,374 @@
+//! Cards: NICs of kind `pci`, set up through their drivers.
+//!
+//! # Model
+//! [`Cards::change`] brings all cards of a state into force, or none. [`Cards::poll`] reads them
+//! twice a second, and reports settings that others changed; with `drift = "repair"` it sets them
+//! again. A card that vanished, or is missing at the start, is set up when it comes.
+//!
+//! The state of a card before Shunt is in a file of the run directory until the card is released,
+//! which is when no NIC of the document has it. So a daemon that was killed leaves what the next
+//! one needs. A card stays as it is while no daemon runs.
+//!
+//! # Limits
+//! A driver that answers late delays the thread that serves guests, never a lane.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use api::{EventKind, Events};
+use model::state::{ActualCard, ActualNic, ActualVf, Difference, Drift, Nic, Problem, Problems};
+use model::state::{Reason, State};
+use sriov::{ObservedNic, PciAddress, PciNic, SriovError, WantedNic};
+
+/// Time between two readings of a card.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Directory of the original states, in the run directory.
+const DIRECTORY: &str = "cards";
+
+/// All cards of the daemon, by the name of their NIC.
+#[derive(Debug)]
+pub(super) struct Cards {
+    records: PathBuf,
+    cards: BTreeMap<String, Card>,
+    due: Option<Instant>,
+}
+
+/// A card in use.
+#[derive(Debug)]
+struct Card {
+    /// `device` of the document.
+    device: String,
+    /// `None` before the device was there.
+    nic: Option<PciNic>,
+    wanted: WantedNic,
+    drift: Drift,
+    observed: Option<ObservedNic>,
+    differences: Vec<Difference>,
+    /// Last error of setting it up.
+    failed: Option<String>,
+}
+
+impl Cards {
+    /// No cards; their original states are below the run directory.
+    pub(super) fn new(run_dir: &Path) -> Cards {
+        let records = run_dir.join(DIRECTORY);
+        Cards { records, cards: BTreeMap::new(), due: None }
+    }
+
+    /// Brings the cards of a state into force, and releases all others. At the start of the daemon
+    /// a card may be missing.
+    ///
+    /// # Errors
+    /// The first NIC whose card is missing, or whose driver refuses. Nothing has changed then.
+    pub(super) fn change(&mut self, to: &State, is_start: bool) -> Result<(), Problems> {
+        let mut before = Vec::new();
+        let done = self.apply(to, is_start, &mut before);
+        let done = done.and_then(|()| self.release_others(to, &mut before));
+        if let Err(problem) = done {
+            for (name, wanted) in before.into_iter().rev() {
+                self.undo(&name, wanted);
+            }
+            return Err((*problem).into());
+        }
+        self.cards.retain(|name, _| to.nic(name).is_some_and(Nic::is_pci));
+        self.due = (!self.cards.is_empty()).then(|| Instant::now() + POLL_INTERVAL);
+        Ok(())
+    }
+
+    /// Applies the state's cards; `before` receives what to undo.
+    fn apply(
+        &mut self,
+        to: &State,
+        is_start: bool,
+        before: &mut Vec<(String, Option<WantedNic>)>,
+    ) -> Result<(), Box<Problem>> {
+        for (i, nic) in to.nics.iter().enumerate() {
+            let Some(device) = nic.device.as_ref().filter(|_| nic.is_pci()) else { continue };
+            let refused = |error: SriovError| refused(&format!("nic[{i}]"), nic, error);
+            let wanted = WantedNic::from(nic);
+            match self.cards.get_mut(&nic.name) {
+                // Changes by others are the business of `poll`.
+                Some(card) if card.wanted == wanted => card.drift = nic.drift,
+                Some(card) => {
+                    before.push((nic.name.clone(), Some(card.wanted.clone())));
+                    card.apply(wanted, &self.records).map_err(refused)?;
+                    card.drift = nic.drift;
+                }
+                None => {
+                    let mut card = Card::new(device, wanted.clone(), nic.drift);
+                    let found = card.find(&self.records).map(drop);
+                    if let Some(other) = self.holder(&card) {
+                        let error = format!("is the card of NIC {other} already");
+                        let field = format!("nic[{i}].device");
+                        let problem = Problem::new(field, device.as_str(), error, "choose another");
+                        return Err(problem.into());
+                    }
+                    if let Err(error) = found.and_then(|()| card.set_up(&self.records)) {
+                        if !(is_start && error.may_end()) {
+                            return Err(refused(error));
+                        }
+                        tracing::warn!("NIC {}: {error}; it is set up when it comes", nic.name);
+                    }
+                    before.push((nic.name.clone(), None));
+                    self.cards.insert(nic.name.clone(), card);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// NIC that has this card under another name of the device.
+    fn holder(&self, card: &Card) -> Option<&str> {
+        let address = card.address()?;
+        let mut cards = self.cards.iter();
+        cards.find(|(_, card)| card.address() == Some(address)).map(|(name, _)| name.as_str())
+    }
+
+    /// Releases cards that no NIC of the state has.
+    fn release_others(
+        &mut self,
+        to: &State,
+        before: &mut Vec<(String, Option<WantedNic>)>,
+    ) -> Result<(), Box<Problem>> {
+        for (name, card) in &mut self.cards {
+            if to.nic(name).is_none_or(|nic| !nic.is_pci()) {
+                before.push((name.clone(), Some(card.wanted.clone())));
+                card.release().map_err(|error| {
+                    let text = format!("cannot be given back: {error}");
+                    let remedy = "correct that, and retry";
+                    let problem = Problem::new("device", card.device.as_str(), text, remedy);
+                    Box::new(problem.of(format!("NIC {name}")))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases the cards of a past daemon that no NIC has, once the start is complete.
+    pub(super) fn release_leftovers(&self) {
+        let in_use =
+            |address: &PciAddress| self.cards.values().any(|card| card.address() == Some(*address));
+        let all = sriov::recorded(&self.records).into_iter();
+        for address in all.filter(|address| !in_use(address)) {
+            let device = address.to_string();
+            let released = PciNic::find(&device, &self.records);
+            match released.and_then(|mut nic| nic.release()) {
+                Ok(()) => tracing::info!("{device}: given back, as it was before a past daemon"),
+                Err(error) => tracing::warn!("{device}: not given back: {error}"),
+            }
+        }
+    }
+
+    /// Goes back to the state before a change that failed.
+    fn undo(&mut self, name: &str, wanted: Option<WantedNic>) {
+        let Some(card) = self.cards.get_mut(name) else { return };
+        let undone = match wanted {
+            Some(wanted) => card.apply(wanted, &self.records),
+            None => {
+                let released = card.release();
+                self.cards.remove(name);
+                released
+            }
+        };
+        if let Err(error) = undone {
+            tracing::error!("NIC {name} is not as before the change: {error}");
+        }
+    }
+
+    /// Reads the cards, if due.
+    pub(super) fn poll(&mut self, events: &Events, now: Instant) {
+        if self.due.is_none_or(|due| now < due) {
+            return;
+        }
+        self.due = Some(now + POLL_INTERVAL);
+        for (name, card) in &mut self.cards {
+            for text in card.poll(&self.records) {
+                tracing::warn!("NIC {name}: {text}");
+                events.caused(EventKind::Card, format!("NIC {name}"), text, now);
+            }
+        }
+    }
+
+    /// Time until the next reading.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        self.due.map(|due| due.saturating_duration_since(now))
+    }
+
+    /// State of a NIC with a card; `None` of kind `soft`.
+    pub(super) fn actual(&self, nic: &Nic) -> Option<ActualNic> {
+        let Card { device, observed, differences, .. } = self.cards.get(&nic.name)?;
+        let observed = observed.as_ref();
+        let present = observed.is_some_and(|observed| observed.present);
+        let address = observed.map_or(device.clone(), |observed| observed.address.to_string());
+        let vfs = observed.map_or(&[][..], |observed| &observed.vfs);
+        let vf = |vf: &sriov::VfState| {
+            let fields = vf.settings.iter().flat_map(sriov::VfSetting::fields);
+            let reported: BTreeMap<String, String> =
+                fields.map(|(name, value)| (name.to_owned(), value)).collect();
+            ActualVf {
+                index: vf.index,
+                adapter: None,
+                mac: reported.get("mac").filter(|mac| *mac != "none").cloned(),
+                vlan: vf.settings.iter().find_map(sriov::VfSetting::vlan_id),
+                link_up: reported.get("link_state").is_none_or(|state| state != "disable"),
+                reported,
+            }
+        };
+        Some(ActualNic {
+            name: nic.name.clone(),
+            support: if present { Reason::Supported } else { Reason::Unknown },
+            total_vfs: observed.map_or(0, |observed| observed.total_vfs),
+            vfs: vfs.iter().map(vf).collect(),
+            uplink: None,
+            pf: None,
+            representors: Vec::new(),
+            card: Some(ActualCard {
+                address,
+                present,
+                interface: observed.and_then(|observed| observed.interface.clone()),
+                driver: observed.and_then(|observed| observed.driver.clone()),
+                differences: differences.clone(),
+            }),
+        })
+    }
+}
+
+impl Card {
+    fn new(device: &str, wanted: WantedNic, drift: Drift) -> Card {
+        let device = device.to_owned();
+        let (nic, observed, differences, failed) = (None, None, Vec::new(), None);
+        Card { device, nic, wanted, drift, observed, differences, failed }
+    }
+
+    /// Address of its PF, once that was there.
+    fn address(&self) -> Option<PciAddress> {
+        self.nic.as_ref().map(PciNic::address)
+    }
+
+    /// The device, if it is there.
+    fn find(&mut self, records: &Path) -> Result<&mut PciNic, SriovError> {
+        let nic = match self.nic.take() {
+            Some(nic) => nic,
+            None => PciNic::find(&self.device, records)?,
+        };
+        Ok(self.nic.insert(nic))
+    }
+
+    /// Brings a state into force, or changes nothing.
+    fn apply(&mut self, wanted: WantedNic, records: &Path) -> Result<(), SriovError> {
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        let applied = self.set_up(records);
+        if applied.is_err() {
+            self.wanted = before;
+        }
+        applied
+    }
+
+    /// Brings the wanted state into force.
+    fn set_up(&mut self, records: &Path) -> Result<(), SriovError> {
+        let wanted = self.wanted.clone();
+        let nic = self.find(records)?;
+        let differences = nic.apply(&wanted)?;
+        let observed = nic.observe();
+        self.differences = differences;
+        self.observed = Some(observed);
+        self.failed = None;
+        Ok(())
+    }
+
+    fn release(&mut self) -> Result<(), SriovError> {
+        self.nic.as_mut().map_or(Ok(()), PciNic::release)
+    }
+
+    /// Reads the card; returns what is new, for the operator.
+    fn poll(&mut self, records: &Path) -> Vec<String> {
+        let is_ready = |observed: &ObservedNic| observed.present && observed.interface.is_some();
+        let was_ready = self.observed.as_ref().is_some_and(is_ready);
+        self.observed = self.nic.as_ref().map(PciNic::observe).or(self.observed.take());
+        let mut new = Vec::new();
+        let ready = match (&self.nic, &self.observed) {
+            (Some(nic), Some(observed)) if is_ready(observed) => Some((nic, observed)),
+            _ => None,
+        };
+        let Some((nic, observed)) = ready else {
+            self.differences.clear();
+            let missing = match &self.observed {
+                Some(observed) if observed.present => "has no driver or no interface",
+                _ => "is not on the PCI bus",
+            };
+            if was_ready {
+                new.push(format!("{} {missing}; it is set up when it comes back", self.device));
+            } else if self.nic.is_none() && self.set_up(records).is_ok() {
+                new.push(format!("{} is there, and set up", self.device));
+            }
+            return new;
+        };
+        let found = nic.differences(&self.wanted, observed);
+        let known = std::mem::replace(&mut self.differences, found);
+        let drifted: Vec<&Difference> = self.differences.iter().filter(|it| !it.accepted).collect();
+        if was_ready {
+            new.extend(drifted.iter().filter(|it| !known.contains(it)).map(ToString::to_string));
+        }
+        let is_to_set = !was_ready || self.drift == Drift::Repair;
+        if is_to_set && (!drifted.is_empty() || !was_ready) {
+            match self.set_up(records) {
+                Ok(()) if was_ready => new.push("set again, as in the document".to_owned()),
+                Ok(()) => new.push(format!("{} is back, and set up", self.device)),
+                Err(error) => {
+                    let text = format!("cannot be set up: {error}");
+                    if self.failed.as_ref() != Some(&text) {
+                        new.push(text.clone());
+                    }
+                    self.failed = Some(text);
+                }
+            }
+        }
+        new
+    }
+}
+
+/// Problem of a NIC whose card cannot be as wanted.
+fn refused(at: &str, nic: &Nic, error: SriovError) -> Box<Problem> {
+    let device = nic.device.as_deref().unwrap_or_default();
+    let (cause, remedy) = match &error {
+        SriovError::Refused { place, setting, advice, source } => {
+            let (meaning, remedy) = advice.split_once(": ").unwrap_or((advice, "see dmesg"));
+            (format!("({place}) refuses {setting}: {meaning} ({source})"), remedy.to_owned())
+        }
+        error => (format!("cannot be set up: {error}"), "correct that, and retry".to_owned()),
+    };
+    Box::new(Problem::new(format!("{at}.device"), device, cause, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn state(names: &[&str]) -> State {
+        let nic = |name: &&str| json!({"name": name, "kind": "pci", "device": format!("{name}-none"), "num_vfs": 2});
+        let nics: Vec<_> = names.iter().map(nic).collect();
+        State::parse(&json!({"version": 1, "nic": nics})).unwrap()
+    }
+
+    #[test]
+    fn a_missing_card_keeps_no_daemon_from_its_start_but_refuses_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cards = Cards::new(dir.path());
+        cards.change(&state(&["a"]), true).unwrap();
+        let nic = &state(&["a"]).nics[0];
+        let card = || cards.actual(nic).unwrap().card.unwrap();
+        assert_eq!((card().address.as_str(), card().present), ("a-none", false));
+        let refused = cards.change(&state(&["a", "b"]), false).unwrap_err().to_string();
+        assert!(refused.contains("b-none is no PCI NIC of this machine"), "{refused}");
+        assert!(cards.actual(&state(&["b"]).nics[0]).is_none());
+        let events = Events::default();
+        cards.poll(&events, Instant::now() + POLL_INTERVAL);
+        assert_eq!(events.since(0).events.len(), 0, "nothing is new");
+        cards.change(&State::default(), false).unwrap();
+        assert!(cards.actual(nic).is_none() && cards.wait(Instant::now()).is_none());
+        cards.release_leftovers();
+    }
+}

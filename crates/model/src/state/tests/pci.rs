@@ -1,0 +1,103 @@
+//! Cards in a document: NICs of kind `pci`.
+
+use serde_json::{Value, json};
+
+use super::super::{Drift, NicMode, State, transition};
+use super::{state, with};
+
+/// A card with two VFs, an uplink and a switch with one adapter.
+fn document() -> Value {
+    json!({
+        "version": 1,
+        "nic": [{
+            "name": "nic0", "kind": "pci", "device": "0000:01:00.0", "num_vfs": 2, "total_vfs": 4,
+            "uplink": "packet:eth0", "drift": "repair", "mode": "switchdev",
+            "vf": [{
+                "index": 1, "mac": "02:00:00:00:00:01", "spoof_check": false, "trust": true,
+                "vlan": {"id": 7, "qos": 3, "proto": "802.1ad"}, "link_state": "enable",
+                "min_tx_mbps": 10, "max_tx_mbps": 100,
+            }],
+        }],
+        "switch": [{"name": "sw0", "nic": "nic0"}],
+        "adapter": [{
+            "name": "web", "switch": "sw0", "mac": "02:00:00:00:00:02", "attachment": "tap:web0",
+        }],
+    })
+}
+
+/// Problem of a document with one change, as its field and its text.
+fn problem(pointer: &str, value: Value) -> (String, String) {
+    let problems = State::parse(&with(document(), pointer, value)).expect_err(pointer);
+    assert_eq!(problems.problems.len(), 1, "{problems}");
+    (problems.problems[0].path.clone(), problems.to_string())
+}
+
+#[test]
+fn a_card_has_a_device_and_what_linux_can_set() {
+    let nic = &state(&document()).nics[0];
+    assert_eq!((nic.device.as_deref(), nic.drift), (Some("0000:01:00.0"), Drift::Repair));
+    // The card forwards, so the daemon makes no representors.
+    assert_eq!((nic.mode, nic.is_switchdev()), (NicMode::Switchdev, false));
+    assert_eq!(nic.representors().len(), 0);
+    for device in ["eth0", "0000:01:1f.7", "ffff:ff:00.0"] {
+        state(&with(document(), "/nic/0/device", json!(device)));
+    }
+    for device in ["", "0000:01:20.0", "0000:01:00.8", "01:00.0", "0000:01:0A.0", "a/b"] {
+        let (field, text) = problem("/nic/0/device", json!(device));
+        assert!(field == "nic[0].device" && text.contains("a PCI address such as"), "{text}");
+    }
+}
+
+#[test]
+fn settings_of_the_other_kind_are_refused() {
+    let vf = |field: &str| format!("/nic/0/vf/0/{field}");
+    let tap = json!({"attachment": "tap:pf", "mac": "02:00:00:00:00:0f"});
+    let cases = [
+        ("/nic/0/device".to_owned(), Value::Null, "is missing"),
+        ("/nic/0/profile".to_owned(), json!("x520"), "needs kind soft"),
+        ("/nic/0/bridging".to_owned(), json!("vepa"), "needs kind soft"),
+        ("/nic/0/rule".to_owned(), json!([{"from": "vf0", "to": "drop"}]), "needs kind soft"),
+        (vf("macs"), json!(["02:00:00:00:00:05"]), "Linux has no interface for it"),
+        (vf("trunks"), json!(["5"]), "Linux has no interface for it"),
+        (vf("promiscuous"), json!(true), "Linux has no interface for it"),
+        (vf("tx_weight"), json!(20), "Linux has no interface for it"),
+        (vf("storm_limit_pps"), json!(20), "Linux has no interface for it"),
+        ("/adapter/0/iov_weight".to_owned(), json!(1), "needs a VF of nic0, a card"),
+        ("/adapter/0/vf".to_owned(), json!(0), "needs a VF of nic0, a card"),
+    ];
+    for (pointer, value, words) in cases {
+        let change = match pointer.ends_with("trunks") {
+            // A service tag excludes trunks on any NIC.
+            true => with(document(), &vf("vlan/proto"), json!("802.1q")),
+            false => document(),
+        };
+        let problems = State::parse(&with(change, &pointer, value)).expect_err(&pointer);
+        let text = problems.to_string();
+        assert!(problems.problems.len() == 1 && text.contains(words), "{pointer}: {text}");
+        let at = problems.problems[0].path.replace(['[', ']'], "/").replace("/.", "/");
+        assert_eq!(format!("/{}", at.replace('.', "/")), pointer, "{text}");
+    }
+    // The PF of a NIC with a switch is refused for that as well.
+    let pf = State::parse(&with(document(), "/nic/0/pf", tap)).unwrap_err().to_string();
+    assert!(pf.contains("needs kind soft"), "{pf}");
+    let soft = json!({"version": 1, "nic": [{"name": "n", "drift": "repair", "device": "eth0"}]});
+    let text = State::parse(&soft).unwrap_err().to_string();
+    assert_eq!(text.matches("needs kind pci").count(), 2, "{text}");
+}
+
+#[test]
+fn a_card_belongs_to_one_nic_for_good() {
+    let second = json!({"name": "nic1", "kind": "pci", "device": "0000:01:00.0"});
+    let problems = State::parse(&with(document(), "/nic/-", second)).unwrap_err();
+    assert!(problems.to_string().contains("is the card of NIC nic0 already"), "{problems}");
+    let other = state(&with(document(), "/nic/0/device", json!("0000:02:00.0")));
+    let problems = transition(&state(&document()), &other).unwrap_err();
+    assert_eq!(problems.problems[0].path, "nic[0].device", "{problems}");
+}
+
+#[test]
+fn the_number_of_vfs_changes_while_some_are_enabled() {
+    let more = state(&with(document(), "/nic/0/num_vfs", json!(6)));
+    assert_eq!((more.nics[0].num_vfs, more.nics[0].total_vfs), (6, 6), "the card decides");
+    transition(&state(&document()), &more).unwrap();
+}
