@@ -4,6 +4,7 @@
 
 mod complete;
 mod conform;
+mod doctor;
 mod error;
 mod explain;
 mod flat;
@@ -39,6 +40,7 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 #[command(after_help = "\
 Examples:
   shunt lab                               measure this machine, and write a report
+  shunt doctor                            what this machine lacks, and how to get it
   shunt up --config shunt.toml            serve the NICs of shunt.toml
   shunt adapter list                      each adapter, its path, and the reason
   shunt apply -f state.toml --dry-run     what a file would change in the running daemon
@@ -64,6 +66,7 @@ enum Command {
     Migrate(Box<migrate::Migrate>),
     Stats(stats::Stats),
     Explain(explain::Explain),
+    Doctor(doctor::Doctor),
     Upgrade(manage::upgrade::Upgrade),
     Lab(lab::Lab),
     Plan(plan::Plan),
@@ -195,6 +198,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Migrate(migrate) => migrate.run(),
         Command::Stats(stats) => stats.run(),
         Command::Explain(explain) => explain.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
         Command::Lab(lab) => lab.run(),
         Command::Plan(plan) => plan.run(),

@@ -53,6 +53,11 @@ impl RunDirArg {
         Ok(self.found.get_or_init(|| run_dir))
     }
 
+    /// Returns `true` if the command is for no daemon: none is named, and none runs.
+    pub(crate) fn is_for_none(&self) -> bool {
+        self.found.get().is_none() && self.named().is_none() && daemons::running().is_empty()
+    }
+
     /// Client of the daemon.
     ///
     /// # Errors

@@ -59,6 +59,15 @@ impl DaemonArgs {
         Ok(self.send(Method::GET, path, None, None)?.body)
     }
 
+    /// Returns `true` if the daemon has a resource at a path.
+    pub(super) fn has(&self, path: &str) -> Result<bool> {
+        match self.daemon.client()?.send(Method::GET, path, None, None) {
+            Ok(_) => Ok(true),
+            Err(ClientError::Refused(refusal)) if refusal.status == 404 => Ok(false),
+            Err(other) => Err(usage_or_failure(other)),
+        }
+    }
+
     /// Prints an answer: as JSON, or as formatted by `text`.
     pub(super) fn show(&self, answer: &Value, text: impl FnOnce(&Value) -> String) -> Result<()> {
         let text = if self.json { format!("{answer:#}\n") } else { text(answer) };
@@ -132,21 +141,17 @@ fn usage_or_failure(error: ClientError) -> anyhow::Error {
 
 /// Checks that an object to be created does not exist: a PUT would replace all its settings.
 pub(super) fn must_be_new(target: &DaemonArgs, path: &str) -> Result<()> {
-    match target.daemon.client()?.send(Method::GET, path, None, None) {
-        Ok(_) => {
-            let (above, name) = path.rsplit_once('/').unwrap_or_default();
-            let kind = match above {
-                "/v1/nics" => "NIC",
-                "/v1/switches" => "switch",
-                _ => "adapter",
-            };
-            let problem = Problem::new("", (), "exists already", "change it with set");
-            let problem = problem.of(format!("{kind} {name}"));
-            Err(UsageError(problem.into()).into())
-        }
-        Err(ClientError::Refused(refusal)) if refusal.status == 404 => Ok(()),
-        Err(other) => Err(usage_or_failure(other)),
+    if !target.has(path)? {
+        return Ok(());
     }
+    let (above, name) = path.rsplit_once('/').unwrap_or_default();
+    let kind = match above {
+        "/v1/nics" => "NIC",
+        "/v1/switches" => "switch",
+        _ => "adapter",
+    };
+    let problem = Problem::new("", (), "exists already", "change it with set");
+    Err(UsageError(problem.of(format!("{kind} {name}")).into()).into())
 }
 
 /// Path to release an object, with the token of its owner.

@@ -13,6 +13,7 @@ pub(crate) mod events;
 mod fdb;
 pub(crate) mod nic;
 mod patch;
+pub(crate) mod pci;
 mod rules;
 pub(crate) mod switch;
 mod tunnel;

@@ -8,17 +8,19 @@ use clap::{Args, Subcommand};
 use model::state::{ActualCard, Difference, Nic};
 use serde_json::{Value, json};
 use sriov::BootFile;
+use sriov::discovery::Listing;
 
 use super::cells::{
     attachment, cell, entries, find, told_of, warn_of_device, with_actual, with_state,
 };
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, must_be_new};
 use super::patch::{Number, Patch, attachment_help};
+use super::pci::{self, NicsOf};
 use super::rules::{Rules, representors};
 use crate::complete;
 use crate::flat::Fields;
 use crate::pages::Title;
-use crate::text::table;
+use crate::text::{print, table};
 
 /// Show and change NICs.
 #[derive(Debug, Args)]
@@ -41,22 +43,35 @@ pub(crate) struct Nics {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List all NICs: VFs, switch, and readiness for VFs.
+    /// List all NICs: the daemon's, with VFs, switch and readiness for VFs, and the PCI NICs of
+    /// this machine. Needs neither root nor a daemon.
     #[command(add = Title("table of NICs"))]
     #[command(after_help = "\
 Examples:
   shunt nic list
-  shunt nic list --json")]
-    List,
-    /// Show one NIC, as in a file for `shunt apply`.
-    #[command(add = Title("one NIC, as in a state file"))]
+  shunt nic list --json
+  shunt nic list --from shunt-report.json     the PCI NICs of another machine
+
+Column SR-IOV of PCI NICs: yes, no (the card has none), or the reason against VFs. A reason in
+brackets is only against VFs in VMs. `shunt nic show eth0` tells cause and remedy.")]
+    List {
+        #[command(flatten)]
+        machine: NicsOf,
+    },
+    /// Show one NIC: the daemon's as in a file for `shunt apply`, another PCI NIC with all facts,
+    /// and with cause and remedy if it cannot have VFs.
+    #[command(add = Title("one NIC: settings, or facts of a PCI NIC"))]
     #[command(after_help = "\
 Examples:
-  shunt nic show nic0")]
+  shunt nic show nic0
+  shunt nic show eth0
+  shunt nic show 0000:01:00.0 --json")]
     Show {
-        /// Name of the NIC.
+        /// Name of the NIC; interface or address of a PCI NIC.
         #[arg(add = complete::nic())]
         nic: String,
+        #[command(flatten)]
+        machine: NicsOf,
     },
     /// Create a NIC.
     ///
@@ -215,12 +230,8 @@ impl Nics {
         let target = &self.target;
         let path = |nic: &str| format!("/v1/nics/{}", encode_segment(nic));
         match &self.command {
-            Command::List => list(target),
-            Command::Show { nic } => target.show_object("nic", &path(nic), |actual| {
-                let nic = find(&actual["nics"], "name", &json!(nic));
-                let ports = told_of("uplink", &nic["uplink"]) + &told_of("pf", &nic["pf"]);
-                card(&nic["card"]) + &ports + &representors(nic)
-            }),
+            Command::List { machine } => list(target, machine),
+            Command::Show { nic, machine } => show(target, nic, machine),
             Command::Create { nic, total_vfs, device, profile, vmq_queues, settings, how } => {
                 let body = settings
                     .patch(Patch::default())
@@ -308,34 +319,86 @@ fn boot_files(target: &DaemonArgs, name: &str, directory: Option<&Path>) -> Resu
     target.show(&files.iter().map(of).collect(), |_| text)
 }
 
-fn list(target: &DaemonArgs) -> Result<()> {
-    let (state, actual) = (target.get("/v1/state")?, target.get("/v1/actual")?);
-    let joined: Vec<Value> = entries(&state["nic"])
-        .map(|nic| {
-            let in_force = find(&actual["actual"]["nics"], "name", &nic["name"]);
-            let mut nic = with_actual(nic, in_force);
-            let differences = entries(&in_force["card"]["differences"]);
-            let read = differences.filter_map(|it| serde_json::from_value(it.clone()).ok());
-            nic["differences"] = read.map(|it: Difference| json!(it.to_string())).collect();
-            if let Some(total) = in_force["total_vfs"].as_u64().filter(|_| nic["kind"] == "pci") {
-                nic["total_vfs"] = json!(total);
+/// Shows the daemon's NIC of this name, or the PCI NIC with this interface or address.
+fn show(target: &DaemonArgs, name: &str, machine: &NicsOf) -> Result<()> {
+    let has_daemon = machine.is_this() && !target.daemon.is_for_none();
+    let path = format!("/v1/nics/{}", encode_segment(name));
+    if has_daemon && target.has(&path)? {
+        return target.show_object("nic", &path, |actual| {
+            let nic = find(&actual["nics"], "name", &json!(name));
+            let ports = told_of("uplink", &nic["uplink"]) + &told_of("pf", &nic["pf"]);
+            card(&nic["card"]) + &ports + &representors(nic)
+        });
+    }
+    let facts = machine.facts()?;
+    match pci::find(&facts, name) {
+        Some(nic) => Ok(print(&pci::shown(&facts, nic, target.json))?),
+        None if has_daemon => target.show_at(&path),
+        None => Err(pci::unknown(&facts, name).into()),
+    }
+}
+
+fn list(target: &DaemonArgs, machine: &NicsOf) -> Result<()> {
+    let facts = machine.facts()?;
+    let mut listings = Listing::all(&facts);
+    let mut joined = Vec::new();
+    if machine.is_this() && target.daemon.is_for_none() {
+        eprintln!("no daemon runs: only PCI NICs of this machine are listed");
+    } else if machine.is_this() {
+        joined = of_daemon(target)?;
+        for nic in &mut joined {
+            let names = [&nic["actual"]["card"]["address"], &nic["device"]];
+            let found = names.iter().find_map(|name| pci::find(&facts, name.as_str()?));
+            let at = found.and_then(|it| listings.iter().position(|one| one.address == it.address));
+            if let Some(at) = at {
+                nic["pci"] = json!(listings.remove(at));
             }
-            nic["switch"] = find(&state["switch"], "nic", &nic["name"])["name"].clone();
-            nic
-        })
-        .collect();
-    let fields =
-        || Fields::of("Nic").with("actual", "ActualNic").and(["switch"]).and_array("differences");
+        }
+    }
+    let managed = joined.len();
+    joined.extend(listings.iter().map(pci::entry));
+    let fields = || {
+        let of_daemon = Fields::of("Nic").with("actual", "ActualNic").and(["switch"]);
+        pci::with_fields(of_daemon.and_array("differences"))
+    };
     target.show_list(fields, &joined, |joined| {
-        let row = |nic: &Value| {
-            let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);
-            let field = |name: &str| cell(&nic[name]);
-            let uplink = with_state(attachment(&nic["uplink"]), &nic["actual"]["uplink"]);
-            let (kind, profile) = (field("kind"), field("profile"));
-            let support = cell(&nic["actual"]["support"]);
-            [field("name"), kind, profile, vfs, field("switch"), support, uplink]
-        };
-        let header = ["NIC", "kind", "profile", "VFs", "switch", "SR-IOV", "uplink"];
-        table(header, joined.iter().map(row).collect())
+        let (ours, others) = (table_of_daemon(&joined[..managed]), pci::listed(&listings));
+        match (managed, listings.len()) {
+            (0, _) => others,
+            (_, 0) => ours,
+            _ => format!("{ours}\n{others}"),
+        }
     })
+}
+
+/// NICs of the daemon, each with its state in force and its switch.
+fn of_daemon(target: &DaemonArgs) -> Result<Vec<Value>> {
+    let (state, actual) = (target.get("/v1/state")?, target.get("/v1/actual")?);
+    let nics = entries(&state["nic"]).map(|nic| {
+        let in_force = find(&actual["actual"]["nics"], "name", &nic["name"]);
+        let mut nic = with_actual(nic, in_force);
+        let differences = entries(&in_force["card"]["differences"]);
+        let read = differences.filter_map(|it| serde_json::from_value(it.clone()).ok());
+        nic["differences"] = read.map(|it: Difference| json!(it.to_string())).collect();
+        if let Some(total) = in_force["total_vfs"].as_u64().filter(|_| nic["kind"] == "pci") {
+            nic["total_vfs"] = json!(total);
+        }
+        nic["switch"] = find(&state["switch"], "nic", &nic["name"])["name"].clone();
+        nic["managed"] = true.into();
+        nic
+    });
+    Ok(nics.collect())
+}
+
+fn table_of_daemon(nics: &[Value]) -> String {
+    let row = |nic: &Value| {
+        let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);
+        let field = |name: &str| cell(&nic[name]);
+        let uplink = with_state(attachment(&nic["uplink"]), &nic["actual"]["uplink"]);
+        let (kind, profile) = (field("kind"), field("profile"));
+        let support = cell(&nic["actual"]["support"]);
+        [field("name"), kind, profile, vfs, field("switch"), support, uplink]
+    };
+    let header = ["NIC", "kind", "profile", "VFs", "switch", "SR-IOV", "uplink"];
+    table(header, nics.iter().map(row).collect())
 }
