@@ -42,6 +42,7 @@ class PciGuest(Guest):
         """Starts the daemon with these lines of its configuration, and waits until it is ready."""
         head = f'run_dir = "{RUN_DIR}"\n' + (f'state_dir = "{STATE_DIR}"\n' if state else "")
         self.put("/shunt.toml", data=(head + config).encode(), mode=0o644)
+        self.run("rm", "-f", LOG)  # that of another daemon is ready already
         script = f"echo $$ >{PID}; exec {PROGRAM} up --config /shunt.toml >{LOG} 2>&1"
         self.daemon = self.start("sh", "-c", script)
         deadline = time.monotonic() + 60

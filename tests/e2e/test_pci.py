@@ -1,13 +1,24 @@
 """SR-IOV NICs of a guest (`kind = "pci"`): igb with real PCI, sysfs and drivers, and netdevsim for what igb has not."""
 
 import json
+import os
+import random
 import tempfile
+import time
 import unittest
 
 from guest import skip_without_guests
-from pci import IgbGuest, NetdevsimGuest
+from pci import PROGRAM, IgbGuest, NetdevsimGuest
 
 MAC = "52:54:00:aa:bb:01"
+SEED = int(os.environ.get("SHUNT_E2E_SEED") or random.randrange(1 << 32))
+# A life of a NIC: `sh -c CYCLE sh PROGRAM PF`.
+CYCLE = """
+    run() { "$@" --run-dir /run/shunt; }
+    run $1 nic create nic0 --device $2 --num-vfs 3
+    for vf in 0 1 2; do run $1 vf set nic0 $vf --vlan 5 --trust on --mac 52:54:00:00:00:0$vf; done
+    run $1 nic delete nic0
+"""
 
 
 class PciBase(unittest.TestCase):
@@ -25,6 +36,13 @@ class PciBase(unittest.TestCase):
         cls.addClassCleanup(cls.guest.close)
         cls.guest.boot()
         cls.pf = cls.guest.pf()
+
+    def eventually(self, found, expected, timeout=60.0):
+        """Waits until a function returns a value."""
+        deadline = time.monotonic() + timeout
+        while (last := found()) != expected and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertEqual(last, expected)
 
     def set_vf(self, vf, *words):
         """`ip link set ... vf`; how it ended."""
@@ -84,3 +102,189 @@ class Netdevsim(PciBase):
         self.assertEqual(self.devlink("port", "function", "rate", "show", vf)["rate"][vf]["tx_max"], 6250000)
         self.devlink("dev", "eswitch", "set", device, "mode", "legacy")
         self.assertEqual(len(self.devlink("port", "show")["port"]), 1)
+
+
+class Managed(PciBase):
+    """igb as a NIC of the daemon; after each test it is given back, and all is as it was before."""
+
+    kind = IgbGuest
+    limit_s = 3600
+    long_tests = ("test_a_hundred_cycles", "test_a_hundred_kills")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.random = random.Random(SEED)
+        cls.guest.up(cls.pf)
+        cls.guest.wait_link(cls.pf, timeout=30, up=True)
+        cls.before = cls.guest.snapshot()
+        cls.guest.start_daemon()
+
+    def setUp(self):
+        self.create()
+        self.addCleanup(self.give_back)
+
+    def create(self):
+        """Makes the card a NIC with two VFs."""
+        self.guest.says("nic", "create", "nic0", "--device", self.pf, "--num-vfs", "2")
+
+    def give_back(self):
+        """Deletes the NIC."""
+        self.guest.says("nic", "delete", "nic0")
+        self.assert_as_before()
+
+    def assert_as_before(self, *told):
+        """All is as it was before Shunt."""
+        self.assertEqual(self.guest.difference(self.before), "", told)
+
+    def seen(self, vf=0):
+        """A VF as `ip -d -j link` has it."""
+        return self.guest.vfs()[vf]
+
+    def vlan(self, vf=0):
+        """Its VLAN."""
+        return self.seen(vf)["vlan_list"][0].get("vlan", 0)
+
+    def card(self, field):
+        """A field of the card as the daemon shows it."""
+        nics = json.loads(self.guest.says("nic", "list", "--json"))
+        return next(nic for nic in nics if nic["name"] == "nic0")[field]
+
+    def differences(self):
+        """Settings that are not as in the document."""
+        return self.card("differences")
+
+    def test_each_setting_is_as_ip_says(self):
+        """A setting made by shunt is what `ip -d -j link` shows; the others, and the other VF, stay."""
+        cases = [
+            (["--vlan", "100"], {"vlan_list": [{"vlan": 100}]}),
+            (["--vlan", "100", "--qos", "3"], {"vlan_list": [{"vlan": 100, "qos": 3}]}),
+            (["--vlan", "none"], {"vlan_list": [{}]}),
+            (["--mac", MAC], {"address": MAC}),
+            (["--spoof-check", "off"], {"spoofchk": False}),
+            (["--spoof-check", "on"], {"spoofchk": True}),
+            (["--trust", "on"], {"trust": True}),
+            (["--trust", "off"], {"trust": False}),
+            (["--max-tx-mbps", "50"], {"tx_rate": 50, "rate": {"max_tx": 50, "min_tx": 0}}),
+        ]
+        for words, expected in cases:
+            with self.subTest(" ".join(words)):
+                one, other = self.seen(0), self.seen(1)
+                self.guest.says("vf", "set", "nic0", "0", *words)
+                self.assertEqual((self.seen(0), self.seen(1)), (one | expected, other))
+        self.assertEqual(self.differences(), [])
+
+    def test_a_rejection_changes_nothing(self):
+        """What igb rejects is one sentence with the VF, the setting and the error number; nothing has changed."""
+        self.guest.says("vf", "set", "nic0", "0", "--vlan", "7", "--mac", MAC)
+        before = self.guest.snapshot()
+        cases = [
+            (["--vlan", "100", "--proto", "802.1ad"], "vlan = 100 proto 802.1ad", "Protocol not supported"),
+            (["--min-tx-mbps", "10", "--max-tx-mbps", "50"], "min_tx_mbps = 10", "Invalid argument"),
+            (["--max-tx-mbps", "5000"], "max_tx_mbps = 5000", "Invalid argument"),
+            (["--trust", "on", "--link-state", "disable"], "link_state = disable", "Operation not supported"),
+        ]
+        for words, setting, error in cases:
+            with self.subTest(" ".join(words)):
+                done = self.guest.shunt("vf", "set", "nic0", "0", *words)
+                self.assertNotEqual(done.status, 0, done)
+                self.assertIn("VF 0", done.err)
+                self.assertIn(setting, done.err)
+                self.assertIn(error, done.err)
+                self.assertEqual(self.guest.difference(before, timeout=0), "")
+
+    def test_others_change_a_vf(self):
+        """`ip link set ... vf` by others is told, and put right only with drift = "repair"."""
+        self.guest.says("vf", "set", "nic0", "0", "--vlan", "100")
+        self.assertEqual(self.set_vf(0, "vlan", "99").status, 0)
+        self.eventually(self.differences, ["VF 0, vlan: 99, not 100"])
+        time.sleep(2)
+        self.assertEqual(self.vlan(), 99)
+        self.guest.says("nic", "set", "nic0", "--drift", "repair")
+        self.eventually(self.vlan, 100)
+        self.assertEqual(self.set_vf(0, "trust", "on").status, 0)
+        self.eventually(lambda: self.seen()["trust"], False)
+        self.assertEqual(self.guest.set_numvfs(0).status, 0)
+        self.eventually(lambda: [self.vlan(vf) for vf in range(len(self.guest.vfs()))], [100, 0])
+        self.eventually(self.differences, [])
+
+    def test_another_number_of_vfs(self):
+        """VFs that stay keep their settings; while one is in another namespace none are removed."""
+        self.guest.says("vf", "set", "nic0", "0", "--vlan", "100", "--mac", MAC)
+        self.guest.says("nic", "set", "nic0", "--num-vfs", "4")
+        self.assertEqual((len(self.guest.vfs()), self.seen()["address"], self.vlan()), (4, MAC, 100))
+        self.guest.namespace("owner")
+        self.addCleanup(self.guest.ip, "netns", "del", "owner", check=False)
+        name = self.guest.run("ls", f"{self.guest.pci()}/virtfn1/net").strip()
+        self.guest.ip("link", "set", "dev", name, "netns", "owner")
+        before = self.guest.snapshot()
+        for words in (["nic", "set", "nic0", "--num-vfs", "2"], ["nic", "delete", "nic0"]):
+            done = self.guest.shunt(*words)
+            self.assertNotEqual(done.status, 0, done)
+            self.assertIn("VF 1", done.err)
+            self.assertIn("network namespace", done.err)
+            self.assertEqual(self.guest.difference(before, timeout=0), "")
+        self.guest.ip("netns", "del", "owner")
+        self.eventually(lambda: self.guest.run("ls", f"{self.guest.pci()}/virtfn1/net").strip(), name)
+
+    def test_the_driver_is_reloaded_and_the_card_vanishes(self):
+        """Both are told; when the card is back, its VFs are as in the document."""
+        self.guest.says("vf", "set", "nic0", "0", "--vlan", "100", "--mac", MAC)
+        pci = self.guest.pci()
+        address = os.path.basename(pci)
+        ends = [("/sys/bus/pci/drivers/igb/unbind", address, "/sys/bus/pci/drivers/igb/bind", address),
+                (f"{pci}/remove", "1", "/sys/bus/pci/rescan", "1")]  # fmt: skip
+        for gone, text, back, other in ends:
+            with self.subTest(gone):
+                self.assertEqual(self.guest.write(gone, text).status, 0)
+                self.eventually(lambda: self.card("actual_card_interface"), None)
+                self.assertEqual(self.guest.write(back, other).status, 0)
+                self.guest.wait_link(self.pf, timeout=30)
+                self.eventually(lambda: len(self.guest.vfs()), 2)
+                self.eventually(lambda: (self.vlan(), self.seen()["address"]), (100, MAC))
+                # The driver has made a new interface, which is down.
+                self.guest.up(self.pf)
+                self.guest.wait_link(self.pf, timeout=30, up=True)
+
+    def cycles(self, count):
+        """A NIC is made, set and given back, with other numbers and values each time."""
+        for number in range(count):
+            self.guest.says("nic", "delete", "nic0")
+            self.assert_as_before("cycle", number)
+            self.create()
+            self.guest.says("nic", "set", "nic0", "--num-vfs", str(1 + number % 4))
+            words = ["--vlan", str(1 + number), "--mac", f"52:54:00:00:00:{number:02x}", "--trust", "on"]
+            self.guest.says("vf", "set", "nic0", str(number % 2 * (number % 4)), *words)
+            self.assertEqual(len(self.guest.vfs()), 1 + number % 4)
+
+    def test_a_cycle(self):
+        """A release leaves all as it was."""
+        self.cycles(1)
+
+    def test_a_hundred_cycles(self):
+        """The same, a hundred times."""
+        self.cycles(100)
+
+    def kills(self, count):
+        """The daemon is killed at random moments of a NIC's life; the next daemon gives the card back."""
+        self.guest.says("nic", "delete", "nic0")
+        began = time.monotonic()
+        self.guest.run("sh", "-c", CYCLE, "sh", PROGRAM, self.pf, timeout=300)
+        cycle_s = time.monotonic() - began
+        for number in range(count):
+            running = self.guest.start("sh", "-c", CYCLE, "sh", PROGRAM, self.pf)
+            time.sleep(self.random.uniform(0, cycle_s))
+            self.guest.kill_daemon()
+            running.kill()
+            self.guest.start_daemon()
+            deleted = self.guest.shunt("nic", "delete", "nic0")
+            self.assert_as_before("kill", number, "seed", SEED, deleted, self.guest.log())
+        self.create()
+
+    def test_two_kills(self):
+        """Nothing of the card is left changed."""
+        self.kills(2)
+
+    def test_a_hundred_kills(self):
+        """The same, a hundred times."""
+        self.kills(100)
