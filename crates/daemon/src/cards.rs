@@ -348,7 +348,10 @@ mod tests {
     use super::*;
 
     fn state(names: &[&str]) -> State {
-        let nic = |name: &&str| json!({"name": name, "kind": "pci", "device": format!("{name}-none"), "num_vfs": 2});
+        let nic = |name: &&str| {
+            let device = format!("{name}-none");
+            json!({"name": name, "kind": "pci", "device": device, "num_vfs": 2})
+        };
         let nics: Vec<_> = names.iter().map(nic).collect();
         State::parse(&json!({"version": 1, "nic": nics})).unwrap()
     }

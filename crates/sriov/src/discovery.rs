@@ -9,7 +9,7 @@ use model::state::Reason;
 use serde::{Deserialize, Serialize};
 
 use crate::PciAddress;
-use crate::facts::{BridgeFacts, Facts, InterfaceFacts, NicFacts, Platform, VfFacts};
+use crate::facts::{BridgeFacts, Facts, InterfaceFacts, NicFacts, Platform, VfFacts, ids};
 use crate::support::{Obstacle, Support};
 
 /// A PCI NIC in a list.
@@ -65,7 +65,6 @@ impl Listing {
         let versions = interface.and_then(|it| it.versions.as_ref());
         let told = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let vfs = nic.sriov.as_ref().filter(|_| support.is_pf);
-        let id = |text: &Option<String>| text.as_deref().unwrap_or("?").replace("0x", "");
         let mut vf_drivers: Vec<String> =
             vfs.into_iter().flat_map(|it| &it.vfs).filter_map(|vf| vf.driver.clone()).collect();
         vf_drivers.sort();
@@ -80,7 +79,7 @@ impl Listing {
                 .clone()
                 .or_else(|| versions.and_then(|it| told(&it.version))),
             firmware: versions.and_then(|it| told(&it.firmware)),
-            id: format!("{}:{}", id(&nic.vendor), id(&nic.device)),
+            id: ids(&nic.vendor, &nic.device),
             mac: interface.and_then(|it| it.mac.clone()),
             link: interface.and_then(|it| it.operstate.clone()),
             speed_mbps: interface.and_then(InterfaceFacts::speed_mbps),
@@ -195,7 +194,10 @@ pub fn details(platform: &Platform, nic: &NicFacts) -> Vec<(&'static str, String
     let mut all = vec![
         ("address", row.address.to_string()),
         ("interface", text(&row.interface)),
-        ("id", format!("{} subsystem {}", row.id, subsystem(nic))),
+        (
+            "id",
+            format!("{} subsystem {}", row.id, ids(&nic.subsystem_vendor, &nic.subsystem_device)),
+        ),
         ("driver", versions(&row.driver, &row.driver_version)),
         ("firmware", text(&row.firmware)),
         ("MAC address", text(&row.mac)),
@@ -245,11 +247,6 @@ pub fn details(platform: &Platform, nic: &NicFacts) -> Vec<(&'static str, String
         all.push(("remedy", obstacle.remedy.clone()));
     }
     all
-}
-
-fn subsystem(nic: &NicFacts) -> String {
-    let id = |text: &Option<String>| text.as_deref().unwrap_or("?").replace("0x", "");
-    format!("{}:{}", id(&nic.subsystem_vendor), id(&nic.subsystem_device))
 }
 
 fn bridge(bridge: &BridgeFacts) -> String {

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{PciAddress, Sysfs};
+use crate::{PciAddress, Sysfs, pf};
 
 mod anonymous;
 mod config;
@@ -204,9 +204,8 @@ impl Facts {
         let mut addresses: Vec<PciAddress> = names.filter_map(|name| name.parse().ok()).collect();
         addresses.sort();
         let is_nic = |address: &PciAddress| {
-            let class = Sysfs::text(&sysfs.pci(*address).join("class"));
             let is_vf = sysfs.pci(*address).join("physfn").exists();
-            class.is_some_and(|class| class.starts_with("0x02")) && !is_vf
+            pf::is_network(sysfs, *address) && !is_vf
         };
         let nics = addresses.into_iter().filter(is_nic);
         Facts {
@@ -384,6 +383,12 @@ impl InterfaceFacts {
 }
 
 /// A decimal number in a file.
+/// Vendor and device as `lspci -n` writes them: `8086:10c9`.
+pub(crate) fn ids(vendor: &Option<String>, device: &Option<String>) -> String {
+    let id = |text: &Option<String>| text.as_deref().unwrap_or("?").replace("0x", "");
+    format!("{}:{}", id(vendor), id(device))
+}
+
 fn number<T: std::str::FromStr>(attribute: &Path) -> Option<T> {
     Sysfs::text(attribute)?.parse().ok()
 }

@@ -16,7 +16,7 @@
 use model::state::Reason;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{BridgeFacts, IommuGroup, NicFacts, Platform, SriovFacts};
+use crate::facts::{BridgeFacts, IommuGroup, NicFacts, Platform, SriovFacts, ids};
 
 #[cfg(test)]
 mod tests;
@@ -118,10 +118,9 @@ fn without_capability(nic: &NicFacts) -> Option<Obstacle> {
 /// Obstacle in the PF's driver. Without one `sriov_numvfs` rejects each number ("driver does not
 /// support SR-IOV configuration via sysfs").
 fn driver(nic: &NicFacts) -> Option<Obstacle> {
-    let id = |text: &Option<String>| text.as_deref().unwrap_or("?").replace("0x", "");
     match nic.driver.as_deref() {
         None => {
-            let id = format!("{}:{}", id(&nic.vendor), id(&nic.device));
+            let id = ids(&nic.vendor, &nic.device);
             let remedy = format!(
                 "load the driver of device {id} (lspci -nnk -s {} names it), or install the vendor's",
                 nic.address

@@ -4,7 +4,7 @@ Contents: attributes of all PCI functions in sysfs with their drivers, IOMMU gro
 with the settings of their VFs; devlink's devices, ports and rates; modules with the number of their users.
 
 Left out, because it differs for the same configuration:
-- numbers that the kernel gives anew (ifindex, irq), counters, power states' times, content of memory
+- numbers that the kernel chooses each time (ifindex, irq), counters, power states' times, content of memory
 - addresses that a driver has chosen at random (`addr_assign_type` 1): the word `random` instead, also in the PF's list
 """
 
