@@ -105,7 +105,7 @@ class Find(unittest.TestCase):
         self.assertIn(nic, done.stdout)
 
     def test_the_only_daemon_is_found_wherever_its_run_directory_is(self):
-        none = self.site.ask("nic", "list")
+        none = self.site.ask("adapter", "list")
         self.assertEqual(none.returncode, 1)
         self.assertIn("start one with `shunt up --config FILE`", none.stderr)
         for name in (None, "other"):
@@ -115,7 +115,7 @@ class Find(unittest.TestCase):
             self.assertEqual((stats.returncode, stats.stderr), (0, ""))
             process.terminate()
             process.wait(timeout=10)
-            self.assertEqual(self.site.ask("nic", "list").returncode, 1)
+            self.assertEqual(self.site.ask("adapter", "list").returncode, 1)
 
     def test_several_daemons_are_listed_with_process_and_state_file(self):
         daemons = [self.site.start(name) for name in (None, "one", "two")]
@@ -179,7 +179,7 @@ class Find(unittest.TestCase):
 
     def test_each_user_finds_only_daemons_that_take_its_commands(self):
         self.site.start("of-root")
-        self.assertEqual(self.site.ask("nic", "list", user=USER).returncode, 1)
+        self.assertEqual(self.site.ask("adapter", "list", user=USER).returncode, 1)
         self.site.start("of-user", user=USER)
         self.finds("nic-of-root")
         self.finds("nic-of-user", user=USER)
