@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use super::*;
 use crate::profile::Profile;
-use crate::state::schema;
+use crate::state::{NicKind, schema};
 
 const EXAMPLE: &str = include_str!("../../../../../docs/shunt.example.toml");
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
@@ -40,6 +40,26 @@ fn the_example_means_what_its_comments_say() {
     assert_eq!(client.attachment.socket(), Some("/var/run/vm5/net.sock"));
     assert_eq!(adapter("nic0-vf3").attachment.to_string(), "tap:net0");
     assert_eq!(state.nic("nic2").unwrap().rules.len(), 2);
+}
+
+/// Documents of the pages of cards: each has a card, and is valid.
+#[test]
+fn documents_of_cards_are_valid() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let families = fs::read_dir(docs.join("cards")).expect("docs/cards");
+    let mut pages: Vec<_> = families.map(|entry| entry.expect("a page").path()).collect();
+    pages.push(docs.join("cards.md"));
+    assert_eq!(pages.len(), 7);
+    for page in pages {
+        let text = fs::read_to_string(&page).expect("a page");
+        let (_, rest) = text.split_once("```toml\n").expect("a document");
+        let (document, _) = rest.split_once("```").expect("its end");
+        let file = format!("run_dir = \"/run/shunt\"\n{document}");
+        let nic = parse(&file).state.nic("card0").cloned().expect("card0");
+        let at = page.display();
+        assert_eq!((nic.kind, nic.num_vfs), (NicKind::Pci, 4), "{at}");
+        assert_eq!(nic.vfs[0].settings.vlan.map(|vlan| vlan.id), Some(100), "{at}");
+    }
 }
 
 #[test]
