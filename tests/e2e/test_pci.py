@@ -1,14 +1,17 @@
 """SR-IOV NICs of a guest (`kind = "pci"`): igb with real PCI, sysfs and drivers, and netdevsim for what igb has not."""
 
+import errno
 import json
 import os
 import random
+import re
 import tempfile
 import time
 import unittest
 
 from guest import skip_without_guests
-from pci import PROGRAM, IgbGuest, NetdevsimGuest
+from pages import page
+from pci import PROGRAM, RUN_DIR, IgbGuest, NetdevsimGuest
 
 MAC = "52:54:00:aa:bb:01"
 SEED = int(os.environ.get("SHUNT_E2E_SEED") or random.randrange(1 << 32))
@@ -19,6 +22,57 @@ CYCLE = """
     for vf in 0 1 2; do run $1 vf set nic0 $vf --vlan 5 --trust on --mac 52:54:00:00:00:0$vf; done
     run $1 nic delete nic0
 """
+# What the scripts below may use: `sh -c PRELUDE+SCRIPT sh PF DEVICE`.
+PRELUDE = """
+    pf=$1 device=$2 igb=/sys/bus/pci/drivers/igb
+    vf() { ip link set dev $pf vf "$@"; }
+    store() { python3 -BIS -c 'import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY), sys.argv[2].encode())' "$@"; }
+    unprivileged() { python3 -BIS -c 'import os, sys; os.setuid(65534); os.execvp(sys.argv[1], sys.argv[1:])' "$@"; }
+"""
+# Scripts that get an answer of a driver, by setting and error of docs/errors-sriov.md. There are two VFs.
+IGB_ANSWERS = {
+    ("num_vfs", "EBUSY"): "store $device/sriov_numvfs 3",
+    ("num_vfs", "ERANGE"): "store $device/sriov_numvfs 8",
+    ("num_vfs", "EACCES"): "unprivileged sh -c 'echo 3 >$0' $device/sriov_numvfs",
+    ("mode", "EOPNOTSUPP"): f"{PROGRAM} nic set nic0 --mode switchdev --run-dir {RUN_DIR}",
+    ("vlan", "EPROTONOSUPPORT"): "vf 0 vlan 100 proto 802.1ad",
+    ("vlan", "EINVAL"): "vf 0 vlan 100 qos 8",
+    ("mac", "EINVAL"): "vf 0 mac 01:00:5e:00:00:01",
+    ("min_tx_mbps", "EINVAL"): "vf 0 max_tx_rate 50 min_tx_rate 10",
+    ("spoof_check", "EINVAL"): "vf 2 spoofchk on",
+    ("trust", "EINVAL"): "vf 2 trust on",
+    ("link_state", "EOPNOTSUPP"): "vf 0 state disable",
+    ("query_rss", "EOPNOTSUPP"): "vf 0 query_rss on",
+    ("any", "EPERM"): "unprivileged ip link set dev $pf vf 0 trust on",
+    ("any", "ENODEV"): "ip link set dev if999 vf 0 trust on",
+    ("any", "EOPNOTSUPP"): "vf 0 node_guid 00:11:22:33:44:55:66:77",
+    # The VF's own VLANs fill the card's table.
+    ("vlan", "EEXIST"): """
+        net=$(ls $device/virtfn0/net)
+        ip link set dev $net up
+        id=101; while [ $id -lt 140 ] && ip link add link $net name vlan$id type vlan id $id; do id=$((id + 1)); done 2>/dev/null
+        vf 1 vlan 200
+    """,
+    # Afterwards the card has another interface.
+    ("num_vfs", "ENOENT"): """
+        trap 'store $igb/bind ${device##*/}' EXIT
+        store $igb/unbind ${device##*/}
+        store $device/sriov_numvfs 2
+    """,
+}
+NETDEVSIM_ANSWERS = {
+    ("vlan", "EINVAL"): "vf 0 vlan 100 qos 8",
+    ("mac", "EINVAL"): "vf 0 mac 01:00:5e:00:00:01",
+    ("min_tx_mbps", "EINVAL"): "vf 3 max_tx_rate 100 min_tx_rate 10 && vf 3 rate 7",
+    ("spoof_check", "EINVAL"): "vf 4 spoofchk on",
+    ("trust", "EINVAL"): "vf 4 trust on",
+    ("link_state", "EINVAL"): "vf 4 state enable",
+    ("min_tx_mbps", "EOPNOTSUPP"): "devlink dev eswitch set $device mode switchdev && vf 0 max_tx_rate 100",
+    ("mode", "EBUSY"): """
+        trap 'devlink port function rate del $device/group; devlink dev eswitch set $device mode legacy' EXIT
+        devlink port function rate add $device/group && devlink dev eswitch set $device mode legacy
+    """,
+}
 
 
 class PciBase(unittest.TestCase):
@@ -47,6 +101,17 @@ class PciBase(unittest.TestCase):
     def set_vf(self, vf, *words):
         """`ip link set ... vf`; how it ended."""
         return self.guest.ask("ip", "link", "set", "dev", self.pf, "vf", str(vf), *words)
+
+    def assert_answers(self, driver, answers, device):
+        """The driver gives each answer that docs/errors-sriov.md calls seen with it, and there is a script for each."""
+        rows = re.findall(r"^\| (\w+) \| \w+ \| (E\w+) \|.*\| ([^|]+) \|$", page("errors-sriov.md"), re.MULTILINE)
+        seen = {(setting, error) for setting, error, drivers in rows if driver in drivers.split(", ")}
+        self.assertEqual(set(answers), seen)
+        for (setting, error), script in answers.items():
+            with self.subTest(f"{setting}: {error}"):
+                done = self.guest.ask("sh", "-c", PRELUDE + script, "sh", self.pf, device)
+                self.assertNotEqual(done.status, 0, done)
+                self.assertIn(os.strerror(getattr(errno, error)), done.err)
 
 
 class Snapshots(PciBase):
@@ -102,6 +167,12 @@ class Netdevsim(PciBase):
         self.assertEqual(self.devlink("port", "function", "rate", "show", vf)["rate"][vf]["tx_max"], 6250000)
         self.devlink("dev", "eswitch", "set", device, "mode", "legacy")
         self.assertEqual(len(self.devlink("port", "show")["port"]), 1)
+
+    def test_answers_are_those_of_the_page(self):
+        """What docs/errors-sriov.md calls seen with netdevsim is seen; a rate that is too large is cut."""
+        self.assert_answers("netdevsim", NETDEVSIM_ANSWERS, self.guest.device)
+        self.assertEqual(self.set_vf(2, "max_tx_rate", "1000000").status, 0)
+        self.assertEqual(self.guest.link(self.pf)["vfinfo_list"][2]["rate"]["max_tx"], 1000000 % (1 << 16))
 
 
 class Managed(PciBase):
@@ -192,6 +263,15 @@ class Managed(PciBase):
                 self.assertIn(setting, done.err)
                 self.assertIn(error, done.err)
                 self.assertEqual(self.guest.difference(before, timeout=0), "")
+
+    def test_answers_are_those_of_the_page(self):
+        """What docs/errors-sriov.md calls seen with igb is seen; the NIC is as in the document afterwards."""
+        self.assert_answers("igb", IGB_ANSWERS, self.guest.pci())
+        self.guest.wait_link(self.pf, timeout=30)
+        self.eventually(lambda: len(self.guest.vfs()), 2)
+        self.guest.up(self.pf)
+        self.guest.wait_link(self.pf, timeout=30, up=True)
+        self.eventually(self.differences, [])
 
     def test_others_change_a_vf(self):
         """`ip link set ... vf` by others is told, and put right only with drift = "repair"."""

@@ -133,3 +133,46 @@ pub(crate) fn wait_until(most: Duration, is_met: impl Fn() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A tree with a VF, and what the kernel reads of it; nothing happens in it.
+    fn tree(driver: Option<&str>) -> (tempfile::TempDir, Sysfs, PciAddress) {
+        let dir = tempfile::tempdir().unwrap();
+        let (sysfs, vf) = (Sysfs::at(dir.path()), "0000:01:10.0".parse().unwrap());
+        let bus = dir.path().join("bus/pci");
+        fs::create_dir_all(sysfs.pci(vf)).unwrap();
+        fs::create_dir_all(bus.join("drivers/igbvf")).unwrap();
+        fs::write(sysfs.pci(vf).join("driver_override"), "(null)").unwrap();
+        fs::write(bus.join("drivers/igbvf/unbind"), "").unwrap();
+        fs::write(bus.join("drivers_probe"), "").unwrap();
+        if let Some(driver) = driver {
+            symlink(bus.join("drivers").join(driver), sysfs.pci(vf).join("driver")).unwrap();
+        }
+        (dir, sysfs, vf)
+    }
+
+    #[test]
+    fn a_vf_that_no_driver_takes_is_an_error() {
+        let (dir, sysfs, vf) = tree(None);
+        assert_eq!(Binding::vfio_pci().apply(&sysfs, vf), Err(Errno::NODEV));
+        assert_eq!(Binding::of(&sysfs, vf).driver_override.as_deref(), Some(VFIO_PCI));
+        let probed = fs::read_to_string(dir.path().join("bus/pci/drivers_probe")).unwrap();
+        assert_eq!(probed, vf.to_string());
+    }
+
+    #[test]
+    fn a_vf_that_its_driver_keeps_is_an_error() {
+        let (dir, sysfs, vf) = tree(Some("igbvf"));
+        assert_eq!(Binding::vfio_pci().apply(&sysfs, vf), Err(Errno::BUSY));
+        let released = fs::read_to_string(dir.path().join("bus/pci/drivers/igbvf/unbind"));
+        assert_eq!(released.unwrap(), vf.to_string());
+        let probed = fs::read_to_string(dir.path().join("bus/pci/drivers_probe")).unwrap();
+        assert_eq!(probed, "", "another driver is not asked while this one has the VF");
+    }
+}
