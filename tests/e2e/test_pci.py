@@ -10,6 +10,7 @@ import time
 import unittest
 
 from guest import skip_without_guests
+from literal import section
 from pages import page
 from pci import PROGRAM, RUN_DIR, IgbGuest, NetdevsimGuest
 
@@ -272,6 +273,19 @@ class Managed(PciBase):
         self.guest.up(self.pf)
         self.guest.wait_link(self.pf, timeout=30, up=True)
         self.eventually(self.differences, [])
+
+    def test_commands_of_the_page(self):
+        """The commands of docs/commands.md for cards, one after the other; then all is as before."""
+        self.give_back()
+        rows = [row.split(" | ") for row in section(page("commands.md"), "Cards").splitlines() if row.startswith("| ")]
+        commands = [command for row in rows for command in re.findall(r"`(shunt [^`]+)`", row[-1])]
+        self.assertEqual(len(commands), len(rows) - 1)
+        for command in commands:
+            with self.subTest(command):
+                done = self.guest.ask("sh", "-c", command.replace("eth0", self.pf), timeout=60)
+                self.assertEqual(done.status, 0, done)
+        self.assert_as_before(commands)
+        self.create()
 
     def test_others_change_a_vf(self):
         """`ip link set ... vf` by others is told, and put right only with drift = "repair"."""
