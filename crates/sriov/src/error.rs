@@ -86,6 +86,14 @@ pub enum SriovError {
         /// Number of VFs.
         wanted: u16,
     },
+    /// The driver reports no settings of a VF, so none can be compared and set.
+    #[error("{address}, VF {vf}: the driver does not report it: it is in reset, try again")]
+    NotReported {
+        /// The PF.
+        address: PciAddress,
+        /// Index of the VF.
+        vf: u16,
+    },
     /// The original state cannot be recorded, so nothing is changed.
     #[error("{file}: the NIC's original state cannot be {what}; nothing is changed")]
     Record {

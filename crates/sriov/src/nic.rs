@@ -19,17 +19,22 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use host::netlink::KernelError;
 use model::state::{Difference, Nic, NicMode};
 use rustix::io::Errno;
 
 use crate::address::PciAddress;
+use crate::driver::wait_until;
 use crate::error::{OwnedBy, SriovError, VfOwner};
 use crate::record::{NicTarget, Record};
 use crate::sysfs::Sysfs;
 use crate::vf::{VfSetting, VfState};
 use card::{Card, KernelCard};
+
+/// Time for a driver to report all VFs: i40e and ice leave out those that are in reset.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State of a NIC that Shunt is to bring into force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -290,11 +295,16 @@ impl<C: Card> ManagedNic<C> {
             Some(_) if self.card.interface().is_none() => {
                 return Err(SriovError::NoInterface(self.card.address()));
             }
-            Some((vf, _)) => self.card.vfs().map_err(|source| {
+            Some((vf, _)) => self.reported_vfs(target).map_err(|source| {
                 let setting = [("num_vfs", target.num_vfs.to_string())];
                 self.refused(Some(*vf), &setting, source)
             })?,
         };
+        for (vf, _) in target.vfs.range(..target.num_vfs) {
+            if vfs.iter().all(|reported| reported.index != *vf) {
+                refused(SriovError::NotReported { address: self.card.address(), vf: *vf })?;
+            }
+        }
         self.record_settings(&vfs, target)?;
         for vf in &vfs {
             for setting in target.vfs.get(&vf.index).into_iter().flatten() {
@@ -306,6 +316,16 @@ impl<C: Card> ManagedNic<C> {
             }
         }
         Ok(())
+    }
+
+    /// Reads the VFs, once those that have settings are all reported, or after a time-out.
+    fn reported_vfs(&self, target: &NicTarget) -> Result<Vec<VfState>, KernelError> {
+        let is_whole = |vfs: Vec<VfState>| {
+            let is_reported = |index| vfs.iter().any(|vf| vf.index == index);
+            target.vfs.range(..target.num_vfs).all(|(vf, _)| is_reported(*vf))
+        };
+        wait_until(REPORT_TIMEOUT, || self.card.vfs().map_or(true, is_whole));
+        self.card.vfs()
     }
 
     /// Records the settings of VFs that are to change; the first value seen of each stays.

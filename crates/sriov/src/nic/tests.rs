@@ -46,6 +46,8 @@ struct Machine {
     owned: Vec<u16>,
     /// Most VFs that its driver enables, without an error.
     most: u16,
+    /// A VF in reset, which is not reported, and the number of readings until it is.
+    in_reset: Option<(u16, usize)>,
     /// Changes until the event.
     event: Option<(usize, Event)>,
     /// Changes so far.
@@ -61,6 +63,7 @@ impl Machine {
             vfs: Vec::new(),
             owned: Vec::new(),
             most: 7,
+            in_reset: None,
             event: None,
             changes: Vec::new(),
         }
@@ -174,7 +177,16 @@ impl Card for FakeCard {
     }
 
     fn vfs(&self) -> Result<Vec<VfState>, KernelError> {
-        Ok(self.0.borrow().vfs.clone())
+        let mut machine = self.0.borrow_mut();
+        let mut vfs = machine.vfs.clone();
+        match &mut machine.in_reset {
+            Some((_, 0)) | None => {}
+            Some((vf, readings)) => {
+                *readings -= 1;
+                vfs.retain(|other| other.index != *vf);
+            }
+        }
+        Ok(vfs)
     }
 
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
@@ -470,6 +482,20 @@ fn vfs_in_use_are_not_removed() {
     assert!(error.contains("VF 0 (its interface is in another network namespace)"), "{error}");
     assert!(machine.borrow().changes.is_empty());
     assert_eq!(nic.apply(&wanted(2, &[(1, &[vlan(5)])])), Ok(vec![]), "without removing any");
+}
+
+#[test]
+fn a_vf_in_reset_is_waited_for_and_none_is_left_out() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Netdevsim, 2));
+    let mut nic = process(&machine, records.path(), "boot");
+    machine.borrow_mut().in_reset = Some((1, 3));
+    let all = wanted(2, &[(0, &[vlan(5)]), (1, &[vlan(5)])]);
+    assert_eq!(nic.apply(&all), Ok(vec![]));
+    assert_eq!(machine.borrow().vfs[1].get(&vlan(0)), Some(&vlan(5)));
+    machine.borrow_mut().in_reset = Some((1, usize::MAX));
+    let error = nic.apply(&wanted(2, &[(1, &[vlan(6)])])).unwrap_err().to_string();
+    assert!(error.contains("0000:01:00.0, VF 1: the driver does not report it"), "{error}");
+    assert_eq!(machine.borrow().vfs[1].get(&vlan(0)), Some(&vlan(5)));
 }
 
 #[test]
