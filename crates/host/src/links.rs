@@ -1,11 +1,11 @@
-//! Requests on interfaces that only rtnetlink has: bridges, veth pairs, addresses, default routes,
-//! and marks (the alias of an interface, which `ip link` shows).
+//! Requests on interfaces that only rtnetlink has: bridges, veth pairs, namespaces, addresses,
+//! default routes, and marks (the alias of an interface, which `ip link` shows).
 //!
 //! Follows rtnetlink(7) and `include/uapi/linux/{rtnetlink,if_link,if_addr,veth}.h`. Other requests
 //! are in [`crate::interface`].
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
@@ -30,6 +30,7 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_PID: u16 = 19;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
@@ -126,6 +127,23 @@ impl Links {
         let request = NetlinkMessage::new(RTM_SETLINK, &interface(self.index(name)?, IFF_UP));
         self.done(request.acknowledged().with(IFLA_MASTER, &master))
             .map_err(error(format!("{name} cannot join {bridge}")))
+    }
+
+    /// Moves the interface with this index to another network namespace, where it is down and has
+    /// this name.
+    ///
+    /// # Errors
+    /// The interface is missing, or the kernel refuses: the name is taken there.
+    pub fn move_to(
+        &mut self,
+        namespace: BorrowedFd<'_>,
+        index: u32,
+        name: &str,
+    ) -> Result<(), LinkError> {
+        let request = NetlinkMessage::new(RTM_SETLINK, &interface(index, 0)).acknowledged();
+        let namespace = namespace.as_raw_fd().to_ne_bytes();
+        self.done(request.with(IFLA_NET_NS_FD, &namespace).with_text(IFLA_IFNAME, name))
+            .map_err(error(format!("cannot move {name} to another network namespace")))
     }
 
     /// Deletes an interface, and with it the other end of a veth pair.

@@ -1,9 +1,11 @@
 //! Packet sockets: frames of an existing interface (packet(7)).
 //!
-//! Model: a socket bound to one interface receives all its incoming frames, in promiscuous mode,
-//! and sends frames through it. Each frame has a virtio-net header of 10 bytes (PACKET_VNET_HDR).
-//! Frames that this host sends there, including our own, are not received (PACKET_IGNORE_OUTGOING).
-//! The kernel removes VLAN tags first and passes them as control data ([`tag_of`]).
+//! Model: a socket bound to one interface receives its incoming frames, and sends frames through
+//! it. [`open`] receives all, in promiscuous mode; [`open_member`] those for the interface's
+//! addresses and for a multicast group. Each frame has a virtio-net header of 10 bytes
+//! (PACKET_VNET_HDR). Frames that this host sends there, including our own, are not received
+//! (PACKET_IGNORE_OUTGOING). The kernel removes VLAN tags first and passes them as control data
+//! ([`tag_of`]).
 //!
 //! Limits: the host's own network stack receives the frames as well, and may answer them.
 
@@ -64,6 +66,27 @@ pub enum PacketError {
 /// # Errors
 /// [`PacketError`].
 pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, PacketError> {
+    open_for(netns, name, bypass, None)
+}
+
+/// Opens a packet socket as [`open`], without promiscuous mode, as a member of a multicast group.
+///
+/// # Errors
+/// [`PacketError`].
+pub fn open_member(
+    netns: Option<&str>,
+    name: &str,
+    group: [u8; 6],
+) -> Result<OwnedFd, PacketError> {
+    open_for(netns, name, false, Some(group))
+}
+
+fn open_for(
+    netns: Option<&str>,
+    name: &str,
+    bypass: bool,
+    group: Option<[u8; 6]>,
+) -> Result<OwnedFd, PacketError> {
     let state = Interfaces::of(netns)?.state(name)?;
     let open = || socket::open(SocketKind::Packet);
     let opened = netns::within(netns, open).map_err(InterfaceError::from)?;
@@ -82,7 +105,8 @@ pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, Pa
         sys::set_packet_option(fd, option, value).map_err(|errno| failed(what, errno))?;
     }
     socket::set_buffers(fd, Some(BUFFER_BYTES), Some(BUFFER_BYTES));
-    sys::join_promiscuous(fd, state.index).map_err(|errno| failed("take all its frames", errno))?;
+    let what = if group.is_some() { "join a group" } else { "take all its frames" };
+    sys::join(fd, state.index, group).map_err(|errno| failed(what, errno))?;
     sys::bind_packet(fd, state.index).map_err(|errno| failed("be bound to it", errno))?;
     Ok(socket)
 }

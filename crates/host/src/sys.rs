@@ -19,6 +19,7 @@ const SOL_PACKET: c_int = 263;
 const SOL_NETLINK: c_int = 270;
 const NETLINK_EXT_ACK: c_int = 11;
 const PACKET_ADD_MEMBERSHIP: c_int = 1;
+const PACKET_MR_MULTICAST: u16 = 0;
 const PACKET_MR_PROMISC: u16 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
 
@@ -155,8 +156,8 @@ pub(crate) fn set_packet_option(
     set(fd, SOL_PACKET, option, &value)
 }
 
-/// Enables promiscuous mode until the socket is closed.
-pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
+/// Enables promiscuous mode, or else joins a multicast group, until the socket is closed.
+pub(crate) fn join(fd: BorrowedFd<'_>, index: u32, group: Option<[u8; 6]>) -> Result<(), Errno> {
     /// `struct packet_mreq`.
     #[repr(C)]
     struct Membership {
@@ -165,8 +166,11 @@ pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, index: u32) -> Result<(), Err
         address_len: u16,
         address: [u8; 8],
     }
-    let index = index.cast_signed();
-    let wanted = Membership { index, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
+    let (kind, address_len) =
+        if group.is_some() { (PACKET_MR_MULTICAST, 6) } else { (PACKET_MR_PROMISC, 0) };
+    let [a, b, c, d, e, f] = group.unwrap_or_default();
+    let address = [a, b, c, d, e, f, 0, 0];
+    let wanted = Membership { index: index.cast_signed(), kind, address_len, address };
     set(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted)
 }
 

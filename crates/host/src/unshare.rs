@@ -9,6 +9,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
@@ -59,6 +60,26 @@ pub fn new_network() -> Result<(), UnshareError> {
     Ok(())
 }
 
+/// A new network namespace that no process is in: it ends with its file, unless a socket of it is
+/// open. IPv6 is off in it, so that its interfaces send nothing by themselves.
+///
+/// # Errors
+/// The caller is not root, or no thread can be started.
+pub fn network_file() -> Result<OwnedFd, UnshareError> {
+    let make = || {
+        unshare(UnshareFlags::NEWNET).map_err(|error| UnshareError::Refused(error.into()))?;
+        // A kernel without IPv6 has no such file.
+        let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        let file = fs::File::open("/proc/thread-self/ns/net").map_err(UnshareError::Refused)?;
+        Ok(OwnedFd::from(file))
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, make);
+        let thread = thread.map_err(UnshareError::Refused)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[expect(unsafe_code, reason = "the system call is unsafe for one of its flags")]
 fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     assert!(!flags.contains(UnshareFlags::FILES));
@@ -68,7 +89,12 @@ fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
     use super::*;
+    use crate::interface::Interfaces;
+    use crate::links::Links;
+    use crate::netns;
 
     #[test]
     fn a_thread_is_alone_with_its_loopback_or_told_why_not() {
@@ -87,5 +113,37 @@ mod tests {
             }
             Err(error) => assert!(error.to_string().contains("run as root"), "{error}"),
         }
+    }
+
+    #[test]
+    fn an_interface_goes_to_a_namespace_without_processes_and_back() {
+        let (first, second) = match (network_file(), network_file()) {
+            (Ok(first), Ok(second)) => (first, second),
+            (Err(error), _) | (_, Err(error)) => {
+                assert!(error.to_string().contains("run as root"), "{error}");
+                return;
+            }
+        };
+        let [in_first, in_second] =
+            [&first, &second].map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let index = |netns: &str, name: &str| {
+            Interfaces::of(Some(netns)).unwrap().state(name).ok().map(|state| state.index)
+        };
+        let links = |netns: &str| netns::within(Some(netns), || Links::open().unwrap()).unwrap();
+        let made = links(&in_first).add_pair("a0", "shunt-test-a0", std::process::id());
+        if let Err(error) = made {
+            assert_eq!(error.source, Errno::OPNOTSUPP, "a kernel without veth");
+            return;
+        }
+        let found = index(&in_first, "a0").unwrap();
+        links(&in_first).move_to(second.as_fd(), found, "b0").unwrap();
+        assert_eq!(index(&in_first, "a0"), None);
+        let found = index(&in_second, "b0").unwrap();
+        links(&in_second).move_to(first.as_fd(), found, "a0").unwrap();
+        assert_eq!(index(&in_second, "b0"), None);
+        assert!(index(&in_first, "a0").is_some());
+        let error = links(&in_second).move_to(first.as_fd(), u32::MAX >> 1, "a0").unwrap_err();
+        assert_eq!(error.source, Errno::NODEV);
+        links(&in_first).remove("a0").unwrap();
     }
 }
