@@ -44,6 +44,16 @@ pub enum SriovError {
         /// Largest number, `sriov_totalvfs`.
         total: u16,
     },
+    /// The PF cannot have a VF of this index.
+    #[error("{address} has no VF {vf}: it can have {total}; see shunt nic list")]
+    NoVf {
+        /// The PF.
+        address: PciAddress,
+        /// Index.
+        vf: u16,
+        /// Largest number, `sriov_totalvfs`.
+        total: u16,
+    },
     /// VFs that would be removed are in use.
     #[error("{address}: its VFs cannot be removed, for some are in use: {}; release them first", list(.owners))]
     InUse {

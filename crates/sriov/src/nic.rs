@@ -178,6 +178,9 @@ impl<C: Card> ManagedNic<C> {
         if wanted.num_vfs > total {
             return Err(SriovError::TooManyVfs { address, wanted: wanted.num_vfs, total });
         }
+        if let Some(vf) = wanted.vfs.keys().copied().find(|vf| *vf >= total) {
+            return Err(SriovError::NoVf { address, vf, total });
+        }
         let original = self.record.original().cloned();
         let mut target =
             NicTarget { num_vfs: wanted.num_vfs, mode: Some(wanted.mode), vfs: wanted.vfs.clone() };

@@ -449,6 +449,9 @@ fn a_refusal_names_place_setting_value_error_and_remedy() {
     assert_eq!(machine.borrow().changes, all);
     let error = nic.apply(&wanted(8, &[])).unwrap_err();
     assert!(error.to_string().contains("num_vfs = 8 is more than its 7"), "{error}");
+    nic.apply(&wanted(2, &[(6, &[mac(1)])])).unwrap(); // for later
+    let error = nic.apply(&wanted(2, &[(7, &[mac(1)])])).unwrap_err();
+    assert!(error.to_string().contains("has no VF 7: it can have 7"), "{error}");
 }
 
 #[test]
