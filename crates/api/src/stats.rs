@@ -68,7 +68,7 @@ pub struct RuleStats {
 }
 
 /// Counters of a port; Rx and Tx are the guest's.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct PortStats {
     /// `NIC/function`.
     pub name: String,

@@ -1,7 +1,13 @@
 //! State of a running test: requests that must succeed or fail, and frames that must arrive as
 //! expected.
+//!
+//! A rejected request that must succeed is the error [`Refused`]. A frame that arrives in spite of
+//! the setting that [`TestContext::shows`] names, or in another form, is the error [`Unseen`]. On
+//! the soft NIC both are failures. On a card the first can mean that the test is not applicable,
+//! the second that the card does not enforce the setting.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -19,7 +25,39 @@ pub(super) struct TestContext<'s> {
     /// NIC under test.
     pub(super) subject: &'s mut dyn Subject,
     sequence: u64,
+    /// Setting that the next frames show.
+    setting: Option<&'static str>,
 }
+
+/// A request was rejected that must succeed.
+#[derive(Debug)]
+pub(super) struct Refused {
+    change: String,
+    pub(super) rejection: Rejection,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} was rejected: {}", self.change, self.rejection.text())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A setting in force that frames do not show.
+#[derive(Debug)]
+pub(super) struct Unseen {
+    pub(super) setting: &'static str,
+    pub(super) difference: String,
+}
+
+impl fmt::Display for Unseen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.difference)
+    }
+}
+
+impl std::error::Error for Unseen {}
 
 /// Addresses of the guests in most tests.
 pub(super) const A: Mac = mac(0xa);
@@ -32,11 +70,17 @@ pub(super) type Arrived = BTreeMap<String, Vec<TestFrame>>;
 
 impl<'s> TestContext<'s> {
     pub(super) fn new(subject: &'s mut dyn Subject) -> TestContext<'s> {
-        TestContext { subject, sequence: 0 }
+        TestContext { subject, sequence: 0, setting: None }
     }
 
     pub(super) fn begin(&mut self, setup: &NicSetup) -> Result<()> {
+        self.setting = None;
         self.subject.begin(setup)
+    }
+
+    /// Names the setting of a VF that the next frames show, if one does.
+    pub(super) fn shows(&mut self, setting: impl Into<Option<&'static str>>) {
+        self.setting = setting.into();
     }
 
     /// Four VFs, guest `a` on VF 0 and `b` on VF 1, and the wire.
@@ -62,7 +106,18 @@ impl<'s> TestContext<'s> {
     pub(super) fn must(&mut self, change: &ManagerRequest) -> Result<()> {
         match self.subject.change(change)? {
             Ok(()) => Ok(()),
-            Err(rejection) => bail!("{} was rejected: {}", in_words(change), rejection.text()),
+            Err(rejection) => Err(Refused { change: in_words(change), rejection }.into()),
+        }
+    }
+
+    /// Changes a VF, and returns `true`, or `false` if the NIC does not have this setting.
+    pub(super) fn set_if_known(&mut self, index: u16, settings: Value) -> Result<bool> {
+        match self.set_vf(index, settings) {
+            Err(error) => match error.downcast_ref::<Refused>() {
+                Some(it) if self.subject.has_no_such_setting(&it.rejection).is_some() => Ok(false),
+                _ => Err(error),
+            },
+            Ok(()) => Ok(true),
         }
     }
 
@@ -144,7 +199,16 @@ impl<'s> TestContext<'s> {
         }
         let (tag, got, meant) = (sent.tag_text(), describe(&arrived), describe(&expected));
         let (src, dst) = addresses(sent);
-        bail!("a frame from {from} ({tag}, {src} to {dst}) arrived {got}, expected {meant}")
+        let difference =
+            format!("a frame from {from} ({tag}, {src} to {dst}) arrived {got}, expected {meant}");
+        // No setting explains that a frame is missing, or comes back.
+        let is_explained = expected.keys().all(|station| arrived.contains_key(station))
+            && arrived.keys().all(|station| station != from || expected.contains_key(station));
+        let setting = self.setting.filter(|_| is_explained);
+        match setting {
+            Some(setting) => Err(Unseen { setting, difference }.into()),
+            None => bail!(difference),
+        }
     }
 
     /// Checks that a frame from one station arrives unchanged at the other and at no third.

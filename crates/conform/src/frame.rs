@@ -15,6 +15,9 @@ pub(super) const fn mac(number: u8) -> Mac {
     Mac([0x02, 0x5b, 0x00, 0xc0, 0x00, number])
 }
 
+/// Multicast group of which every guest on a card is a member.
+pub(super) const GROUP: Mac = Mac([0x01, 0x00, 0x5e, 0x01, 0x02, 0x03]);
+
 /// A test frame.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TestFrame {

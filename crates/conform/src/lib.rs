@@ -2,9 +2,10 @@
 //!
 //! # Model
 //! A [`Test`] is one issue with its source thread. It sends requests and frames through a
-//! [`Subject`], and does not know the implementation; [`soft`] is the soft NIC. [`run`] starts each
-//! test on a fresh NIC and gives a [`SuiteReport`]: `pass`, `fail` with the difference, or `n/a` if
-//! the subject [lacks](Subject::lacks) a capability.
+//! [`Subject`], and does not know the implementation; [`soft`] is the soft NIC, [`card`] a card of
+//! the machine. [`run`] starts each test on a fresh NIC and gives a [`SuiteReport`]: `pass`, `fail`
+//! with the difference, or `n/a` if the subject [lacks](Subject::lacks) a capability. A card can
+//! also accept a setting, report it and not enforce it.
 //!
 //! A frame that must *not* arrive is detected without a timeout: [`Subject::settle`] returns once
 //! the NIC has processed all sent frames. Then the arrivals at every station are compared.
@@ -13,12 +14,15 @@
 //! One NIC, one queue pair per guest, 256 frames in flight. Tests of rates have a minimum time and
 //! no maximum.
 
+pub mod card;
 mod cases;
 mod context;
 mod frame;
 mod guest;
 mod interrupt;
+mod lock;
 mod report;
+mod request;
 pub mod soft;
 pub mod subject;
 #[cfg(test)]
@@ -26,7 +30,7 @@ mod tests;
 
 use anyhow::Result;
 
-use context::TestContext;
+use context::{Refused, TestContext, Unseen};
 pub use interrupt::Interrupt;
 pub use report::{SuiteReport, TestReport, TestResult};
 use subject::{Capability, Subject};
@@ -78,6 +82,24 @@ fn outcome(test: &Test, subject: &mut dyn Subject) -> (TestResult, String) {
     };
     match run(&mut TestContext::new(subject)) {
         Ok(detail) => (TestResult::Pass, detail),
-        Err(error) => (TestResult::Fail, format!("{error:#}")),
+        Err(error) => judge(&error, subject),
+    }
+}
+
+/// Result of a test that ended with an error.
+fn judge(error: &anyhow::Error, subject: &mut dyn Subject) -> (TestResult, String) {
+    let difference = format!("{error:#}");
+    if let Some(refused) = error.downcast_ref::<Refused>()
+        && let Some(why) = subject.has_no_such_setting(&refused.rejection)
+    {
+        return (TestResult::NotApplicable, why);
+    }
+    let Some(Unseen { setting, .. }) = error.downcast_ref() else {
+        return (TestResult::Fail, difference);
+    };
+    match subject.not_enforced(setting) {
+        Ok(Some(told)) => (TestResult::NotEnforced, format!("{difference}; {told}")),
+        Ok(None) => (TestResult::Fail, difference),
+        Err(error) => (TestResult::Fail, format!("{difference}; {error:#}")),
     }
 }

@@ -11,17 +11,21 @@ pub enum TestResult {
     /// The NIC has the issue.
     #[serde(rename = "fail")]
     Fail,
+    /// A setting is accepted and reported in force, but frames do not show it.
+    #[serde(rename = "not-enforced")]
+    NotEnforced,
     /// The NIC cannot have the issue, or cannot be tested for it.
     #[serde(rename = "n/a")]
     NotApplicable,
 }
 
 impl TestResult {
-    /// `pass`, `fail` or `n/a`.
+    /// `pass`, `fail`, `accepted, not enforced` or `n/a`.
     pub const fn word(self) -> &'static str {
         match self {
             TestResult::Pass => "pass",
             TestResult::Fail => "fail",
+            TestResult::NotEnforced => "accepted, not enforced",
             TestResult::NotApplicable => "n/a",
         }
     }
@@ -36,7 +40,7 @@ pub struct TestReport {
     pub thread: String,
     /// The result.
     pub result: TestResult,
-    /// Observation; for `fail` the difference, for `n/a` the reason.
+    /// Observation; for `fail` and `not-enforced` the difference, for `n/a` the reason.
     pub detail: String,
 }
 
@@ -71,6 +75,7 @@ mod tests {
                 test("one-thing", TestResult::Pass, "seen"),
                 test("another-thing-with-quite-a-long-name", TestResult::Fail, &long),
                 test("third", TestResult::NotApplicable, "has\u{1b}[2J none"),
+                test("fourth", TestResult::NotEnforced, "spoof_check: a frame arrived"),
             ],
         }
     }
@@ -80,7 +85,7 @@ mod tests {
         let json = serde_json::to_value(report()).unwrap();
         let words: Vec<_> =
             json["tests"].as_array().unwrap().iter().map(|test| test["result"].clone()).collect();
-        assert_eq!(words, ["pass", "fail", "n/a"]);
+        assert_eq!(words, ["pass", "fail", "n/a", "not-enforced"]);
         let fields: Vec<_> = json["tests"][0].as_object().unwrap().keys().collect();
         assert_eq!(fields, ["detail", "name", "result", "thread"]);
         assert_eq!(serde_json::from_value::<SuiteReport>(json).unwrap(), report());
@@ -88,7 +93,8 @@ mod tests {
 
     #[test]
     fn results_are_counted() {
-        for result in [TestResult::Pass, TestResult::Fail, TestResult::NotApplicable] {
+        use TestResult::{Fail, NotApplicable, NotEnforced, Pass};
+        for result in [Pass, Fail, NotEnforced, NotApplicable] {
             assert_eq!(report().count(result), 1);
             assert_eq!(SuiteReport::default().count(result), 0);
         }

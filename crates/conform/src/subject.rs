@@ -2,9 +2,8 @@
 //!
 //! Tests know a NIC only by [`Subject`]. A subject accepts requests in the fields of the state
 //! document, reports the state in force, and carries frames to and from guests. The soft NIC is one
-//! ([`soft`](super::soft)); a card would be one with guests on its VFs and a second port as the
-//! wire. [`Subject::lacks`] reports a missing capability, and the tests that need it are not
-//! applicable.
+//! ([`soft`](super::soft)), a card of the machine another ([`card`](super::card)).
+//! [`Subject::lacks`] reports a missing capability, and the tests that need it are not applicable.
 
 use anyhow::Result;
 use api::InForce;
@@ -20,6 +19,12 @@ pub const WIRE: &str = "uplink";
 pub enum Capability {
     /// Creation of NICs of other sizes.
     Create,
+    /// Adapters of the manager on VFs, with their paths and reasons.
+    Adapters,
+    /// A station at the far end of the uplink.
+    Wire,
+    /// A NIC without an uplink.
+    NoUplink,
     /// Card profiles: rejecting what other makers' cards reject.
     Profiles,
     /// Stop and restart of the manager.
@@ -213,6 +218,20 @@ pub trait Subject {
     /// Reason why a capability is missing; `None` if it is there.
     fn lacks(&self, what: Capability) -> Option<String>;
 
+    /// Reason why a rejected setting is one that the NIC does not have; `None` if it must have it.
+    fn has_no_such_setting(&self, _: &Rejection) -> Option<String> {
+        None
+    }
+
+    /// Statement about a setting that is reported in force although frames do not show it; `None`
+    /// if the NIC must enforce it, or does not report it.
+    ///
+    /// # Errors
+    /// No answer.
+    fn not_enforced(&mut self, _setting: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Ends the previous test and creates this NIC, without adapters or VF settings.
     ///
     /// # Errors
@@ -289,7 +308,7 @@ pub trait Subject {
     /// Waits until the NIC has processed every sent frame: each has arrived, or never will.
     ///
     /// # Errors
-    /// Frames are still in flight after some seconds.
+    /// Frames are still in flight after some seconds, if the NIC tells.
     fn settle(&mut self) -> Result<()>;
 
     /// Frames that arrived since the last call, as (station, frames).
@@ -303,4 +322,10 @@ pub trait Subject {
     /// # Errors
     /// The devices cannot be listed.
     fn devices(&mut self) -> Result<Vec<String>>;
+
+    /// Ends the last test, and leaves nothing of the run.
+    ///
+    /// # Errors
+    /// The manager does not answer, or rejects what is necessary; the next run then does it.
+    fn finish(&mut self) -> Result<()>;
 }

@@ -26,16 +26,19 @@ pub(crate) struct RunDirArg {
 }
 
 impl RunDirArg {
+    /// The option with this value.
+    pub(crate) fn of(run_dir: Option<PathBuf>) -> RunDirArg {
+        RunDirArg { run_dir, ..RunDirArg::default() }
+    }
+
     /// The option in the words of a command line that need not be complete.
     pub(crate) fn of_words(words: &[String]) -> RunDirArg {
-        let run_dir = value_of("--run-dir", words).map(PathBuf::from);
-        RunDirArg { run_dir, ..RunDirArg::default() }
+        RunDirArg::of(value_of("--run-dir", words).map(PathBuf::from))
     }
 
     /// The target daemon of a migration, `--to`, if the words have one.
     pub(crate) fn target_of_words(words: &[String]) -> Option<RunDirArg> {
-        let run_dir = Some(value_of("--to", words)?.into());
-        Some(RunDirArg { run_dir, ..RunDirArg::default() })
+        Some(RunDirArg::of(Some(value_of("--to", words)?.into())))
     }
 
     /// Run directory of the daemon.
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_named_directory_needs_no_running_daemon() {
-        let named = RunDirArg { run_dir: Some("/nowhere".into()), ..RunDirArg::default() };
+        let named = RunDirArg::of(Some("/nowhere".into()));
         assert_eq!(named.path().unwrap(), Path::new("/nowhere"));
     }
 }

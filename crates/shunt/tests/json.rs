@@ -95,6 +95,7 @@ const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-vpf", "vpf vm7 --vfs 2 --nic nic0", Object, &["vpf", "qemu", "notes"]),
     ("shunt-vpf", "vpf", List, &["name", "model", "pf", "vfs"]),
     ("shunt-vpf", "vpf vm7 --remove", Object, &["generation"]),
+    ("shunt-conform", "conform --nic nic0", Error, &[]), // it is no card
     ("shunt-export", "export", Object, &["version", "nic", "switch", "adapter"]),
     ("shunt-apply", "apply -f @/shunt.toml --dry-run", Object, &["plan", "kept", "generation"]),
     ("shunt-apply", "apply -f @/shunt.toml", Object, &["plan", "kept", "generation"]),

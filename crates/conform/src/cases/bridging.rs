@@ -22,7 +22,7 @@ pub(super) const TESTS: &[Test] = &[
         name: "vfs-of-two-kinds-of-guests-talk",
         thread: "kubevirt/kubevirt#13674",
         promise: "Two guests on VFs of one PF reach each other, with VFs chosen by the manager or by the operator.",
-        needs: &[],
+        needs: &[Capability::Adapters, Capability::Wire],
         test: Some(two_kinds),
     },
     Test {
@@ -43,7 +43,7 @@ pub(super) const TESTS: &[Test] = &[
         name: "promiscuous-vf-hears-unknown-macs",
         thread: "DPDK/grout PR#653",
         promise: "A trusted promiscuous VF that bridges receives frames of other VFs for stations behind it.",
-        needs: &[],
+        needs: &[Capability::Wire],
         test: Some(bridge_on_vf),
     },
     Test {

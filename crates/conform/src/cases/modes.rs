@@ -6,7 +6,7 @@ use wire::Mac;
 
 use crate::Test;
 use crate::context::{A, B, TestContext, W};
-use crate::frame::mac;
+use crate::frame::{GROUP, mac};
 use crate::subject::{AdapterLocation, Capability, ManagerRequest, NicSetup, WIRE};
 
 pub(super) const TESTS: &[Test] = &[
@@ -35,35 +35,35 @@ pub(super) const TESTS: &[Test] = &[
         name: "promiscuous-needs-trust",
         thread: "k8snetworkplumbingwg/sriov-cni PR#272",
         promise: "Promiscuous mode requires trust: rejected without, in effect with it, and off when trust ends.",
-        needs: &[],
+        needs: &[Capability::Wire],
         test: Some(promiscuous),
     },
     Test {
         name: "all-multicast-not-ignored",
         thread: "k8snetworkplumbingwg/sriov-cni PR#272",
         promise: "Multicast reaches an untrusted VF, and an unsupported mode is rejected.",
-        needs: &[],
+        needs: &[Capability::Wire],
         test: Some(all_multicast),
     },
     Test {
         name: "further-macs-need-no-trust",
         thread: "nvandamme/systemd-networkd-i40e#1",
         promise: "Addresses that the operator adds to a VF work without trust, until they are removed.",
-        needs: &[Capability::FurtherMacs],
+        needs: &[Capability::FurtherMacs, Capability::Wire],
         test: Some(further_macs),
     },
     Test {
         name: "link-state-disable-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni (link_state)",
         promise: "A VF with a disabled link sends and receives nothing, and its guest sees the link down.",
-        needs: &[],
+        needs: &[Capability::Wire],
         test: Some(link_disable),
     },
     Test {
         name: "link-state-enable-enforced",
         thread: "k8snetworkplumbingwg/sriov-cni (link_state)",
         promise: "VFs with an enabled link reach each other, with the uplink up or down.",
-        needs: &[],
+        needs: &[Capability::NoUplink],
         test: Some(link_enable),
     },
     Test {
@@ -84,6 +84,7 @@ fn wrong_word(t: &mut TestContext<'_>) -> Result<String> {
             said = t.rejects(&ManagerRequest::Vf { index: 0, settings }, &[field])?.text();
         }
     }
+    t.shows("spoof_check");
     let spoofed = t.frame(mac(0x66), B);
     t.is_dropped("a", &spoofed)?; // still on
     Ok(said)
@@ -92,6 +93,7 @@ fn wrong_word(t: &mut TestContext<'_>) -> Result<String> {
 fn mac_spoof(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
     let other = mac(0x66);
+    t.shows("spoof_check");
     for (from, to) in [(other, B), (B, W), (other, Mac::BROADCAST)] {
         let frame = t.frame(from, to);
         t.is_dropped("a", &frame)?;
@@ -110,10 +112,12 @@ fn vlan_spoof(t: &mut TestContext<'_>) -> Result<String> {
     t.set_vf(1, json!({"vlan": {"id": 30}}))?;
     for spoof_check in [true, false] {
         t.set_vf(0, json!({"spoof_check": spoof_check}))?;
+        t.shows(spoof_check.then_some("spoof_check"));
         let frame = t.frame(A, B).tagged(30);
         t.is_dropped("a", &frame)?;
     }
     t.set_vf(0, json!({"vlan": {"id": 20}, "spoof_check": true}))?;
+    t.shows("vlan");
     for vid in [20, 30] {
         let frame = t.frame(A, W).tagged(vid);
         t.is_dropped("a", &frame)?;
@@ -145,12 +149,11 @@ fn promiscuous(t: &mut TestContext<'_>) -> Result<String> {
 
 fn all_multicast(t: &mut TestContext<'_>) -> Result<String> {
     t.pair()?;
-    let group = Mac([0x01, 0x00, 0x5e, 0x01, 0x02, 0x03]);
-    let frame = t.frame(W, group);
+    let frame = t.frame(W, GROUP);
     t.expect(WIRE, &frame, &[("a", &frame), ("b", &frame)])?;
     let settings = json!({"all_multicast": true});
     let said = t.subject.change(&ManagerRequest::Vf { index: 0, settings })?;
-    let frame = t.frame(W, group);
+    let frame = t.frame(W, GROUP);
     t.expect(WIRE, &frame, &[("a", &frame), ("b", &frame)])?;
     Ok(match said {
         Ok(()) => "multicast frames arrived, and all_multicast was accepted".to_owned(),
@@ -182,6 +185,7 @@ fn link_disable(t: &mut TestContext<'_>) -> Result<String> {
     ensure!(t.subject.view("a")?.link_up, "a VF in mode auto has no link although the uplink has");
     t.set_vf(0, json!({"link_state": "disable"}))?;
     ensure!(!t.subject.view("a")?.link_up, "the guest sees a link although it is disabled");
+    t.shows("link_state");
     for (station, from, to) in [("a", A, B), ("a", A, W), ("b", B, A), (WIRE, W, A)] {
         let frame = t.frame(from, to);
         t.is_dropped(station, &frame)?;

@@ -39,14 +39,14 @@ pub(super) const TESTS: &[Test] = &[
         name: "capacity-right-after-restart",
         thread: "k8snetworkplumbingwg/sriov-network-device-plugin#565",
         promise: "The first status after a restart shows the VFs, users and owners from before.",
-        needs: &[Capability::Restart],
+        needs: &[Capability::Restart, Capability::Adapters],
         test: Some(capacity),
     },
     Test {
         name: "no-false-shortage-after-restart",
         thread: "k8snetworkplumbingwg/sriov-network-operator#1028",
         promise: "After a restart, free VFs are allocated and used ones are not.",
-        needs: &[Capability::Restart],
+        needs: &[Capability::Restart, Capability::Adapters],
         test: Some(no_shortage),
     },
     Test {

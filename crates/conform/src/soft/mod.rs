@@ -4,7 +4,6 @@
 //! ([`running`]). In the latter the tests see and change objects of their own only.
 
 mod daemon;
-mod request;
 mod running;
 
 use std::collections::BTreeMap;
@@ -24,8 +23,8 @@ use super::subject::{
     Rejection, Subject, WIRE,
 };
 use crate::interrupt::Interrupt;
+use crate::request::{self, ManagerReply};
 use daemon::SoftDaemon;
-use request::ManagerReply;
 use running::{LISTS, RunningDaemon};
 
 /// Name of the NIC and of the switch on it, after the prefix.
@@ -67,22 +66,14 @@ impl SoftNic {
         SoftNic { manager, stations: BTreeMap::new(), interrupt }
     }
 
-    /// A soft NIC in the running daemon with this run directory. Call [`finish`](Self::finish) at
-    /// the end.
+    /// A soft NIC in the running daemon with this run directory. Call
+    /// [`finish`](Subject::finish) at the end.
     ///
     /// # Errors
     /// No daemon answers, or the run directory is not writable.
     pub fn running_in(run_dir: &Path, interrupt: Interrupt) -> Result<SoftNic> {
         let manager = Manager::Running(RunningDaemon::open(run_dir)?);
         Ok(SoftNic { manager, stations: BTreeMap::new(), interrupt })
-    }
-
-    /// Ends the last test: stops its guests, and removes its objects from a running daemon.
-    ///
-    /// # Errors
-    /// No daemon answers, or it rejects a removal; the next run then removes the objects.
-    pub fn finish(mut self) -> Result<()> {
-        self.end()
     }
 
     fn end(&mut self) -> Result<()> {
@@ -229,10 +220,6 @@ impl Drop for SoftNic {
     }
 }
 
-fn released(path: String, owner: Option<u64>) -> String {
-    owner.map_or(path.clone(), |token| format!("{path}?owner={token}"))
-}
-
 impl Subject for SoftNic {
     fn name(&self) -> String {
         match &self.manager {
@@ -301,7 +288,7 @@ impl Subject for SoftNic {
                 self.ask(Method::PATCH, &format!("{nic}/vfs/{index}"), Some(settings))?
             }
             ManagerRequest::ReleaseVf { index, owner } => {
-                let path = released(format!("{nic}/vfs/{index}"), *owner);
+                let path = request::released(format!("{nic}/vfs/{index}"), *owner);
                 self.ask(Method::DELETE, &path, None)?
             }
             ManagerRequest::Add { name, location, settings, guest_first } => {
@@ -311,7 +298,7 @@ impl Subject for SoftNic {
                 self.ask(Method::PATCH, &self.path_of_adapter(name), Some(settings))?
             }
             ManagerRequest::Remove { name, owner } => {
-                let path = released(self.path_of_adapter(name), *owner);
+                let path = request::released(self.path_of_adapter(name), *owner);
                 self.ask(Method::DELETE, &path, None)?
             }
             ManagerRequest::Switchdev(on) => self.switchdev(*on)?,
@@ -442,5 +429,9 @@ impl Subject for SoftNic {
             }
         }
         Ok(devices)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.end()
     }
 }

@@ -12,16 +12,14 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use api::Method;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde_json::Value;
 
-use super::request::{ask, get};
+use crate::lock::lock_file;
+use crate::request::{ask, get};
 
 /// Lists of the document with named objects, in the order of their removal, and their resources.
 pub(super) const LISTS: [(&str, &str); 3] =
@@ -105,23 +103,6 @@ impl RunningDaemon {
         std::fs::remove_file(&self.lock)
             .with_context(|| format!("cannot remove {}", self.lock.display()))
     }
-}
-
-/// Opens and locks a file; `None` if another process has the lock, or has removed the file.
-fn lock_file(path: &Path) -> Result<Option<File>> {
-    let shown = || format!("cannot lock {}", path.display());
-    let file = match File::options().read(true).append(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.with_context(shown)?,
-    };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(None),
-        locked => locked.with_context(shown)?,
-    }
-    // Its owner may have removed it before the lock was taken, and another run made a new one.
-    let inode = file.metadata().with_context(shown)?.ino();
-    let is_same = std::fs::metadata(path).is_ok_and(|now| now.ino() == inode);
-    Ok(is_same.then_some(file))
 }
 
 /// Removes the objects and files of runs that were killed.

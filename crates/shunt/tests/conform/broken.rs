@@ -105,6 +105,8 @@ pub(crate) struct Broken {
     changed: bool,
     /// `true` if there is a manager.
     managed: bool,
+    /// `true` if it need not enforce what it reports in force, as a card.
+    pub(crate) is_card: bool,
 }
 
 impl Broken {
@@ -116,6 +118,7 @@ impl Broken {
             vlans: BTreeMap::new(),
             changed: false,
             managed: true,
+            is_card: false,
         }
     }
 
@@ -233,6 +236,10 @@ impl Subject for Broken {
 
     fn lacks(&self, what: Capability) -> Option<String> {
         self.inner.lacks(what)
+    }
+
+    fn not_enforced(&mut self, setting: &str) -> Result<Option<String>> {
+        Ok(self.is_card.then(|| format!("{setting} is reported in force")))
     }
 
     fn begin(&mut self, setup: &NicSetup) -> Result<()> {
@@ -373,5 +380,9 @@ impl Subject for Broken {
         let mut devices = self.inner.devices()?;
         devices.extend(self.is(Fault::UsesDevice).then(|| "/dev/vfio/7".to_owned()));
         Ok(devices)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.inner.finish()
     }
 }

@@ -190,6 +190,23 @@ fn every_test_notices_what_it_is_there_for() {
 }
 
 #[test]
+fn a_card_need_not_enforce_what_it_reports_but_must_deliver_frames() {
+    for (fault, name, result) in [
+        (Fault::NeverChecks, "mac-spoof-check-enforced", TestResult::NotEnforced),
+        (Fault::StripsTags, "vlan-qos-enforced", TestResult::NotEnforced),
+        (Fault::SwapsRates, "max-tx-rate-enforced", TestResult::NotEnforced),
+        (Fault::Deaf, "vlan-qos-enforced", TestResult::Fail),
+    ] {
+        let mut subject = Broken::new(SoftNic::new(Path::new(SHUNT), Interrupt::default()), fault);
+        subject.is_card = true;
+        let report = conform::run(&mut subject, |test| test.name == name, |_| {});
+        assert_eq!(report.tests[0].result, result, "{fault:?}: {:?}", report.tests[0]);
+        let is_told = report.tests[0].detail.ends_with("is reported in force");
+        assert_eq!(is_told, result == TestResult::NotEnforced, "{:?}", report.tests[0]);
+    }
+}
+
+#[test]
 fn no_test_is_without_a_fault_that_it_must_notice() {
     let noticed: BTreeSet<&str> = FAULTS.iter().flat_map(|(_, names)| *names).copied().collect();
     let without: Vec<&str> = conform::tests()

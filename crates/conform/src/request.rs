@@ -10,13 +10,13 @@ use serde_json::Value;
 use crate::subject::Rejection;
 
 /// Answer of the manager.
-pub(super) type ManagerReply = std::result::Result<Value, Rejection>;
+pub(crate) type ManagerReply = std::result::Result<Value, Rejection>;
 
 /// Sends a request to the daemon with this run directory.
 ///
 /// # Errors
 /// No daemon answers, or it has an internal error.
-pub(super) fn ask(
+pub(crate) fn ask(
     run_dir: &Path,
     method: Method,
     path: &str,
@@ -44,9 +44,14 @@ pub(super) fn ask(
 ///
 /// # Errors
 /// As [`ask`], or the daemon rejects the request.
-pub(super) fn get(run_dir: &Path, path: &str) -> Result<Value> {
+pub(crate) fn get(run_dir: &Path, path: &str) -> Result<Value> {
     match ask(run_dir, Method::GET, path, None)? {
         Ok(body) => Ok(body),
         Err(rejection) => bail!("{path} was refused: {}", rejection.text()),
     }
+}
+
+/// Path for a removal, with the token of the VF's owner if given.
+pub(crate) fn released(path: String, owner: Option<u64>) -> String {
+    owner.map_or(path.clone(), |token| format!("{path}?owner={token}"))
 }
