@@ -3,7 +3,8 @@
 //! # Model
 //! [`Cards::change`] brings all cards of a state into force, or none. [`Cards::poll`] reads them
 //! twice a second, and reports settings that others changed; with `drift = "repair"` it sets them
-//! again. A card that vanished, or is missing at the start, is set up when it comes.
+//! again. A card that vanished, or is missing at the start, is set up when it comes. So is the
+//! interface of an adapter's VF whose namespace is missing.
 //!
 //! The state of a card before Shunt is in a file of the run directory until the card is released,
 //! which is when no NIC of the document has it. So a daemon that was killed leaves what the next
@@ -16,13 +17,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use api::clock::unix_ms;
 use api::{EventKind, Events};
-use model::state::{ActualCard, ActualNic, ActualVf, Difference, Drift, Nic, Problem, Problems};
-use model::state::{Reason, State};
-use sriov::{ObservedNic, PciAddress, PciNic, SriovError, WantedNic};
+use host::netns;
+use model::state::{
+    ActualCard, ActualDevice, ActualNic, ActualVf, Adapter, Allocation, Attachment,
+};
+use model::state::{DeviceState, Difference, Drift, Nic, Problem, Problems, Reason, State};
+use sriov::{ObservedNic, PciAddress, PciNic, SriovError, VfNetdev, WantedNic};
 
 /// Time between two readings of a card.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Time until the next try to give an interface to a guest.
+const RETRY: Duration = Duration::from_secs(5);
+/// End of the reason of a device whose namespace is missing.
+const MISSING: &str = "does not exist";
 /// Directory of the original states, in the run directory.
 const DIRECTORY: &str = "cards";
 
@@ -45,6 +54,12 @@ struct Card {
     drift: Drift,
     observed: Option<ObservedNic>,
     differences: Vec<Difference>,
+    /// Adapters that have its VFs, by index of the VF.
+    holders: BTreeMap<u16, String>,
+    /// Interfaces of adapters' VFs, by index of the VF.
+    netdevs: BTreeMap<u16, ActualDevice>,
+    /// Next try for those that are not where they are wanted.
+    retry: Option<Instant>,
     /// Last error of setting it up.
     failed: Option<String>,
 }
@@ -61,9 +76,14 @@ impl Cards {
     ///
     /// # Errors
     /// The first NIC whose card is missing, or whose driver refuses. Nothing has changed then.
-    pub(super) fn change(&mut self, to: &State, is_start: bool) -> Result<(), Problems> {
+    pub(super) fn change(
+        &mut self,
+        to: &State,
+        allocations: &[Allocation],
+        is_start: bool,
+    ) -> Result<(), Problems> {
         let mut before = Vec::new();
-        let done = self.apply(to, is_start, &mut before);
+        let done = self.apply(to, allocations, is_start, &mut before);
         let done = done.and_then(|()| self.release_others(to, &mut before));
         if let Err(problem) = done {
             for (name, wanted) in before.into_iter().rev() {
@@ -80,17 +100,44 @@ impl Cards {
     fn apply(
         &mut self,
         to: &State,
+        allocations: &[Allocation],
         is_start: bool,
         before: &mut Vec<(String, Option<WantedNic>)>,
     ) -> Result<(), Box<Problem>> {
         for (i, nic) in to.nics.iter().enumerate() {
             let Some(device) = nic.device.as_ref().filter(|_| nic.is_pci()) else { continue };
-            let refused = |error: SriovError| refused(&format!("nic[{i}]"), nic, error);
-            let wanted = WantedNic::from(nic);
+            let (mut wanted, mut adapters) = (WantedNic::from(nic), BTreeMap::new());
+            let mut holders = BTreeMap::new();
+            for (at, vf, adapter) in on_vfs(to, nic, allocations) {
+                if let Attachment::VfInterface(attachment) = &adapter.attachment {
+                    wanted.give(vf, adapter, attachment);
+                    adapters.insert(vf, format!("adapter[{at}].attachment.netns"));
+                    holders.insert(vf, adapter.name.clone());
+                }
+            }
+            let refused = |error: SriovError| match &error {
+                SriovError::Netdev { vf, netns, source, .. } if adapters.contains_key(vf) => {
+                    let text = format!("cannot have the interface of VF {vf}: {source}");
+                    let remedy = "correct that, and retry";
+                    Box::new(Problem::new(adapters[vf].as_str(), netns.as_deref(), text, remedy))
+                }
+                _ => refused(&format!("nic[{i}]"), nic, error),
+            };
             match self.cards.get_mut(&nic.name) {
                 // Changes by others are the business of `poll`.
                 Some(card) if card.wanted == wanted => card.drift = nic.drift,
                 Some(card) => {
+                    let stays = |name: &&String| {
+                        to.adapter(name).is_some_and(|it| it.nic.as_ref() == Some(&nic.name))
+                    };
+                    if let (Some(name), true) =
+                        (card.holders.values().find(stays), card.removes_vfs(&wanted))
+                    {
+                        let error = format!("would remove the VFs, and adapter {name} has one");
+                        let remedy = "delete the adapters on the NIC first";
+                        let field = format!("nic[{i}].num_vfs");
+                        return Err(Problem::new(field, nic.num_vfs, error, remedy).into());
+                    }
                     before.push((nic.name.clone(), Some(card.wanted.clone())));
                     card.apply(wanted, &self.records).map_err(refused)?;
                     card.drift = nic.drift;
@@ -104,7 +151,10 @@ impl Cards {
                         let problem = Problem::new(field, device.as_str(), error, "choose another");
                         return Err(problem.into());
                     }
-                    if let Err(error) = found.and_then(|()| card.set_up(&self.records)) {
+                    // At the start of the daemon a guest may be missing too.
+                    let may_wait = |_, _: &VfNetdev| is_start;
+                    let set_up = found.and_then(|()| card.set_up(&self.records, &may_wait));
+                    if let Err(error) = set_up {
                         if !(is_start && error.may_end()) {
                             return Err(refused(error));
                         }
@@ -113,6 +163,9 @@ impl Cards {
                     before.push((nic.name.clone(), None));
                     self.cards.insert(nic.name.clone(), card);
                 }
+            }
+            if let Some(card) = self.cards.get_mut(&nic.name) {
+                card.holders = holders;
             }
         }
         Ok(())
@@ -164,7 +217,10 @@ impl Cards {
     fn undo(&mut self, name: &str, wanted: Option<WantedNic>) {
         let Some(card) = self.cards.get_mut(name) else { return };
         let undone = match wanted {
-            Some(wanted) => card.apply(wanted, &self.records),
+            Some(wanted) => {
+                card.wanted = wanted;
+                card.set_up(&self.records, &|_, _| true)
+            }
             None => {
                 let released = card.release();
                 self.cards.remove(name);
@@ -188,6 +244,11 @@ impl Cards {
                 events.caused(EventKind::Card, format!("NIC {name}"), text, now);
             }
         }
+    }
+
+    /// The interface of an adapter's VF.
+    pub(super) fn netdev(&self, nic: &str, vf: u16) -> Option<ActualDevice> {
+        self.cards.get(nic)?.netdevs.get(&vf).cloned()
     }
 
     /// Time until the next reading.
@@ -237,13 +298,28 @@ impl Cards {
 impl Card {
     fn new(device: &str, wanted: WantedNic, drift: Drift) -> Card {
         let device = device.to_owned();
-        let (nic, observed, differences, failed) = (None, None, Vec::new(), None);
-        Card { device, nic, wanted, drift, observed, differences, failed }
+        Card {
+            device,
+            nic: None,
+            wanted,
+            drift,
+            observed: None,
+            differences: Vec::new(),
+            holders: BTreeMap::new(),
+            netdevs: BTreeMap::new(),
+            retry: None,
+            failed: None,
+        }
     }
 
     /// Address of its PF, once that was there.
     fn address(&self) -> Option<PciAddress> {
         self.nic.as_ref().map(PciNic::address)
+    }
+
+    /// `true` if a change goes by way of no VFs.
+    fn removes_vfs(&self, to: &WantedNic) -> bool {
+        self.wanted.num_vfs > 0 && (self.wanted.num_vfs, self.wanted.mode) != (to.num_vfs, to.mode)
     }
 
     /// The device, if it is there.
@@ -258,23 +334,75 @@ impl Card {
     /// Brings a state into force, or changes nothing.
     fn apply(&mut self, wanted: WantedNic, records: &Path) -> Result<(), SriovError> {
         let before = std::mem::replace(&mut self.wanted, wanted);
-        let applied = self.set_up(records);
+        let applied = self.set_up(records, &|vf, netdev| before.netdevs.get(&vf) == Some(netdev));
         if applied.is_err() {
             self.wanted = before;
         }
         applied
     }
 
-    /// Brings the wanted state into force.
-    fn set_up(&mut self, records: &Path) -> Result<(), SriovError> {
-        let wanted = self.wanted.clone();
+    /// Brings the wanted state into force. An interface stays here while its namespace is missing;
+    /// one that may wait also if its namespace cannot have it.
+    fn set_up(
+        &mut self,
+        records: &Path,
+        may_wait: &dyn Fn(u16, &VfNetdev) -> bool,
+    ) -> Result<(), SriovError> {
+        let mut wanted = self.wanted.clone();
+        let mut waiting = BTreeMap::new();
+        for (vf, netdev) in &self.wanted.netdevs {
+            if !is_there(netdev) {
+                let netns = netdev.netns.as_deref().unwrap_or_default();
+                waiting.insert(*vf, format!("network namespace {netns} {MISSING}"));
+            }
+        }
+        wanted.netdevs.retain(|vf, _| !waiting.contains_key(vf));
         let nic = self.find(records)?;
-        let differences = nic.apply(&wanted)?;
+        let differences = loop {
+            match nic.apply(&wanted) {
+                Err(SriovError::Netdev { vf, source, .. })
+                    if wanted.netdevs.get(&vf).is_some_and(|netdev| may_wait(vf, netdev)) =>
+                {
+                    wanted.netdevs.remove(&vf);
+                    waiting.insert(vf, source.to_string());
+                }
+                applied => break applied?,
+            }
+        };
         let observed = nic.observe();
         self.differences = differences;
         self.observed = Some(observed);
         self.failed = None;
+        self.retry = (!waiting.is_empty()).then(|| Instant::now() + RETRY);
+        self.note_netdevs(&waiting);
         Ok(())
+    }
+
+    /// Notes which interfaces are where they are wanted; the others have a reason.
+    fn note_netdevs(&mut self, waiting: &BTreeMap<u16, String>) {
+        let before = std::mem::take(&mut self.netdevs);
+        for vf in self.wanted.netdevs.keys() {
+            let reason = waiting.get(vf).cloned();
+            let state = if reason.is_none() { DeviceState::Up } else { DeviceState::Gone };
+            let same = before.get(vf).filter(|before| before.state == state);
+            let since_ms = same.map_or_else(unix_ms, |before| before.since_ms);
+            self.netdevs.insert(*vf, ActualDevice { state, since_ms, reason, notes: Vec::new() });
+        }
+    }
+
+    /// `true` if an interface is not where it is wanted, and may be by now.
+    fn has_lost_netdevs(&self) -> bool {
+        let is_up = |vf: &u16| self.netdevs.get(vf).is_some_and(|it| it.state == DeviceState::Up);
+        let is_due = self.retry.is_some_and(|retry| Instant::now() >= retry);
+        let may_come = |(vf, netdev): (&u16, &VfNetdev)| {
+            // A namespace that has just come is used at once.
+            let is_missing = self.netdevs.get(vf).and_then(|it| it.reason.as_ref());
+            let was_missing = is_missing.is_some_and(|reason| reason.ends_with(MISSING));
+            !is_up(vf) && is_there(netdev) && (is_due || was_missing)
+        };
+        let given = self.wanted.netdevs.keys().copied().filter(|vf| is_up(vf));
+        let lost = self.nic.as_ref().is_some_and(|nic| !nic.has_given(given));
+        lost || self.wanted.netdevs.iter().any(may_come)
     }
 
     fn release(&mut self) -> Result<(), SriovError> {
@@ -299,7 +427,7 @@ impl Card {
             };
             if was_ready {
                 new.push(format!("{} {missing}; it is set up when it comes back", self.device));
-            } else if self.nic.is_none() && self.set_up(records).is_ok() {
+            } else if self.nic.is_none() && self.set_up(records, &|_, _| true).is_ok() {
                 new.push(format!("{} is there, and set up", self.device));
             }
             return new;
@@ -310,11 +438,13 @@ impl Card {
         if was_ready {
             new.extend(drifted.iter().filter(|it| !known.contains(it)).map(ToString::to_string));
         }
-        let is_to_set = !was_ready || self.drift == Drift::Repair;
-        if is_to_set && (!drifted.is_empty() || !was_ready) {
-            match self.set_up(records) {
-                Ok(()) if was_ready => new.push("set again, as in the document".to_owned()),
-                Ok(()) => new.push(format!("{} is back, and set up", self.device)),
+        let is_to_repair = self.drift == Drift::Repair && !drifted.is_empty();
+        if is_to_repair || !was_ready || self.has_lost_netdevs() {
+            let netdevs = self.netdevs.clone();
+            match self.set_up(records, &|_, _| true) {
+                Ok(()) if !was_ready => new.push(format!("{} is back, and set up", self.device)),
+                Ok(()) if is_to_repair => new.push("set again, as in the document".to_owned()),
+                Ok(()) => new.extend(self.moved_netdevs(&netdevs)),
                 Err(error) => {
                     let text = format!("cannot be set up: {error}");
                     if self.failed.as_ref() != Some(&text) {
@@ -326,6 +456,43 @@ impl Card {
         }
         new
     }
+
+    /// Texts on interfaces that have come to their guests, or were taken back.
+    fn moved_netdevs(&self, before: &BTreeMap<u16, ActualDevice>) -> Vec<String> {
+        let mut texts = Vec::new();
+        for (vf, netdev) in &self.wanted.netdevs {
+            let (netns, now) = (netdev.netns.as_deref().unwrap_or_default(), &self.netdevs[vf]);
+            match &now.reason {
+                Some(reason)
+                    if before.get(vf).and_then(|it| it.reason.as_ref()) != Some(reason) =>
+                {
+                    texts.push(format!("VF {vf}: its interface is back here: {reason}"));
+                }
+                None => texts.push(format!("VF {vf}: its interface is in {netns} now")),
+                Some(_) => {}
+            }
+        }
+        texts
+    }
+}
+
+/// `true` if the namespace for an interface exists.
+fn is_there(netdev: &VfNetdev) -> bool {
+    matches!(netns::identity(netdev.netns.as_deref()), netns::Identity::Existing(..))
+}
+
+/// Adapters with a VF of a card: index in the document, and the VF.
+fn on_vfs<'a>(
+    state: &'a State,
+    nic: &'a Nic,
+    allocations: &'a [Allocation],
+) -> impl Iterator<Item = (usize, u16, &'a Adapter)> {
+    let adapters = state.adapters.iter().enumerate();
+    let on_it = adapters.filter(|(_, adapter)| adapter.nic.as_deref() == Some(&*nic.name));
+    on_it.filter_map(|(at, adapter)| {
+        let given = allocations.iter().find(|given| given.adapter == adapter.name)?;
+        Some((at, given.vf?, adapter))
+    })
 }
 
 /// Problem of a NIC whose card cannot be as wanted.
@@ -360,17 +527,17 @@ mod tests {
     fn a_missing_card_keeps_no_daemon_from_its_start_but_refuses_a_change() {
         let dir = tempfile::tempdir().unwrap();
         let mut cards = Cards::new(dir.path());
-        cards.change(&state(&["a"]), true).unwrap();
+        cards.change(&state(&["a"]), &[], true).unwrap();
         let nic = &state(&["a"]).nics[0];
         let card = || cards.actual(nic).unwrap().card.unwrap();
         assert_eq!((card().address.as_str(), card().present), ("a-none", false));
-        let refused = cards.change(&state(&["a", "b"]), false).unwrap_err().to_string();
+        let refused = cards.change(&state(&["a", "b"]), &[], false).unwrap_err().to_string();
         assert!(refused.contains("b-none is no PCI NIC of this machine"), "{refused}");
         assert!(cards.actual(&state(&["b"]).nics[0]).is_none());
         let events = Events::default();
         cards.poll(&events, Instant::now() + POLL_INTERVAL);
         assert_eq!(events.since(0).events.len(), 0, "nothing is new");
-        cards.change(&State::default(), false).unwrap();
+        cards.change(&State::default(), &[], false).unwrap();
         assert!(cards.actual(nic).is_none() && cards.wait(Instant::now()).is_none());
         cards.release_leftovers();
     }

@@ -259,7 +259,8 @@ impl DataPlane {
         let mut staged = StagedChange::default();
         let prepared = self.stage(&wanted, &compiled, &mut staged);
         // Last, since it is undone by further changes of the cards.
-        if let Err(problems) = prepared.and_then(|()| self.cards.change(to, !self.tx_resumed)) {
+        let change_cards = |()| self.cards.change(to, &allocations, !self.tx_resumed);
+        if let Err(problems) = prepared.and_then(change_cards) {
             self.take_back(staged);
             return Err(PlaneError(problems));
         }

@@ -33,6 +33,7 @@ pub(super) const REQUESTS: &[Handler] = &[
     Handler::of::<sriov::ChangeVf>(),
     Handler::of::<sriov::BindDriver>(),
     Handler::of::<sriov::EswitchMode>(),
+    Handler::of::<sriov::PlaceNetdev>(),
     Handler::of::<vduse::ChangeDevices>(),
     Handler::of::<vduse::OpenDevice>(),
     Handler::of::<vduse::ChangeBus>(),

@@ -77,7 +77,8 @@ impl PortSpec {
                 Attachment::Packet(_)
                 | Attachment::Stream(_)
                 | Attachment::Pcap(_)
-                | Attachment::Vduse(_),
+                | Attachment::Vduse(_)
+                | Attachment::VfInterface(_),
             )
             | PortSpec::Tunnel(_) => 1,
         }

@@ -61,7 +61,8 @@ impl DefaultAccess {
                 | Attachment::Packet(_)
                 | Attachment::Xdp(_)
                 | Attachment::Pcap(_)
-                | Attachment::Vduse(_),
+                | Attachment::Vduse(_)
+                | Attachment::VfInterface(_),
             )
             | PortSpec::Tunnel(_) => return Ok(None),
         };

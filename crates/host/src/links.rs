@@ -25,7 +25,9 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_PID: u16 = 19;
@@ -72,6 +74,21 @@ pub struct LinkError {
     pub what: String,
     /// The kernel's error number.
     pub source: Errno,
+}
+
+/// Settings of an interface to change together; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinkSettings<'a> {
+    /// Namespace to move it to, before all else.
+    pub netns: Option<BorrowedFd<'a>>,
+    /// Name; an interface that is up keeps its name.
+    pub name: Option<&'a str>,
+    /// MAC address.
+    pub mac: Option<[u8; 6]>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// `true` to set it up.
+    pub up: Option<bool>,
 }
 
 /// An rtnetlink socket.
@@ -135,15 +152,39 @@ impl Links {
     /// # Errors
     /// The interface is missing, or the kernel refuses: the name is taken there.
     pub fn move_to(
-        &mut self,
+        &self,
         namespace: BorrowedFd<'_>,
         index: u32,
         name: &str,
     ) -> Result<(), LinkError> {
-        let request = NetlinkMessage::new(RTM_SETLINK, &interface(index, 0)).acknowledged();
-        let namespace = namespace.as_raw_fd().to_ne_bytes();
-        self.done(request.with(IFLA_NET_NS_FD, &namespace).with_text(IFLA_IFNAME, name))
-            .map_err(error(format!("cannot move {name} to another network namespace")))
+        let to =
+            LinkSettings { netns: Some(namespace), name: Some(name), ..LinkSettings::default() };
+        self.set(name, index, &to)
+    }
+
+    /// Changes the interface `name` with this index, in one request of this process's rights.
+    ///
+    /// # Errors
+    /// The kernel's; after one the interface may have some of the settings.
+    pub fn set(&self, name: &str, index: u32, to: &LinkSettings<'_>) -> Result<(), LinkError> {
+        let flag = |up: bool| (u32::from(up) * IFF_UP, IFF_UP);
+        let (flags, mask) = to.up.map_or((0, 0), flag);
+        let header: Vec<u8> =
+            [0, index, flags, mask].into_iter().flat_map(u32::to_ne_bytes).collect();
+        let mut request = NetlinkMessage::new(RTM_SETLINK, &header).acknowledged();
+        if let Some(netns) = to.netns {
+            request = request.with(IFLA_NET_NS_FD, &netns.as_raw_fd().to_ne_bytes());
+        }
+        if let Some(name) = to.name {
+            request = request.with_text(IFLA_IFNAME, name);
+        }
+        if let Some(mac) = to.mac {
+            request = request.with(IFLA_ADDRESS, &mac);
+        }
+        if let Some(mtu) = to.mtu {
+            request = request.with(IFLA_MTU, &mtu.to_ne_bytes());
+        }
+        self.done(request).map_err(error(format!("cannot change {name}")))
     }
 
     /// Deletes an interface, and with it the other end of a veth pair.
@@ -251,7 +292,11 @@ impl Links {
         self.0.exchange(request.with_text(IFLA_IFNAME, name)).ok()
     }
 
-    fn index(&self, name: &str) -> Result<u32, LinkError> {
+    /// Index of an interface.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn index(&self, name: &str) -> Result<u32, LinkError> {
         name_to_index(&self.0.socket, name).map_err(error(format!("there is no interface {name}")))
     }
 

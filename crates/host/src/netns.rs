@@ -156,6 +156,15 @@ fn open(path: &Path) -> Result<OwnedFd, Step> {
     rustix::fs::open(itself, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
 }
 
+/// Opens a namespace's file, by its name, with this process's rights.
+///
+/// # Errors
+/// There is no such namespace.
+pub fn open_file(netns: &str) -> Result<OwnedFd, NetnsError> {
+    let path = path_of(netns);
+    open(&path).map_err(|step| error(&path, step))
+}
+
 /// Finds a namespace's file. Other files are recognised by their file system and not opened:
 /// opening a FIFO would wait for a writer.
 fn find(path: &Path) -> Result<OwnedFd, Step> {

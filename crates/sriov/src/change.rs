@@ -32,7 +32,7 @@ fn check_pf(sysfs: &Sysfs, pf: PciAddress) -> Result<(), Errno> {
 }
 
 /// Checks that a PF has a VF of this index.
-fn check_vf(sysfs: &Sysfs, pf: PciAddress, vf: u16) -> Result<(), Errno> {
+pub(crate) fn check_vf(sysfs: &Sysfs, pf: PciAddress, vf: u16) -> Result<(), Errno> {
     check_pf(sysfs, pf)?;
     let enabled: u16 = pf::number(sysfs, pf, "sriov_numvfs").unwrap_or(0);
     if vf < enabled { Ok(()) } else { Err(Errno::PERM) }

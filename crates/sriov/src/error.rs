@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::address::PciAddress;
+use crate::netdev::NetdevError;
 use crate::refusals::explain;
 
 /// A change of a NIC that did not happen.
@@ -73,6 +74,20 @@ pub enum SriovError {
         advice: &'static str,
         /// Error number and the driver's message.
         source: KernelError,
+    },
+    /// The interface of a VF cannot go where it is wanted.
+    #[error("{address}, VF {vf}: its interface cannot be {name}{}: {source}", at(.netns))]
+    Netdev {
+        /// The PF.
+        address: PciAddress,
+        /// Index of the VF.
+        vf: u16,
+        /// Wanted name.
+        name: String,
+        /// Wanted namespace; `None`: the daemon's.
+        netns: Option<String>,
+        /// The error.
+        source: NetdevError,
     },
     /// The driver accepted a number of VFs, and enabled another.
     #[error(
@@ -159,6 +174,10 @@ impl SriovError {
 fn with_source(error: &SriovError) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+fn at(netns: &Option<String>) -> String {
+    netns.as_ref().map_or_else(String::new, |netns| format!(" in namespace {netns}"))
 }
 
 fn list(owners: &[VfOwner]) -> String {

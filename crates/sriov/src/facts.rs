@@ -15,7 +15,7 @@
 //! `sysfs-kernel-iommu_groups` of Linux, and the PCI Express Base Specification 6.0, sections
 //! 7.7.11 (ACS) and 9.3.3 (SR-IOV).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -283,13 +283,13 @@ impl NicFacts {
             subsystem_device: text("subsystem_device"),
             driver: Sysfs::target(&at.join("driver")),
             module_version: text("driver/module/version"),
-            numa_node: number(&at.join("numa_node")),
+            numa_node: Sysfs::number(&at.join("numa_node")),
             iommu_group: iommu_group(&at),
             link: PcieLink {
                 speed: text("current_link_speed"),
                 max_speed: text("max_link_speed"),
-                width: number(&at.join("current_link_width")),
-                max_width: number(&at.join("max_link_width")),
+                width: Sysfs::number(&at.join("current_link_width")),
+                max_width: Sysfs::number(&at.join("max_link_width")),
             },
             resource: lines.lines().map(str::to_owned).collect(),
             config: ConfigSpace::read(&at.join("config")),
@@ -320,12 +320,12 @@ impl SriovFacts {
             .collect();
         vfs.sort_by_key(|vf| vf.index);
         SriovFacts {
-            total_vfs: number(&at.join("sriov_totalvfs")),
-            num_vfs: number(&at.join("sriov_numvfs")),
-            offset: number(&at.join("sriov_offset")),
-            stride: number(&at.join("sriov_stride")),
+            total_vfs: Sysfs::number(&at.join("sriov_totalvfs")),
+            num_vfs: Sysfs::number(&at.join("sriov_numvfs")),
+            offset: Sysfs::number(&at.join("sriov_offset")),
+            stride: Sysfs::number(&at.join("sriov_stride")),
             vf_device: Sysfs::text(&at.join("sriov_vf_device")),
-            drivers_autoprobe: number(&at.join("sriov_drivers_autoprobe")),
+            drivers_autoprobe: Sysfs::number(&at.join("sriov_drivers_autoprobe")),
             vfs,
         }
     }
@@ -340,8 +340,8 @@ fn bridges(sysfs: &Sysfs, address: PciAddress) -> Vec<BridgeFacts> {
             address,
             vendor: Sysfs::text(&path.join("vendor")),
             device: Sysfs::text(&path.join("device")),
-            secondary_bus: number(&path.join("secondary_bus_number")),
-            subordinate_bus: number(&path.join("subordinate_bus_number")),
+            secondary_bus: Sysfs::number(&path.join("secondary_bus_number")),
+            subordinate_bus: Sysfs::number(&path.join("subordinate_bus_number")),
             config: ConfigSpace::read(&path.join("config")),
         })
     });
@@ -355,15 +355,10 @@ fn iommu_group(at: &Path) -> Option<IommuGroup> {
     Some(IommuGroup { number, others: devices.filter(|name| name != own).collect() })
 }
 
-/// Interfaces of a function. Those of a virtio device are below its `virtioN`.
+/// Interfaces of a function.
 fn interfaces(at: &Path, kernel: &dyn Kernel) -> Vec<InterfaceFacts> {
-    let virtio = Sysfs::names(at).into_iter().filter(|name| name.starts_with("virtio"));
-    let parents = [at.to_owned()].into_iter().chain(virtio.map(|name| at.join(name)));
-    let each = |parent: PathBuf| {
-        let net = parent.join("net");
-        Sysfs::names(&net).into_iter().map(move |name| net.join(name))
-    };
-    parents.flat_map(each).filter_map(|net| InterfaceFacts::read(&net, kernel)).collect()
+    let all = Sysfs::interfaces(at).into_iter();
+    all.filter_map(|net| InterfaceFacts::read(&net, kernel)).collect()
 }
 
 impl InterfaceFacts {
@@ -371,10 +366,10 @@ impl InterfaceFacts {
         let name = at.file_name()?.to_str()?.to_owned();
         Some(InterfaceFacts {
             mac: Sysfs::text(&at.join("address")),
-            mtu: number(&at.join("mtu")),
+            mtu: Sysfs::number(&at.join("mtu")),
             operstate: Sysfs::text(&at.join("operstate")),
-            carrier: number(&at.join("carrier")),
-            speed: number(&at.join("speed")),
+            carrier: Sysfs::number(&at.join("carrier")),
+            speed: Sysfs::number(&at.join("speed")),
             phys_port_name: Sysfs::text(&at.join("phys_port_name")),
             versions: kernel.versions(&name),
             name,
@@ -387,8 +382,4 @@ impl InterfaceFacts {
 pub(crate) fn ids(vendor: &Option<String>, device: &Option<String>) -> String {
     let id = |text: &Option<String>| text.as_deref().unwrap_or("?").replace("0x", "");
     format!("{}:{}", id(vendor), id(device))
-}
-
-fn number<T: std::str::FromStr>(attribute: &Path) -> Option<T> {
-    Sysfs::text(attribute)?.parse().ok()
 }

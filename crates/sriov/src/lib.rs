@@ -17,6 +17,7 @@ pub mod discovery;
 mod driver;
 mod error;
 pub mod facts;
+mod netdev;
 mod nic;
 mod owners;
 mod pf;
@@ -35,6 +36,7 @@ pub use devlink::{
 };
 pub use driver::{Binding, VFIO_PCI};
 pub use error::{OwnedBy, SriovError, VfOwner};
+pub use netdev::{NetdevError, PlaceNetdev, VfNetdev};
 pub use nic::{ObservedNic, PciNic, WantedNic};
 pub use record::recorded;
 pub use refusals::{REFUSALS, Refusal};

@@ -4,16 +4,19 @@
 //! - [`PciNic::apply`] brings a [`WantedNic`] into force, all or nothing. It changes only what
 //!   differs, one setting a request, and reads all back: what the driver accepted and does not
 //!   report is a [`Difference`].
+//! - The interface of a VF that a guest has is moved into the guest's network namespace, and comes
+//!   back ([`VfNetdev`]).
 //! - [`PciNic::observe`] reads the state in force, which others may change.
 //! - [`PciNic::release`] restores the state before Shunt, from a record on disk.
 //!
 //! The number of VFs and the eswitch mode change by way of no VFs, which loses the settings of all.
 //! So these are read before, and made again. VFs in use are not removed.
 //!
-//! Limits: what a driver does not report cannot be restored. A MAC address that a VF's driver chose
-//! comes back as an administrative one. VFs that Shunt made are removed as they are.
+//! Limits: what a driver does not report cannot be restored. VFs that Shunt made are removed as
+//! they are.
 
 mod card;
+mod netdevs;
 #[cfg(test)]
 mod tests;
 
@@ -22,12 +25,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::netlink::KernelError;
-use model::state::{Difference, Nic, NicMode};
+use model::state::{Adapter, Difference, MacText, Nic, NicMode, PortSettings, VfInterface};
 use rustix::io::Errno;
 
 use crate::address::PciAddress;
 use crate::driver::wait_until;
 use crate::error::{OwnedBy, SriovError, VfOwner};
+use crate::netdev::VfNetdev;
 use crate::record::{NicTarget, Record};
 use crate::sysfs::Sysfs;
 use crate::vf::{VfSetting, VfState};
@@ -46,24 +50,34 @@ pub struct WantedNic {
     /// Settings by index of the VF, also of VFs that are not enabled. Others go back to what they
     /// were before Shunt.
     pub vfs: BTreeMap<u16, Vec<VfSetting>>,
-    /// VFs that must not vanish: adapters have them.
-    pub in_use: BTreeSet<u16>,
+    /// Interfaces that guests have, by index of the VF. These VFs must not vanish.
+    pub netdevs: BTreeMap<u16, VfNetdev>,
+}
+
+impl WantedNic {
+    /// Gives a VF to an adapter, whose settings it has then.
+    pub fn give(&mut self, vf: u16, adapter: &Adapter, attachment: &VfInterface) {
+        self.vfs.insert(vf, settings_of(Some(adapter.mac), &adapter.settings));
+        self.netdevs.insert(vf, VfNetdev::of(adapter, attachment));
+    }
+}
+
+/// Settings of a VF as a document says. Without a MAC address it keeps the one that it has.
+fn settings_of(mac: Option<MacText>, of: &PortSettings) -> Vec<VfSetting> {
+    let rate = VfSetting::Rate { min_mbps: of.min_tx_mbps, max_mbps: of.max_tx_mbps };
+    let mut all = vec![VfSetting::Vlan(of.vlan)];
+    all.extend(mac.map(|mac| VfSetting::Mac(Some(mac))));
+    all.extend([rate, VfSetting::SpoofCheck(of.spoof_check), VfSetting::Trust(of.trust)]);
+    all.push(VfSetting::LinkState(of.link_state));
+    all
 }
 
 impl From<&Nic> for WantedNic {
-    /// As a document says. A VF without a MAC address keeps the one that it has.
+    /// As a document says, without adapters.
     fn from(nic: &Nic) -> WantedNic {
-        let settings = |vf: &model::state::Vf| {
-            let of = &vf.settings;
-            let rate = VfSetting::Rate { min_mbps: of.min_tx_mbps, max_mbps: of.max_tx_mbps };
-            let mut all = vec![VfSetting::Vlan(of.vlan)];
-            all.extend(vf.mac.map(|mac| VfSetting::Mac(Some(mac))));
-            all.extend([rate, VfSetting::SpoofCheck(of.spoof_check), VfSetting::Trust(of.trust)]);
-            all.push(VfSetting::LinkState(of.link_state));
-            (vf.index, all)
-        };
+        let settings = |vf: &model::state::Vf| (vf.index, settings_of(vf.mac, &vf.settings));
         let vfs = nic.vfs.iter().map(settings).collect();
-        WantedNic { num_vfs: nic.num_vfs, mode: nic.mode, vfs, in_use: BTreeSet::new() }
+        WantedNic { num_vfs: nic.num_vfs, mode: nic.mode, vfs, netdevs: BTreeMap::new() }
     }
 }
 
@@ -105,7 +119,7 @@ impl PciNic {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let boot_id = boot_id.unwrap_or_default().trim().to_owned();
         let record = Record::open(records, card.address(), &boot_id)?;
-        Ok(PciNic { nic: ManagedNic { card, record, accepted: Vec::new() } })
+        Ok(PciNic { nic: ManagedNic::new(card, record) })
     }
 
     /// Address of the PF.
@@ -132,6 +146,11 @@ impl PciNic {
         self.nic.differences(wanted, observed)
     }
 
+    /// `true` if the interfaces of these VFs are not here. Other namespaces are not looked at.
+    pub fn has_given(&self, mut vfs: impl Iterator<Item = u16>) -> bool {
+        vfs.all(|vf| self.nic.is_out(vf))
+    }
+
     /// Restores the state before Shunt, and forgets it. A NIC that Shunt has not changed stays.
     ///
     /// # Errors
@@ -148,9 +167,15 @@ struct ManagedNic<C> {
     record: Record,
     /// Differences that the last change left.
     accepted: Vec<Difference>,
+    /// Interfaces in force that guests have.
+    placed: BTreeMap<u16, VfNetdev>,
 }
 
 impl<C: Card> ManagedNic<C> {
+    fn new(card: C, record: Record) -> ManagedNic<C> {
+        ManagedNic { card, record, accepted: Vec::new(), placed: BTreeMap::new() }
+    }
+
     fn observe(&self) -> ObservedNic {
         let interface = self.card.interface();
         let vfs = interface.as_ref().and_then(|_| self.card.vfs().ok());
@@ -167,7 +192,8 @@ impl<C: Card> ManagedNic<C> {
     }
 
     fn apply(&mut self, wanted: &WantedNic) -> Result<Vec<Difference>, SriovError> {
-        let before = self.observe();
+        let mut before = self.observe();
+        before.vfs.iter_mut().for_each(|vf| self.forget_random(vf));
         let (address, total) = (before.address, before.total_vfs);
         if !before.present {
             return Err(SriovError::Vanished(address));
@@ -182,17 +208,23 @@ impl<C: Card> ManagedNic<C> {
             return Err(SriovError::NoVf { address, vf, total });
         }
         let original = self.record.original().cloned();
-        let mut target =
-            NicTarget { num_vfs: wanted.num_vfs, mode: Some(wanted.mode), vfs: wanted.vfs.clone() };
-        if let Some(record) = with_removed_vfs(original.clone(), &before, &target) {
+        let WantedNic { num_vfs, mode, vfs, netdevs } = wanted.clone();
+        let given = BTreeSet::new();
+        let mut target = NicTarget { num_vfs, mode: Some(mode), vfs, netdevs, given };
+        for vf in wanted.netdevs.keys() {
+            target.add(*vf, &[VfSetting::Driver(self.own_driver())]);
+        }
+        let placed = self.placed_of(wanted);
+        self.placed.clone_from(&placed);
+        if let Some(record) = self.with_removed_vfs(&before, &target) {
             self.record.write(record)?;
         }
         // Other settings than the wanted ones go back.
         for (vf, settings) in self.record.original().iter().flat_map(|original| &original.vfs) {
             target.add(*vf, settings);
         }
-        if let Err(error) = self.reach(&target, &wanted.in_use) {
-            let undone = self.restore(&all_of(&before));
+        if let Err(error) = self.reach(&target) {
+            let undone = self.restore(&NicTarget { netdevs: placed, ..all_of(&before) });
             let undone = undone.and_then(|()| match original {
                 Some(original) => self.record.write(original),
                 None => self.record.remove(),
@@ -213,8 +245,9 @@ impl<C: Card> ManagedNic<C> {
         let Some(original) = self.record.original().cloned() else { return Ok(()) };
         // The VFs have vanished with their PF.
         if self.card.is_present() {
-            self.restore(&original)?;
+            self.restore(&NicTarget { netdevs: BTreeMap::new(), ..original })?;
         }
+        self.placed.clear();
         self.accepted.clear();
         self.record.remove()
     }
@@ -234,7 +267,8 @@ impl<C: Card> ManagedNic<C> {
         differ(None, "mode", mode_name(wanted.mode).into(), mode_name(mode).into());
         for vf in &observed.vfs {
             for setting in wanted.vfs.get(&vf.index).into_iter().flatten() {
-                if vf.get(setting).is_none() && setting.is_default() {
+                let is_known = setting.is_default() || self.has_address(vf.index, setting);
+                if vf.get(setting).is_none() && is_known {
                     continue;
                 }
                 let actual = vf.get(setting).map(VfSetting::fields).unwrap_or_default();
@@ -249,14 +283,14 @@ impl<C: Card> ManagedNic<C> {
     }
 
     /// Changes the NIC to a state; ends with the first setting of a VF that is refused.
-    fn reach(&mut self, target: &NicTarget, in_use: &BTreeSet<u16>) -> Result<(), SriovError> {
-        self.change(target, in_use, &mut Err)
+    fn reach(&mut self, target: &NicTarget) -> Result<(), SriovError> {
+        self.change(target, &mut Err)
     }
 
     /// Changes the NIC back to a state, as far as its driver lets it.
     fn restore(&mut self, target: &NicTarget) -> Result<(), SriovError> {
         let mut first = Ok(());
-        self.change(target, &BTreeSet::new(), &mut |error| {
+        self.change(target, &mut |error| {
             if first.is_ok() {
                 first = Err(error);
             }
@@ -269,7 +303,6 @@ impl<C: Card> ManagedNic<C> {
     fn change(
         &mut self,
         target: &NicTarget,
-        in_use: &BTreeSet<u16>,
         refused: &mut dyn FnMut(SriovError) -> Result<(), SriovError>,
     ) -> Result<(), SriovError> {
         let now = self.observe();
@@ -280,7 +313,7 @@ impl<C: Card> ManagedNic<C> {
             return Err(self.refused(None, &setting, Errno::OPNOTSUPP.into()));
         }
         if now.num_vfs > 0 && (mode.is_some() || now.num_vfs != target.num_vfs) {
-            self.set_num_vfs(0, in_use)?;
+            self.remove_vfs(target)?;
         }
         // With its VFs a driver may lose the mode.
         let now = self.card.mode();
@@ -290,10 +323,21 @@ impl<C: Card> ManagedNic<C> {
                 self.refused(None, &setting, source)
             })?;
         }
-        if target.num_vfs != self.card.num_vfs() {
-            self.set_num_vfs(target.num_vfs, in_use)?;
+        let are_new = target.num_vfs != self.card.num_vfs();
+        if are_new {
+            self.set_num_vfs(target.num_vfs)?;
         }
-        let vfs = match target.vfs.range(..target.num_vfs).next() {
+        self.set_vfs(target, refused)?;
+        self.move_netdevs(target, are_new, refused)
+    }
+
+    /// Makes the settings of VFs.
+    fn set_vfs(
+        &mut self,
+        target: &NicTarget,
+        refused: &mut dyn FnMut(SriovError) -> Result<(), SriovError>,
+    ) -> Result<(), SriovError> {
+        let mut vfs = match target.vfs.range(..target.num_vfs).next() {
             None => return Ok(()),
             Some(_) if self.card.interface().is_none() => {
                 return Err(SriovError::NoInterface(self.card.address()));
@@ -308,13 +352,21 @@ impl<C: Card> ManagedNic<C> {
                 refused(SriovError::NotReported { address: self.card.address(), vf: *vf })?;
             }
         }
+        vfs.iter_mut().for_each(|vf| self.forget_random(vf));
+        self.record_netdevs(target)?;
         self.record_settings(&vfs, target)?;
         for vf in &vfs {
             for setting in target.vfs.get(&vf.index).into_iter().flatten() {
-                if differs(vf, setting)
-                    && let Err(source) = self.card.set_vf(vf.index, setting)
-                {
-                    refused(self.refused(Some(vf.index), &setting.fields(), source))?;
+                let is_known = vf.get(setting).is_none() && self.has_address(vf.index, setting);
+                if !differs(vf, setting) || is_known {
+                    continue;
+                }
+                match self.card.set_vf(vf.index, setting) {
+                    Ok(()) if *setting == VfSetting::Mac(None) => self.renew_netdev(vf.index)?,
+                    Ok(()) => {}
+                    Err(source) => {
+                        refused(self.refused(Some(vf.index), &setting.fields(), source))?;
+                    }
                 }
             }
         }
@@ -331,13 +383,33 @@ impl<C: Card> ManagedNic<C> {
         self.card.vfs()
     }
 
+    /// The record, or a new one.
+    fn recorded(&self) -> NicTarget {
+        let unchanged = || NicTarget::unchanged(self.card.num_vfs(), self.card.mode());
+        self.record.original().cloned().unwrap_or_else(unchanged)
+    }
+
+    /// The record that a new number of VFs or a new mode needs, which remove all VFs; `None` if
+    /// neither is new. VFs that Shunt made are as new if it makes them again.
+    fn with_removed_vfs(&self, before: &ObservedNic, target: &NicTarget) -> Option<NicTarget> {
+        let changes_mode = target.mode.is_some_and(|mode| mode != before.mode.unwrap_or_default());
+        if !changes_mode && target.num_vfs == before.num_vfs {
+            return None;
+        }
+        let mut record = self.recorded();
+        let own = record.num_vfs;
+        record.vfs.retain(|vf, _| *vf < own);
+        record.netdevs.retain(|vf, _| *vf < own || record.given.contains(vf));
+        for vf in before.vfs.iter().filter(|vf| vf.index < own) {
+            self.record_netdev(vf.index, &mut record);
+            record.add(vf.index, &vf.settings);
+        }
+        Some(record)
+    }
+
     /// Records the settings of VFs that are to change; the first value seen of each stays.
     fn record_settings(&mut self, vfs: &[VfState], target: &NicTarget) -> Result<(), SriovError> {
-        let mut record = self
-            .record
-            .original()
-            .cloned()
-            .unwrap_or_else(|| NicTarget::unchanged(self.card.num_vfs(), self.card.mode()));
+        let mut record = self.recorded();
         let mut changes = false;
         for vf in vfs {
             for setting in target.vfs.get(&vf.index).into_iter().flatten() {
@@ -353,14 +425,41 @@ impl<C: Card> ManagedNic<C> {
         if changes { self.record.write(record) } else { Ok(()) }
     }
 
-    fn set_num_vfs(&mut self, num_vfs: u16, in_use: &BTreeSet<u16>) -> Result<(), SriovError> {
-        let address = self.card.address();
+    /// Removes all VFs, unless guests are to keep some.
+    fn remove_vfs(&mut self, target: &NicTarget) -> Result<(), SriovError> {
         let now = self.card.num_vfs();
-        let owners: Vec<VfOwner> =
-            in_use.range(..now).map(|vf| VfOwner { vf: *vf, by: OwnedBy::Shunt }).collect();
-        if num_vfs < now && !owners.is_empty() {
-            return Err(SriovError::InUse { address, owners });
+        let stay = target.netdevs.keys().filter(|vf| self.placed.contains_key(vf));
+        let owners: Vec<VfOwner> = stay.map(|vf| VfOwner { vf: *vf, by: OwnedBy::Shunt }).collect();
+        if !owners.is_empty() {
+            return Err(SriovError::InUse { address: self.card.address(), owners });
         }
+        let given = self.record.original().map(|record| record.given.clone()).unwrap_or_default();
+        for vf in given.into_iter().filter(|vf| *vf < now) {
+            if self.is_out(vf) {
+                self.placed.remove(&vf);
+                self.card.unbind(vf).map_err(|source| {
+                    self.refused(Some(vf), &[("driver", "none".to_owned())], source)
+                })?;
+            }
+        }
+        let record = self.record.original().cloned();
+        if let Some(mut record) = record.clone() {
+            record.given.extend(record.netdevs.keys());
+            self.record.write(record)?;
+        }
+        let removed = self.set_num_vfs(0);
+        if let (Err(_), Some(record)) = (&removed, record)
+            && self.card.num_vfs() == now
+        {
+            self.record.write(record)?;
+        }
+        removed?;
+        self.placed.clear();
+        Ok(())
+    }
+
+    fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), SriovError> {
+        let address = self.card.address();
         match self.card.set_num_vfs(num_vfs) {
             Ok(()) => match self.card.num_vfs() {
                 enabled if enabled == num_vfs => Ok(()),
@@ -396,30 +495,10 @@ fn differs(vf: &VfState, setting: &VfSetting) -> bool {
     }
 }
 
-/// The record that a new number of VFs or a new mode needs, which remove all VFs; `None` if neither
-/// is new. VFs that Shunt made are as new if it makes them again.
-fn with_removed_vfs(
-    recorded: Option<NicTarget>,
-    before: &ObservedNic,
-    target: &NicTarget,
-) -> Option<NicTarget> {
-    let changes_mode = target.mode.is_some_and(|mode| mode != before.mode.unwrap_or_default());
-    if !changes_mode && target.num_vfs == before.num_vfs {
-        return None;
-    }
-    let mut record = recorded.unwrap_or_else(|| NicTarget::unchanged(before.num_vfs, before.mode));
-    let own = record.num_vfs;
-    record.vfs.retain(|vf, _| *vf < own);
-    for vf in before.vfs.iter().filter(|vf| vf.index < own) {
-        record.add(vf.index, &vf.settings);
-    }
-    Some(record)
-}
-
 /// All that is in force, to come back to.
 fn all_of(observed: &ObservedNic) -> NicTarget {
     let vfs = observed.vfs.iter().map(|vf| (vf.index, vf.settings.clone())).collect();
-    NicTarget { num_vfs: observed.num_vfs, mode: observed.mode, vfs }
+    NicTarget { num_vfs: observed.num_vfs, mode: observed.mode, vfs, ..NicTarget::default() }
 }
 
 fn mode_name(mode: NicMode) -> &'static str {

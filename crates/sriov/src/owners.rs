@@ -25,9 +25,9 @@ fn owner(sysfs: &Sysfs, vf: PciAddress) -> Option<OwnedBy> {
     if driver.replace('_', "-").ends_with(VFIO_PCI) {
         return is_open(vfio_group(&function)?).then_some(OwnedBy::Vfio);
     }
-    // The directory `net` is that of the device, with the interfaces of one namespace.
-    let has_interface = function.join("net").is_dir();
-    (has_interface && Sysfs::names(&function.join("net")).is_empty()).then_some(OwnedBy::Namespace)
+    // Interfaces in other namespaces are not in the directory.
+    let has_interface = !Sysfs::interface_directories(&function).is_empty();
+    (has_interface && Sysfs::interfaces(&function).is_empty()).then_some(OwnedBy::Namespace)
 }
 
 /// Device of a function's VFIO group.

@@ -1,5 +1,7 @@
 //! PFs in sysfs.
 
+use std::fs;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::address::PciAddress;
@@ -13,7 +15,10 @@ pub(crate) fn of_interface(sysfs: &Sysfs, name: &str) -> Option<PciAddress> {
     // A name is one part of a path.
     let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     let device = sysfs.root().join("class/net").join(name).join("device");
-    Sysfs::target(&device).filter(|_| is_name)?.parse().ok()
+    let device = fs::canonicalize(device).ok().filter(|_| is_name)?;
+    // An interface of virtio is that of a device below the function.
+    let mut names = device.iter().rev().take(2).filter_map(|name| name.to_str());
+    names.find_map(|name| name.parse().ok())
 }
 
 /// `true` for a network controller.
@@ -24,20 +29,25 @@ pub(crate) fn is_network(sysfs: &Sysfs, address: PciAddress) -> bool {
 
 /// A number in an attribute of a function.
 pub(crate) fn number<T: FromStr>(sysfs: &Sysfs, address: PciAddress, name: &str) -> Option<T> {
-    Sysfs::text(&sysfs.pci(address).join(name))?.parse().ok()
+    Sysfs::number(&sysfs.pci(address).join(name))
 }
 
-/// Name and index of a PF's interface. In switchdev mode the PF's function has the representors as
-/// well, which have names of ports such as `pf0vf1`.
-pub(crate) fn interface(sysfs: &Sysfs, address: PciAddress) -> Option<(String, u32)> {
-    let net = sysfs.pci(address).join("net");
-    let is_representor = |name: &String| {
-        Sysfs::text(&net.join(name).join("phys_port_name"))
+/// Directory of a function's interface. In switchdev mode a PF has the representors as well, which
+/// have names of ports such as `pf0vf1`.
+pub(crate) fn interface_directory(sysfs: &Sysfs, address: PciAddress) -> Option<PathBuf> {
+    let is_representor = |net: &PathBuf| {
+        Sysfs::text(&net.join("phys_port_name"))
             .is_some_and(|port| port.starts_with("pf") || port.starts_with('c'))
     };
-    let name = Sysfs::names(&net).into_iter().find(|name| !is_representor(name))?;
-    let index = Sysfs::text(&net.join(&name).join("ifindex"))?.parse().ok()?;
-    Some((name, index))
+    let all = Sysfs::interfaces(&sysfs.pci(address));
+    all.into_iter().find(|net| !is_representor(net))
+}
+
+/// Name and index of a function's interface.
+pub(crate) fn interface(sysfs: &Sysfs, address: PciAddress) -> Option<(String, u32)> {
+    let net = interface_directory(sysfs, address)?;
+    let name = net.file_name()?.to_str()?.to_owned();
+    Some((name, Sysfs::number(&net.join("ifindex"))?))
 }
 
 /// Address of a VF.
@@ -47,7 +57,6 @@ pub(crate) fn vf(sysfs: &Sysfs, pf: PciAddress, index: u16) -> Option<PciAddress
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -72,11 +81,17 @@ mod tests {
     fn the_name_of_an_interface_leads_nowhere_else() {
         let dir = tempfile::tempdir().unwrap();
         let sysfs = Sysfs::at(dir.path());
-        fs::create_dir_all(dir.path().join("class/net/eth0")).unwrap();
-        for path in ["class/net/eth0/device", "class/net/device", "class/device"] {
-            symlink("../../../0000:01:00.0", dir.path().join(path)).unwrap();
+        for path in ["class/net/eth0", "class/net/eth1", "0000:01:00.0/virtio3"] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
         }
-        assert_eq!(of_interface(&sysfs, "eth0"), "0000:01:00.0".parse().ok());
+        for path in ["class/net/eth0/device", "class/net/device", "class/device"] {
+            symlink(dir.path().join("0000:01:00.0"), dir.path().join(path)).unwrap();
+        }
+        let virtio = dir.path().join("class/net/eth1/device");
+        symlink("../../../0000:01:00.0/virtio3", virtio).unwrap();
+        for name in ["eth0", "eth1"] {
+            assert_eq!(of_interface(&sysfs, name), "0000:01:00.0".parse().ok());
+        }
         for name in ["", ".", "..", "../..", "eth0/../eth0", "lo"] {
             assert_eq!(of_interface(&sysfs, name), None, "{name}");
         }

@@ -4,7 +4,7 @@
 //! leaves the way back. A value that is recorded stays, until all is restored and the file is
 //! removed. A record of another boot is void: VFs do not survive a boot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::PciAddress;
 use crate::driver::errno;
 use crate::error::SriovError;
+use crate::netdev::VfNetdev;
 use crate::sysfs::Sysfs;
 use crate::vf::VfSetting;
 
@@ -27,12 +28,18 @@ pub(crate) struct NicTarget {
     pub(crate) mode: Option<NicMode>,
     /// Settings by index of the VF; other VFs and settings are left as they are.
     pub(crate) vfs: BTreeMap<u16, Vec<VfSetting>>,
+    /// Interfaces by index of the VF; others come back, or are left as they are.
+    #[serde(default)]
+    pub(crate) netdevs: BTreeMap<u16, VfNetdev>,
+    /// In a record: VFs whose interface a guest has, or was removed with them.
+    #[serde(default)]
+    pub(crate) given: BTreeSet<u16>,
 }
 
 impl NicTarget {
     /// A state in which no setting of a VF changes.
     pub(crate) fn unchanged(num_vfs: u16, mode: Option<NicMode>) -> NicTarget {
-        NicTarget { num_vfs, mode, vfs: BTreeMap::new() }
+        NicTarget { num_vfs, mode, ..NicTarget::default() }
     }
 
     /// Adds settings of a VF, but those that it has.

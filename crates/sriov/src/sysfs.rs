@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use crate::address::PciAddress;
 
@@ -47,6 +48,25 @@ impl Sysfs {
     pub fn text(attribute: &Path) -> Option<String> {
         let text = fs::read_to_string(attribute).ok()?;
         Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// Number in an attribute; `None` as for [`text`](Self::text), or if it is no such number.
+    pub fn number<T: FromStr>(attribute: &Path) -> Option<T> {
+        Sysfs::text(attribute)?.parse().ok()
+    }
+
+    /// Directories of a function with its interfaces; there is one once its driver has made one.
+    /// Those of a virtio device are below its `virtioN`.
+    pub fn interface_directories(function: &Path) -> Vec<PathBuf> {
+        let virtio = Sysfs::names(function).into_iter().filter(|name| name.starts_with("virtio"));
+        let parents = [function.to_owned()].into_iter().chain(virtio.map(|it| function.join(it)));
+        parents.map(|parent| parent.join("net")).filter(|net| net.is_dir()).collect()
+    }
+
+    /// Directories of a function's interfaces in this network namespace.
+    pub fn interfaces(function: &Path) -> Vec<PathBuf> {
+        let each = |net: PathBuf| Sysfs::names(&net).into_iter().map(move |name| net.join(name));
+        Sysfs::interface_directories(function).into_iter().flat_map(each).collect()
     }
 
     /// Last part of the target of a link, such as the name of a driver.

@@ -85,8 +85,15 @@ impl VfSetting {
 
     /// `true` for the value of a driver that does not report the setting.
     pub(crate) fn is_default(&self) -> bool {
-        let spoof_check = VfSetting::SpoofCheck(true);
-        [spoof_check, VfSetting::Trust(false), VfSetting::QueryRss(false)].contains(self)
+        match self {
+            VfSetting::Vlan(vlan) => vlan.is_none(),
+            VfSetting::Mac(mac) => mac.is_none(),
+            VfSetting::Rate { min_mbps, max_mbps } => (*min_mbps, *max_mbps) == (0, 0),
+            VfSetting::SpoofCheck(is_on) => *is_on,
+            VfSetting::Trust(is_on) | VfSetting::QueryRss(is_on) => !is_on,
+            VfSetting::LinkState(state) => *state == LinkState::Auto,
+            VfSetting::Driver(_) => false,
+        }
     }
 
     /// Its fields as a document names them, with their values.

@@ -19,7 +19,7 @@ impl DataPlane {
         let nics = self.state.nics.iter().map(|nic| self.actual_nic(nic)).collect();
         let adapter = |given: &Allocation| {
             let backend = self.served(&given.adapter).map(|served| served.backend);
-            let device = self.device(backend);
+            let device = self.device(backend).or_else(|| self.vf_interface(given));
             let connected = match backend {
                 Some(PortBackend::Socket(token)) => self.sockets.is_attached(token),
                 _ => device.as_ref().is_some_and(|device| device.state == DeviceState::Up),
@@ -35,7 +35,8 @@ impl DataPlane {
             };
             let plug = self.compiled.nics.iter().find_map(|nic| nic.adapter(&given.adapter));
             ActualAdapter {
-                link_up: plug.is_some_and(|plug| plug.link_up),
+                // The link of an interface of a VF is its card's business.
+                link_up: plug.map_or(connected && backend.is_none(), |plug| plug.link_up),
                 guest,
                 device,
                 placement,
@@ -69,6 +70,12 @@ impl DataPlane {
             PortBackend::Vdpa(token) => self.vdpas.status(token),
             PortBackend::Socket(_) => None,
         }
+    }
+
+    /// Interface of an adapter's VF on a card.
+    fn vf_interface(&self, given: &Allocation) -> Option<ActualDevice> {
+        let nic = self.state.nic_of(self.state.adapter(&given.adapter)?)?;
+        self.cards.netdev(&nic.name, given.vf?)
     }
 
     /// Hit counters of all switches' ACL rules.
@@ -118,21 +125,24 @@ impl DataPlane {
     }
 
     fn actual_nic(&self, nic: &Nic) -> ActualNic {
-        let config = self.compiled.nic(&nic.name).map(|compiled| &compiled.config);
-        let vf = |index: u16| {
+        let nic_name = &nic.name;
+        let config = self.compiled.nic(nic_name).map(|compiled| &compiled.config);
+        let holder = |index: u16| {
             // Compare the number first: few adapters have it, and names are slower.
-            let holder =
-                self.allocations.iter().filter(|given| given.vf == Some(index)).find(|given| {
-                    let on_it = self.state.adapter(&given.adapter);
-                    let on_it = on_it.and_then(|adapter| self.state.nic_of(adapter));
-                    on_it.is_some_and(|on_it| on_it.name == nic.name)
-                });
+            let mut on_vf = self.allocations.iter().filter(|given| given.vf == Some(index));
+            let on_it = |given: &&Allocation| {
+                let nic = self.state.adapter(&given.adapter).and_then(|it| self.state.nic_of(it));
+                nic.is_some_and(|on_it| on_it.name == *nic_name)
+            };
+            on_vf.find(on_it).map(|given| given.adapter.clone())
+        };
+        let vf = |index: u16| {
             let function = config.and_then(|config| config.vfs.get(usize::from(index)));
             let function = function.and_then(Option::as_ref);
             ActualVf {
                 reported: BTreeMap::new(),
                 index,
-                adapter: holder.map(|given| given.adapter.clone()),
+                adapter: holder(index),
                 mac: function.map(|function| function.mac.to_string()),
                 vlan: function.and_then(|function| function.vlan).map(|vlan| vlan.vid.get()),
                 link_up: function
@@ -140,7 +150,8 @@ impl DataPlane {
                     .is_some_and(|(function, config)| function.is_up(config.uplink_up)),
             }
         };
-        if let Some(card) = self.cards.actual(nic) {
+        if let Some(mut card) = self.cards.actual(nic) {
+            card.vfs.iter_mut().for_each(|vf| vf.adapter = holder(vf.index));
             let uplink = self.device(self.backend(&nic.name, &PortOwner::Uplink));
             return ActualNic { uplink, ..card };
         }

@@ -38,7 +38,8 @@ fn sockets(state: &State) -> BTreeSet<String> {
             | Attachment::Packet(_)
             | Attachment::Xdp(_)
             | Attachment::Pcap(_)
-            | Attachment::Vduse(_),
+            | Attachment::Vduse(_)
+            | Attachment::VfInterface(_),
         )
         | PortSpec::Tunnel(_) => None,
     };

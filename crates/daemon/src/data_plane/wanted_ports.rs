@@ -70,7 +70,10 @@ pub(in super::super) fn wanted_ports(state: &State) -> Vec<WantedPort> {
         wanted.extend(switch.tunnels.iter().enumerate().map(tunnel));
     }
     for (i, adapter) in state.adapters.iter().enumerate() {
-        let Some(nic) = state.nic_of(adapter) else { continue };
+        // The interface of a VF is no port: its frames pass the card.
+        let Some(nic) = state.nic_of(adapter).filter(|_| !adapter.attachment.is_vf()) else {
+            continue;
+        };
         wanted.push(WantedPort {
             field: format!("adapter[{i}].attachment"),
             nic: nic.name.clone(),

@@ -42,7 +42,7 @@ pub(in super::super) struct DeviceContext {
     pub(in super::super) access: Option<SocketAccess>,
 }
 
-/// Opener of an attachment, for anything but vhost-user and vDPA.
+/// Opener of an attachment, for anything but vhost-user, vDPA and interfaces of VFs.
 pub(in super::super) fn device(
     attachment: &Attachment,
     context: DeviceContext,
@@ -54,6 +54,7 @@ pub(in super::super) fn device(
         Attachment::Stream(stream) => Box::new(stream_spec(stream, context.access)),
         Attachment::Pcap(pcap) => Box::new(pcap_spec(pcap, context.label)),
         Attachment::VhostUser(_) | Attachment::Vduse(_) => unreachable!("it has guest memory"),
+        Attachment::VfInterface(_) => unreachable!("it is no port"),
     }
 }
 

@@ -24,7 +24,7 @@ use serde::Serialize;
 use super::adapter::{Adapter, WantedPath};
 use super::nic::Nic;
 use super::switch::{Switch, UPLINK};
-use super::{Actual, PathInForce, Reason, State};
+use super::{Actual, ActualNic, PathInForce, Reason, State};
 
 /// Input of the policy beyond the desired state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,7 +51,9 @@ impl Facts {
                 facts.suited.insert(name(), adapter.path);
             }
         }
-        let poor = actual.nics.iter().filter(|nic| nic.support != Reason::Supported);
+        // A card that is missing may come back.
+        let is_poor = |nic: &&ActualNic| nic.support != Reason::Supported && nic.card.is_none();
+        let poor = actual.nics.iter().filter(is_poor);
         facts.support.extend(poor.map(|nic| (nic.name.clone(), nic.support)));
         facts
     }

@@ -39,12 +39,18 @@ impl Attachment {
         (self.kind().place_field() == "socket").then(|| self.place())
     }
 
+    /// `true` for the interface of a VF, which is no port of the daemon.
+    pub fn is_vf(&self) -> bool {
+        matches!(self, Attachment::VfInterface(_))
+    }
+
     /// Its interface, if any, and the path of the interface's namespace; none for the daemon's own.
     pub fn interface(&self) -> Option<(&str, Option<String>)> {
         let netns = match self {
             Attachment::Tap(tap) => &tap.netns,
             Attachment::Packet(packet) => &packet.netns,
             Attachment::Xdp(xdp) => &xdp.netns,
+            Attachment::VfInterface(vf) => &vf.netns,
             Attachment::VhostUser(_)
             | Attachment::Stream(_)
             | Attachment::Pcap(_)

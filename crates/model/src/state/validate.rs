@@ -130,6 +130,7 @@ impl<'a> Check<'a> {
         }
         if let Some(uplink) = &nic.uplink {
             self.attachment(uplink, &format!("{at}.uplink"));
+            self.no_vf(uplink, &format!("{at}.uplink"));
         }
         if nic.budget_permille > 0 && nic.profile.is_ideal() {
             let error = "limits the profile's capacity, and ideal has none";
@@ -160,6 +161,7 @@ impl<'a> Check<'a> {
             self.wrong(at.to_owned(), pf.mac.to_string(), &error, allowed);
         }
         self.guests_attachment(&pf.attachment, &format!("{at}.attachment"));
+        self.no_vf(&pf.attachment, &format!("{at}.attachment"));
         self.settings(&pf.settings, at);
         self.macs(nic, pf.mac, &pf.settings, pf.settings.vlan, at);
         if let Some(mirror) = &pf.settings.mirror {

@@ -131,14 +131,16 @@ struct Settings {
     /// MTU of the guest, in bytes.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<Number>,
-    /// Network namespace of a tap, by name or path; the tap then outlives the daemon. none for the
-    /// daemon's own.
+    /// Network namespace of a tap or of a VF's interface, by name or path; a tap then outlives the
+    /// daemon. none for the daemon's own.
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
-    /// IP addresses of a tap with their prefix lengths, separated by commas; none for none.
+    /// IP addresses of this interface with their prefix lengths, separated by commas; none for
+    /// none.
     #[arg(long, value_name = "ADDRESSES")]
     ip: Option<String>,
-    /// Gateways of a tap, one for IPv4 and one for IPv6, separated by a comma; none for none.
+    /// Gateways of this interface, one for IPv4 and one for IPv6, separated by a comma; none for
+    /// none.
     #[arg(long, value_name = "ADDRESSES")]
     gateway: Option<String>,
     #[command(flatten)]

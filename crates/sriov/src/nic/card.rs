@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use host::launcher::ask;
 use host::netlink::{KernelError, Netlink};
-use model::state::NicMode;
+use model::state::{MacText, NicMode};
 use rustix::io::Errno;
 
 use super::NumVfsError;
 use crate::address::PciAddress;
 use crate::change::{BindDriver, ChangeVf, ChangeVfs, EswitchMode, VfsAnswer};
-use crate::driver::{Binding, wait_until};
+use crate::driver::{Binding, own_driver, wait_until};
 use crate::error::SriovError;
+use crate::netdev::{self, HostNetdev, NetdevError, PlaceNetdev, VfNetdev};
 use crate::pf;
 use crate::sysfs::Sysfs;
 use crate::vf::{VfSetting, VfState, read_vfs};
 
+/// Driver of virtio functions.
+const VIRTIO: &str = "virtio-pci";
 /// Time for functions to appear or to vanish.
 const FUNCTIONS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for the PF's link to come back: with a new number of VFs igb resets the PF, and takes rates
@@ -26,6 +29,8 @@ const LINK_TIMEOUT: Duration = Duration::from_secs(15);
 const RESET_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for drivers of new VFs to make their interfaces.
 const INTERFACES_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for the driver of a VF to make its interface.
+const NETDEV_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A PF and its VFs.
 pub(super) trait Card {
@@ -43,6 +48,16 @@ pub(super) trait Card {
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError>;
     fn set_mode(&mut self, mode: NicMode) -> Result<(), KernelError>;
     fn set_vf(&mut self, vf: u16, setting: &VfSetting) -> Result<(), KernelError>;
+    /// Interface of a VF here.
+    fn netdev(&self, vf: u16) -> Option<HostNetdev>;
+    /// `true` if a namespace has the interface of a VF.
+    fn is_netdev_in(&self, vf: u16, netns: &str) -> bool;
+    /// Moves the interface of a VF out of this namespace, or sets it here.
+    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<(), NetdevError>;
+    /// Takes the driver from a VF, with the interface wherever that is.
+    fn unbind(&mut self, vf: u16) -> Result<(), KernelError>;
+    /// Lets the VF's own driver make a new interface here.
+    fn bind(&mut self, vf: u16) -> Result<(), KernelError>;
 }
 
 /// A card of this machine. Its changes are requests to the launcher.
@@ -90,7 +105,7 @@ impl KernelCard {
     }
 
     fn carrier(&self) -> Option<String> {
-        let net = self.function().join("net").join(self.interface()?);
+        let net = pf::interface_directory(&self.sysfs, self.address)?;
         Sysfs::text(&net.join("carrier"))
     }
 
@@ -98,7 +113,7 @@ impl KernelCard {
     fn have_interfaces(&self, num_vfs: u16) -> bool {
         (0..num_vfs).all(|vf| {
             let function = self.function().join(format!("virtfn{vf}"));
-            !Sysfs::names(&function.join("net")).is_empty()
+            !Sysfs::interfaces(&function).is_empty()
         })
     }
 }
@@ -138,6 +153,16 @@ impl Card for KernelCard {
             return Ok(Vec::new());
         };
         let mut vfs = read_vfs(&self.netlink, index, false)?;
+        if vfs.is_empty() && self.driver().as_deref() == Some(VIRTIO) {
+            // It has no settings of VFs: their addresses are given.
+            let address = |vf| Some(VfSetting::Mac(Some(MacText(self.netdev(vf)?.address))));
+            let vf = |index| VfState {
+                index,
+                settings: address(index).into_iter().collect(),
+                counters: None,
+            };
+            vfs = (0..self.num_vfs()).map(vf).collect();
+        }
         for vf in &mut vfs {
             if let Some(address) = pf::vf(&self.sysfs, self.address, vf.index) {
                 vf.settings.push(VfSetting::Driver(Binding::of(&self.sysfs, address)));
@@ -199,6 +224,35 @@ impl Card for KernelCard {
                 change()
             }
             done => done,
+        }
+    }
+
+    fn netdev(&self, vf: u16) -> Option<HostNetdev> {
+        netdev::read(&self.sysfs, pf::vf(&self.sysfs, self.address, vf)?)
+    }
+
+    fn is_netdev_in(&self, vf: u16, netns: &str) -> bool {
+        let function = pf::vf(&self.sysfs, self.address, vf);
+        function.is_some_and(|function| netdev::is_in(netns, function))
+    }
+
+    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<(), NetdevError> {
+        match ask(PlaceNetdev { pf: self.address, vf, to: to.clone() }, &[]) {
+            Ok((placed, _)) => placed,
+            Err(errno) => Err(NetdevError::from(errno)),
+        }
+    }
+
+    fn unbind(&mut self, vf: u16) -> Result<(), KernelError> {
+        self.set_vf(vf, &VfSetting::Driver(Binding::default()))
+    }
+
+    fn bind(&mut self, vf: u16) -> Result<(), KernelError> {
+        let driver = self.driver().unwrap_or_default();
+        self.set_vf(vf, &VfSetting::Driver(Binding::own(own_driver(&driver))))?;
+        match wait_until(NETDEV_TIMEOUT, || self.netdev(vf).is_some()) {
+            true => Ok(()),
+            false => Err(Errno::TIMEDOUT.into()),
         }
     }
 }

@@ -7,9 +7,11 @@ use std::rc::Rc;
 
 use model::state::{LinkState, MacText, Vlan, VlanProto};
 use proptest::prelude::*;
+use wire::Mac;
 
 use super::*;
-use crate::driver::Binding;
+use crate::driver::{Binding, own_driver};
+use crate::netdev::{HostNetdev, NetdevError};
 
 /// Answers of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,8 @@ struct Machine {
     present: bool,
     mode: NicMode,
     vfs: Vec<VfState>,
-    owned: Vec<u16>,
+    /// Interface of each VF, if its driver has made one, and its address.
+    netdevs: Vec<Option<(VfNetdev, Mac)>>,
     /// Most VFs that its driver enables, without an error.
     most: u16,
     /// A VF in reset, which is not reported, and the number of readings until it is.
@@ -61,7 +64,7 @@ impl Machine {
             present: true,
             mode: NicMode::Legacy,
             vfs: Vec::new(),
-            owned: Vec::new(),
+            netdevs: Vec::new(),
             most: 7,
             in_reset: None,
             event: None,
@@ -69,9 +72,26 @@ impl Machine {
         }
     }
 
-    /// State that must come back.
-    fn state(&self) -> (NicMode, Vec<VfState>) {
-        (self.mode, self.vfs.clone())
+    /// State that must come back. The address of an interface is its driver's choice.
+    fn state(&self) -> (NicMode, Vec<VfState>, Vec<Option<VfNetdev>>) {
+        let netdev = |netdev: &Option<(VfNetdev, Mac)>| netdev.as_ref().map(|it| it.0.clone());
+        (self.mode, self.vfs.clone(), self.netdevs.iter().map(netdev).collect())
+    }
+
+    fn driver(&self) -> &'static str {
+        if self.model == Model::Igb { "igb" } else { "netdevsim" }
+    }
+
+    /// The interface that the driver of a VF makes: with the administrative address if there is
+    /// one.
+    fn make_netdev(&mut self, vf: usize) {
+        let admin = self.vfs[vf].settings.iter().find_map(|setting| match setting {
+            VfSetting::Mac(mac) => *mac,
+            _ => None,
+        });
+        let address = admin.map_or(Mac([2, 0, 0, 0, 1, vf as u8]), |MacText(mac)| mac);
+        let name = format!("eth{}", vf + 1);
+        self.netdevs[vf] = Some((netdev(None, &name, None), address));
     }
 
     fn make_vfs(&mut self, number: u16) {
@@ -82,10 +102,12 @@ impl Machine {
             VfSetting::SpoofCheck(true),
             VfSetting::Trust(false),
             VfSetting::LinkState(LinkState::Auto),
-            VfSetting::Driver(Binding::own("igbvf")),
+            VfSetting::Driver(Binding::own(own_driver(self.driver()))),
         ];
         let vf = |index| VfState { index, settings: settings.clone(), counters: None };
         self.vfs = (0..number).map(vf).collect();
+        self.netdevs = vec![None; usize::from(number)];
+        (0..usize::from(number)).for_each(|vf| self.make_netdev(vf));
     }
 
     fn set(&mut self, vf: u16, setting: &VfSetting) -> Result<(), Errno> {
@@ -105,8 +127,23 @@ impl Machine {
         }
         let own = &mut self.vfs.get_mut(usize::from(vf)).ok_or(Errno::INVAL)?.settings;
         let place = own.iter_mut().find(|own| own.is_same_setting(&setting));
-        *place.ok_or(Errno::OPNOTSUPP)? = setting;
+        let place = place.ok_or(Errno::OPNOTSUPP)?;
+        let is_bound = matches!(&setting, VfSetting::Driver(_)) && *place != setting;
+        *place = setting.clone();
+        if is_bound {
+            let vf = usize::from(vf);
+            self.netdevs[vf] = None;
+            if setting == VfSetting::Driver(Binding::own(own_driver(self.driver()))) {
+                self.make_netdev(vf);
+            }
+        }
         Ok(())
+    }
+
+    /// Interface of a VF, if it is in this namespace.
+    fn netdev(&self, vf: u16, netns: Option<&str>) -> Option<&(VfNetdev, Mac)> {
+        let netdev = self.netdevs.get(usize::from(vf))?.as_ref();
+        netdev.filter(|(netdev, _)| netdev.netns.as_deref() == netns)
     }
 }
 
@@ -160,7 +197,7 @@ impl Card for FakeCard {
     }
 
     fn driver(&self) -> Option<String> {
-        Some(if self.0.borrow().model == Model::Igb { "igb" } else { "netdevsim" }.to_owned())
+        Some(self.0.borrow().driver().to_owned())
     }
 
     fn total_vfs(&self) -> u16 {
@@ -190,10 +227,16 @@ impl Card for FakeCard {
     }
 
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
-        let owned = self.0.borrow().owned.clone();
-        if !owned.is_empty() && num_vfs == 0 {
-            let owners = owned.iter().map(|vf| VfOwner { vf: *vf, by: OwnedBy::Namespace });
-            return Err(NumVfsError::InUse(owners.collect()));
+        let is_out = |netdev: &Option<(VfNetdev, Mac)>| {
+            netdev.as_ref().is_some_and(|(netdev, _)| netdev.netns.is_some())
+        };
+        let owners: Vec<VfOwner> = (0..)
+            .zip(&self.0.borrow().netdevs)
+            .filter(|(_, netdev)| is_out(netdev))
+            .map(|(vf, _)| VfOwner { vf, by: OwnedBy::Namespace })
+            .collect();
+        if !owners.is_empty() && num_vfs == 0 {
+            return Err(NumVfsError::InUse(owners));
         }
         Ok(self.change(format!("num_vfs {num_vfs}"), |machine| {
             if num_vfs > 0 && !machine.vfs.is_empty() {
@@ -223,6 +266,46 @@ impl Card for FakeCard {
         let name = format!("VF {vf} {}", fields.join(" "));
         Ok(self.change(name, |machine| machine.set(vf, setting))?)
     }
+
+    fn netdev(&self, vf: u16) -> Option<HostNetdev> {
+        let (netdev, address) = self.0.borrow().netdev(vf, None)?.clone();
+        Some(HostNetdev { netdev, address, is_random: false })
+    }
+
+    fn is_netdev_in(&self, vf: u16, netns: &str) -> bool {
+        self.0.borrow().netdev(vf, Some(netns)).is_some()
+    }
+
+    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<(), NetdevError> {
+        let netns = to.netns.as_deref().unwrap_or("here");
+        Ok(self.change(format!("VF {vf} is {} {netns}", to.name), |machine| {
+            let (_, address) = *machine.netdev(vf, None).ok_or(Errno::NODEV)?;
+            let address = to.mac.map_or(address, |MacText(mac)| mac);
+            machine.netdevs[usize::from(vf)] = Some((to.clone(), address));
+            Ok(())
+        })?)
+    }
+
+    fn unbind(&mut self, vf: u16) -> Result<(), KernelError> {
+        self.set_vf(vf, &VfSetting::Driver(Binding::default()))
+    }
+
+    fn bind(&mut self, vf: u16) -> Result<(), KernelError> {
+        let own = own_driver(self.0.borrow().driver());
+        self.set_vf(vf, &VfSetting::Driver(Binding::own(own)))
+    }
+}
+
+fn netdev(netns: Option<&str>, name: &str, mac: Option<MacText>) -> VfNetdev {
+    VfNetdev {
+        netns: netns.map(str::to_owned),
+        name: name.to_owned(),
+        mac,
+        mtu: 1500,
+        up: false,
+        addresses: Vec::new(),
+        gateways: Vec::new(),
+    }
 }
 
 type FakeNic = ManagedNic<FakeCard>;
@@ -231,7 +314,7 @@ type FakeNic = ManagedNic<FakeCard>;
 fn process(machine: &Rc<RefCell<Machine>>, records: &Path, boot_id: &str) -> FakeNic {
     let card = FakeCard(machine.clone());
     let record = Record::open(records, card.address(), boot_id).unwrap();
-    ManagedNic { card, record, accepted: Vec::new() }
+    ManagedNic::new(card, record)
 }
 
 fn machine(model: Model, vfs: u16) -> Rc<RefCell<Machine>> {
@@ -281,11 +364,22 @@ fn settings() -> impl Strategy<Value = Vec<VfSetting>> {
 fn any_wanted() -> impl Strategy<Value = WantedNic> {
     let vfs = proptest::collection::btree_map(0u16..4, settings(), 0..4);
     let mode = prop_oneof![3 => Just(NicMode::Legacy), 1 => Just(NicMode::Switchdev)];
-    (0u16..4, mode, vfs).prop_map(|(num_vfs, mode, vfs)| WantedNic {
-        num_vfs,
-        mode,
-        vfs,
-        in_use: BTreeSet::new(),
+    let netdevs = proptest::collection::btree_map(0u16..4, (0u8..3, any::<bool>()), 0..3);
+    (0u16..4, mode, vfs, netdevs).prop_map(|(num_vfs, mode, mut vfs, given)| {
+        let mut netdevs = BTreeMap::new();
+        // A document has no drivers.
+        let has_driver = |it: &VfSetting| matches!(it, VfSetting::Driver(_));
+        vfs.values_mut().for_each(|settings| settings.retain(|it| !has_driver(it)));
+        for (vf, (last, one)) in given {
+            // Their settings are an adapter's: with an address.
+            let address = MacText(Mac([2, 0, 0, 0, 0, last]));
+            let settings = vfs.entry(vf).or_default();
+            settings.retain(|it| !matches!(it, VfSetting::Mac(_)));
+            settings.push(VfSetting::Mac(Some(address)));
+            let netns = if one { "one" } else { "other" };
+            netdevs.insert(vf, netdev(Some(netns), "net1", Some(address)));
+        }
+        WantedNic { num_vfs, mode, vfs, netdevs }
     })
 }
 
@@ -298,6 +392,10 @@ fn any_machine() -> impl Strategy<Value = Machine> {
         for (vf, settings) in all.iter().enumerate().take(usize::from(number)) {
             for setting in settings {
                 let _ = machine.set(vf as u16, setting);
+            }
+            if let Some((netdev, _)) = &mut machine.netdevs[vf] {
+                netdev.mtu -= 100;
+                netdev.name.replace_range(..3, "lan");
             }
         }
         machine
@@ -412,6 +510,10 @@ fn only_what_differs_is_set_one_setting_a_request_in_the_order_of_the_kernels_to
         "VF 1 min_tx_mbps 0 max_tx_mbps 0",
         "VF 1 spoof_check on",
         "VF 1 trust off",
+        // Its driver chooses another address.
+        "VF 1 driver none",
+        "VF 1 driver igbvf",
+        "VF 1 is eth2 here",
     ];
     assert_eq!(machine.borrow().changes, all);
     machine.borrow_mut().changes.clear();
@@ -446,7 +548,7 @@ fn a_refusal_names_place_setting_value_error_and_remedy() {
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(source, "Invalid argument (os error 22)");
     let all = ["VF 1 mac 02:00:00:00:00:01", "VF 1 min_tx_mbps 10 max_tx_mbps 0", "VF 1 mac none"];
-    assert_eq!(machine.borrow().changes, all);
+    assert_eq!(machine.borrow().changes[..3], all);
     let error = nic.apply(&wanted(8, &[])).unwrap_err();
     assert!(error.to_string().contains("num_vfs = 8 is more than its 7"), "{error}");
     nic.apply(&wanted(2, &[(6, &[mac(1)])])).unwrap(); // for later
@@ -477,14 +579,56 @@ fn a_release_restores_all_that_it_can_and_keeps_its_record() {
 fn vfs_in_use_are_not_removed() {
     let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 2));
     let mut nic = process(&machine, records.path(), "boot");
-    let keeps = WantedNic { in_use: [1].into(), ..wanted(3, &[]) };
-    let error = nic.apply(&keeps).unwrap_err().to_string();
-    assert!(error.contains("VF 1 (an adapter has it)"), "{error}");
-    machine.borrow_mut().owned = vec![0];
+    machine.borrow_mut().netdevs[0].as_mut().unwrap().0.netns = Some("theirs".to_owned());
     let error = nic.apply(&wanted(0, &[])).unwrap_err().to_string();
     assert!(error.contains("VF 0 (its interface is in another network namespace)"), "{error}");
     assert!(machine.borrow().changes.is_empty());
-    assert_eq!(nic.apply(&wanted(2, &[(1, &[vlan(5)])])), Ok(vec![]), "without removing any");
+    let mut keeps = wanted(2, &[(1, &[mac(1)])]);
+    let address = MacText(Mac([2, 0, 0, 0, 0, 1]));
+    keeps.netdevs.insert(1, netdev(Some("web"), "net1", Some(address)));
+    assert_eq!(nic.apply(&keeps), Ok(vec![]), "without removing any");
+    machine.borrow_mut().changes.clear();
+    keeps.num_vfs = 3;
+    let error = nic.apply(&keeps).unwrap_err().to_string();
+    assert!(error.contains("VF 1 (an adapter has it)"), "{error}");
+    assert!(machine.borrow().changes.is_empty());
+}
+
+#[test]
+fn the_interface_of_a_vf_goes_to_a_guest_and_comes_back_whatever_that_did() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 2));
+    let before = machine.borrow().state();
+    let mut nic = process(&machine, records.path(), "boot");
+    let address = MacText(Mac([2, 0, 0, 0, 0, 1]));
+    let mut all = wanted(2, &[(1, &[vlan(5), mac(1)])]);
+    all.netdevs.insert(1, netdev(Some("web"), "net1", Some(address)));
+    let changes = |of: &Rc<RefCell<Machine>>| std::mem::take(&mut of.borrow_mut().changes);
+    nic.apply(&all).unwrap();
+    // The driver takes the address when it is bound.
+    let (vlan, mac) = ("VF 1 vlan 5", "VF 1 mac 02:00:00:00:00:01");
+    let (unbound, bound) = ("VF 1 driver none", "VF 1 driver igbvf");
+    assert_eq!(changes(&machine), [vlan, mac, unbound, bound, "VF 1 is net1 web"]);
+    // Another process leaves it where it is, whatever its name there.
+    machine.borrow_mut().netdevs[1].as_mut().unwrap().0.name = "mine".to_owned();
+    let mut nic = process(&machine, records.path(), "boot");
+    nic.apply(&all).unwrap();
+    assert!(nic.is_out(1) && changes(&machine).is_empty());
+    // The namespace has ended, and the kernel has returned the interface.
+    machine.borrow_mut().netdevs[1].as_mut().unwrap().0.netns = None;
+    assert!(!nic.is_out(1));
+    nic.apply(&all).unwrap();
+    assert_eq!(changes(&machine), [unbound, bound, "VF 1 is net1 web"]);
+    // It goes to another guest, and the address changes.
+    let other = MacText(Mac([2, 0, 0, 0, 0, 2]));
+    all.netdevs.insert(1, netdev(Some("db"), "net1", Some(other)));
+    all.vfs.get_mut(&1).unwrap()[1] = super::VfSetting::Mac(Some(other));
+    nic.apply(&all).unwrap();
+    assert_eq!(machine.borrow().netdev(1, Some("db")).unwrap().1, other.0);
+    changes(&machine);
+    nic.apply(&wanted(2, &[])).unwrap();
+    let back = ["VF 1 vlan none", "VF 1 mac none", unbound, bound, "VF 1 is eth2 here"];
+    assert_eq!(changes(&machine), back);
+    assert_eq!(machine.borrow().state(), before);
 }
 
 #[test]

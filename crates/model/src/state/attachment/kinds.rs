@@ -24,6 +24,8 @@ declare_kinds! {
     Pcap = "pcap", file;
     /// A vDPA device of the host's kernel.
     Vduse = "vduse", name;
+    /// The interface of the adapter's VF, in a network namespace.
+    VfInterface = "vf", interface;
 }
 
 /// A vhost-user socket.
@@ -244,6 +246,32 @@ pub struct Vduse {
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,
+}
+
+/// The kernel's own interface of a card's VF, moved into a network namespace: frames pass the card,
+/// not the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VfInterface {
+    /// Name of the interface in its namespace, unique there among attachments.
+    #[schema(value_type = String, format = "interface")]
+    pub interface: String,
+    /// Network namespace for the interface; must be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = "netns")]
+    pub netns: Option<String>,
+    /// IP addresses of the interface, each with the length of its network's prefix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub ip: Vec<InterfaceAddress>,
+    /// Gateways of default routes: one for each IP version, in a network of `ip` or link-local.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(schema_with = gateways)]
+    pub gateway: Vec<IpAddr>,
+    /// MTU of the interface, in bytes.
+    #[serde(default = "mtu")]
+    #[schema(minimum = 68, maximum = 65535, default = 1500)]
+    pub mtu: u16,
 }
 
 fn queue_pairs() -> u16 {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Drift, NicMode, State, transition};
+use super::super::{Attachment, Drift, Facts, NicMode, State, allocate, transition};
 use super::{state, with};
 
 /// A card with two VFs, an uplink and a switch with one adapter.
@@ -63,6 +63,8 @@ fn settings_of_the_other_kind_are_refused() {
         (vf("tx_weight"), json!(20), "Linux has no interface for it"),
         (vf("storm_limit_pps"), json!(20), "Linux has no interface for it"),
         ("/adapter/0/iov_weight".to_owned(), json!(1), "needs a VF of nic0, a card"),
+        ("/adapter/0/attachment".to_owned(), vf_interface(), "is for adapters with a VF of a card"),
+        ("/nic/0/uplink".to_owned(), vf_interface(), "is for adapters with a VF of a card"),
         ("/adapter/0/vf".to_owned(), json!(0), "needs a VF of nic0, a card"),
     ];
     for (pointer, value, words) in cases {
@@ -75,6 +77,7 @@ fn settings_of_the_other_kind_are_refused() {
         let text = problems.to_string();
         assert!(problems.problems.len() == 1 && text.contains(words), "{pointer}: {text}");
         let at = problems.problems[0].path.replace(['[', ']'], "/").replace("/.", "/");
+        let at = at.strip_suffix(".kind").unwrap_or(&at);
         assert_eq!(format!("/{}", at.replace('.', "/")), pointer, "{text}");
     }
     // The PF of a NIC with a switch is refused for that as well.
@@ -83,6 +86,40 @@ fn settings_of_the_other_kind_are_refused() {
     let soft = json!({"version": 1, "nic": [{"name": "n", "drift": "repair", "device": "eth0"}]});
     let text = State::parse(&soft).unwrap_err().to_string();
     assert_eq!(text.matches("needs kind pci").count(), 2, "{text}");
+}
+
+fn vf_interface() -> Value {
+    json!({"kind": "vf", "interface": "net1", "netns": "web"})
+}
+
+#[test]
+fn an_adapter_on_a_card_has_a_vf_and_its_interface() {
+    let adapter = json!({
+        "name": "db", "nic": "nic0", "mac": "02:00:00:00:00:03", "iov_weight": 100,
+        "vlan": {"id": 7}, "max_tx_mbps": 50, "attachment": vf_interface(),
+    });
+    let document = with(document(), "/adapter/-", adapter);
+    let parsed = state(&document);
+    let allocations = allocate(&parsed, &Facts::default());
+    let given = |name: &str| allocations.iter().find(|given| given.adapter == name).unwrap();
+    assert_eq!((given("db").vf, given("web").vf), (Some(0), None), "VF 1 has its own settings");
+    let Attachment::VfInterface(vf) = &parsed.adapters[1].attachment else { panic!() };
+    assert_eq!((vf.mtu, vf.ip.len()), (1500, 0));
+    let cases = [
+        ("/adapter/1/attachment", json!("tap:db0"), "is no attachment to a VF of nic0, a card"),
+        ("/adapter/1/attachment", json!("vf:net1"), "netns: is missing"),
+        ("/adapter/1/macs", json!(["02:00:00:00:00:05"]), "Linux has no interface for it"),
+        ("/adapter/1/attachment/gateway", json!(["10.0.0.1"]), "needs an IPv4 address in ip"),
+        ("/nic/0/kind", json!("soft"), "is for adapters with a VF of a card"),
+    ];
+    for (pointer, value, words) in cases {
+        let problems = State::parse(&with(document.clone(), pointer, value)).expect_err(pointer);
+        assert!(problems.to_string().contains(words), "{pointer}: {problems}");
+    }
+    let soft = json!({"name": "soft0", "total_vfs": 1});
+    let moved = with(with(document, "/nic/-", soft), "/adapter/1/nic", json!("soft0"));
+    let problems = State::parse(&moved).unwrap_err();
+    assert_eq!(problems.problems[0].path, "adapter[1].attachment.kind", "{problems}");
 }
 
 #[test]

@@ -31,8 +31,9 @@ impl<'a> Check<'a> {
             return;
         };
         self.counters_name(adapter, nic, &format!("{at}.name"));
-        if nic.is_pci() {
-            self.adapter_on_card(adapter, nic, at);
+        match nic.is_pci() {
+            true => self.adapter_on_card(adapter, nic, at),
+            false => self.no_vf(&adapter.attachment, &format!("{at}.attachment")),
         }
         if let Some(index) = adapter.vf {
             let field = format!("{at}.{}", if is_written { "vf" } else { "index" });

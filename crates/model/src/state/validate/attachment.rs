@@ -3,7 +3,10 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::super::{Attachment, Pcap, SocketMode, State, Stream, Tap, Vduse, VhostUser, Xdp};
+use super::super::{
+    Attachment, InterfaceAddress, Pcap, SocketMode, State, Stream, Tap, Vduse, VfInterface,
+    VhostUser, Xdp,
+};
 use super::Check;
 
 impl<'a> Check<'a> {
@@ -45,8 +48,12 @@ impl<'a> Check<'a> {
             let key = (netns, interface.to_owned());
             self.interfaces.claim(&mut self.problems, key, &place, &interface);
         }
-        if let Attachment::Tap(tap) = attachment {
-            self.addresses(tap, at);
+        match attachment {
+            Attachment::Tap(Tap { ip, gateway, .. })
+            | Attachment::VfInterface(VfInterface { ip, gateway, .. }) => {
+                self.addresses(ip, gateway, at);
+            }
+            _ => {}
         }
         if let Attachment::Vduse(Vduse { name, .. }) = attachment {
             if name == "control" {
@@ -67,8 +74,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// IP addresses and gateways of a tap.
-    fn addresses(&mut self, Tap { ip, gateway, .. }: &Tap, at: &str) {
+    /// IP addresses and gateways of an interface.
+    fn addresses(&mut self, ip: &[InterfaceAddress], gateway: &[IpAddr], at: &str) {
         for (i, one) in ip.iter().enumerate() {
             if ip[..i].iter().any(|other| other.address == one.address) {
                 let field = format!("{at}.ip[{i}]");

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::adapter::Adapter;
+use super::super::attachment::{Attachment, VfInterface};
 use super::super::function::PortSettings;
 use super::super::nic::{Bridging, Drift, Nic};
 use super::Check;
@@ -62,20 +63,40 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks an adapter on a NIC of kind `pci`, which has no VFs for adapters.
+    /// Checks an adapter on a NIC of kind `pci`: without a switch it has a VF, whose interface goes
+    /// to its namespace; on a switch it has none.
     pub(super) fn adapter_on_card(&mut self, adapter: &'a Adapter, nic: &Nic, at: &str) {
-        let error = format!("needs a VF of {}, a card: its VFs have no adapters", nic.name);
-        let wrong = if adapter.nic.is_some() {
-            let remedy = "name a switch on the NIC, or a NIC of kind soft";
-            ("nic", json!(nic.name), remedy)
-        } else if adapter.vf.is_some() {
-            ("vf", json!(adapter.vf), "leave it out; set the VF in [[nic.vf]]")
-        } else if adapter.iov_weight > 0 {
-            ("iov_weight", json!(adapter.iov_weight), "write 0, or use a NIC of kind soft")
-        } else {
+        if adapter.nic.is_some() {
+            self.settings_of_linux(&adapter.settings, at);
+            if let Attachment::VfInterface(VfInterface { netns: None, .. }) = adapter.attachment {
+                let (field, remedy) = (format!("{at}.attachment.netns"), "name a namespace");
+                self.wrong(field, Value::Null, "is missing", remedy);
+            }
+            if !adapter.attachment.is_vf() {
+                let kind = json!(adapter.attachment.kind().word());
+                let error = format!("is no attachment to a VF of {}, a card", nic.name);
+                let remedy = "write kind = \"vf\" with interface and netns, or name a switch";
+                self.wrong(format!("{at}.attachment.kind"), kind, &error, remedy);
+            }
             return;
+        }
+        self.no_vf(&adapter.attachment, &format!("{at}.attachment"));
+        let (field, value, remedy) = match (adapter.vf, adapter.iov_weight) {
+            (Some(vf), _) => ("vf", json!(vf), "leave it out, or name the NIC instead of a switch"),
+            (None, 0) => return,
+            (None, weight) => {
+                ("iov_weight", json!(weight), "write 0, or name the NIC instead of a switch")
+            }
         };
-        let (field, value, remedy) = wrong;
+        let error = format!("needs a VF of {}, a card: no adapter of a switch has one", nic.name);
         self.wrong(format!("{at}.{field}"), value, &error, remedy);
+    }
+
+    /// An attachment of anything but an adapter on a card.
+    pub(super) fn no_vf(&mut self, attachment: &Attachment, at: &str) {
+        if attachment.is_vf() {
+            let error = "is for adapters with a VF of a card: nic names a NIC of kind pci";
+            self.wrong(format!("{at}.kind"), "vf", error, "write another kind");
+        }
     }
 }

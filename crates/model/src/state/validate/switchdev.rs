@@ -51,6 +51,7 @@ impl<'a> Check<'a> {
             of.claim(&mut self.problems, it.of, &field, &it.of.to_string());
             self.function(nic, it.of, field);
             self.guests_attachment(&it.attachment, &format!("{at}.attachment"));
+            self.no_vf(&it.attachment, &format!("{at}.attachment"));
         }
         for (function, attachment, given) in nic.representors() {
             let (None, Attachment::Tap(tap)) = (given, &attachment) else { continue };
