@@ -301,6 +301,7 @@ mod tests {
         "FIGURE=VALUES",
         "FILE",
         "ID",
+        "IFACE",
         "LIST",
         "MAC",
         "MACS",
