@@ -137,12 +137,13 @@ impl<C: Card> ManagedNic<C> {
     /// Has the driver of a VF choose another address, if its interface is here: without an
     /// administrative one it keeps that until it is bound anew.
     pub(super) fn renew_netdev(&mut self, vf: u16) -> Result<(), SriovError> {
+        if self.card.netdev(vf).is_none() {
+            return Ok(()); // another user may have it
+        }
         let mut record = self.recorded();
         self.record_netdev(vf, &mut record);
-        if record.netdevs.contains_key(&vf) && record.given.insert(vf) {
-            self.record.write(record)?;
-        }
-        Ok(())
+        record.given.insert(vf);
+        self.record.write(record)
     }
 
     /// Drops an address that a VF's driver has chosen at random: the VF has no administrative one.

@@ -646,6 +646,18 @@ fn a_vf_in_reset_is_waited_for_and_none_is_left_out() {
 }
 
 #[test]
+fn the_interface_of_a_vf_that_others_have_is_left_to_them() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 1));
+    let mut nic = process(&machine, records.path(), "boot");
+    nic.apply(&wanted(1, &[(0, &[mac(1)])])).unwrap();
+    nic.apply(&wanted(1, &[])).unwrap();
+    nic.apply(&wanted(1, &[(0, &[mac(1)])])).unwrap();
+    machine.borrow_mut().netdevs[0].as_mut().unwrap().0.netns = Some("theirs".to_owned());
+    nic.apply(&wanted(1, &[])).unwrap();
+    assert!(nic.is_out(0) && nic.card.is_netdev_in(0, "theirs"));
+}
+
+#[test]
 fn vfs_that_a_driver_does_not_enable_are_told() {
     let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Netdevsim, 0));
     machine.borrow_mut().most = 3;
