@@ -97,7 +97,7 @@ pub struct NetdevError {
 }
 
 impl NetdevError {
-    fn new(text: impl Into<String>, errno: Option<Errno>) -> NetdevError {
+    pub(crate) fn new(text: impl Into<String>, errno: Option<Errno>) -> NetdevError {
         NetdevError { text: text.into(), errno: errno.map(Errno::raw_os_error) }
     }
 }

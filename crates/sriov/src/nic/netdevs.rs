@@ -97,6 +97,10 @@ impl<C: Card> ManagedNic<C> {
         let mut record = self.recorded();
         let was_given = record.given.contains(&vf);
         if is_out && !was_given {
+            if here.is_none() {
+                let error = "another user has it, or its driver has made none";
+                return Err(failed(NetdevError::new(error, None)));
+            }
             self.record_netdev(vf, &mut record);
             // It may be found unbound, if this process is killed below.
             record.add(vf, &[VfSetting::Driver(self.own_driver())]);

@@ -655,6 +655,13 @@ fn the_interface_of_a_vf_that_others_have_is_left_to_them() {
     machine.borrow_mut().netdevs[0].as_mut().unwrap().0.netns = Some("theirs".to_owned());
     nic.apply(&wanted(1, &[])).unwrap();
     assert!(nic.is_out(0) && nic.card.is_netdev_in(0, "theirs"));
+    let mut ours = wanted(1, &[(0, &[mac(1)])]);
+    let address = MacText(Mac([2, 0, 0, 0, 0, 1]));
+    ours.netdevs.insert(0, netdev(Some("web"), "net1", Some(address)));
+    let error = nic.apply(&ours).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("another user has it"), "{error}: {source}");
+    assert!(nic.card.is_netdev_in(0, "theirs"));
 }
 
 #[test]
