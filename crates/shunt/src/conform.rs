@@ -26,8 +26,8 @@ use crate::text::{print, table};
 /// own, which are removed again. Other adapters keep their settings and their traffic. Tests that
 /// would restart the daemon are n/a.
 ///
-/// With --nic they run on a card of a running daemon, as root: a NIC of kind pci whose VFs nobody
-/// uses, and which is restored. The interfaces of VFs are the guests, and --wire is the wire. A
+/// With --nic they run on a card of a running daemon, as root: a NIC of kind pci whose VFs are
+/// free, and which is restored. The interfaces of VFs are the guests, and --wire is the wire. A
 /// setting that the driver reports in force although frames do not show it is "accepted, not
 /// enforced", which does not change the exit code.
 #[derive(Debug, clap::Args)]

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Its guest may do anything with an interface: rename it, change it, move it on. So it never comes
-//! back as it is. The VF is bound to its driver anew, which makes a new interface here, and that
+//! back as it is. The VF is bound to its driver again, which makes a new interface here, and that
 //! gets the name, MTU and flag of the first.
 //!
 //! Limits: IP addresses and settings of ethtool that the interface had here are not restored. The

@@ -36,10 +36,10 @@ impl Device {
 
     /// Interface of a VF, if it is in this namespace.
     fn interface_of(&self, vf: u16) -> Option<VfInterface> {
-        let net = self.vf(vf).join("net");
-        let name = Sysfs::names(&net).pop()?;
-        let index = Sysfs::text(&net.join(&name).join("ifindex"))?.parse().ok()?;
-        let mac = Sysfs::text(&net.join(&name).join("address"))?.parse().ok()?;
+        let net = Sysfs::interfaces(&self.vf(vf)).pop()?;
+        let name = net.file_name()?.to_str()?.to_owned();
+        let index = Sysfs::number(&net.join("ifindex"))?;
+        let mac = Sysfs::text(&net.join("address"))?.parse().ok()?;
         Some(VfInterface { name, index, mac })
     }
 
@@ -56,7 +56,7 @@ impl Device {
         wait(TIMEOUT, link)?.with_context(|| format!("{} has no link", self.interface))
     }
 
-    /// Gives a VF to a guest: its driver begins anew, with the address that the PF has set, and
+    /// Gives a VF to a guest: its driver begins again, with the address that the PF has set, and
     /// its interface moves into a namespace, where it is up.
     pub(super) fn give(&self, vf: u16, mac: Mac) -> Result<GuestInterface> {
         if self.wait_for(vf)?.mac != mac {

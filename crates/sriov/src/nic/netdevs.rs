@@ -139,7 +139,7 @@ impl<C: Card> ManagedNic<C> {
     }
 
     /// Has the driver of a VF choose another address, if its interface is here: without an
-    /// administrative one it keeps that until it is bound anew.
+    /// administrative one it keeps that until it is bound again.
     pub(super) fn renew_netdev(&mut self, vf: u16) -> Result<(), SriovError> {
         if self.card.netdev(vf).is_none() {
             return Ok(()); // another user may have it
