@@ -361,6 +361,9 @@ impl<C: Card> ManagedNic<C> {
                 if !differs(vf, setting) || is_known {
                     continue;
                 }
+                if matches!(setting, VfSetting::Driver(_)) {
+                    self.placed.remove(&vf.index); // the interface goes with its driver
+                }
                 match self.card.set_vf(vf.index, setting) {
                     Ok(()) if *setting == VfSetting::Mac(None) => self.renew_netdev(vf.index)?,
                     Ok(()) => {}

@@ -94,18 +94,14 @@ impl<C: Card> ManagedNic<C> {
             source,
         };
         let here = self.card.netdev(vf);
-        let mut record = self.recorded();
+        let record = self.recorded();
         let was_given = record.given.contains(&vf);
         if is_out && !was_given {
             if here.is_none() {
                 let error = "another user has it, or its driver has made none";
                 return Err(failed(NetdevError::new(error, None)));
             }
-            self.record_netdev(vf, &mut record);
-            // It may be found unbound, if this process is killed below.
-            record.add(vf, &[VfSetting::Driver(self.own_driver())]);
-            record.given.insert(vf);
-            self.record.write(record)?;
+            self.record_to_bind(vf, record)?;
         }
         self.placed.remove(&vf);
         // Some drivers take an address only when they are bound.
@@ -144,8 +140,14 @@ impl<C: Card> ManagedNic<C> {
         if self.card.netdev(vf).is_none() {
             return Ok(()); // another user may have it
         }
-        let mut record = self.recorded();
+        self.record_to_bind(vf, self.recorded())
+    }
+
+    /// Records the interface of a VF that is to be bound again, and its driver: another process may
+    /// find it unbound, if this one is killed.
+    fn record_to_bind(&mut self, vf: u16, mut record: NicTarget) -> Result<(), SriovError> {
         self.record_netdev(vf, &mut record);
+        record.add(vf, &[VfSetting::Driver(self.own_driver())]);
         record.given.insert(vf);
         self.record.write(record)
     }
