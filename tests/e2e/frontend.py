@@ -1,13 +1,23 @@
-"""A vhost-user front-end of a few messages, which does to its session what an honest one does not."""
+"""A vhost-user front-end of a few messages, which does to its session what an honest one does not; or a `Receiver`.
+
+    frontend.py SOCKET PAIRS      a `Receiver`: until SIGTERM, then the number of frames of each ring, and their bytes, as JSON
+
+Needs no more than Python's smallest library, so that it runs in a guest as well as on the host.
+"""
 
 import array
+import json
+import mmap
 import os
+import signal
 import socket
 import struct
+import sys
+import time
 
 VERSION, NEED_REPLY = 1, 8
 GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
-SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_KICK = 8, 9, 12
+SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_KICK, SET_VRING_CALL = 8, 9, 10, 12, 13
 SET_PROTOCOL_FEATURES, SET_VRING_ENABLE = 16, 18
 VERSION_1, PROTOCOL_FEATURES, REPLY_ACK = 1 << 32, 1 << 30, 1 << 3
 MEMORY, USER = 1 << 21, 0x7F00_0000_0000
@@ -86,3 +96,60 @@ class Frontend:
         """Leaves."""
         self._line.close()
         os.close(self._memory)
+
+
+class Receiver(Frontend):
+    """A guest whose receive rings have buffers, once: it keeps the frames that come, and sends none."""
+
+    SIZE, HEADER, BUFFER, RINGS = 256, 12, 2048, 1 << 16  # descriptors; bytes: header, buffer, before the buffers
+
+    def __init__(self, path, pairs):
+        super().__init__(path)
+        self._map = mmap.mmap(self._memory, MEMORY)
+        self._rings = range(0, 2 * pairs, 2)  # those between transmit
+        for ring in range(2 * pairs):
+            self._start(ring)
+
+    def _start(self, ring):
+        descriptors, available, used = (self._at(ring) + 0x1000 * part for part in range(3))
+        if ring in self._rings:
+            for index in range(self.SIZE):
+                struct.pack_into("<QIHH", self._map, descriptors + 16 * index, self._buffer(ring, index), self.BUFFER, 2, 0)
+            struct.pack_into(f"<HH{self.SIZE}H", self._map, available, 0, self.SIZE, *range(self.SIZE))
+        kick, call = os.eventfd(1), os.eventfd(0)
+        self.say(SET_VRING_NUM, struct.pack("<II", ring, self.SIZE))
+        self.say(SET_VRING_BASE, struct.pack("<II", ring, 0))
+        self.say(SET_VRING_ADDR, struct.pack("<IIQQQQ", ring, 0, USER + descriptors, USER + used, USER + available, 0))
+        self.say(SET_VRING_CALL, struct.pack("<Q", ring), [call])
+        self.say(SET_VRING_KICK, struct.pack("<Q", ring), [kick])
+        if self.acknowledged(SET_VRING_ENABLE, struct.pack("<II", ring, 1)) != 0:
+            raise ValueError(f"ring {ring} was refused")
+
+    def _at(self, ring):
+        return ring * 0x3000
+
+    def _buffer(self, ring, index):
+        return self.RINGS + (ring // 2 * self.SIZE + index) * self.BUFFER
+
+    def received(self, ring):
+        """Frames of a receive ring, in the order in which they came."""
+        used = self._at(ring) + 0x2000
+        count = struct.unpack_from("<H", self._map, used + 2)[0]
+        ends = (struct.unpack_from("<II", self._map, used + 4 + 8 * place) for place in range(count))
+        starts = ((self._buffer(ring, index), length) for index, length in ends)
+        return [self._map[start + self.HEADER : start + length] for start, length in starts]
+
+
+def main(path, pairs):
+    """Receives until SIGTERM."""
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    receiver = Receiver(path, int(pairs))
+    print("started", flush=True)
+    while not ended:
+        time.sleep(0.05)
+    print(json.dumps([[frame.hex() for frame in receiver.received(ring)] for ring in receiver._rings]), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

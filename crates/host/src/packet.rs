@@ -81,6 +81,17 @@ pub fn open_member(
     open_for(netns, name, false, Some(group))
 }
 
+/// Has an interface of this thread's network namespace receive frames to all addresses, until the
+/// socket is closed. The socket receives none.
+///
+/// # Errors
+/// The kernel's; `EPERM` without CAP_NET_RAW.
+pub fn open_promiscuous(interface: u32) -> Result<OwnedFd, Errno> {
+    let socket = socket::open(SocketKind::Packet)?;
+    sys::join(socket.as_fd(), interface, None)?;
+    Ok(socket)
+}
+
 fn open_for(
     netns: Option<&str>,
     name: &str,

@@ -7,6 +7,9 @@
 //! lent from where the kernel or the device put them. A frame to the wire is copied once, into the
 //! UMEM.
 //!
+//! The interface is promiscuous while the port is open: the addresses of guests are not its own,
+//! and a card would drop their frames.
+//!
 //! With an [`AddressFilter`], only frames for its addresses are taken. Multicast and broadcast
 //! frames are copied, because the host needs them too, for example for ARP.
 //!
@@ -33,11 +36,13 @@ mod queues;
 mod to_wire;
 mod watch;
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
+use host::packet;
 use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
 pub use xdp::{Address, FlowRule, ZeroCopy};
@@ -139,6 +144,8 @@ pub(crate) struct XdpShared {
     pub(crate) frame_bytes_max: AtomicU32,
     /// The redirect program; `None` without an interface, in tests.
     pub(crate) redirect: Option<Mutex<Redirect>>,
+    /// Keeps the interface promiscuous; `None` without an interface, in tests.
+    pub(crate) _promiscuous: Option<OwnedFd>,
 }
 
 impl AddressFilter {
@@ -203,11 +210,14 @@ fn open_here(
         redirect.insert(queue, &socket.handle)?;
         sockets.push(socket);
     }
+    let promiscuous = packet::open_promiscuous(interface.index)
+        .map_err(|source| kernel(name, "receiving frames to all addresses", source))?;
     let zero_copy = sockets.iter().all(|socket| socket.handle.is_zero_copy());
     let device = Arc::new(XdpShared {
         health: Arc::default(),
         frame_bytes_max: AtomicU32::new(interface.mtu + OVERHEAD_MAX),
         redirect: Some(Mutex::new(redirect)),
+        _promiscuous: Some(promiscuous),
     });
     let (mut pairs, mut watched) = (Vec::new(), Vec::new());
     for socket in sockets {

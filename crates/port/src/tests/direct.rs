@@ -41,6 +41,7 @@ impl Bench {
             health: Arc::default(),
             frame_bytes_max: AtomicU32::new(LONGEST),
             redirect: None,
+            _promiscuous: None,
         };
         let device = Arc::new(device);
         let (wire, half) = half(&memory, &driver, &device);

@@ -30,7 +30,12 @@ impl Bench {
     fn new(mtu: u32) -> Bench {
         let (wire, inbound, outbound) = wire(RING, 0);
         let frame_bytes_max = AtomicU32::new(mtu + OVERHEAD_MAX);
-        let device = XdpShared { health: Arc::default(), frame_bytes_max, redirect: None };
+        let device = XdpShared {
+            health: Arc::default(),
+            frame_bytes_max,
+            redirect: None,
+            _promiscuous: None,
+        };
         let (device, unsent) = (Arc::new(device), Arc::new(AtomicBool::new(false)));
         let from_wire = FromWire::new(inbound, device.clone(), unsent.clone(), false);
         let to_wire = ToWire::new(outbound, device.clone(), unsent);
