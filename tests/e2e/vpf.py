@@ -19,13 +19,13 @@ def tool():
 class VpfGuest:
     """A guest with a virtual PF of that name, made with these words of `shunt vpf`."""
 
-    def __init__(self, daemon, name, *words, modules=("virtio_net", "8021q", "macvlan"), **options):
+    def __init__(self, daemon, name, *words, modules=("virtio_net", "8021q", "macvlan"), kind=Guest, **options):
         self.daemon, self.name = daemon, name
         self.made = daemon.command("vpf", name, *words)
         if self.made.returncode != 0:
             raise AssertionError(f"shunt vpf {name}: {self.made.stderr}")
         argv = shlex.split(self.made.stdout)
-        self.guest = Guest(daemon.run_dir, [Options(tuple(argv), modules)], name=name, **options)
+        self.guest = kind(daemon.run_dir, [Options(tuple(argv), modules)], name=name, **options)
         self.document = next(vpf for vpf in daemon.export()["vpf"] if vpf["name"] == name)
         self.spaces = {}
 
