@@ -1,6 +1,9 @@
 """`shunt conform --nic` on the VFs of a card: igb in a guest, whose other interface is the wire."""
 
+import errno
 import json
+import os
+import re
 import signal
 import tempfile
 import time
@@ -42,6 +45,11 @@ RESULTS = (
     ("n/a", "a card is hardware", "no-hardware-needed"),
     ("n/a", "needs two machines", "vf-back-after-migration vf-state-migrates"),
 )
+
+
+def anonymised(text):
+    """Without the last three bytes of MAC addresses."""
+    return re.sub(r"\b([0-9a-f]{2}(:[0-9a-f]{2}){2})(:[0-9a-f]{2}){3}\b", r"\1:xx:xx:xx", text)
 
 
 class Conform(unittest.TestCase):
@@ -94,6 +102,27 @@ class Conform(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(report[name]["result"], result, report[name]["detail"])
                 self.assertIn(text, report[name]["detail"])
+        self.assert_reported(done.out)
+
+    def assert_reported(self, results):
+        """A report has the card, these results with the driver's error numbers, and nothing that tells whose machine it is."""
+        self.guest.run("hostname", "machine-of-somebody")
+        self.guest.put("/tests.json", data=results.encode())
+        text = self.guest.run(PROGRAM, "doctor", "--report", "-", "--conform", "/tests.json")
+        report = json.loads(text)
+        self.assertEqual(report["conform"], json.loads(anonymised(results)))
+        self.assertEqual(report["conform"]["nic"], f"card {os.path.basename(self.guest.pci())}")
+        refused = {}
+        for test in report["conform"]["tests"]:
+            for setting, error in re.findall(r"refuses (?:min_tx_mbps = 0, )?(\w+) = .*\(os error (\d+)\)", test["detail"]):
+                refused[setting] = int(error)
+        self.assertEqual(refused, {"min_tx_mbps": errno.EINVAL, "vlan": errno.EPROTONOSUPPORT, "link_state": errno.EOPNOTSUPP})
+        shown = json.loads(self.guest.says("nic", "show", self.pf, "--json"))["facts"]
+        pf = next(nic for nic in report["pci"]["nics"] if nic["address"] == os.path.basename(self.guest.pci()))
+        self.assertEqual(pf, json.loads(anonymised(json.dumps(shown))))
+        for link in json.loads(self.guest.ip("-j", "link")):
+            self.assertTrue(link["ifname"] == "lo" or link["address"] not in text, link)
+        self.assertNotIn("machine-of-somebody", text)
 
     def test_without_a_wire(self):
         """Tests of the wire are n/a, and settings that are not enforced do not change the exit code."""

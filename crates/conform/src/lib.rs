@@ -61,7 +61,7 @@ pub fn run(
     wanted: impl Fn(&Test) -> bool,
     mut seen: impl FnMut(&TestReport),
 ) -> SuiteReport {
-    let mut report = SuiteReport::default();
+    let mut report = SuiteReport { nic: subject.name(), tests: Vec::new() };
     for test in tests().filter(|test| wanted(test)) {
         let (result, detail) = outcome(test, subject);
         let (name, thread) = (test.name.to_owned(), test.thread.to_owned());

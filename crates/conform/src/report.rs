@@ -47,6 +47,8 @@ pub struct TestReport {
 /// Outcomes of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuiteReport {
+    /// NIC that was tested.
+    pub nic: String,
     /// Tests, in the order of the catalogue.
     pub tests: Vec<TestReport>,
 }
@@ -71,6 +73,7 @@ mod tests {
         };
         let long = "a frame from x arrived at y, expected at z ".repeat(9);
         SuiteReport {
+            nic: "card 0000:01:00.0".into(),
             tests: vec![
                 test("one-thing", TestResult::Pass, "seen"),
                 test("another-thing-with-quite-a-long-name", TestResult::Fail, &long),

@@ -137,7 +137,7 @@ impl Conform {
 }
 
 /// Results as a table, and their counts.
-fn shown(report: &SuiteReport) -> String {
+pub(crate) fn shown(report: &SuiteReport) -> String {
     let row = |test: &TestReport| {
         let result = test.result.word().to_owned();
         [test.name.clone(), result, test.thread.clone(), test.detail.clone()]

@@ -17,6 +17,7 @@ use sriov::Sysfs;
 use sriov::discovery::Listing;
 use sriov::facts::{Facts, ThisKernel};
 
+use crate::conform::shown;
 use crate::manage::pci;
 use crate::pages::Title;
 use crate::text::{of_stdout, print, table, wrapped};
@@ -32,6 +33,9 @@ Examples:
   shunt doctor                             a table, then cost and remedy of each lack
   shunt doctor --json
   shunt doctor --report                    write shunt-report.json, to send with a problem
+  shunt conform --nic card0 --json >tests.json
+  shunt doctor --report --conform tests.json
+                                           the same, with what the card enforces and refuses
   shunt doctor --from shunt-report.json    the checks of another machine
 
 Exit code 0, whatever is missing. A report has no MAC address beyond the vendor's part, no host
@@ -40,6 +44,9 @@ pub(crate) struct Doctor {
     /// Write facts and checks to a file, or with - to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "shunt-report.json")]
     report: Option<PathBuf>,
+    /// Add results of `shunt conform --nic NAME --json` to the report.
+    #[arg(long, value_name = "FILE", requires = "report")]
+    conform: Option<PathBuf>,
     /// Check the machine of this report instead.
     #[arg(long, value_name = "FILE", conflicts_with = "report")]
     from: Option<PathBuf>,
@@ -55,10 +62,13 @@ pub(crate) fn pci_facts() -> Facts {
 
 impl Doctor {
     pub(crate) fn run(self) -> Result<()> {
-        let report = match &self.from {
+        let mut report = match &self.from {
             Some(file) => Report::read(file)?,
             None => Report::of_this_machine(),
         };
+        if let Some(file) = &self.conform {
+            report.add_conform(file)?;
+        }
         let Some(file) = &self.report else {
             let text = if self.json { format!("{:#}\n", answer(&report)) } else { text(&report) };
             return Ok(print(&text)?);
@@ -83,10 +93,11 @@ fn answer(report: &Report) -> serde_json::Value {
         "kernel": report.machine.kernel,
         "checks": report.checks(),
         "nics": Listing::all(&report.pci),
+        "conform": report.conform,
     })
 }
 
-/// Table of the checks, table of the NICs, then each lack.
+/// Table of the checks, table of the NICs, each lack, then results of the conformance suite.
 fn text(report: &Report) -> String {
     let findings = report.checks();
     let row = |it: &Finding| [it.name.clone(), it.state.to_string(), it.found.clone()];
@@ -97,6 +108,9 @@ fn text(report: &Report) -> String {
     for it in findings.iter().filter(|it| it.state != State::Ok) {
         text += &format!("\n{}", wrapped(&format!("{}: {}", it.name, it.state)));
         text += &of_stdout().fields(&[("  costs", &*it.costs), ("  remedy", &*it.remedy)]);
+    }
+    if let Some(conform) = &report.conform {
+        text += &format!("\nconformance of {}\n{}", conform.nic, shown(conform));
     }
     text
 }

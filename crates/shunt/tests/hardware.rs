@@ -138,11 +138,40 @@ fn a_report_of_this_machine_is_anonymous_and_can_be_read() {
         (&["--from", "/nonexistent"][..], 2, "cannot be read"),
         (&["--from", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], 2, "is no report"),
         (&["--report", "/nonexistent/x"], 1, "cannot write /nonexistent/x"),
+        (&["--report", "-", "--conform", "/nonexistent"], 2, "cannot be read"),
+        (&["--report", "-", "--conform", path], 2, "has no results of the suite"),
     ] {
         let output = run(words);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && said.contains(told), "{words:?}: {said}");
     }
+}
+
+#[test]
+fn a_report_has_what_a_card_enforces_and_its_driver_refuses() {
+    let conform = json("doctor", "igb-conform")["conform"].take();
+    assert_eq!(conform["nic"], "card 0000:01:00.0");
+    let tests = conform["tests"].as_array().expect("tests");
+    let details: Vec<&str> = tests.iter().filter_map(|test| test["detail"].as_str()).collect();
+    let page = include_str!("../../../docs/errors-sriov.md");
+    for (setting, name, errno) in [
+        ("min_tx_mbps", "EINVAL", 22),
+        ("vlan", "EPROTONOSUPPORT", 93),
+        ("link_state", "EOPNOTSUPP", 95),
+    ] {
+        let answer = format!("(os error {errno})");
+        let refused = |detail: &&str| {
+            detail.contains(&format!("refuses {setting} = ")) && detail.contains(&answer)
+        };
+        assert!(details.iter().any(refused), "{setting}: {details:#?}");
+        let mut rows = page.lines().filter(|row| row.starts_with(&format!("| {setting} |")));
+        let row = rows.find(|row| row.contains(&format!("| {name} |")));
+        assert!(row.is_some_and(|row| row.contains("igb")), "{setting}: {name} on the page");
+    }
+    let text = says("doctor", "igb-conform");
+    let (_, results) = text.split_once("\nconformance of card 0000:01:00.0\n").expect("the suite");
+    assert!(results.contains("accepted, not enforced"), "{results}");
+    assert!(results.ends_with(" n/a\n"), "{results}");
 }
 
 #[test]

@@ -21,13 +21,15 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) struct Device {
     /// Interface of the PF.
     pub(super) interface: String,
+    /// Address of the PF.
+    pub(super) address: PciAddress,
     function: PathBuf,
 }
 
 impl Device {
     /// The card with this address, whose PF has this interface.
     pub(super) fn new(address: PciAddress, interface: String) -> Device {
-        Device { interface, function: Sysfs::default().pci(address) }
+        Device { interface, address, function: Sysfs::default().pci(address) }
     }
 
     fn vf(&self, index: u16) -> PathBuf {

@@ -292,7 +292,7 @@ fn find(run_dir: &Path, name: &str) -> Result<(Device, u16)> {
 
 impl Subject for CardNic {
     fn name(&self) -> String {
-        format!("card of NIC {}", self.name)
+        format!("card {}", self.device.address)
     }
 
     fn lacks(&self, what: Capability) -> Option<String> {

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use conform::SuiteReport;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sriov::facts::{Facts, anonymised};
 
@@ -25,6 +27,9 @@ pub(crate) struct Report {
     pub(crate) machine: HostFacts,
     /// Its PCI NICs.
     pub(crate) pci: Facts,
+    /// Results of the conformance suite on one of these NICs, with its driver's answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) conform: Option<SuiteReport>,
     /// Findings at the time of writing; a reader judges the facts again.
     #[serde(default)]
     pub(crate) findings: Vec<Finding>,
@@ -38,6 +43,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: HostFacts::read(),
             pci: super::pci_facts(),
+            conform: None,
             findings: Vec::new(),
         }
     }
@@ -47,12 +53,17 @@ impl Report {
     /// # Errors
     /// [`UsageError`]: it is missing, or no report.
     pub(crate) fn read(file: &Path) -> Result<Report> {
-        let refused = |message: &str| {
-            let remedy = "give a file that `shunt doctor --report` wrote";
-            UsageError::option("--from", file.display().to_string(), message, remedy)
-        };
-        let text = fs::read_to_string(file).map_err(|_| refused("cannot be read"))?;
-        serde_json::from_str(&text).map_err(|_| refused("is no report").into())
+        read("--from", file, "is no report", "shunt doctor --report")
+    }
+
+    /// Reads results of the conformance suite.
+    ///
+    /// # Errors
+    /// [`UsageError`]: the file is missing, or has none.
+    pub(super) fn add_conform(&mut self, file: &Path) -> Result<()> {
+        let command = "shunt conform --nic NAME --json";
+        self.conform = Some(read("--conform", file, "has no results of the suite", command)?);
+        Ok(())
     }
 
     /// Findings of all checks.
@@ -70,6 +81,16 @@ impl Report {
     pub(crate) fn text(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
+}
+
+/// Reads JSON from the file of an option, which this command writes.
+fn read<T: DeserializeOwned>(option: &str, file: &Path, other: &str, command: &str) -> Result<T> {
+    let refused = |message: &str| {
+        let remedy = format!("give a file that `{command}` wrote");
+        UsageError::option(option, file.display().to_string(), message, remedy)
+    };
+    let text = fs::read_to_string(file).map_err(|_| refused("cannot be read"))?;
+    serde_json::from_str(&text).map_err(|_| refused(other).into())
 }
 
 /// Writes the file.
