@@ -12,7 +12,8 @@ import unittest
 from guest import skip_without_guests
 from literal import section
 from pages import page
-from pci import PROGRAM, RUN_DIR, IgbGuest, NetdevsimGuest
+from pci import PID, PROGRAM, RUN_DIR, IgbGuest, NetdevsimGuest
+from test_sandbox import CAP_IPC_LOCK, PARTS
 
 MAC = "52:54:00:aa:bb:01"
 SEED = int(os.environ.get("SHUNT_E2E_SEED") or random.randrange(1 << 32))
@@ -339,6 +340,18 @@ class Managed(PciBase):
                 # The driver has made a new interface, which is down.
                 self.guest.up(self.pf)
                 self.guest.wait_link(self.pf, timeout=30, up=True)
+
+    def test_the_sandbox_is_in_force(self):
+        """The daemon that has just made VFs has no rights, and filters of system calls and files; its lanes have more."""
+        text = self.guest.run("sh", "-c", f"cat /proc/$(cat {PID})/task/*/status")
+        threads = [dict(re.findall(r"^(\w+):\t(.*)$", one, re.MULTILINE)) for one in re.split(r"^(?=Name:)", text, flags=re.MULTILINE)[1:]]
+        filters = {thread["Name"]: int(thread["Seccomp_filters"]) for thread in threads}
+        self.assertGreater(filters["lane0"], filters["shunt"])
+        for thread in threads:
+            self.assertEqual(int(thread["CapPrm"], 16) & ~CAP_IPC_LOCK, 0, thread)
+            self.assertEqual((thread["NoNewPrivs"], thread["Seccomp"]), ("1", "2"), thread)
+        stats = json.loads(self.guest.says("stats", "--json"))
+        self.assertEqual((stats["sandbox"], stats["forbidden_calls"]), (PARTS, 0))
 
     def cycles(self, count):
         """A NIC is made, set and given back, with other numbers and values each time."""
