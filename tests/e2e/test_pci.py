@@ -9,6 +9,7 @@ import tempfile
 import time
 import unittest
 
+from daemon import binary
 from guest import skip_without_guests
 from literal import section
 from pages import page
@@ -75,6 +76,14 @@ NETDEVSIM_ANSWERS = {
         devlink port function rate add $device/group && devlink dev eswitch set $device mode legacy
     """,
 }
+
+
+def example(name):
+    """An example program of the workspace, built like the program under test."""
+    path = os.path.join(os.path.dirname(binary()), "examples", name)
+    if not os.path.exists(path):
+        raise AssertionError(f"there is no {path}: run cargo build --release -p shunt-sriov --example {name}")
+    return path
 
 
 class PciBase(unittest.TestCase):
@@ -169,6 +178,59 @@ class Netdevsim(PciBase):
         self.assertEqual(self.devlink("port", "function", "rate", "show", vf)["rate"][vf]["tx_max"], 6250000)
         self.devlink("dev", "eswitch", "set", device, "mode", "legacy")
         self.assertEqual(len(self.devlink("port", "show")["port"]), 1)
+
+    def shown_by_devlink(self):
+        """What devlink shows of the device, as the example of crates/sriov does."""
+        of = lambda *words: self.devlink(*words) or {}  # noqa: E731
+        device = self.guest.device
+        ports = {"port": ("flavour", "netdev", "pfnum", "vfnum"), "rate": ("type", "tx_share", "tx_max", "parent")}
+        shown = {"port": of("port", "show"), "rate": of("port", "function", "rate", "show")}
+        objects = {
+            kind: {name.split("/")[-1]: {key: one[key] for key in fields if key in one} for name, one in shown[kind].get(kind, {}).items()}
+            for kind, fields in ports.items()
+        }
+        info, eswitch = of("dev", "info", device)["info"], of("dev", "eswitch", "show", device)["dev"]
+        return {"info": info[device], "eswitch": eswitch[device], **objects}
+
+    def test_devlink_is_as_devlink_shows_it(self):
+        """Eswitch mode, versions, ports, rates and groups; a change by either is seen by both, and so is an error."""
+        program = os.path.join(os.path.dirname(PROGRAM), "devlink-example")
+        self.guest.put(program, source=example("devlink"))
+        device = self.guest.device
+
+        def ask(*words):
+            return self.guest.ask(program, device, *words)
+
+        self.guest.run("devlink", "dev", "eswitch", "set", device, "mode", "legacy")
+        changes = [(), ("mode", "switchdev"), ("tx_max", "128", "6250000"), ("tx_share", "129", "1250000"), ("add", "group"),
+                   ("tx_max", "group", "12500000"), ("parent", "128", "group"), ("parent", "128"), ("delete", "group"),
+                   ("mode", "legacy")]  # fmt: skip
+        before = None
+        for words in changes:
+            done = ask(*words)
+            self.assertEqual(done.status, 0, (words, done))
+            seen = json.loads(ask().out)
+            self.assertNotEqual(seen, before, words)
+            self.assertEqual(seen, self.shown_by_devlink(), words)
+            before = seen
+        for words, theirs in [
+            (("mode", "switchdev"), None),
+            (("mac", "128", MAC), ["port", "function", "set", f"{device}/128", "hw_addr", MAC]),
+            (("active", "128"), ["port", "function", "set", f"{device}/128", "state", "active"]),
+            (("add", "group"), None),
+            (("parent", "128", "group"), None),
+            (("delete", "group"), ["port", "function", "rate", "del", f"{device}/group"]),
+            (("mode", "legacy"), ["dev", "eswitch", "set", device, "mode", "legacy"]),
+            (("tx_max", "0", "1"), ["port", "function", "rate", "set", f"{device}/0", "tx_max", "8bit"]),
+        ]:
+            done = ask(*words)
+            self.assertEqual(done.status != 0, theirs is not None, (words, done))
+            if theirs:
+                told = self.guest.ask("devlink", *theirs).err
+                for line in told.splitlines():
+                    self.assertIn(line.removeprefix("Error: ").removeprefix("kernel answers: ").rstrip("."), done.err)
+        for words in (("parent", "128"), ("delete", "group"), ("mode", "legacy")):
+            self.assertEqual(ask(*words).status, 0, words)
 
     def test_answers_are_those_of_the_page(self):
         """What docs/errors-sriov.md calls seen with netdevsim is seen; a rate that is too large is cut."""
