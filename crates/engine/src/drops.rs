@@ -294,7 +294,7 @@ pub static FAULTS: [ReasonEntry; Fault::ALL.len()] = [
     ReasonEntry {
         name: "chain_too_long",
         counters: fault_counters!("chain_too_long", ChainTooLong),
-        meaning: "A descriptor chain does not end: it has a loop, or more than 256 entries.",
+        meaning: "A descriptor chain has a loop, or more than 256 entries (32 in a receive buffer).",
         cause: FAULTY,
         remedy: RESTART,
     },

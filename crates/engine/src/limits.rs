@@ -24,6 +24,8 @@ pub enum Limit {
     PinnedMemory,
     /// Memory that all sessions map.
     GuestMemory,
+    /// Memory that the daemon has touched.
+    TouchedMemory,
     /// Mappings of the daemon.
     Mappings,
     /// Open files of the daemon.
@@ -64,7 +66,7 @@ pub struct LimitEntry {
 pub const SESSION_MAPPINGS: u64 = guard::SESSION_MAPPINGS_MAX as u64;
 
 /// All limits, those of a session first.
-pub static LIMITS: [LimitEntry; 8] = [
+pub static LIMITS: [LimitEntry; 9] = [
     LimitEntry {
         limit: Limit::SessionMemory,
         name: "session_memory",
@@ -104,6 +106,14 @@ pub static LIMITS: [LimitEntry; 8] = [
         counts: "bytes mapped by all sessions",
         value: LimitValue::Setting("limits.guest_memory_mib"),
         effect: "the message is refused; a vDPA device does not start",
+    },
+    LimitEntry {
+        limit: Limit::TouchedMemory,
+        name: "touched_memory",
+        is_of_session: false,
+        counts: "bytes of files and guests that are in the daemon's memory",
+        value: LimitValue::Least("the machine's memory, and `memory.max` of its cgroups"),
+        effect: "the kernel reclaims memory, or ends the daemon",
     },
     LimitEntry {
         limit: Limit::Mappings,

@@ -3,6 +3,10 @@
 use guestmem::{Buffer, GuestSlice};
 
 pub use virtq::BURST;
+
+/// Most bytes of a burst of more than one frame, four of the longest: they are still in the L2
+/// cache when they are copied, and a flood of them to all does not keep others waiting for long.
+pub const BURST_BYTES: u64 = 256 << 10;
 pub use wire::virtio_net::NetHeader;
 pub use wire::{HeaderSnapshot, VlanEdit};
 

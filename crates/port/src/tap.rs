@@ -35,16 +35,12 @@ use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::OffloadSet;
 
-use crate::burst::{BURST, NetHeader};
+use crate::burst::{BURST, BURST_BYTES, NetHeader};
 use crate::handover::{IncompleteHandover, PortHandover, StateReader, StateWriter};
 use crate::kernel::{KernelRx, KernelTx, Link, PREFIX_MAX, RxBuffer, TxFrame, TxRefusal};
 use crate::kernel::{RxSource, TxSink, is_readable};
 use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
 use crate::validate::{FRAME_MAX, FrameRules};
-
-/// Maximum bytes of a burst, so that the frames are still in the L2 cache when they are copied:
-/// four of the longest frames.
-pub const BURST_BYTES: u64 = 256 << 10;
 
 /// Offset of the header in its cache line, so that the frame begins a line.
 const HEADER_AT: u64 = 64 - HEADER_LEN as u64;

@@ -7,14 +7,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use guestmem::{Buffer, CacheLine};
+use guestmem::{Buffer, CacheLine, GuestSlice};
 use virtq::{DeviceQueue, Fault, Position};
 use wire::FrameHeader;
 use wire::segment::Segment;
 use wire::virtio_net::OffloadSet;
 
 use crate::burst::{
-    BURST, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Polled, VlanEdit,
+    BURST, BURST_BYTES, Burst, Delivered, HeaderBytes, HeaderSnapshot, NetHeader, Polled, VlanEdit,
 };
 use crate::burst_buffers::BurstBuffers;
 use crate::deliver::{self, header_bytes};
@@ -29,6 +29,8 @@ pub struct TransmitRing {
     queue: DeviceQueue,
     events: RingEvents,
     rules: FrameRules,
+    /// Frames of the burst, the first that are staged; 0 between bursts.
+    taken: usize,
     /// Set if all frames are discarded.
     discards: bool,
 }
@@ -43,7 +45,7 @@ impl TransmitRing {
         leaves: OffloadSet,
     ) -> TransmitRing {
         let rules = FrameRules { frame_bytes_max, leaves };
-        TransmitRing { queue, events, rules, discards: false }
+        TransmitRing { queue, events, rules, taken: 0, discards: false }
     }
 
     /// Makes this a disabled ring: "in the disabled state the back-end must [...] process and
@@ -56,6 +58,29 @@ impl TransmitRing {
         self
     }
 
+    /// Frames of the burst, and the arena of their further slices.
+    #[inline(always)]
+    fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
+        let (frames, arena) = self.queue.buffers();
+        (&frames[..self.taken], arena)
+    }
+
+    /// Ends the burst before the frame that exceeds [`BURST_BYTES`]; that is in the next one.
+    #[cold]
+    fn cut(&mut self, polled: &mut Polled) {
+        let (frames, _) = self.queue.buffers();
+        let (mut taken, mut bytes) = (0, 0);
+        for frame in frames {
+            let longer = bytes + u64::from(frame.len);
+            if taken > 0 && longer > BURST_BYTES {
+                break;
+            }
+            (taken, bytes) = (taken + 1, longer);
+        }
+        self.taken = taken;
+        (polled.frames, polled.bytes) = (taken as u32, bytes);
+    }
+
     /// Validates the frames of the burst one by one and takes their offloads. The longer snapshots
     /// are both validated and delivered, so the two always match.
     #[cold]
@@ -65,7 +90,7 @@ impl TransmitRing {
             buffers.malformed = u64::MAX >> (BURST - polled.frames as usize);
             return;
         }
-        let (frames, arena) = self.queue.buffers();
+        let (frames, arena) = self.buffers();
         buffers.has_offloads = has_offloads;
         if has_offloads {
             buffers.snapshot_frames(frames, arena);
@@ -120,21 +145,26 @@ impl Transmit for TransmitRing {
         buffers.is_one_flow = FrameHeader(buffers.headers[0]).is_one_flow(any ^ all);
         let virtio_headers = self.queue.virtio_headers();
         let asks = virtio_headers.iter().fold(0, |asks, header| asks | header[0] | header[1]) != 0;
+        self.taken = n;
+        if polled.bytes > BURST_BYTES {
+            self.cut(&mut polled);
+        }
         if odd || longest > self.rules.frame_bytes_max || asks {
             self.validate(&mut polled, buffers, asks);
         }
-        polled.backlog = self.queue.has_backlog();
+        polled.backlog = self.queue.has_backlog() || self.taken < n;
         buffers.next = Some(NextLines::of(self, &self.queue));
         polled
     }
 
     fn burst<'a>(&'a self, buffers: &'a BurstBuffers) -> Burst<'a> {
-        let (frames, arena) = self.queue.buffers();
+        let (frames, arena) = self.buffers();
         buffers.burst(frames, arena)
     }
 
     fn complete(&mut self) -> Notification {
-        self.queue.add_used_all();
+        self.queue.add_used_batch(&[0; BURST][..self.taken]);
+        self.taken = 0;
         Notification::needed(self.queue.publish())
     }
 

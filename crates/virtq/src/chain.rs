@@ -11,6 +11,10 @@ use crate::ring::{Descriptor, RING_SIZE_MAX};
 /// Most descriptors in a chain. Linux uses at most 19, DPDK's back-end takes 256.
 pub const CHAIN_MAX: usize = 256;
 
+/// Most descriptors in a chain to write to: others wait while a receiver's buffers are filled. A
+/// frame of 64 KiB in pages takes 17, Linux's largest buffer 19.
+pub const WRITABLE_CHAIN_MAX: usize = 32;
+
 /// Most bytes in a chain: sixteen times the largest frame of virtio-net.
 pub const CHAIN_BYTES_MAX: u32 = 1 << 20;
 
@@ -35,6 +39,11 @@ impl ChainFormat {
     #[inline(always)]
     pub(crate) fn wanted_flags(self) -> u16 {
         if self.writable { Descriptor::WRITE } else { 0 }
+    }
+
+    /// Most descriptors in a chain.
+    pub(crate) fn longest(self) -> usize {
+        if self.writable { WRITABLE_CHAIN_MAX } else { CHAIN_MAX }
     }
 
     fn prefix(self) -> u32 {
@@ -68,7 +77,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Appends the range of a descriptor. The caller checked that there are fewer than
-    /// [`CHAIN_MAX`].
+    /// the [longest](ChainFormat::longest) has.
     pub(crate) fn append(&mut self, piece: Descriptor) -> Result<(), Fault> {
         if piece.flags & Descriptor::WRITE != self.format.wanted_flags() {
             return Err(Fault::WrongDirection);

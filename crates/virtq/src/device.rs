@@ -298,11 +298,11 @@ impl DeviceQueue {
         each!(&self.kind, device => device.next_lines())
     }
 
-    /// Returns `true` if a [`stage`](Self::stage) would find nothing: no buffer is available, and
-    /// no memory was truncated since the last one.
+    /// Returns `true` if a [`stage`](Self::stage) would find nothing: none is staged, no buffer is
+    /// available, and no memory was truncated since the last one.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
-        !self.has_backlog() && !self.staging.may_be_truncated()
+        !self.has_backlog() && !self.staging.may_be_truncated() && self.staging.len() == 0
     }
 
     /// Returns `true` if more buffers are available than were taken. Reads the ring again if the

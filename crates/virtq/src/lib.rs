@@ -18,7 +18,8 @@
 //! memory; that of a packed ring can be recorded ([`InflightRecord`]).
 //!
 //! # Limits
-//! Rings of up to 32768 entries, [`CHAIN_MAX`] descriptors and [`CHAIN_BYTES_MAX`] bytes a chain.
+//! Rings of up to 32768 entries, [`CHAIN_BYTES_MAX`] bytes a chain, and [`CHAIN_MAX`] descriptors,
+//! or [`WRITABLE_CHAIN_MAX`] to write to.
 //!
 //! [`stage`]: DeviceQueue::stage
 //! [`publish`]: DeviceQueue::publish
@@ -41,7 +42,7 @@ mod shared;
 mod split;
 mod start;
 
-pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, ChainHeader};
+pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, ChainHeader, WRITABLE_CHAIN_MAX};
 pub use device::{BURST, Content, DeviceQueue};
 pub use driver::{DriverQueue, guest_memory};
 pub use fault::Fault;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use guestmem::{Buffer, CacheLine, GuestMemory, Ticket};
 
 use self::event::EventSuppression;
-use crate::chain::{CHAIN_MAX, Chain, Table};
+use crate::chain::{Chain, Table};
 use crate::crash;
 use crate::device::{BURST, Staging};
 use crate::fault::Fault;
@@ -455,7 +455,7 @@ impl SplitDevice {
 fn follow(ring: &SplitRing, chain: &mut Chain<'_>, head: u16) -> Result<(), Fault> {
     let mut table: Option<Table> = None;
     let mut entries = ring.size();
-    let mut longest = CHAIN_MAX.min(usize::from(entries));
+    let mut longest = chain.format.longest().min(usize::from(entries));
     let mut descriptor = ring.descriptor(head);
     loop {
         if descriptor.flags & Descriptor::INDIRECT != 0 {
@@ -464,7 +464,7 @@ fn follow(ring: &SplitRing, chain: &mut Chain<'_>, head: u16) -> Result<(), Faul
             }
             let inner = Table::new(chain, descriptor)?;
             entries = inner.entries;
-            longest = CHAIN_MAX.min(chain.len() + usize::from(entries));
+            longest = chain.format.longest().min(chain.len() + usize::from(entries));
             descriptor = Descriptor::from_words(inner.words(0));
             table = Some(inner);
             continue;

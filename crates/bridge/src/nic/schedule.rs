@@ -14,7 +14,8 @@
 //! gets the larger of the two, over some milliseconds: its minimum first, then time by weight. In a
 //! pass of time T, senders with a minimum m get m * T bytes and all others their quanta. So minima
 //! hold as long as the lane has time for their sum. Otherwise they are cut in proportion, and the
-//! others still get a quantum in every pass.
+//! others still get a quantum in every pass. A byte of a minimum pays for [`OWED_CYCLES_PER_BYTE`]
+//! cycles at most.
 //!
 //! A lane calls [`next`](Schedule::next) and, after a turn, [`took`](Schedule::took). Each call
 //! examines one sender in constant time; a sender in debt costs a comparison. If a whole pass found
@@ -34,6 +35,11 @@ const QUANTUM: i64 = 500;
 /// Time for which a minimum accumulates while others are served, ns. Passes must be shorter, or
 /// minima are cut: 255 senders of 64 large frames each take 20 ms at 10 Gbit/s.
 const GUARANTEE_NS: u64 = 25_000_000;
+/// Most cycles that a byte of a minimum pays for: twice what the smallest frames cost with 100 rules.
+/// A sender of dearer frames gets fewer bytes, instead of the others' time.
+const OWED_CYCLES_PER_BYTE: u64 = 8;
+/// Most bytes of a minimum that a turn takes for its time, which the system may have taken away.
+const DEAREST_BYTES: u64 = 64 << 10;
 
 /// A function that sends.
 #[derive(Clone, Debug)]
@@ -103,13 +109,14 @@ impl Rates {
         self.min.as_ref().is_some_and(TokenBucket::has_any)
     }
 
-    /// Charges bytes; returns `true` if more are owed.
-    fn charge(&mut self, bytes: u64) -> bool {
+    /// Charges a burst; returns `true` if more bytes are owed.
+    fn charge(&mut self, bytes: u64, cycles: u64) -> bool {
         if let Some(max) = &mut self.max {
             max.take(bytes);
         }
         if let Some(min) = &mut self.min {
-            min.take_forgiving(bytes);
+            let dear = (cycles / OWED_CYCLES_PER_BYTE).min(DEAREST_BYTES);
+            min.take_forgiving(bytes.max(dear));
         }
         self.owes()
     }
@@ -250,7 +257,7 @@ impl Schedule {
         self.served |= bytes > 0;
         let charged = cycles.min(i64::MAX as u64) as i64;
         sender.credit = forgiving(sender.credit, charged, charged);
-        let owed = sender.rates.as_mut().is_some_and(|rates| rates.charge(bytes));
+        let owed = sender.rates.as_mut().is_some_and(|rates| rates.charge(bytes, cycles));
         // A ring that has more but yields nothing counts as empty, or the visit would never end.
         sender.empty = if more && bytes > 0 { 0 } else { sender.empty + 1 };
         sender.next += 1;

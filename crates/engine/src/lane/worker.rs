@@ -31,8 +31,9 @@ use crate::port::counter as port_counter;
 use crate::quarantine::{LaneReport, Quarantine};
 use crate::slow::scratch::Scratch;
 
-/// Most that a turn is charged: the system may take the CPU away within it. A burst of 64
-/// broadcasts to 255 functions takes a quarter of it; slow interrupts add to that.
+/// Most that a turn is charged, or a cycle for each byte copied if that is more: the system may take
+/// the CPU away within it. A burst of 64 small broadcasts to 255 functions takes a quarter of it;
+/// slow interrupts add to that.
 const DEAREST: Duration = Duration::from_millis(4);
 
 /// State of a lane's thread.
@@ -60,7 +61,7 @@ pub(crate) struct Worker {
     pub(super) busy_until: u64,
     /// Cycles of this round's visits that found frames.
     pub(super) busy: u64,
-    /// Most cycles that a turn is charged, [`DEAREST`].
+    /// [`DEAREST`] in cycles.
     pub(super) dearest: u64,
     /// Longest time between two rounds while awake, in cycles.
     pub(super) longest_gap: u64,
@@ -207,7 +208,7 @@ impl Worker {
             let TxRing { port, pair, .. } = &self.rings[ring as usize].ring;
             port.block(*pair).add(port_counter::TX_CYCLES, cycles);
         }
-        self.schedule.took(bytes, cycles.min(self.dearest), polled.backlog);
+        self.schedule.took(bytes, cycles.min(self.dearest.max(bytes)), polled.backlog);
         u64::from(frames)
     }
 

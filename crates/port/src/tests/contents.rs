@@ -50,7 +50,7 @@ fn layouts(header: u32) -> Vec<Layout> {
         Layout::chain(&[header + 6]), // and within the Ethernet header
         Layout::chain(&[header, 6, 6, 2]),
         Layout::chain(&[header + 14]), // behind it
-        Layout::chain(&[1; 40]),
+        Layout::chain(&[1; 30]),
         indirect(&[]),
         indirect(&[header]),
         indirect(&[header + 3, 9, 700]),

@@ -3,8 +3,9 @@
 use virtq::Fault;
 
 use super::guests::{Layout, Receiver, Sender, carry, frame, on_both_kinds_of_rings, tagged_frame};
+use crate::validate::FRAME_MAX;
 use crate::virtio_net::HEADER_LEN;
-use crate::{BURST, Delivered, GuestRing, Polled, VlanEdit};
+use crate::{BURST, BURST_BYTES, Delivered, GuestRing, Polled, VlanEdit};
 
 fn one_piece() -> Layout {
     Layout::chain(&[])
@@ -55,6 +56,36 @@ fn an_empty_poll_leaves_nothing_of_the_former_burst() {
         let burst = from.ring.burst();
         assert_eq!((burst.malformed, burst.frames.len()), (0, 0));
         assert!(burst.snapshots.is_empty() && burst.offloads.is_empty());
+    });
+}
+
+#[test]
+fn a_burst_of_long_frames_ends_before_its_limit_and_the_rest_follows() {
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let sent: Vec<_> = (0..10).map(|n| frame(n, 60_000)).collect();
+        sent.iter().for_each(|frame| drop(from.send(frame, &one_piece())));
+        for range in [0..4, 4..8, 8..10] {
+            let polled = from.ring.poll();
+            let bytes = 60_000 * range.len() as u64;
+            assert!(bytes <= BURST_BYTES);
+            assert_eq!((polled.frames as usize, polled.bytes), (range.len(), bytes));
+            assert_eq!(polled.backlog, range.end < 10);
+            assert_eq!(from.ring.frames(), sent[range.clone()]);
+            from.ring.complete();
+            assert_eq!(from.reap().len(), range.len());
+            assert_eq!(from.ring.enable_notification(), range.end < 10);
+        }
+        assert_eq!(from.ring.poll(), Polled::default());
+        // One that is longer than the limit is taken alone.
+        from.rewind();
+        from.send(&vec![0; BURST_BYTES as usize + 1], &one_piece());
+        from.send(&frame(1, 60), &one_piece());
+        for (bytes, oversize) in [(BURST_BYTES + 1, 1), (60, 0)] {
+            let polled = from.ring.poll();
+            assert_eq!((polled.frames, polled.bytes, polled.oversize), (1, bytes, oversize));
+            from.ring.complete();
+        }
     });
 }
 
@@ -187,15 +218,15 @@ fn runt_receive_buffers() {
     on_both_kinds_of_rings(|| {
         let mut from = Sender::new(HEADER_LEN, 9018);
         let mut to = Receiver::new(HEADER_LEN, true);
-        let crumbs = Layout { cuts: vec![1; 199], indirect: true };
-        (0..20).for_each(|_| to.post(200, &crumbs));
-        for len in [300, 1000, 200] {
+        let crumbs = Layout { cuts: vec![1; 29], indirect: true };
+        (0..20).for_each(|_| to.post(30, &crumbs));
+        for len in [250, 1000, 200] {
             from.send(&frame(len, len), &one_piece());
         }
         let delivered = carry(&mut from, &mut to, &all(3), VlanEdit::None);
         assert_eq!((delivered.frames, delivered.too_small), (2, 1), "{delivered:?}");
         let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
-        assert_eq!(seen, [frame(300, 300), frame(200, 200)]);
+        assert_eq!(seen, [frame(250, 250), frame(200, 200)]);
         // More buffers than a burst.
         let mut to = Receiver::new(HEADER_LEN, true);
         (0..200).for_each(|_| to.post(20, &one_piece()));

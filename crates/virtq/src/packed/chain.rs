@@ -3,7 +3,7 @@
 use guestmem::Ticket;
 
 use super::{PackedPosition, PackedRing, Word};
-use crate::chain::{CHAIN_MAX, Chain, Table};
+use crate::chain::{Chain, Table};
 use crate::fault::Fault;
 use crate::ring::Descriptor;
 
@@ -16,7 +16,7 @@ pub(super) fn follow(
     (mut at, mut word): (PackedPosition, Word),
     room: u16,
 ) -> Result<Ticket, Fault> {
-    let longest = CHAIN_MAX.min(room.into());
+    let longest = chain.format.longest().min(room.into());
     let mut descriptors = 0;
     loop {
         let (addr, len, flags) = (ring.addr(at.index()), word.len(), word.flags());
@@ -47,7 +47,7 @@ pub(super) fn follow(
 /// only that of the direction has a meaning (section 2.8.7).
 fn follow_table(chain: &mut Chain<'_>, outer: Descriptor) -> Result<(), Fault> {
     let table = Table::new(chain, outer)?;
-    if usize::from(table.entries) > CHAIN_MAX {
+    if usize::from(table.entries) > chain.format.longest() {
         return Err(Fault::ChainTooLong);
     }
     for index in 0..table.entries {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::kit::{BASE, Forge, READABLE, memory};
 use crate::ring::Descriptor;
-use crate::{BURST, CHAIN_BYTES_MAX, CHAIN_MAX, Content, Fault, Features};
+use crate::{BURST, CHAIN_BYTES_MAX, CHAIN_MAX, Content, Fault, Features, WRITABLE_CHAIN_MAX};
 
 const NEXT: u16 = Descriptor::NEXT;
 const WRITE: u16 = Descriptor::WRITE;
@@ -146,6 +146,22 @@ fn too_long() {
         }
         guest.desc(BAD, (table, 16 * 300), INDIRECT, 0);
     });
+}
+
+#[test]
+fn a_receive_buffer_has_fewer_pieces() {
+    for (pieces, staged, fault) in
+        [(WRITABLE_CHAIN_MAX, 1, None), (WRITABLE_CHAIN_MAX + 1, 0, Some(Fault::ChainTooLong))]
+    {
+        let mut guest = Forge::new(memory(MEMORY), 512, Content::Writable);
+        for i in 0..pieces as u16 {
+            let flags = if usize::from(i) + 1 < pieces { NEXT } else { 0 };
+            guest.desc(i, (guest.data(), 64), flags, i + 1);
+        }
+        guest.offer(0);
+        let mut device = guest.device(ALL);
+        assert_eq!((device.stage(BURST), device.fault()), (staged, fault));
+    }
 }
 
 #[test]

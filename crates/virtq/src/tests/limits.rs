@@ -84,14 +84,13 @@ fn a_ring_always_gets_on_however_long_its_chains_are() {
     // never empty when more are staged.
     let pieces = CHAIN_MAX / 2 + 1;
     let memory = memory(1 << 20);
-    let none = Features::empty();
+    let (none, content) = (Features::empty(), Content::Readable { header: 0, keep: false });
     let mut driver = DriverQueue::new(memory.clone(), BASE, 1024, none).unwrap();
     let at = driver.addresses();
     let mut device =
-        DeviceQueue::new(memory.clone(), &at, 1024, none, Content::Writable, Start::default())
-            .unwrap();
+        DeviceQueue::new(memory.clone(), &at, 1024, none, content, Start::default()).unwrap();
     let segments: Vec<_> = (0..pieces as u64)
-        .map(|i| Segment { addr: BASE + (1 << 19) + i, len: 1, writable: true })
+        .map(|i| Segment { addr: BASE + (1 << 19) + i, len: 1, writable: false })
         .collect();
     let mut used = [Used::default(); 8];
     device.stage(1);

@@ -79,13 +79,14 @@ fn a_queue_that_logs_cannot_use_set_aside_buffers() {
 #[test]
 fn zero_length_descriptors_under_a_log() {
     let mut guest = Forge::new(memory(1 << 20), 256, Content::Writable);
-    // 200 pieces without bytes, each in a page of its own, then one with bytes.
-    let page = |i: u16| BASE + 0x1_0000 + u64::from(i % 100) * LOG_PAGE;
-    for i in 0..200 {
+    // As many pieces without bytes as there may be, each in a page of its own, then one with bytes.
+    let page = |i: u16| BASE + 0x1_0000 + u64::from(i) * LOG_PAGE;
+    let last = crate::WRITABLE_CHAIN_MAX as u16 - 1;
+    for i in 0..last {
         guest.desc(i, (page(i), 0), Descriptor::NEXT, i + 1);
     }
     let written = BASE + (1 << 19);
-    guest.desc(200, (written, 64), 0, 0);
+    guest.desc(last, (written, 64), 0, 0);
     guest.offer(0);
     let size = ((BASE + (1 << 20)) / LOG_PAGE).div_ceil(8);
     let bits = SharedFile::create("bits", size, Pages::Ordinary).unwrap();

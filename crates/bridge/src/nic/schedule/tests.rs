@@ -223,6 +223,16 @@ fn minima_in_bytes_come_first_then_time_by_weight() {
 }
 
 #[test]
+fn a_minimum_of_dear_frames_takes_its_cycles_a_byte_and_no_more() {
+    // 60 B in 256 pieces: the minimum alone would take 1.5 times the lane's time.
+    let mut senders = vec![(share(10, 100, 0), Ring::dear(60, 7000))];
+    senders.extend(vec![(plain(), Ring::busy(1514)); 16]);
+    let shares = Lane::new(10_000, &senders).time_shares(SECOND, 5 * SECOND);
+    // 100 Mbit/s at 8 cycles a byte, of 10^9 cycles a second.
+    near(shares[0], 0.1, 3.0);
+}
+
+#[test]
 fn large_frames_alone_cost_one_look_in_vain_a_burst() {
     let senders = vec![(plain(), Ring::busy(1514)); 16];
     let mut lane = Lane::new(10_000, &senders);

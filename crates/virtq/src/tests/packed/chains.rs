@@ -2,7 +2,7 @@
 
 use super::book::{AVAIL, Book, INDIRECT, NEXT, Range, USED, WRITE};
 use crate::tests::kit::{BASE, READABLE, memory};
-use crate::{BURST, CHAIN_BYTES_MAX, CHAIN_MAX, Content, Fault, Features};
+use crate::{BURST, CHAIN_BYTES_MAX, CHAIN_MAX, Content, Fault, Features, WRITABLE_CHAIN_MAX};
 
 const MEMORY: u64 = 4 << 20;
 const END: u64 = BASE + MEMORY;
@@ -95,6 +95,29 @@ fn the_longest_list_and_the_longest_table_are_fine() {
     assert_eq!((id, flags), (78, AVAIL | USED), "behind all of the list");
     assert_eq!(guest.read(0).0, 77);
     assert!(!guest.is_used(1, 0), "a list is used by its first descriptor alone");
+}
+
+#[test]
+fn a_receive_buffer_has_fewer_pieces() {
+    for (pieces, staged, fault) in
+        [(WRITABLE_CHAIN_MAX, 1, None), (WRITABLE_CHAIN_MAX + 1, 0, Some(Fault::ChainTooLong))]
+    {
+        for is_table in [false, true] {
+            let mut guest = Book::new(memory(MEMORY), SIZE, Content::Writable);
+            let (data, table) = (guest.data(), guest.data() + 0x2000);
+            let mut list = vec![((data, 64), NEXT); pieces];
+            list[pieces - 1].1 = 0;
+            for i in 0..pieces as u64 {
+                guest.entry(table + 16 * i, (data, 64), 0);
+            }
+            if is_table {
+                list = vec![((table, 16 * pieces as u32), INDIRECT)];
+            }
+            guest.offer(&list, 0);
+            let mut device = guest.device(Features::INDIRECT);
+            assert_eq!((device.stage(1), device.fault()), (staged, fault), "{is_table}");
+        }
+    }
 }
 
 #[test]
