@@ -183,7 +183,8 @@ impl DataPlane {
         self.fabric.count_forbidden_calls(self.forbidden.poll(&self.events, now));
         if self.limit_gauges.is_due(now) {
             let largest = self.sockets.largest_session();
-            self.limit_gauges.update(self.fabric.limits(), &self.quota, &largest, now);
+            let (limits, quota) = (self.fabric.limits(), &self.quota);
+            self.limit_gauges.update(limits, quota, &largest, &self.events, now);
         }
         self.cards.poll(&self.events, now);
         self.parked_frames.poll(now);

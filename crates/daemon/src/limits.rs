@@ -3,9 +3,10 @@
 //! A document is rejected if its ports alone need more than there is. If only hostile or very large
 //! guests could need more, the daemon warns: one of them can then keep others from attaching.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use api::{EventKind, Events};
 use engine::limits::{Limit, LimitCounters, LimitValue, SESSION_MAPPINGS};
 use guestmem::{Quota, guard};
 use model::state::{Attachment, Problem, Problems, SocketMode, State};
@@ -85,7 +86,8 @@ impl Amounts {
         // The kernel does not count threads of root.
         let of_user = getrlimit(Resource::Nproc).current;
         let of_user = of_user.filter(|_| !rustix::process::getuid().is_root());
-        let threads = [of_user, number("/proc/sys/kernel/threads-max"), pids_max()];
+        let pids = of_cgroups("pids.max").min();
+        let threads = [of_user, number("/proc/sys/kernel/threads-max"), pids];
         let mappings = [number("/proc/sys/vm/max_map_count"), Some(guard::MAPPINGS_MAX as u64)];
         Amounts {
             // The daemon raises its soft limit.
@@ -118,15 +120,40 @@ impl Amounts {
     }
 }
 
-/// Smallest `pids.max` of the process's cgroup and those above it.
-fn pids_max() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let max = |group: &Path| -> Option<u64> {
-        let path = Path::new("/sys/fs/cgroup").join(group).join("pids.max");
-        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+/// Directories of the process's cgroup and of those above it.
+fn cgroups() -> Vec<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new);
+    let groups = path.into_iter().flat_map(Path::ancestors);
+    groups.map(|group| Path::new("/sys/fs/cgroup").join(group)).collect()
+}
+
+/// Limits in a file of these cgroups.
+fn of_cgroups(file: &str) -> impl Iterator<Item = u64> {
+    let number = move |group: PathBuf| -> Option<u64> {
+        std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()
     };
-    Path::new(path).ancestors().filter_map(max).min()
+    cgroups().into_iter().filter_map(number)
+}
+
+/// Most bytes of memory that the process may have.
+fn memory_max() -> u64 {
+    let machine = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    of_cgroups("memory.max").fold(number_after(&machine, "MemTotal:") << 10, u64::min)
+}
+
+/// Times that the process's own cgroup has met its `memory.max`.
+fn memory_met() -> u64 {
+    let events = cgroups().first().map(|group| group.join("memory.events"));
+    let events = events.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    number_after(&events, "max")
+}
+
+/// The number in the line that begins with a name; 0 if there is none.
+fn number_after(text: &str, name: &str) -> u64 {
+    let mut lines = text.lines().map(str::split_whitespace);
+    let line = lines.find_map(|mut words| (words.next() == Some(name)).then_some(words));
+    line.and_then(|mut words| words.next()?.parse().ok()).unwrap_or(0)
 }
 
 /// Remedy for too little of a resource.
@@ -196,8 +223,10 @@ pub(super) struct LargestSession {
 #[derive(Debug, Default)]
 pub(super) struct LimitGauges {
     next: Option<Instant>,
-    /// Limits as last read, and the time of the next read.
-    allowed: Option<(Amounts, Instant)>,
+    /// Limits as last read, with that of memory, and the time of the next read.
+    allowed: Option<((Amounts, u64), Instant)>,
+    /// Times that the limit of memory was met, as last read.
+    memory_met: Option<u64>,
 }
 
 impl LimitGauges {
@@ -212,17 +241,18 @@ impl LimitGauges {
 
     /// The limits as read by `read` within [`REREAD`]: they change rarely, and are in several
     /// files.
-    fn allowed(&mut self, now: Instant, read: impl FnOnce() -> Amounts) -> Amounts {
+    fn allowed(&mut self, now: Instant, read: impl FnOnce() -> (Amounts, u64)) -> (Amounts, u64) {
         let known = self.allowed.filter(|(_, until)| now < *until);
         self.allowed.insert(known.unwrap_or_else(|| (read(), now + REREAD))).0
     }
 
-    /// Updates the gauges.
+    /// Updates the gauges, and counts limits that only the kernel sees met.
     pub(super) fn update(
         &mut self,
         counters: LimitCounters,
         quota: &Quota,
         largest: &LargestSession,
+        events: &Events,
         now: Instant,
     ) {
         let show = |limit: Limit, used: u64| {
@@ -235,23 +265,27 @@ impl LimitGauges {
         let ([session, all], [session_max, all_max]) = (quota.mapped(), quota.limits());
         counters.show(Limit::SessionMemory, session, session_max);
         counters.show(Limit::GuestMemory, all, all_max);
-        let allowed = self.allowed(now, Amounts::allowed);
+        let (allowed, memory) = self.allowed(now, || (Amounts::allowed(), memory_max()));
         counters.show(Limit::Mappings, guard::mappings() as u64, allowed.mappings);
         counters.show(Limit::Descriptors, open_files(), allowed.descriptors);
-        counters.show(Limit::Threads, threads(), allowed.threads);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        counters.show(Limit::Threads, number_after(&status, "Threads:"), allowed.threads);
+        let touched = ["RssFile:", "RssShmem:"].map(|name| number_after(&status, name));
+        counters.show(Limit::TouchedMemory, touched.iter().sum::<u64>() << 10, memory);
+        let met = memory_met();
+        let before = self.memory_met.replace(met).unwrap_or(met);
+        if met > before {
+            counters.refuse(Limit::TouchedMemory, met - before);
+            let entry = Limit::TouchedMemory.entry();
+            let text = format!("met its limit {}: {}", entry.name, entry.effect);
+            events.caused(EventKind::Limit, "daemon".to_owned(), text, now);
+        }
     }
 }
 
 /// Open files of this process; 0 before Linux 6.2.
 fn open_files() -> u64 {
     std::fs::metadata("/proc/self/fd").map_or(0, |directory| directory.len())
-}
-
-/// Threads of this process.
-fn threads() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Threads:"));
-    line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

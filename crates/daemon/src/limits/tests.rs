@@ -75,7 +75,7 @@ fn this_process_is_within_its_limits() {
     let used = Amounts {
         descriptors: open_files(),
         mappings: guard::mappings() as u64,
-        threads: threads(),
+        threads: number_after(&std::fs::read_to_string("/proc/self/status").unwrap(), "Threads:"),
     };
     assert_eq!(used.beyond(allowed), []);
     assert!(used.threads > 0 && allowed.mappings <= guard::MAPPINGS_MAX as u64);
@@ -103,12 +103,20 @@ fn limits_are_read_once_a_minute() {
     for seconds in 0..REREAD.as_secs() * 3 {
         let read = || {
             reads += 1;
-            Amounts { threads: reads, ..PLENTY }
+            (Amounts { threads: reads, ..PLENTY }, 0)
         };
-        let allowed = gauges.allowed(start + Duration::from_secs(seconds), read);
+        let (allowed, _) = gauges.allowed(start + Duration::from_secs(seconds), read);
         assert_eq!(allowed.threads, seconds / REREAD.as_secs() + 1);
     }
     assert_eq!(reads, 3);
+}
+
+#[test]
+fn numbers_are_found_by_the_whole_name_of_their_line() {
+    let text = "low 1\nmaxima 2\nmax 3\nRssShmem:\t 4 kB\nmax 5\n";
+    let found = ["max", "RssShmem:", "RssFile:", "ma"].map(|name| number_after(text, name));
+    assert_eq!(found, [3, 4, 0, 0]);
+    assert!(memory_max() > 0);
 }
 
 const INTRODUCTION: &str = "\
@@ -143,7 +151,7 @@ Among the files of a connection are 64 that wait to be closed, and 253 that the 
 one message. The message of a front-end may have 8; more end its session.
 
 Memory that the daemon touches first, and zero pages in place of a truncated file, are charged to
-the daemon's cgroup. Both are at most what the session may map.
+the daemon's cgroup (`touched_memory`). Both are at most what the session may map.
 ";
 
 /// `SHUNT_WRITE_DOCS=1` writes the page.
