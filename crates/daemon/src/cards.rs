@@ -28,8 +28,8 @@ use sriov::{ObservedNic, PciAddress, PciNic, SriovError, VfNetdev, WantedNic};
 
 /// Time between two readings of a card.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Time until the next try to give an interface to a guest.
-const RETRY: Duration = Duration::from_secs(5);
+/// Time until the next try to give an interface to a guest: twice the last one, up to the second.
+const RETRY: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
 /// End of the reason of a device whose namespace is missing.
 const MISSING: &str = "does not exist";
 /// Directory of the original states, in the run directory.
@@ -58,8 +58,8 @@ struct Card {
     holders: BTreeMap<u16, String>,
     /// Interfaces of adapters' VFs, by index of the VF.
     netdevs: BTreeMap<u16, ActualDevice>,
-    /// Next try for those that are not where they are wanted.
-    retry: Option<Instant>,
+    /// Next try for those that are not where they are wanted, and the time before it.
+    retry: Option<(Instant, Duration)>,
     /// Last error of setting it up.
     failed: Option<String>,
 }
@@ -83,8 +83,8 @@ impl Cards {
         is_start: bool,
     ) -> Result<(), Problems> {
         let mut before = Vec::new();
-        let done = self.apply(to, allocations, is_start, &mut before);
-        let done = done.and_then(|()| self.release_others(to, &mut before));
+        let done = self.release_others(to, &mut before);
+        let done = done.and_then(|()| self.apply(to, allocations, is_start, &mut before));
         if let Err(problem) = done {
             for (name, wanted) in before.into_iter().rev() {
                 self.undo(&name, wanted);
@@ -145,7 +145,7 @@ impl Cards {
                 None => {
                     let mut card = Card::new(device, wanted.clone(), nic.drift);
                     let found = card.find(&self.records).map(drop);
-                    if let Some(other) = self.holder(&card) {
+                    if let Some(other) = self.holder(&card, to) {
                         let error = format!("is the card of NIC {other} already");
                         let field = format!("nic[{i}].device");
                         let problem = Problem::new(field, device.as_str(), error, "choose another");
@@ -171,10 +171,10 @@ impl Cards {
         Ok(())
     }
 
-    /// NIC that has this card under another name of the device.
-    fn holder(&self, card: &Card) -> Option<&str> {
+    /// NIC of the state that has this card under another name of the device.
+    fn holder(&self, card: &Card, to: &State) -> Option<&str> {
         let address = card.address()?;
-        let mut cards = self.cards.iter();
+        let mut cards = self.cards.iter().filter(|(name, _)| to.nic(name).is_some());
         cards.find(|(_, card)| card.address() == Some(address)).map(|(name, _)| name.as_str())
     }
 
@@ -238,8 +238,12 @@ impl Cards {
             return;
         }
         self.due = Some(now + POLL_INTERVAL);
+        let mut held: Vec<PciAddress> = self.cards.values().filter_map(Card::address).collect();
         for (name, card) in &mut self.cards {
-            for text in card.poll(&self.records) {
+            let is_missing = card.nic.is_none();
+            let new = card.poll(&self.records, &held);
+            held.extend(card.address().filter(|_| is_missing));
+            for text in new {
                 tracing::warn!("NIC {name}: {text}");
                 events.caused(EventKind::Card, format!("NIC {name}"), text, now);
             }
@@ -373,7 +377,11 @@ impl Card {
         self.differences = differences;
         self.observed = Some(observed);
         self.failed = None;
-        self.retry = (!waiting.is_empty()).then(|| Instant::now() + RETRY);
+        let last = self.retry.take().map(|(_, last)| last);
+        self.retry = (!waiting.is_empty()).then(|| {
+            let wait = last.map_or(RETRY[0], |last| (2 * last).min(RETRY[1]));
+            (Instant::now() + wait, wait)
+        });
         self.note_netdevs(&waiting);
         Ok(())
     }
@@ -386,14 +394,15 @@ impl Card {
             let state = if reason.is_none() { DeviceState::Up } else { DeviceState::Gone };
             let same = before.get(vf).filter(|before| before.state == state);
             let since_ms = same.map_or_else(unix_ms, |before| before.since_ms);
-            self.netdevs.insert(*vf, ActualDevice { state, since_ms, reason, notes: Vec::new() });
+            let notes = self.nic.as_ref().map_or(&[][..], |nic| nic.notes(*vf)).to_vec();
+            self.netdevs.insert(*vf, ActualDevice { state, since_ms, reason, notes });
         }
     }
 
     /// `true` if an interface is not where it is wanted, and may be by now.
     fn has_lost_netdevs(&self) -> bool {
         let is_up = |vf: &u16| self.netdevs.get(vf).is_some_and(|it| it.state == DeviceState::Up);
-        let is_due = self.retry.is_some_and(|retry| Instant::now() >= retry);
+        let is_due = self.retry.is_some_and(|(retry, _)| Instant::now() >= retry);
         let may_come = |(vf, netdev): (&u16, &VfNetdev)| {
             // A namespace that has just come is used at once.
             let is_missing = self.netdevs.get(vf).and_then(|it| it.reason.as_ref());
@@ -401,7 +410,8 @@ impl Card {
             !is_up(vf) && is_there(netdev) && (is_due || was_missing)
         };
         let given = self.wanted.netdevs.keys().copied().filter(|vf| is_up(vf));
-        let lost = self.nic.as_ref().is_some_and(|nic| !nic.has_given(given));
+        let seen = self.nic.as_ref().zip(self.observed.as_ref());
+        let lost = seen.is_some_and(|(nic, observed)| !nic.has_given(observed, given));
         lost || self.wanted.netdevs.iter().any(may_come)
     }
 
@@ -409,8 +419,9 @@ impl Card {
         self.nic.as_mut().map_or(Ok(()), PciNic::release)
     }
 
-    /// Reads the card; returns what is new, for the operator.
-    fn poll(&mut self, records: &Path) -> Vec<String> {
+    /// Reads the card; returns what is new, for the operator. A card that was missing must not be
+    /// one of those held by other NICs.
+    fn poll(&mut self, records: &Path, held: &[PciAddress]) -> Vec<String> {
         let is_ready = |observed: &ObservedNic| observed.present && observed.interface.is_some();
         let was_ready = self.observed.as_ref().is_some_and(is_ready);
         self.observed = self.nic.as_ref().map(PciNic::observe).or(self.observed.take());
@@ -427,8 +438,8 @@ impl Card {
             };
             if was_ready {
                 new.push(format!("{} {missing}; it is set up when it comes back", self.device));
-            } else if self.nic.is_none() && self.set_up(records, &|_, _| true).is_ok() {
-                new.push(format!("{} is there, and set up", self.device));
+            } else if self.nic.is_none() {
+                new.extend(self.take_up(records, held));
             }
             return new;
         };
@@ -455,6 +466,22 @@ impl Card {
             }
         }
         new
+    }
+
+    /// Sets up a card that was missing until now; returns what is new.
+    fn take_up(&mut self, records: &Path, held: &[PciAddress]) -> Option<String> {
+        let address = self.find(records).ok()?.address();
+        let text = if held.contains(&address) {
+            self.nic = None;
+            format!("{} is the card of another NIC already: choose another", self.device)
+        } else {
+            self.set_up(records, &|_, _| true).ok()?;
+            format!("{} is there, and set up", self.device)
+        };
+        // A failure is told once.
+        let is_new = self.nic.is_some() || self.failed.as_ref() != Some(&text);
+        self.failed = self.nic.is_none().then(|| text.clone());
+        is_new.then_some(text)
     }
 
     /// Texts on interfaces that have come to their guests, or were taken back.

@@ -178,7 +178,8 @@ impl Request for PlaceNetdev {
     const NAME: &'static str = "place-netdev";
     const DOES: &'static str =
         "moves the interface of a VF of a NIC into a network namespace, or sets it here";
-    type Reply = Result<(), NetdevError>;
+    /// Notes for the operator.
+    type Reply = Result<Vec<String>, NetdevError>;
 
     fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         check_vf(&Sysfs::default(), self.pf, self.vf)
@@ -191,8 +192,9 @@ impl Request for PlaceNetdev {
     }
 }
 
-/// Sets the interface of a VF, which is in this namespace. After an error it may be anywhere.
-fn place(sysfs: &Sysfs, vf: PciAddress, to: &VfNetdev) -> Result<(), NetdevError> {
+/// Sets the interface of a VF, which is in this namespace; returns notes for the operator, such as a
+/// route that is not. After an error it may be anywhere.
+fn place(sysfs: &Sysfs, vf: PciAddress, to: &VfNetdev) -> Result<Vec<String>, NetdevError> {
     let missing = || NetdevError::new("the VF has no interface here", Some(Errno::NODEV));
     let (name, index) = pf::interface(sysfs, vf).ok_or_else(missing)?;
     let HostNetdev { netdev: now, address, .. } = read(sysfs, vf).ok_or_else(missing)?;
@@ -220,10 +222,8 @@ fn place(sysfs: &Sysfs, vf: PciAddress, to: &VfNetdev) -> Result<(), NetdevError
         let index = links.index(&to.name)?;
         let up = LinkSettings { up: Some(to.up), ..LinkSettings::default() };
         links.set(&to.name, index, &up)?;
-        for gateway in &to.gateways {
-            links.add_gateway(&to.name, *gateway)?;
-        }
-        Ok(())
+        let routes = to.gateways.iter().map(|gateway| links.add_gateway(&to.name, *gateway));
+        Ok(routes.filter_map(Result::err).map(|error| NetdevError::from(error).text).collect())
     })?
 }
 

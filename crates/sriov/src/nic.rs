@@ -102,6 +102,12 @@ pub struct ObservedNic {
     pub vfs: Vec<VfState>,
 }
 
+impl ObservedNic {
+    fn vf(&self, index: u16) -> Option<&VfState> {
+        self.vfs.iter().find(|vf| vf.index == index)
+    }
+}
+
 /// A NIC of the machine.
 #[derive(Debug)]
 pub struct PciNic {
@@ -146,9 +152,15 @@ impl PciNic {
         self.nic.differences(wanted, observed)
     }
 
-    /// `true` if the interfaces of these VFs are not here. Other namespaces are not looked at.
-    pub fn has_given(&self, mut vfs: impl Iterator<Item = u16>) -> bool {
-        vfs.all(|vf| self.nic.is_out(vf))
+    /// `true` if the interfaces of these VFs are not here, though the driver that makes them has
+    /// the VFs. Other namespaces are not looked at.
+    pub fn has_given(&self, observed: &ObservedNic, vfs: impl Iterator<Item = u16>) -> bool {
+        self.nic.has_given(observed, vfs)
+    }
+
+    /// Notes about the interface of a VF that a guest has, for the operator.
+    pub fn notes(&self, vf: u16) -> &[String] {
+        self.nic.notes.get(&vf).map_or(&[], Vec::as_slice)
     }
 
     /// Restores the state before Shunt, and forgets it. A NIC that Shunt has not changed stays.
@@ -169,11 +181,14 @@ struct ManagedNic<C> {
     accepted: Vec<Difference>,
     /// Interfaces in force that guests have.
     placed: BTreeMap<u16, VfNetdev>,
+    /// Notes about interfaces, when they were last moved.
+    notes: BTreeMap<u16, Vec<String>>,
 }
 
 impl<C: Card> ManagedNic<C> {
     fn new(card: C, record: Record) -> ManagedNic<C> {
-        ManagedNic { card, record, accepted: Vec::new(), placed: BTreeMap::new() }
+        let (placed, notes) = (BTreeMap::new(), BTreeMap::new());
+        ManagedNic { card, record, accepted: Vec::new(), placed, notes }
     }
 
     fn observe(&self) -> ObservedNic {

@@ -52,8 +52,8 @@ pub(super) trait Card {
     fn netdev(&self, vf: u16) -> Option<HostNetdev>;
     /// `true` if a namespace has the interface of a VF.
     fn is_netdev_in(&self, vf: u16, netns: &str) -> bool;
-    /// Moves the interface of a VF out of this namespace, or sets it here.
-    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<(), NetdevError>;
+    /// Moves the interface of a VF out of this namespace, or sets it here; returns notes.
+    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<Vec<String>, NetdevError>;
     /// Takes the driver from a VF, with the interface wherever that is.
     fn unbind(&mut self, vf: u16) -> Result<(), KernelError>;
     /// Lets the VF's own driver make a new interface here.
@@ -236,7 +236,7 @@ impl Card for KernelCard {
         function.is_some_and(|function| netdev::is_in(netns, function))
     }
 
-    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<(), NetdevError> {
+    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<Vec<String>, NetdevError> {
         match ask(PlaceNetdev { pf: self.address, vf, to: to.clone() }, &[]) {
             Ok((placed, _)) => placed,
             Err(errno) => Err(NetdevError::from(errno)),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use model::state::MacText;
 
 use super::card::Card;
-use super::{ManagedNic, WantedNic};
+use super::{ManagedNic, ObservedNic, WantedNic};
 use crate::driver::{Binding, own_driver};
 use crate::error::SriovError;
 use crate::netdev::{HostNetdev, NetdevError, VfNetdev};
@@ -30,6 +30,19 @@ impl<C: Card> ManagedNic<C> {
     /// `true` if the interface of a VF is not here, though its driver makes one.
     pub(super) fn is_out(&self, vf: u16) -> bool {
         vf < self.card.num_vfs() && self.card.netdev(vf).is_none()
+    }
+
+    /// As [`PciNic::has_given`](super::PciNic::has_given).
+    pub(super) fn has_given(
+        &self,
+        observed: &ObservedNic,
+        mut vfs: impl Iterator<Item = u16>,
+    ) -> bool {
+        let own = self.own_driver().driver;
+        let is_other =
+            |setting: &VfSetting| matches!(setting, VfSetting::Driver(it) if it.driver != own);
+        let has_other = |vf| observed.vf(vf).is_some_and(|vf| vf.settings.iter().any(is_other));
+        vfs.all(|vf| self.is_out(vf) && !has_other(vf))
     }
 
     /// Wanted interfaces, and those placed before, that are where they are to be.
@@ -110,7 +123,8 @@ impl<C: Card> ManagedNic<C> {
             let bound = self.card.unbind(vf).and_then(|()| self.card.bind(vf));
             bound.map_err(|error| failed(error.into()))?;
         }
-        self.card.place(vf, to).map_err(failed)?;
+        let notes = self.card.place(vf, to).map_err(failed)?;
+        self.notes.insert(vf, notes);
         if is_out {
             self.placed.insert(vf, to.clone());
         }

@@ -276,13 +276,13 @@ impl Card for FakeCard {
         self.0.borrow().netdev(vf, Some(netns)).is_some()
     }
 
-    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<(), NetdevError> {
+    fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<Vec<String>, NetdevError> {
         let netns = to.netns.as_deref().unwrap_or("here");
         Ok(self.change(format!("VF {vf} is {} {netns}", to.name), |machine| {
             let (_, address) = *machine.netdev(vf, None).ok_or(Errno::NODEV)?;
             let address = to.mac.map_or(address, |MacText(mac)| mac);
             machine.netdevs[usize::from(vf)] = Some((to.clone(), address));
-            Ok(())
+            Ok(Vec::new())
         })?)
     }
 
@@ -613,6 +613,13 @@ fn the_interface_of_a_vf_goes_to_a_guest_and_comes_back_whatever_that_did() {
     let mut nic = process(&machine, records.path(), "boot");
     nic.apply(&all).unwrap();
     assert!(nic.is_out(1) && changes(&machine).is_empty());
+    assert!(nic.has_given(&nic.observe(), [1].into_iter()));
+    // An operator has given the VF to another driver.
+    machine.borrow_mut().set(1, &VfSetting::Driver(Binding::vfio_pci())).unwrap();
+    assert!(!nic.has_given(&nic.observe(), [1].into_iter()));
+    nic.apply(&all).unwrap();
+    assert!(nic.has_given(&nic.observe(), [1].into_iter()));
+    changes(&machine);
     // The namespace has ended, and the kernel has returned the interface.
     machine.borrow_mut().netdevs[1].as_mut().unwrap().0.netns = None;
     assert!(!nic.is_out(1));
