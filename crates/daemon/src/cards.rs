@@ -20,9 +20,7 @@ use std::time::{Duration, Instant};
 use api::clock::unix_ms;
 use api::{EventKind, Events};
 use host::netns;
-use model::state::{
-    ActualCard, ActualDevice, ActualNic, ActualVf, Adapter, Allocation, Attachment,
-};
+use model::state::{ActualCard, ActualDevice, ActualNic, ActualVf, Adapter, Allocation};
 use model::state::{DeviceState, Difference, Drift, Nic, Problem, Problems, Reason, State};
 use sriov::{ObservedNic, PciAddress, PciNic, SriovError, VfNetdev, WantedNic};
 
@@ -109,10 +107,10 @@ impl Cards {
             let (mut wanted, mut adapters) = (WantedNic::from(nic), BTreeMap::new());
             let mut holders = BTreeMap::new();
             for (at, vf, adapter) in on_vfs(to, nic, allocations) {
-                if let Attachment::VfInterface(attachment) = &adapter.attachment {
-                    wanted.give(vf, adapter, attachment);
+                wanted.give(vf, adapter);
+                holders.insert(vf, adapter.name.clone());
+                if adapter.attachment.is_vf() {
                     adapters.insert(vf, format!("adapter[{at}].attachment.netns"));
-                    holders.insert(vf, adapter.name.clone());
                 }
             }
             let refused = |error: SriovError| match &error {
@@ -128,7 +126,8 @@ impl Cards {
                 Some(card) if card.wanted == wanted => card.drift = nic.drift,
                 Some(card) => {
                     let stays = |name: &&String| {
-                        to.adapter(name).is_some_and(|it| it.nic.as_ref() == Some(&nic.name))
+                        let on = to.adapter(name).and_then(|it| to.nic_of(it));
+                        on.is_some_and(|on| on.name == nic.name)
                     };
                     if let (Some(name), true) =
                         (card.holders.values().find(stays), card.removes_vfs(&wanted))
@@ -515,7 +514,8 @@ fn on_vfs<'a>(
     allocations: &'a [Allocation],
 ) -> impl Iterator<Item = (usize, u16, &'a Adapter)> {
     let adapters = state.adapters.iter().enumerate();
-    let on_it = adapters.filter(|(_, adapter)| adapter.nic.as_deref() == Some(&*nic.name));
+    let is_on_it = |adapter: &Adapter| state.nic_of(adapter).is_some_and(|on| on.name == nic.name);
+    let on_it = adapters.filter(move |(_, adapter)| is_on_it(adapter));
     on_it.filter_map(|(at, adapter)| {
         let given = allocations.iter().find(|given| given.adapter == adapter.name)?;
         Some((at, given.vf?, adapter))

@@ -268,6 +268,7 @@ impl DataPlane {
         if self.handover.is_none() {
             self.kept_taps.record(kept_taps(&wanted));
         }
+        let returned = self.returned(to, &allocations);
         let before = self.labels();
         self.put_in_force(wanted, compiled, staged);
         saved_rings::remove(&self.run_dir, before.difference(&self.labels()));
@@ -280,6 +281,9 @@ impl DataPlane {
         self.update_parked();
         self.tell_guests();
         self.steer();
+        for name in &returned {
+            self.announce(name);
+        }
         Ok(())
     }
 

@@ -38,6 +38,7 @@ pub use driver::{Binding, VFIO_PCI};
 pub use error::{OwnedBy, SriovError, VfOwner};
 pub use netdev::{NetdevError, PlaceNetdev, VfNetdev};
 pub use nic::{ObservedNic, PciNic, WantedNic};
+pub use pf::vf as vf_address;
 pub use record::recorded;
 pub use refusals::{REFUSALS, Refusal};
 pub use sysfs::Sysfs;

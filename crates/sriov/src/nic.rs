@@ -25,7 +25,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::netlink::KernelError;
-use model::state::{Adapter, Difference, MacText, Nic, NicMode, PortSettings, VfInterface};
+use model::state::{Adapter, Attachment, Difference, MacText, Nic, NicMode, PortSettings};
 use rustix::io::Errno;
 
 use crate::address::PciAddress;
@@ -55,10 +55,13 @@ pub struct WantedNic {
 }
 
 impl WantedNic {
-    /// Gives a VF to an adapter, whose settings it has then.
-    pub fn give(&mut self, vf: u16, adapter: &Adapter, attachment: &VfInterface) {
+    /// Gives a VF to an adapter, whose settings it has then. The interface stays with the host's
+    /// driver, or its absence, unless it is the adapter's attachment.
+    pub fn give(&mut self, vf: u16, adapter: &Adapter) {
         self.vfs.insert(vf, settings_of(Some(adapter.mac), &adapter.settings));
-        self.netdevs.insert(vf, VfNetdev::of(adapter, attachment));
+        if let Attachment::VfInterface(attachment) = &adapter.attachment {
+            self.netdevs.insert(vf, VfNetdev::of(adapter, attachment));
+        }
     }
 }
 

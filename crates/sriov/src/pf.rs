@@ -50,8 +50,8 @@ pub(crate) fn interface(sysfs: &Sysfs, address: PciAddress) -> Option<(String, u
     Some((name, Sysfs::number(&net.join("ifindex"))?))
 }
 
-/// Address of a VF.
-pub(crate) fn vf(sysfs: &Sysfs, pf: PciAddress, index: u16) -> Option<PciAddress> {
+/// Address of a VF by its index; `None` if it is not enabled.
+pub fn vf(sysfs: &Sysfs, pf: PciAddress, index: u16) -> Option<PciAddress> {
     Sysfs::target(&sysfs.pci(pf).join(format!("virtfn{index}")))?.parse().ok()
 }
 

@@ -98,7 +98,14 @@ impl<'a> Build<'_, 'a> {
 
     fn vfs(&mut self) {
         if self.scope.nic.is_pci() {
-            return; // the card has them
+            // The card has them: the adapters' addresses are at the wire.
+            for member in &self.scope.members {
+                if let Some(index) = member.given.vf {
+                    let entry = self.scope.adapter_on(*member, Some(index));
+                    self.origins.entries.push((PortId::vf(index as u8), entry));
+                }
+            }
+            return;
         }
         let total = self.scope.nic.total_vfs;
         for index in 0..total.min(bridge::nic::MAX_VFS as u16) {

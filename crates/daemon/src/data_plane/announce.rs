@@ -1,5 +1,5 @@
-//! Reverse ARP announcements for guests that have arrived, so that all switches learn their
-//! location.
+//! Reverse ARP announcements for guests that have arrived, and for adapters that return from the
+//! wire, so that all switches learn their location.
 //!
 //! # Model
 //! An address is announced untagged and in each VLAN of the adapter's trunk. The first ones are
@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use model::state::Adapter;
+use model::state::{Adapter, Allocation, LinkState, PathInForce, State};
 use wire::Mac;
 use wire::vlan::{TAG_OFFSET, TPID_8021Q, Tag};
 
@@ -76,7 +76,25 @@ fn of(adapter: &Adapter) -> impl Iterator<Item = Announcement> {
     })
 }
 
+/// `true` if frames to an adapter go to the wire: its guest has the card's VF, or another device.
+fn is_at_the_wire(state: &State, allocations: &[Allocation], adapter: &Adapter) -> bool {
+    let on_vf = |one: &Allocation| one.adapter == adapter.name && one.path == PathInForce::Vf;
+    let on_card = state.nic_of(adapter).is_some_and(|nic| nic.is_pci());
+    adapter.settings.link_state == LinkState::Disable || on_card && allocations.iter().any(on_vf)
+}
+
 impl DataPlane {
+    /// Adapters whose frames went to the wire in the state before, and do not in this one.
+    pub(super) fn returned(&self, to: &State, allocations: &[Allocation]) -> Vec<String> {
+        let was_there = |name: &str| {
+            let before = self.state.adapter(name);
+            before.is_some_and(|it| is_at_the_wire(&self.state, &self.allocations, it))
+        };
+        let all = to.adapters.iter().filter(|one| was_there(&one.name));
+        let back = all.filter(|one| !is_at_the_wire(to, allocations, one));
+        back.map(|one| one.name.clone()).collect()
+    }
+
     /// Announces an adapter; returns the number of ports that received the first batch.
     pub(super) fn announce(&mut self, name: &str) -> usize {
         self.announcements.waiting.retain(|one| one.adapter != name);

@@ -38,6 +38,34 @@ fn a_frame_from_the_wire_for_a_queue_goes_past_the_switch() {
 }
 
 #[test]
+fn frames_to_a_vf_of_a_card_go_to_the_wire() {
+    let mut document = but(0, "vf", json!(1));
+    document["nic"][0] = json!({
+        "name": "nic0", "kind": "pci", "device": "0000:01:00.0", "num_vfs": 2, "vmq_queues": 2,
+        "uplink": {"socket": "/run/shunt/wire.sock"},
+    });
+    document["adapter"].as_array_mut().unwrap().remove(1); // the other on a VF
+    let on_vf = compiled(&document);
+    let mut world = World::new(&on_vf.nics[0]);
+    assert_eq!(world.location("v"), None);
+    for from in ["q", "s", "t"] {
+        let n = if from == "q" {
+            3
+        } else if from == "s" {
+            4
+        } else {
+            5
+        };
+        assert_eq!(world.send(from, mac(1), mac(n)), got(&["wire"]), "{from}");
+    }
+    assert_eq!(world.send("wire", mac(1), mac(99)), got(&[]), "never flooded");
+    let on_switch = compiled(&with(document, "/adapter/0/path", json!("synthetic")));
+    let mut world = World::new(&on_switch.nics[0]);
+    assert_eq!(world.send("s", mac(1), mac(4)), got(&["v"]));
+    assert_eq!(world.send("wire", mac(1), mac(99)), got(&["v"]));
+}
+
+#[test]
 fn a_change_of_path_changes_the_place_and_nothing_else() {
     let before = compiled(&document());
     let number = |compiled: &Compiled, name: &str| {

@@ -46,11 +46,13 @@ fn without_a_link_nobody_is_announced() {
         net.guest("a").frontend().send_rarp(A).unwrap();
         assert!(!is_told_of_a_link(&mut net, "a"), "an answer, so the announcement was dealt with");
         net.passes("b", &frame(BROADCAST, B, 1), &["c", "uplink"]);
-        // With a link it is announced, only there.
+        // With a link it is announced, only there: by the daemon, and by itself.
         net.set("a", json!({"link_state": "auto"}));
+        let announced = in_vlan(&wire::rarp::announcement(wire::Mac(A)), 100);
+        assert_eq!(net.guest("uplink").wait_for(1), std::slice::from_ref(&announced));
+        net.set("a", json!({"max_tx_mbps": 0}));
         net.guest("a").frontend().send_rarp(A).unwrap();
         assert!(is_told_of_a_link(&mut net, "a"));
-        let announced = in_vlan(&wire::rarp::announcement(wire::Mac(A)), 100);
         assert_eq!(net.guest("uplink").wait_for(1), [announced]);
         net.passes("b", &frame(BROADCAST, B, 2), &["c", "uplink"]);
     });
@@ -78,6 +80,10 @@ fn a_link_goes_down_and_up_under_a_guest() {
             net.drops("a", &frame(B, A, 1), "tx_link_down");
             assert!(!is_told_of_a_link(&mut net, "a"));
             net.set("a", json!({"link_state": null}));
+            for other in ["b", "c", "uplink"] {
+                let announced = net.guest(other).wait_for(1);
+                assert_eq!(announced, [wire::rarp::announcement(wire::Mac(A))], "{other}");
+            }
             net.passes("a", &frame(B, A, 2), &["b"]);
             net.passes("c", &frame(A, C, 3), &["a"]);
             assert!(is_told_of_a_link(&mut net, "a"));

@@ -62,10 +62,9 @@ fn settings_of_the_other_kind_are_refused() {
         (vf("promiscuous"), json!(true), "Linux has no interface for it"),
         (vf("tx_weight"), json!(20), "Linux has no interface for it"),
         (vf("storm_limit_pps"), json!(20), "Linux has no interface for it"),
-        ("/adapter/0/iov_weight".to_owned(), json!(1), "needs a VF of nic0, a card"),
+        ("/adapter/0/iov_weight".to_owned(), json!(1), "needs the number of a VF"),
         ("/adapter/0/attachment".to_owned(), vf_interface(), "is for adapters with a VF of a card"),
         ("/nic/0/uplink".to_owned(), vf_interface(), "is for adapters with a VF of a card"),
-        ("/adapter/0/vf".to_owned(), json!(0), "needs a VF of nic0, a card"),
     ];
     for (pointer, value, words) in cases {
         let change = match pointer.ends_with("trunks") {
@@ -120,6 +119,32 @@ fn an_adapter_on_a_card_has_a_vf_and_its_interface() {
     let moved = with(with(document, "/nic/-", soft), "/adapter/1/nic", json!("soft0"));
     let problems = State::parse(&moved).unwrap_err();
     assert_eq!(problems.problems[0].path, "adapter[1].attachment.kind", "{problems}");
+}
+
+#[test]
+fn an_adapter_of_a_switch_has_the_vf_that_it_names_on_path_vf() {
+    let vm = json!({
+        "name": "vm", "switch": "sw0", "mac": "02:00:00:00:00:03", "iov_weight": 100, "vf": 0,
+        "vlan": {"id": 7}, "attachment": "vhost-user:/run/vm.sock",
+    });
+    let document = with(with(document(), "/adapter/-", vm), "/switch/0/iov", json!(true));
+    let vf = |path: &str| {
+        let parsed = state(&with(document.clone(), "/adapter/1/path", json!(path)));
+        allocate(&parsed, &Facts::default())[1].vf
+    };
+    assert_eq!((vf("vf"), vf("vmq"), vf("synthetic")), (Some(0), None, None));
+    let cases = [
+        ("/adapter/1/vf", Value::Null, "needs the number of a VF of nic0, a card, in vf"),
+        ("/adapter/1/attachment", json!("tap:vm0"), "excludes a VF of nic0, a card: only a VM"),
+        ("/adapter/1/path", json!("auto"), "its guest has to take it"),
+        ("/adapter/1/macs", json!(["02:00:00:00:00:05"]), "Linux has no interface for it"),
+        ("/adapter/1/vf", json!(5), "vf"),
+    ];
+    for (pointer, value, words) in cases {
+        let problems = State::parse(&with(document.clone(), pointer, value)).expect_err(pointer);
+        let text = problems.to_string();
+        assert!(problems.problems.len() == 1 && text.contains(words), "{pointer}: {text}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::adapter::Adapter;
+use super::super::adapter::{Adapter, WantedPath};
 use super::super::attachment::{Attachment, VfInterface};
 use super::super::function::PortSettings;
 use super::super::nic::{Bridging, Drift, Nic};
@@ -64,7 +64,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks an adapter on a NIC of kind `pci`: without a switch it has a VF, whose interface goes
-    /// to its namespace; on a switch it has none.
+    /// to its namespace; on a switch its VM has the VF that it names, or none.
     pub(super) fn adapter_on_card(&mut self, adapter: &'a Adapter, nic: &Nic, at: &str) {
         if adapter.nic.is_some() {
             self.settings_of_linux(&adapter.settings, at);
@@ -81,15 +81,27 @@ impl<'a> Check<'a> {
             return;
         }
         self.no_vf(&adapter.attachment, &format!("{at}.attachment"));
-        let (field, value, remedy) = match (adapter.vf, adapter.iov_weight) {
-            (Some(vf), _) => ("vf", json!(vf), "leave it out, or name the NIC instead of a switch"),
-            (None, 0) => return,
-            (None, weight) => {
-                ("iov_weight", json!(weight), "write 0, or name the NIC instead of a switch")
+        let weight = adapter.iov_weight;
+        if adapter.vf.is_none() {
+            if weight > 0 {
+                let error = format!("needs the number of a VF of {}, a card, in vf", nic.name);
+                let remedy = "name the VF that the VM gets, or write 0";
+                self.wrong(format!("{at}.iov_weight"), json!(weight), &error, remedy);
             }
-        };
-        let error = format!("needs a VF of {}, a card: no adapter of a switch has one", nic.name);
-        self.wrong(format!("{at}.{field}"), value, &error, remedy);
+            return;
+        }
+        self.settings_of_linux(&adapter.settings, at);
+        if !matches!(adapter.attachment, Attachment::VhostUser(_) | Attachment::VfInterface(_)) {
+            let kind = json!(adapter.attachment.kind().word());
+            let error = format!("excludes a VF of {}, a card: only a VM has both", nic.name);
+            let remedy = "write kind = \"vhost-user\", or leave vf out";
+            self.wrong(format!("{at}.attachment.kind"), kind, &error, remedy);
+        }
+        if adapter.path == WantedPath::Auto {
+            let error = format!("excludes a VF of {}, a card: its guest has to take it", nic.name);
+            let remedy = "write synthetic, and use shunt vm attach and detach";
+            self.wrong(format!("{at}.path"), json!(adapter.path), &error, remedy);
+        }
     }
 
     /// An attachment of anything but an adapter on a card.
