@@ -26,9 +26,12 @@
 //! If `shunt migrate` is killed, both daemons decide by themselves, see
 //! [`Manager::tick`](api::Manager::tick). A guest in `pre-switchover` stays stopped, because QEMU
 //! waits without a timeout. [`abort`] and [`finish`] end such a migration.
+//!
+//! Beside it, [`failover`] moves a guest between two devices of one host.
 
 mod daemon;
 mod error;
+pub mod failover;
 mod frames;
 mod guest_info;
 mod guest_vfs;

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use host::qmp::{Qmp, QmpError};
+use host::qmp::{Qmp, QmpError, QmpEvent};
 use model::state::Problem;
 use serde_json::{Map, Value, json};
 
@@ -85,7 +85,15 @@ impl Qemu {
     }
 
     pub(super) fn ask(&mut self, command: &str) -> Result<Value, QmpError> {
-        self.qmp.execute(command, Value::Null)
+        self.execute(command, Value::Null)
+    }
+
+    pub(super) fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
+        self.qmp.execute(command, arguments)
+    }
+
+    pub(super) fn next_event(&mut self, wait: Duration) -> Result<Option<QmpEvent>, QmpError> {
+        self.qmp.next_event(wait)
     }
 
     /// Reasons for which QEMU would refuse to migrate the guest.

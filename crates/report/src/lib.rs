@@ -52,6 +52,7 @@ pub use results::{
     Transfer,
 };
 pub use stages::Stages;
+pub use svg::escape as escape_xml;
 pub use text_table::{Align, TextFormat, wrap};
 pub use transfer::{LayerCpu, RoundTrip, Spread, TransferError};
 pub use view::TrafficKind;

@@ -146,23 +146,11 @@ impl Migrate {
                 }
             };
         }
-        let report = migrate::run(&spec, &mut self.teller()).map_err(told)?;
+        let report = migrate::run(&spec, &mut tell_step(self.json)).map_err(told)?;
         if self.json {
             print(&json(&report))?;
         }
         ended(&report)
-    }
-
-    /// Prints each completed step, unless the result is printed as JSON at the end.
-    fn teller(&self) -> impl FnMut(&StepReport) {
-        let silent = self.json;
-        move |done| {
-            if !silent {
-                let StepReport { step, text, ms } = done;
-                // the reader may have closed it
-                let _ = writeln!(std::io::stdout(), "{step:8} {ms:6} ms  {text}");
-            }
-        }
     }
 
     /// Ends an abandoned migration.
@@ -178,7 +166,7 @@ impl Migrate {
             keep_source: self.keep_source,
         };
         let end = if self.abort { migrate::abort } else { migrate::finish };
-        let ended = end(&ending, &mut self.teller()).map_err(told)?;
+        let ended = end(&ending, &mut tell_step(self.json)).map_err(told)?;
         if self.json {
             print(&json(&ended))?;
         }
@@ -247,7 +235,18 @@ fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
     given.iter().map(pair).collect()
 }
 
-fn told(failed: MigrateError) -> anyhow::Error {
+/// Prints each completed step, unless the result is printed as JSON at the end.
+pub(crate) fn tell_step(silent: bool) -> impl FnMut(&StepReport) {
+    move |done| {
+        if !silent {
+            let StepReport { step, text, ms } = done;
+            // the reader may have closed it
+            let _ = writeln!(std::io::stdout(), "{step:8} {ms:6} ms  {text}");
+        }
+    }
+}
+
+pub(crate) fn told(failed: MigrateError) -> anyhow::Error {
     match failed {
         MigrateError::Refused(problems) => UsageError(problems).into(),
         failed => failed.into(),

@@ -136,6 +136,8 @@ fn names_of_the_daemon_are_completed() {
         ("adapter set web --mirror-to ", &["db", "web"]),
         ("adapter create new --switch ", &["sw0", "sw1"]),
         ("vpf vm --nic ", &["card", "nic0"]),
+        ("vm attach ", &["db", "web"]),
+        ("vm xml w", &["web"]),
         ("migrate vm --adapter ", &["db", "web"]),
         ("migrate vm --socket ", &["db=", "web="]),
         ("migrate vm --to-switch ", &[]),

@@ -95,6 +95,12 @@ const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-vpf", "vpf vm7 --vfs 2 --nic nic0", Object, &["vpf", "qemu", "notes"]),
     ("shunt-vpf", "vpf", List, &["name", "model", "pf", "vfs"]),
     ("shunt-vpf", "vpf vm7 --remove", Object, &["generation"]),
+    // A QEMU is needed; tests/e2e/test_vm.py reads the others.
+    ("shunt-vm", "vm", Error, &[]),
+    ("shunt-vm-attach", "vm attach web --qmp @/none --primary e1000e", Error, &[]),
+    ("shunt-vm-detach", "vm detach web --qmp @/none", Error, &[]),
+    ("shunt-vm-status", "vm status web --qmp @/none", Error, &[]),
+    ("shunt-vm-xml", "vm xml web --vf 0000:01:10.0", Object, &["xml"]),
     ("shunt-conform", "conform --nic nic0", Error, &[]), // it is no card
     ("shunt-export", "export", Object, &["version", "nic", "switch", "adapter"]),
     ("shunt-apply", "apply -f @/shunt.toml --dry-run", Object, &["plan", "kept", "generation"]),

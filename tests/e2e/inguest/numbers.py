@@ -16,6 +16,8 @@ import struct
 import sys
 import time
 
+GAP_S = 0.1  # longer times between two datagrams are told one by one
+
 ended = []
 signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
 
@@ -55,7 +57,7 @@ def receive(port):
             pass
     at.bind(("", int(port)))
     at.settimeout(0.1)
-    seen, last, late, twice, gap, when = set(), -1, 0, 0, 0.0, None
+    seen, last, late, twice, gaps, when = set(), -1, 0, 0, [0.0], None
     print("ready", flush=True)
     while not ended:
         try:
@@ -64,13 +66,15 @@ def receive(port):
             continue
         (number,) = struct.unpack("!Q", data[:8])
         now = time.monotonic()
-        gap, when = max(gap, now - (when or now)), now
+        gaps.append(now - (when or now))
+        when = now
         twice += number in seen
         late += number < last
         last = max(last, number)
         seen.add(number)
     missing = sorted(set(range(last + 1)) - seen)
-    say(received=len(seen), last=last, lost=len(missing), first_lost=missing[:20], twice=twice, late=late, gap_ms=round(gap * 1000))
+    say(received=len(seen), last=last, lost=len(missing), first_lost=missing[:20], twice=twice, late=late,
+        gap_ms=round(max(gaps) * 1000), gaps_ms=[round(gap * 1000) for gap in gaps if gap > GAP_S][:1000])
 
 
 def talk(address, port, rate):

@@ -13,10 +13,14 @@ pub const BRIDGES_MAX: usize = 8;
 pub fn enabled_vf(device: &Value) -> Option<String> {
     const NO_DEVICE: u64 = 0xffff;
     let is_vf = device["id"]["vendor"] == NO_DEVICE && device["id"]["device"] == NO_DEVICE;
-    let is_mapped = |region: &Value| region["address"].as_i64().is_some_and(|at| at != -1);
-    let mut regions = device["regions"].as_array().into_iter().flatten();
     let number = |field: &str| device[field].as_u64().unwrap_or_default();
     let address =
         || format!("{:02x}:{:02x}.{:x}", number("bus"), number("slot"), number("function"));
-    (is_vf && regions.any(is_mapped)).then(address)
+    (is_vf && is_mapped(device)).then(address)
+}
+
+/// `true` if some registers of a device are mapped: a driver of the guest has enabled it.
+pub fn is_mapped(device: &Value) -> bool {
+    let is_mapped = |region: &Value| region["address"].as_i64().is_some_and(|at| at != -1);
+    device["regions"].as_array().into_iter().flatten().any(is_mapped)
 }

@@ -103,7 +103,7 @@ impl Canvas {
 }
 
 /// Escapes text for element content and attributes; characters invalid in XML become `?`.
-pub(super) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -19,4 +19,5 @@ pub(crate) mod switch;
 mod tunnel;
 pub(crate) mod upgrade;
 pub(crate) mod vf;
+pub(crate) mod vm;
 pub(crate) mod vpf;

@@ -1,0 +1,228 @@
+"""Failover pairs: a Linux guest with an adapter and, in place of a VF, QEMU's e1000e, as one interface.
+
+There is no IOMMU here. The e1000e is on a NIC of its own, "card", which is on the wire beside the uplink of the switch: frames
+to it pass neither the switch nor the adapter, as with a VF. QEMU's commands are those for a VF, but for the driver's name.
+"""
+
+import itertools
+import json
+import subprocess
+import time
+import unittest
+
+from bench import cpus
+from devices import Module, Netdev, Options, RootPort, VhostUser, VirtioNet
+from guest import Guest, skip_without_guests
+from managed import Managed
+from moving import Command
+from netns import Network
+from tools import wait_ping
+
+MAC, ADDRESS = "02:0e:2e:0a:00:01", "10.1.0.99"
+PEERS = {"far": "10.1.0.1", "near": "10.1.0.2"}  # on the wire, and on the switch
+PORTS = itertools.count(7000, 10)
+CHANGES = 10
+RATE = 100
+
+
+class PairBase(unittest.TestCase):
+    """A guest of its own for each class."""
+
+    limit_s = 600
+    append = ""
+
+    @classmethod
+    def setUpClass(cls):
+        skip_without_guests()
+        cls.network = Network()
+        cls.addClassCleanup(cls.network.close)
+        cls.host, cls.wire, far, near = (cls.network.namespace(name) for name in ("host", "wire", "far", "near"))
+        cls.spaces = {"far": far, "near": near}
+        cls.wire.silent()
+        for space, name, port in ((cls.host, "u0", "h0"), (cls.host, "c0", "h1"), (far, "e0", "h2")):
+            cls.network.veth((space, name), (cls.wire, port), offload=False)
+        cls.wire.bridge("br0", "h0", "h1", "h2")
+        cls.daemon = Managed(cpu=cpus()[0])
+        cls.network.ending.callback(cls.daemon.close)
+        cls.daemon.within = cls.host.within([])
+        cls.daemon.start()
+        cls.daemon.wait_ready()
+        tap = {"kind": "tap", "interface": "e0", "netns": near.path}
+        adapters = [
+            {"name": "vm", "switch": "sw0", "mac": MAC, "path": "synthetic", "attachment": {"socket": cls.daemon.path("vm.sock")}},
+            {"name": "vf", "nic": "card", "mac": MAC, "iov_weight": 100, "attachment": f"stream:{cls.daemon.path('vf.sock')}"},
+            {"name": "near", "switch": "sw0", "mac": "02:0e:2e:0a:00:02", "path": "synthetic", "attachment": tap},
+        ]
+        nics = [{"name": "nic0", "total_vfs": 1, "uplink": "packet:u0"}, {"name": "card", "total_vfs": 1, "num_vfs": 1, "uplink": "packet:c0"}]
+        cls.daemon.apply({"version": 1, "nic": nics, "switch": [{"name": "sw0", "nic": "nic0"}], "adapter": adapters})
+        far.up("e0", f"{PEERS['far']}/24")
+        near.wait_link("e0")
+        near.up("e0", f"{PEERS['near']}/24", mac="02:0e:2e:0a:00:02")
+        socket = {"server": False, "addr.type": "unix", "addr.path": cls.daemon.path("vf.sock")}
+        devices = [
+            VirtioNet(MAC, VhostUser(cls.daemon.path("vm.sock")), {"failover": True}, id="nic"),
+            RootPort("slot1"),
+            Options(tuple(Netdev("stream", socket).words("n1")), ()),
+            Module(("net_failover", "e1000e")),
+        ]
+        cls.guest = Guest(cls.network.run_dir, devices, name="vm", append=cls.append)
+        cls.network.ending.callback(cls.guest.close)
+        cls.boot()
+        cls.name = cls.guest.interface(MAC)
+        cls.guest.up(cls.name, f"{ADDRESS}/24")
+
+    @classmethod
+    def boot(cls):
+        """Starts the guest."""
+        cls.guest.boot()
+
+    @classmethod
+    def words(cls, command, *more, adapter="vm"):
+        """Words of a command for the pair."""
+        if command == "attach":
+            more = ("--bus", "slot1", "--primary", "e1000e,netdev=n1,romfile=", *more)
+        return ["vm", command, adapter, "--qmp", cls.guest.machine.qmp_path, *more]
+
+    @classmethod
+    def start(cls, command, *more):
+        """Starts a command for the pair."""
+        argv = [cls.daemon.program, *cls.words(command, *more), "--run-dir", cls.daemon.run_dir]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        cls.network.processes.append(process)
+        return process
+
+    @classmethod
+    def vm(cls, command, *more):
+        """Output of a command for the pair, which must succeed."""
+        return json.loads(cls.daemon.says(*cls.words(command, "--json", *more)))
+
+    def fails(self, code, words, says):
+        """A command that must fail with this code and text."""
+        done = self.daemon.command(*words)
+        self.assertEqual(done.returncode, code, done)
+        self.assertIn(says, done.stderr)
+
+    def traffic(self):
+        """Numbered datagrams both ways between the guest and each peer, and a connection to each."""
+
+        def command(place, *words):
+            made = Command(place, *words)
+            self.addCleanup(made.kill)
+            return made
+
+        parts = []
+        for name, address in PEERS.items():
+            port, space = next(PORTS), self.spaces[name]
+            listener = command(space, "listen", port)
+            talker = command(self.guest, "talk", address, port, 20)
+            receivers = [command(self.guest, "receive", port), command(space, "receive", port)]
+            senders = [command(space, "send", ADDRESS, port, RATE), command(self.guest, "send", address, port, RATE)]
+            parts.append((name, listener, talker, receivers, senders))
+        return parts
+
+    def assert_alive(self, parts):
+        """Ends it all: each connection lives, and nothing has come twice. Prints the times without frames."""
+        for name, listener, talker, receivers, senders in parts:
+            sent = [sender.stop()["sent"] for sender in senders]
+            answered = talker.stop()
+            heard = listener.result()["answered"]
+            for way, count, one in zip(("to the guest", "from the guest"), sent, [receiver.stop() for receiver in receivers]):
+                gaps = sorted(one["gaps_ms"])
+                median = gaps[len(gaps) // 2] if gaps else 0
+                print(f"     {name} {way}: {count} sent, {one['lost']} lost, {len(gaps)} gaps, median {median} ms, "
+                      f"longest {one['gap_ms']} ms, {one['twice']} twice, {one['late']} late")  # fmt: skip
+                self.assertEqual(one["twice"], 0, one)
+                self.assertGreater(one["received"], 0)
+            print(f"     {name}: {heard} questions answered by TCP, the longest after {answered['longest_ms']} ms", flush=True)
+            self.assertEqual(heard, answered["answered"])
+            self.assertGreater(heard, 10)
+
+    def assert_reached(self):
+        """Both peers reach the guest, and the guest them."""
+        for name, address in PEERS.items():
+            wait_ping(self.spaces[name], ADDRESS, timeout=40)
+            wait_ping(self.guest, address, timeout=40)
+
+    def link(self):
+        """Link state of the adapter, as desired."""
+        return next(one for one in self.daemon.export()["adapter"] if one["name"] == "vm").get("link_state", "auto")
+
+
+class Ten(PairBase):
+    """A guest that answers."""
+
+    @classmethod
+    def boot(cls):
+        """Starts it, and tries before its driver is there."""
+        cls.guest.start_machine()
+        cls.early = cls.daemon.command(*cls.words("attach"))
+        cls.guest.wait_boot()
+
+    def test_ten_times_to_the_switch_and_back(self):
+        """Connections live; the guest gets frames on either device, from the wire and from the switch."""
+        self.assertEqual(self.early.returncode, 2, self.early)
+        self.assertIn("has not started the adapter's device", self.early.stderr)
+        self.assertEqual(self.link(), "auto")
+        self.assert_reached()
+        traffic = self.traffic()
+        times = {"attach": [], "detach": []}
+        for command in ["attach"] + CHANGES * ["detach", "attach"]:
+            report = self.vm(command)
+            times[command].append(sum(step["ms"] for step in report["steps"]))
+            on_primary = command == "attach"
+            self.assertEqual((report["frames_to"], report["in_use"]), ("primary" if on_primary else "standby", on_primary))
+            self.assertIsNone(report["remedy"])
+            self.assert_reached()
+        print(f"     attach took {times['attach']} ms, detach {times['detach']} ms")
+        self.assertIn("net_failover", self.guest.run("ethtool", "-i", self.name))
+        self.assert_alive(traffic)
+        table = self.daemon.says(*self.words("status"))
+        self.assertRegex(table, r"vm +nic +yes +primary-vm +yes +primary")
+        self.fails(2, self.words("attach"), "has the primary primary-vm already")
+        self.vm("detach")
+        self.assertEqual(self.vm("detach")["steps"], [])
+
+
+class Ignoring(PairBase):
+    """A guest without hot plug: it sees a device only by a scan of its own, and never lets go of it."""
+
+    append = "acpiphp.disable=1"
+
+    def test_the_guest_answers_neither_plug_nor_unplug(self):
+        """The frames go back each time, and connections live."""
+        self.assert_reached()
+        traffic = self.traffic()
+        self.fails(1, self.words("attach", "--timeout", "3"), "the guest does not take primary-vm")
+        self.assertEqual((self.link(), self.vm("status")["frames_to"]), ("auto", "standby"))
+        self.assert_reached()
+        process = self.start("attach", "--timeout", "60")
+        self.guest.run("sh", "-ec", "echo 1 >/sys/bus/pci/rescan")
+        self.assertEqual((process.wait(90), self.link()), (0, "disable"), process.stderr.read())
+        self.assert_reached()
+        self.fails(1, self.words("detach", "--timeout", "3"), "frames go to the primary again")
+        status = self.vm("status")
+        self.assertEqual((status["frames_to"], status["in_use"], status["remedy"]), ("primary", True, None))
+        self.assert_reached()
+        self.assert_alive(traffic)
+
+        # Other faults of the same guest: last, as QEMU is killed.
+        self.guest.qmp.run("stop")
+        self.fails(2, self.words("detach"), "is paused")
+        self.guest.qmp.run("cont")
+        self.fails(2, self.words("attach", adapter="near"), "is no device of a VM")
+        for path, says in (("/none", "no QEMU answers"), (self.daemon.path("api.sock"), "")):
+            self.fails(1, ["vm", "status", "vm", "--qmp", path], says)
+        process = self.start("detach", "--timeout", "60")
+        deadline = time.monotonic() + 20
+        while self.link() != "auto":
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        self.guest.kill()
+        _, err = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, self.link()), (1, "auto"), err)
+        self.assertIn("QEMU closed the connection", err)
+        self.fails(1, self.words("attach"), "no QEMU answers")
+
+
+if __name__ == "__main__":
+    unittest.main()
