@@ -148,6 +148,25 @@ class Page(unittest.TestCase):
         self.attach_agent()
         self.assert_traffic()
 
+    def test_pair(self):
+        """libvirt's schema and its rules accept the XML of `shunt vm xml`, with both interfaces as a team."""
+        for more in ("queue_pairs=2", "mode=client"):
+            adapter = ("pair", "--nic", "nic0", "--mac", "52:54:00:00:00:03", "--vlan", "7", "--iov-weight", "1")
+            self.site.run("shunt", "adapter", "create", *adapter, "--socket", "/run/shunt/a&b.sock", "--attachment-set", more)
+            said = self.site.run("shunt", "vm", "xml", "pair", "--vf", "0000:01:10.2")
+            self.site.run("shunt", "adapter", "delete", "pair")
+            memory, _ = fenced(PAGE, "xml")
+            text = DOMAIN.format(memory=memory, devices=said, kernel="/k", initrd="/i", cmdline="").replace("<name>web<", "<name>pair<")
+            xml = os.path.join(self.site.dir, "pair.xml")
+            with open(xml, "w", encoding="utf-8") as file:
+                file.write(text)
+            self.site.run("virsh", "define", "--validate", xml)
+            kept = self.site.run("virsh", "dumpxml", "--inactive", "pair")
+            self.site.run("virsh", "undefine", "pair")
+            for part in ("<teaming type='persistent'/>", "<teaming type='transient' persistent='ua-pair'/>", "<alias name='ua-pair'/>"):
+                self.assertIn(part, kept)
+            self.assertEqual(kept.count("<mac address='52:54:00:00:00:03'/>"), 2)
+
     @staticmethod
     def command_for(libvirt):
         """Shunt's command beside one of libvirt's in the table of the page."""

@@ -1,9 +1,10 @@
 """Failover pairs: a Linux guest with an adapter and, in place of a VF, QEMU's e1000e, as one interface.
 
-There is no IOMMU here. The e1000e is on a NIC of its own, "card", which is on the wire beside the uplink of the switch: frames
+The VM and the commands are those of docs/qemu.md. There is no IOMMU here. The e1000e is on a NIC of its own, "card", which is on the wire beside the uplink of the switch: frames
 to it pass neither the switch nor the adapter, as with a VF. QEMU's commands are those for a VF, but for the driver's name.
 """
 
+import functools
 import itertools
 import json
 import subprocess
@@ -11,14 +12,21 @@ import time
 import unittest
 
 from bench import cpus
-from devices import Module, Netdev, Options, RootPort, VhostUser, VirtioNet
+from devices import Module, Netdev, Options
 from guest import Guest, skip_without_guests
+from literal import section
 from managed import Managed
 from moving import Command
 from netns import Network
+from pages import fenced, page
+from pci import WIRE_MAC, IgbGuest
+from test_pci import PciBase
 from tools import wait_ping
 
-MAC, ADDRESS = "02:0e:2e:0a:00:01", "10.1.0.99"
+PAGE = section(page("qemu.md"), "A VF beside the adapter")
+MAC, ADDRESS = "02:00:00:00:00:01", "10.1.0.99"
+NEAR = "02:0e:2e:0a:00:02"
+PRIMARY = "e1000e,netdev=n1,romfile="
 PEERS = {"far": "10.1.0.1", "near": "10.1.0.2"}  # on the wire, and on the switch
 PORTS = itertools.count(7000, 10)
 CHANGES = 10
@@ -49,23 +57,20 @@ class PairBase(unittest.TestCase):
         cls.daemon.wait_ready()
         tap = {"kind": "tap", "interface": "e0", "netns": near.path}
         adapters = [
-            {"name": "vm", "switch": "sw0", "mac": MAC, "path": "synthetic", "attachment": {"socket": cls.daemon.path("vm.sock")}},
+            {"name": "web", "switch": "sw0", "mac": MAC, "path": "synthetic", "attachment": {"socket": cls.daemon.path("web.sock")}},
             {"name": "vf", "nic": "card", "mac": MAC, "iov_weight": 100, "attachment": f"stream:{cls.daemon.path('vf.sock')}"},
-            {"name": "near", "switch": "sw0", "mac": "02:0e:2e:0a:00:02", "path": "synthetic", "attachment": tap},
+            {"name": "near", "switch": "sw0", "mac": NEAR, "path": "synthetic", "attachment": tap},
         ]
         nics = [{"name": "nic0", "total_vfs": 1, "uplink": "packet:u0"}, {"name": "card", "total_vfs": 1, "num_vfs": 1, "uplink": "packet:c0"}]
         cls.daemon.apply({"version": 1, "nic": nics, "switch": [{"name": "sw0", "nic": "nic0"}], "adapter": adapters})
         far.up("e0", f"{PEERS['far']}/24")
         near.wait_link("e0")
-        near.up("e0", f"{PEERS['near']}/24", mac="02:0e:2e:0a:00:02")
+        near.up("e0", f"{PEERS['near']}/24", mac=NEAR)
         socket = {"server": False, "addr.type": "unix", "addr.path": cls.daemon.path("vf.sock")}
-        devices = [
-            VirtioNet(MAC, VhostUser(cls.daemon.path("vm.sock")), {"failover": True}, id="nic"),
-            RootPort("slot1"),
-            Options(tuple(Netdev("stream", socket).words("n1")), ()),
-            Module(("net_failover", "e1000e")),
-        ]
-        cls.guest = Guest(cls.network.run_dir, devices, name="vm", append=cls.append)
+        words = fenced(PAGE, "text")[0].replace("/run/shunt", cls.daemon.run_dir).split()
+        words = words[: words.index("-qmp")]  # the guest has one of another name
+        devices = [Options((*words, *Netdev("stream", socket).words("n1")), ("virtio_net",)), Module(("net_failover", "e1000e"))]
+        cls.guest = Guest(cls.network.run_dir, devices, name="web", append=cls.append)
         cls.network.ending.callback(cls.guest.close)
         cls.boot()
         cls.name = cls.guest.interface(MAC)
@@ -77,10 +82,10 @@ class PairBase(unittest.TestCase):
         cls.guest.boot()
 
     @classmethod
-    def words(cls, command, *more, adapter="vm"):
+    def words(cls, command, *more, adapter="web"):
         """Words of a command for the pair."""
         if command == "attach":
-            more = ("--bus", "slot1", "--primary", "e1000e,netdev=n1,romfile=", *more)
+            more = ("--bus", "slot1", "--primary", PRIMARY, *more)
         return ["vm", command, adapter, "--qmp", cls.guest.machine.qmp_path, *more]
 
     @classmethod
@@ -145,7 +150,7 @@ class PairBase(unittest.TestCase):
 
     def link(self):
         """Link state of the adapter, as desired."""
-        return next(one for one in self.daemon.export()["adapter"] if one["name"] == "vm").get("link_state", "auto")
+        return next(one for one in self.daemon.export()["adapter"] if one["name"] == "web").get("link_state", "auto")
 
 
 class Ten(PairBase):
@@ -177,10 +182,21 @@ class Ten(PairBase):
         self.assertIn("net_failover", self.guest.run("ethtool", "-i", self.name))
         self.assert_alive(traffic)
         table = self.daemon.says(*self.words("status"))
-        self.assertRegex(table, r"vm +nic +yes +primary-vm +yes +primary")
-        self.fails(2, self.words("attach"), "has the primary primary-vm already")
+        self.assertRegex(table, r"web +standby +yes +primary-web +yes +primary")
+        self.fails(2, self.words("attach"), "has the primary primary-web already")
         self.vm("detach")
         self.assertEqual(self.vm("detach")["steps"], [])
+
+    def test_page(self):
+        """The commands of the page, but for the VF."""
+        daemon, socket = self.daemon, self.guest.machine.qmp_path
+        script = fenced(PAGE, "sh")[0].replace("/run/web.qmp", socket).replace("vm attach", f"vm attach --primary {PRIMARY}")
+        function = f'shunt() {{ {daemon.program} "$@" --run-dir {daemon.run_dir}; }}\n'
+        done = subprocess.run(["sh", "-ec", function + script], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        steps = [line.split()[0] for line in done.stdout.splitlines()]
+        self.assertEqual(steps[:3] + steps[-2:], ["frames", "plug", "guest", "frames", "unplug"], done.stdout)
+        self.assert_reached()
 
 
 class Ignoring(PairBase):
@@ -192,7 +208,7 @@ class Ignoring(PairBase):
         """The frames go back each time, and connections live."""
         self.assert_reached()
         traffic = self.traffic()
-        self.fails(1, self.words("attach", "--timeout", "3"), "the guest does not take primary-vm")
+        self.fails(1, self.words("attach", "--timeout", "3"), "the guest does not take primary-web")
         self.assertEqual((self.link(), self.vm("status")["frames_to"]), ("auto", "standby"))
         self.assert_reached()
         process = self.start("attach", "--timeout", "60")
@@ -211,7 +227,7 @@ class Ignoring(PairBase):
         self.guest.qmp.run("cont")
         self.fails(2, self.words("attach", adapter="near"), "is no device of a VM")
         for path, says in (("/none", "no QEMU answers"), (self.daemon.path("api.sock"), "")):
-            self.fails(1, ["vm", "status", "vm", "--qmp", path], says)
+            self.fails(1, ["vm", "status", "web", "--qmp", path], says)
         process = self.start("detach", "--timeout", "60")
         deadline = time.monotonic() + 20
         while self.link() != "auto":
@@ -222,6 +238,48 @@ class Ignoring(PairBase):
         self.assertEqual((process.returncode, self.link()), (1, "auto"), err)
         self.assertIn("QEMU closed the connection", err)
         self.fails(1, self.words("attach"), "no QEMU answers")
+
+
+class Card(PciBase):
+    """docs/cards.md: an adapter of a switch on igb's PF, whose VF is bound to vfio-pci. No VM runs here."""
+
+    kind = functools.partial(IgbGuest, iommu=True)
+
+    def test_the_vf_has_the_adapters_settings_on_path_vf(self):
+        """On path vf the VF has the address, and frames to it go to the wire; the VF and the switch are as before without."""
+        guest = self.guest
+        guest.up(self.pf)
+        guest.wait_link(self.pf, timeout=30, up=True)
+        guest.up(guest.interface(WIRE_MAC))
+        before = guest.snapshot()
+        guest.start_daemon()
+        commands, bind = fenced(section(page("cards.md"), "Virtual machines"), "sh")
+        function = 'shunt() { /bin/shunt "$@" --run-dir /run/shunt; }\n'
+        guest.run("sh", "-ec", function + commands.replace("eth0", self.pf))
+        guest.run("sh", "-ec", bind.replace("0000:01:10.0", self.function(0)))
+        driver = f"/sys/bus/pci/devices/{self.function(0)}/driver"
+        own = guest.vfs()[0]
+        self.assertNotEqual(own["address"], MAC)
+        xml = guest.says("vm", "xml", "web")
+        bus, slot = self.function(0)[5:].split(".")[0].split(":")
+        self.assertIn(f"bus='0x{bus}' slot='0x{slot}'", xml)
+        for path, address, port in (("vf", MAC, "uplink"), ("synthetic", own["address"], "web"), ("vf", MAC, "uplink")):
+            guest.says("adapter", "set", "web", "--path", path)
+            self.assertEqual(guest.vfs()[0]["address"], address)
+            entry = next(one for one in json.loads(guest.says("switch", "fdb", "sw0", "--json")) if one["mac"] == MAC)
+            self.assertEqual((entry["port"], entry["kind"]), (port, "static"))
+            self.assertIn("vfio-pci", guest.run("readlink", driver))
+        done = guest.shunt("nic", "set", "card0", "--num-vfs", "2")
+        self.assertIn("adapter web has one", done.err)
+        guest.says("adapter", "delete", "web")
+        self.assertEqual(guest.vfs()[0], own)
+        guest.says("switch", "delete", "sw0")
+        guest.says("nic", "delete", "card0")
+        self.assertEqual(guest.difference(before), "", guest.log())
+
+    def function(self, vf):
+        """PCI address of a VF."""
+        return self.guest.run("sh", "-c", f"basename $(readlink -f {self.guest.pci()}/virtfn{vf})").strip()
 
 
 if __name__ == "__main__":
