@@ -153,7 +153,9 @@ impl BindDriver {
 
 /// `true` for vfio-pci and the variants of it for single cards, such as `mlx5_vfio_pci`.
 fn is_vfio(driver: &str) -> bool {
-    driver == VFIO_PCI || driver.ends_with("_vfio_pci")
+    // The kernel ends a name at a newline.
+    let is_name = driver.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    is_name && (driver == VFIO_PCI || driver.ends_with("_vfio_pci"))
 }
 
 /// Reads or sets the eswitch mode of a PF; reading it needs rights too.
@@ -263,7 +265,11 @@ mod tests {
         assert_eq!(check(1, Some("mlx5_vfio_pci"), None), Ok(()));
         assert_eq!(check(1, None, None), Ok(()));
         assert_eq!(check(2, None, None), Err(Errno::PERM), "no VF");
-        for other in ["igb", "nvme", "../igbvf", "uio_pci_generic", ""] {
+        for other in ["igb", "nvme", "../igbvf", "uio_pci_generic", ""].into_iter().chain([
+            "uio_pci_generic\n_vfio_pci",
+            "uio_pci_generic\0_vfio_pci",
+            "a/b_vfio_pci",
+        ]) {
             assert_eq!(check(1, Some(other), None), Err(Errno::PERM), "{other}");
             assert_eq!(check(1, Some("igbvf"), Some(other)), Err(Errno::PERM), "{other}");
         }
