@@ -24,6 +24,13 @@ impl ForbiddenCalls {
                  so does shunt upgrade; restart the daemon"
             );
         }
+        if let Some(request) = host::launcher::unanswered() {
+            tracing::error!(
+                "sandbox: the process shunt-launcher has not answered {request} for {} s, and may \
+                 still do it: see the kernel's log; if it stays so, restart the daemon",
+                host::launcher::ANSWER_MAX.as_secs()
+            );
+        }
         host::sandbox::refused().map_or(0, |refused| self.report(&refused, events, now))
     }
 

@@ -37,6 +37,7 @@ impl Request for OpenSocket {
     const NAME: &'static str = "open-socket";
     const DOES: &'static str =
         "opens a socket for interfaces, netlink, packets or AF_XDP, in a network namespace";
+    const IN_NAMESPACE: bool = true;
     type Reply = ();
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {

@@ -232,6 +232,7 @@ pub struct OpenTap {
 impl Request for OpenTap {
     const NAME: &'static str = "open-tap";
     const DOES: &'static str = "opens a queue of a tap in a network namespace, and creates the tap";
+    const IN_NAMESPACE: bool = true;
     type Reply = Result<(), Step>;
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Result<(), Step>> {

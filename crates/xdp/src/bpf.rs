@@ -294,6 +294,7 @@ pub struct AttachProgram {
 impl Request for AttachProgram {
     const NAME: &'static str = "attach-program";
     const DOES: &'static str = "attaches an XDP program to an interface in a network namespace";
+    const IN_NAMESPACE: bool = true;
     type Reply = ();
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {

@@ -10,12 +10,14 @@
 //! checks ([`Request::check`]). A malformed request is dropped, and its descriptors are closed. The
 //! launcher ends with the daemon.
 //!
-//! A request belongs to the network namespace of its thread; see [`crate::netns::within`]. Each is
-//! served in a thread of its own, so one that waits delays no other.
+//! A request for which it matters ([`Request::IN_NAMESPACE`]) belongs to the network namespace of
+//! its thread; see [`crate::netns::within`]. Each is served in a thread of its own, so one that
+//! waits delays no other.
 //!
 //! # Limits
 //! A request and its answer have at most [`BYTES_MAX`] bytes and [`FDS_MAX`] descriptors. At most
-//! [`THREADS_MAX`] requests run at a time; others wait.
+//! [`THREADS_MAX`] requests run at a time; others wait. An answer that takes longer than
+//! [`ANSWER_MAX`] is an error; the launcher may do the work all the same.
 
 mod wire;
 
@@ -25,10 +27,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Serialize;
@@ -40,6 +44,8 @@ use wire::{Message, receive, send};
 
 /// Most requests that run at a time.
 pub const THREADS_MAX: usize = 64;
+/// Longest time for an answer: cards take up to a minute to make their VFs.
+pub const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// Result of a request, with descriptors; or the kernel's error.
 pub type Answer<T> = Result<(T, Vec<OwnedFd>), Errno>;
@@ -50,6 +56,9 @@ pub trait Request: Serialize + DeserializeOwned {
     const NAME: &'static str;
     /// Its purpose, and the checks of its fields, for the documentation.
     const DOES: &'static str;
+    /// `true` if it is served in the network namespace of the thread that makes it; otherwise in
+    /// the launcher's.
+    const IN_NAMESPACE: bool = false;
     /// Result besides descriptors.
     type Reply: Serialize + DeserializeOwned;
 
@@ -75,13 +84,15 @@ pub struct Handler {
     pub name: &'static str,
     /// Its purpose and checks.
     pub does: &'static str,
+    in_namespace: bool,
     serve: fn(Value, &[BorrowedFd<'_>]) -> Answer<Value>,
 }
 
 impl Handler {
     /// Handler of a kind of request.
     pub const fn of<R: Request>() -> Handler {
-        Handler { name: R::NAME, does: R::DOES, serve: serve_as::<R> }
+        let (name, does, in_namespace) = (R::NAME, R::DOES, R::IN_NAMESPACE);
+        Handler { name, does, in_namespace, serve: serve_as::<R> }
     }
 }
 
@@ -94,6 +105,8 @@ fn serve_as<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Answer<Value> {
 
 /// Socket to the launcher, if there is one.
 static LAUNCHER: OnceLock<OwnedFd> = OnceLock::new();
+/// Last request that was not answered in time.
+static UNANSWERED: Mutex<Option<&'static str>> = Mutex::new(None);
 
 thread_local! {
     /// Network namespace of this thread's requests, if it is not the process's.
@@ -110,6 +123,11 @@ pub fn has_ended() -> bool {
     LAUNCHER.get().is_some_and(|launcher| is_closed(launcher.as_fd()))
 }
 
+/// Name of a request that was not answered in time since the last call.
+pub fn unanswered() -> Option<&'static str> {
+    UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 fn is_closed(socket: BorrowedFd<'_>) -> bool {
     let mut socket = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -124,6 +142,7 @@ fn is_closed(socket: BorrowedFd<'_>) -> bool {
 pub fn start(arguments: &[&OsStr]) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    set_socket_timeout(&ours, Timeout::Send, Some(ANSWER_MAX))?;
     // The same file, even if it has been replaced since. It ends when the socket closes.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("shunt").args(arguments).stdin(Stdio::from(theirs)).spawn()?;
@@ -134,12 +153,14 @@ pub fn start(arguments: &[&OsStr]) -> io::Result<()> {
 /// Makes a request: by the launcher, or without one by this process.
 ///
 /// # Errors
-/// The kernel's error; `ECONNRESET` if the launcher has ended.
+/// The kernel's error; `ECONNRESET` if the launcher has ended, `ETIMEDOUT` after [`ANSWER_MAX`].
 pub fn ask<R: Request>(request: R, fds: &[BorrowedFd<'_>]) -> Answer<R::Reply> {
-    match LAUNCHER.get() {
-        Some(launcher) => ask_of(launcher.as_fd(), request, fds),
-        None => request.serve(fds),
+    let Some(launcher) = LAUNCHER.get() else { return request.serve(fds) };
+    let answer = ask_of(launcher.as_fd(), request, fds, ANSWER_MAX);
+    if matches!(answer, Err(Errno::TIMEDOUT)) {
+        *UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = Some(R::NAME);
     }
+    answer
 }
 
 /// Makes a request to a launcher.
@@ -147,22 +168,26 @@ fn ask_of<R: Request>(
     launcher: BorrowedFd<'_>,
     request: R,
     fds: &[BorrowedFd<'_>],
+    within: Duration,
 ) -> Answer<R::Reply> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let namespace = NAMESPACE.with_borrow(Clone::clone);
+    set_socket_timeout(&ours, Timeout::Recv, Some(within))?;
+    let namespace = NAMESPACE.with_borrow(Clone::clone).filter(|_| R::IN_NAMESPACE);
     let body = serde_json::to_value(request).map_err(|_| Errno::INVAL)?;
     let message = Message { name: R::NAME.to_owned(), in_namespace: namespace.is_some(), body };
     let namespace = namespace.iter().map(|namespace| namespace.as_fd());
     let all: Vec<_> =
         std::iter::once(theirs.as_fd()).chain(namespace).chain(fds.iter().copied()).collect();
-    // A closed socket is a launcher that has ended.
-    send(launcher, &message, &all).map_err(|errno| match errno {
-        Errno::PIPE => Errno::CONNRESET,
+    let failed = |errno| match errno {
+        Errno::PIPE => Errno::CONNRESET, // a launcher that has ended
+        Errno::AGAIN => Errno::TIMEDOUT,
         errno => errno,
-    })?;
+    };
+    send(launcher, &message, &all).map_err(failed)?;
     drop(theirs);
-    let (answer, fds) = receive::<Result<Value, i32>>(ours.as_fd())?.ok_or(Errno::CONNRESET)?;
+    let answer = receive::<Result<Value, i32>>(ours.as_fd()).map_err(failed)?;
+    let (answer, fds) = answer.ok_or(Errno::CONNRESET)?;
     let reply = answer.map_err(Errno::from_raw_os_error)?;
     Ok((serde_json::from_value(reply).map_err(|_| Errno::BADMSG)?, fds))
 }
@@ -227,11 +252,15 @@ fn answer(message: Message, fds: Vec<OwnedFd>, handlers: &[Handler]) {
     let fds: Vec<OwnedFd> = fds.collect();
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     let served = (|| {
+        let handler = handlers.iter().find(|handler| handler.name == message.name);
+        let handler = handler.ok_or(Errno::INVAL)?;
         if let Some(namespace) = &namespace {
+            if !handler.in_namespace {
+                return Err(Errno::INVAL);
+            }
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         }
-        let handler = handlers.iter().find(|handler| handler.name == message.name);
-        (handler.ok_or(Errno::INVAL)?.serve)(message.body, &borrowed)
+        (handler.serve)(message.body, &borrowed)
     })();
     let (text, fds) = match served {
         Ok((value, fds)) => (Ok(value), fds),

@@ -32,6 +32,22 @@ impl Request for Double {
     }
 }
 
+/// Tells device and inode of its thread's network namespace.
+#[derive(Serialize, Deserialize)]
+struct Where<const IN_NAMESPACE: bool>;
+
+impl<const IN_NAMESPACE: bool> Request for Where<IN_NAMESPACE> {
+    const NAME: &'static str = if IN_NAMESPACE { "where" } else { "at-home" };
+    const DOES: &'static str = "";
+    const IN_NAMESPACE: bool = IN_NAMESPACE;
+    type Reply = (u64, u64);
+
+    fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<(u64, u64)> {
+        let file = rustix::fs::stat("/proc/thread-self/ns/net")?;
+        Ok(((file.st_dev, file.st_ino), Vec::new()))
+    }
+}
+
 /// A request that the launcher does not know.
 #[derive(Serialize, Deserialize)]
 struct Unknown;
@@ -46,7 +62,16 @@ impl Request for Unknown {
     }
 }
 
-const HANDLERS: &[Handler] = &[Handler::of::<Double>()];
+const HANDLERS: &[Handler] =
+    &[Handler::of::<Double>(), Handler::of::<Where<true>>(), Handler::of::<Where<false>>()];
+
+fn ask_of<R: Request>(
+    launcher: BorrowedFd<'_>,
+    request: R,
+    fds: &[BorrowedFd<'_>],
+) -> Answer<R::Reply> {
+    super::ask_of(launcher, request, fds, Duration::from_secs(60))
+}
 
 /// A socket to a launcher in this process, which ends with it.
 fn launcher() -> OwnedFd {
@@ -109,6 +134,17 @@ fn a_launcher_that_has_ended_is_an_error() {
 }
 
 #[test]
+fn a_launcher_that_does_not_answer_is_an_error() {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, _theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let short = Duration::from_millis(10);
+    let asked = super::ask_of(ours.as_fd(), Double(1), &[], short);
+    assert_eq!(asked.unwrap_err(), Errno::TIMEDOUT);
+    assert_eq!(unanswered(), None, "this process has no launcher");
+}
+
+#[test]
 fn many_requests_at_once_are_all_answered() {
     let launcher = launcher();
     std::thread::scope(|scope| {
@@ -119,6 +155,27 @@ fn many_requests_at_once_are_all_answered() {
             });
         }
     });
+}
+
+#[test]
+fn only_requests_for_which_it_matters_are_served_in_a_namespace() {
+    let Ok(other) = crate::unshare::network_file() else { return };
+    let launcher = launcher();
+    let here = Where::<false>.serve(&[]).unwrap().0;
+    let inside = in_namespace(other.try_clone().unwrap(), || {
+        let at_home = ask_of(launcher.as_fd(), Where::<false>, &[]).unwrap().0;
+        (at_home, ask_of(launcher.as_fd(), Where::<true>, &[]).unwrap().0)
+    });
+    assert_eq!(inside.0, here);
+    assert_ne!(inside.1, here);
+    // A daemon that has been taken over may ask for another.
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let message = Message { name: "at-home".into(), in_namespace: true, body: Value::Null };
+    send(launcher.as_fd(), &message, &[theirs.as_fd(), other.as_fd()]).unwrap();
+    drop(theirs);
+    let (answer, _) = receive::<Result<Value, i32>>(ours.as_fd()).unwrap().unwrap();
+    assert_eq!(answer, Err(Errno::INVAL.raw_os_error()));
 }
 
 #[test]
