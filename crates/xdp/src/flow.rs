@@ -151,6 +151,29 @@ enum FlowChange {
     Remove { location: u32 },
 }
 
+impl FlowChange {
+    /// Refuses to replace a rule, and to remove one that no daemon adds. `read` reads a rule.
+    fn check(self, read: impl FnOnce(&mut Request) -> Result<(), Errno>) -> Result<(), Errno> {
+        let (FlowChange::Insert { location, .. } | FlowChange::Remove { location }) = self;
+        let mut there = Request::new(GRXCLSRULE, Rule::new([0; 6], 0, location));
+        match self {
+            FlowChange::Insert { location: LOCATION_ANY, .. } => Ok(()),
+            FlowChange::Insert { .. } => match read(&mut there) {
+                Ok(()) => Err(Errno::EXIST),
+                // As the driver says that there is none.
+                Err(Errno::NOENT | Errno::INVAL) => Ok(()),
+                Err(errno) => Err(errno),
+            },
+            FlowChange::Remove { .. } => {
+                read(&mut there)?;
+                let Rule { values, queue, .. } = there.rule;
+                let own = Rule::new(values.destination, queue as u32, location);
+                if there.rule.is(&own) { Ok(()) } else { Err(Errno::PERM) }
+            }
+        }
+    }
+}
+
 /// Adds or removes a flow rule for an address; tells its location.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChangeFlowRule {
@@ -160,18 +183,13 @@ pub struct ChangeFlowRule {
 
 impl launcher::Request for ChangeFlowRule {
     const NAME: &'static str = "change-flow-rule";
-    const DOES: &'static str = "adds or removes a flow rule that steers a MAC address to a queue, in the socket's namespace";
+    const DOES: &'static str = "adds or removes a flow rule that steers a MAC address to a queue, in the socket's namespace; replaces none";
     type Reply = u32;
 
     fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let [socket] = fds else { return Err(Errno::INVAL) };
         check(*socket, SocketKind::Interfaces)?;
-        let FlowChange::Remove { location } = self.change else { return Ok(()) };
-        let mut there = Request::new(GRXCLSRULE, Rule::new([0; 6], 0, location));
-        ethtool(*socket, &self.interface, &mut *there)?;
-        let Rule { values, queue, .. } = there.rule;
-        let own = Rule::new(values.destination, queue as u32, location);
-        if there.rule.is(&own) { Ok(()) } else { Err(Errno::PERM) }
+        self.change.check(|rule| ethtool(*socket, &self.interface, rule))
     }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<u32> {
@@ -226,6 +244,30 @@ mod tests {
         assert!(rule.is(&Rule::new([2, 0, 0, 0, 0, 1], 3, 9)));
         assert!(!rule.is(&Rule::new([2, 0, 0, 0, 0, 2], 3, 7)));
         assert!(!rule.is(&Rule::new([2, 0, 0, 0, 0, 1], 4, 7)));
+    }
+
+    #[test]
+    fn a_launcher_leaves_the_rules_of_others() {
+        let mac = [2, 0, 0, 0, 0, 1];
+        let insert = |location| FlowChange::Insert { mac, queue: 3, location };
+        let remove = FlowChange::Remove { location: 7 };
+        let none = |errno| move |_: &mut Request| Err(errno);
+        for errno in [Errno::NOENT, Errno::INVAL] {
+            assert_eq!(insert(7).check(none(errno)), Ok(()));
+            assert_eq!(remove.check(none(errno)), Err(errno));
+        }
+        assert_eq!(insert(7).check(none(Errno::OPNOTSUPP)), Err(Errno::OPNOTSUPP));
+        let mut other = Rule::new(mac, 3, 7);
+        other.masks.destination[5] = 0;
+        for (rule, removed) in [(Rule::new(mac, 3, 7), Ok(())), (other, Err(Errno::PERM))] {
+            let found = |request: &mut Request| {
+                request.rule = rule;
+                Ok(())
+            };
+            assert_eq!(insert(7).check(found), Err(Errno::EXIST));
+            assert_eq!(insert(LOCATION_ANY).check(found), Ok(()));
+            assert_eq!(remove.check(found), removed);
+        }
     }
 
     #[test]
