@@ -9,7 +9,7 @@
 use std::os::fd::BorrowedFd;
 
 use host::launcher::{Answer, Request, ask};
-use host::netlink::{Netlink, NetlinkMessage};
+use host::netlink::{GENL_HEADER, Netlink, NetlinkMessage, attribute, text};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,12 @@ use crate::device::is_name;
 
 const VDPA_CMD_DEV_NEW: u8 = 3;
 const VDPA_CMD_DEV_DEL: u8 = 4;
+const VDPA_CMD_DEV_GET: u8 = 5;
+const VDPA_ATTR_MGMTDEV_BUS_NAME: u16 = 1;
 const VDPA_ATTR_MGMTDEV_DEV_NAME: u16 = 2;
 const VDPA_ATTR_DEV_NAME: u16 = 4;
+/// Management device of VDUSE, which is on no bus.
+const MGMTDEV: &str = "vduse";
 
 /// Puts a device on the bus, where drivers find it; returns after a driver, if present, has
 /// started. A device already on the bus stays there.
@@ -72,17 +76,35 @@ impl Request for ChangeBus {
     const DOES: &'static str = "adds a VDUSE device to the vDPA bus, or removes it";
     type Reply = ();
 
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        if self.add {
+            return Ok(());
+        }
+        let netlink = Netlink::generic()?;
+        let request = NetlinkMessage::generic(netlink.family("vdpa")?, VDPA_CMD_DEV_GET);
+        let device = netlink.exchange(request.with_text(VDPA_ATTR_DEV_NAME, &self.name))?;
+        if is_of_vduse(&device) { Ok(()) } else { Err(Errno::PERM) }
+    }
+
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
         if !is_name(&self.name) {
             return Err(Errno::INVAL);
         }
         let name = (VDPA_ATTR_DEV_NAME, self.name.as_str());
         match self.add {
-            true => send(VDPA_CMD_DEV_NEW, &[name, (VDPA_ATTR_MGMTDEV_DEV_NAME, "vduse")])?,
+            true => send(VDPA_CMD_DEV_NEW, &[name, (VDPA_ATTR_MGMTDEV_DEV_NAME, MGMTDEV)])?,
             false => send(VDPA_CMD_DEV_DEL, &[name])?,
         }
         Ok(((), Vec::new()))
     }
+}
+
+/// `true` if the kernel's message about a device says that VDUSE has made it.
+pub(crate) fn is_of_vduse(device: &[u8]) -> bool {
+    let attributes = device.get(GENL_HEADER..).unwrap_or_default();
+    let has_name = |name: &[u8]| text(name) == MGMTDEV;
+    attribute(attributes, VDPA_ATTR_MGMTDEV_DEV_NAME).is_some_and(has_name)
+        && attribute(attributes, VDPA_ATTR_MGMTDEV_BUS_NAME).is_none()
 }
 
 /// Sends a request of the family `vdpa`, and waits for the answer.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::bus::dev_request;
+use crate::bus::{dev_request, is_of_vduse};
 use crate::is_name;
 use crate::message::{Position, REQUEST_LEN, Request, RequestKind, Response};
 
@@ -89,6 +89,17 @@ fn the_bus_is_asked_as_the_kernel_reads_it() {
     .concat();
     assert_eq!(asked[4..], expected[4..]);
     assert_eq!(asked.len(), u32::from_ne_bytes(asked[..4].try_into().unwrap()) as usize);
+}
+
+#[test]
+fn a_device_of_a_card_is_told_from_one_of_vduse() {
+    // The message after its header is as long for a request as for an answer.
+    let device = |texts: &[(u16, &str)]| dev_request(0x21, 3, texts).into_bytes(0).split_off(16);
+    assert!(is_of_vduse(&device(&[(2, "vduse"), (4, "web0")])));
+    assert!(!is_of_vduse(&device(&[(1, "pci"), (2, "0000:01:00.2"), (4, "web0")])));
+    assert!(!is_of_vduse(&device(&[(1, "auxiliary"), (2, "vduse"), (4, "web0")])));
+    assert!(!is_of_vduse(&device(&[(4, "web0")])));
+    assert!(!is_of_vduse(&[]));
 }
 
 #[test]
