@@ -95,7 +95,10 @@ impl Sandbox {
         ]
         .concat();
         upgrade::name_files(upgrade::Files { read, write })?;
-        match host::sandbox::confine_files(&all) {
+        // A service manager may have an abstract socket for notices.
+        let manager = std::env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+        let abstract_sockets = manager.as_encoded_bytes().starts_with(b"@");
+        match host::sandbox::confine_files(&all, abstract_sockets) {
             Ok(true) => self.parts |= FILES,
             Ok(false) => self.missing.push("no Landlock in this kernel or container".to_owned()),
             Err(error) => self.missing.push(format!("{:#}", anyhow::Error::from(error))),

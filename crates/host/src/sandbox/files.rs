@@ -1,11 +1,11 @@
-//! Files that the process may open: Landlock.
+//! Files that the process may open, and abstract UNIX sockets that it may use: Landlock.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -20,7 +20,7 @@ pub struct FilesError(#[from] landlock::RulesetError);
 /// Rights to the files below a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileRights {
-    /// Reading.
+    /// Reading; below a path of [`Write`](Self::Write), the path has no links.
     Read,
     /// Making, reading and removing symbolic links.
     Links,
@@ -29,14 +29,23 @@ pub enum FileRights {
 }
 
 /// Restricts the calling thread, and threads that it starts, to files below these paths; missing
-/// ones are left out. Returns `false` if the kernel has no Landlock.
+/// ones are left out. Without `abstract_sockets`, Linux 6.12 also keeps them from connecting to
+/// abstract UNIX sockets of other processes. Returns `false` if the kernel has no Landlock.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn confine_files(paths: &[(PathBuf, FileRights)]) -> Result<bool, FilesError> {
+pub fn confine_files(
+    paths: &[(PathBuf, FileRights)],
+    abstract_sockets: bool,
+) -> Result<bool, FilesError> {
     let all = AccessFs::from_all(RIGHTS);
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-    let mut ruleset = ruleset.handle_access(all)?.create()?;
+    let mut ruleset = ruleset.handle_access(all)?;
+    if !abstract_sockets {
+        ruleset = ruleset.scope(Scope::AbstractUnixSocket)?;
+    }
+    let mut ruleset = ruleset.create()?;
+    let written = |dir: &Path| paths.contains(&(dir.to_owned(), FileRights::Write));
     let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::Execute;
     let reading = AccessFs::ReadFile | AccessFs::ReadDir;
     for (path, rights) in paths {
@@ -44,7 +53,12 @@ pub fn confine_files(paths: &[(PathBuf, FileRights)]) -> Result<bool, FilesError
             continue;
         };
         // A daemon that is being replaced may put a link there meanwhile.
-        if *rights == FileRights::Write && !is_at(&file, path) {
+        let is_replaced = match rights {
+            FileRights::Read => place_below(path, written).is_some_and(|real| !is_at(&file, &real)),
+            FileRights::Links => false,
+            FileRights::Write => !is_at(&file, path),
+        };
+        if is_replaced {
             continue;
         }
         let rights = match rights {
@@ -57,6 +71,15 @@ pub fn confine_files(paths: &[(PathBuf, FileRights)]) -> Result<bool, FilesError
         ruleset = ruleset.add_rule(PathBeneath::new(file, rights))?;
     }
     Ok(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Path without links of a file below a directory that is `written`; `None` if there is no such
+/// directory above it.
+fn place_below(file: &Path, written: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    file.ancestors().skip(1).find_map(|above| {
+        let real = above.canonicalize().ok().filter(|real| written(real))?;
+        Some(real.join(file.strip_prefix(above).ok()?))
+    })
 }
 
 /// `true` if this is the file's own path, without links.

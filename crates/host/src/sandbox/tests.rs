@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
+use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
 
@@ -109,8 +110,9 @@ fn files_outside_the_directories_are_not_opened() {
             (own.to_owned(), FileRights::Write),
             (links.to_owned(), FileRights::Links),
             (own.join("to-other"), FileRights::Write),
+            (own.join("to-other/there"), FileRights::Read),
         ];
-        if !confine_files(&all).unwrap() {
+        if !confine_files(&all, false).unwrap() {
             return; // no Landlock in this kernel
         }
         let denied = std::io::ErrorKind::PermissionDenied;
@@ -133,6 +135,43 @@ fn files_outside_the_directories_are_not_opened() {
         assert!(linked.is_err());
     };
     std::thread::scope(|scope| scope.spawn(confined).join().unwrap());
+}
+
+#[test]
+fn links_of_other_directories_are_followed() {
+    let [own, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (file, link) = (other.path().join("file"), other.path().join("link"));
+    std::fs::write(&file, "text").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let read = || {
+        let all = [(own.path().to_owned(), FileRights::Write), (link.clone(), FileRights::Read)];
+        confine_files(&all, false).unwrap();
+        std::fs::read_to_string(&link).unwrap()
+    };
+    assert_eq!(std::thread::scope(|scope| scope.spawn(read).join().unwrap()), "text");
+}
+
+#[test]
+fn abstract_sockets_of_others_are_not_connected_to() {
+    use std::os::linux::net::SocketAddrExt;
+    let hard = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    if hard.scope(Scope::AbstractUnixSocket).is_err() {
+        return; // before Linux 6.12
+    }
+    let name = format!("shunt-test-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+    let _listener = UnixListener::bind_addr(&address).unwrap();
+    let connect = |abstract_sockets| {
+        confine_files(&[], abstract_sockets).unwrap();
+        UnixStream::connect_addr(&address).map(drop).map_err(|error| error.kind())
+    };
+    for (abstract_sockets, result) in
+        [(true, Ok(())), (false, Err(std::io::ErrorKind::PermissionDenied))]
+    {
+        let connected =
+            std::thread::scope(|scope| scope.spawn(|| connect(abstract_sockets)).join().unwrap());
+        assert_eq!(connected, result);
+    }
 }
 
 #[test]
