@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import stat
 import tempfile
 import time
@@ -21,6 +22,7 @@ CAP_IPC_LOCK = 1 << 14  # stays if the limit of locked memory cannot be raised
 ATTACH, DETACH, GETREGS, SETREGS = 16, 17, 12, 13  # requests of ptrace(2)
 RAX, ORIG_RAX, RIP, REGISTERS = 10, 15, 16, 27  # in `struct user_regs_struct` of x86-64
 OPENAT = 257
+PIDFD_GETFD = 438
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 LIBC.ptrace.restype = ctypes.c_long
@@ -48,6 +50,17 @@ def children(pid):
     """Processes that a process has started."""
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
         return [int(child) for child in file.read().split()]
+
+
+def sockets(pid, kind):
+    """Copies of the sockets of a process that are of this kind."""
+    found, process = [], os.pidfd_open(pid)
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        if os.readlink(f"/proc/{pid}/fd/{number}").startswith("socket:"):
+            copy = socket.socket(fileno=LIBC.syscall(PIDFD_GETFD, process, int(number), 0))
+            found.append(copy) if copy.type == kind else copy.close()
+    os.close(process)
+    return found
 
 
 @unittest.skipIf("SHUNT_E2E_STANDIN" in os.environ, "the stand-in has no sandbox")
@@ -127,8 +140,8 @@ class Sandbox(unittest.TestCase):
             self.assertFalse(spaces[number - 1].link("net0"), "the tap of a deleted adapter")
         self.clean()
 
-    def restart(self):
-        """Kills the daemon and starts it again; its launcher ends with it."""
+    def kill(self):
+        """Kills the daemon; its launcher ends with it."""
         [pid] = self.daemon.pids()
         [launcher] = children(pid)
         self.daemon.kill()
@@ -136,8 +149,24 @@ class Sandbox(unittest.TestCase):
         while os.path.exists(f"/proc/{launcher}"):
             self.assertLess(time.monotonic(), deadline, "the launcher of a killed daemon")
             time.sleep(0.01)
+
+    def restart(self):
+        """Kills the daemon and starts it again."""
+        self.kill()
         self.daemon.start()
         self.daemon.wait_ready()
+
+    def test_a_launcher_whose_socket_others_have(self):
+        """It ends with its daemon all the same, and its user cannot trace it."""
+        self.start(user=NOBODY)
+        [pid] = self.daemon.pids()
+        [launcher] = children(pid)
+        held = sockets(pid, socket.SOCK_SEQPACKET)
+        self.assertTrue(held, "its socket")
+        for file in held:
+            self.addCleanup(file.close)
+        self.assertEqual((os.stat(f"/proc/{pid}/maps").st_uid, os.stat(f"/proc/{launcher}/maps").st_uid), (NOBODY, 0))
+        self.kill()
 
     def test_a_forbidden_call(self):
         """It fails, is counted and an event, and the daemon continues."""

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use host::launcher::{Handler, serve};
+use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 
 use super::upgrade;
 
@@ -62,6 +63,10 @@ const IGNORED: [i32; 5] = [
 pub fn run(program: PathBuf, socket: BorrowedFd<'_>) -> Result<()> {
     // Its name in lists of processes.
     let _ = rustix::thread::set_name(c"shunt-launcher");
+    // Its socket may be in other processes, which would keep it.
+    host::process::end_with_parent(Signal::KILL)?;
+    // Processes of the same user cannot trace it.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     for signal in IGNORED {
         // Programs that it starts have the default action: they inherit no handler.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;

@@ -73,7 +73,7 @@ impl IgnoredSignals {
 
 /// Pidfd of the process that started this one; a successor watches it, too.
 pub(super) fn guardian() -> Result<OwnedFd> {
-    host::process::end_with_parent()?;
+    host::process::end_with_parent(rustix::process::Signal::TERM)?;
     let parent =
         rustix::process::getppid().context("the parent process is outside this PID namespace")?;
     let flags = rustix::process::PidfdFlags::empty();

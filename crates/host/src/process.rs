@@ -13,19 +13,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::proc_stat;
 
-/// Has the kernel end this process by SIGTERM when the thread that started it ends. This has no
+/// Has the kernel end this process by a signal when the thread that started it ends. This has no
 /// effect if that thread has ended already: the new parent cannot be told from one that is the
 /// first process of its container.
 ///
 /// # Errors
 /// The kernel's error.
-pub fn end_with_parent() -> io::Result<()> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+pub fn end_with_parent(signal: Signal) -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
 }
 
 /// CPU time split by mode, in seconds.

@@ -46,7 +46,7 @@ pub const QUIET_S: f64 = 0.02;
 
 /// Reads a task from standard input, and runs it.
 pub fn main() -> Result<()> {
-    host::process::end_with_parent()?;
+    host::process::end_with_parent(rustix::process::Signal::TERM)?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("cannot read the task")?;
     match serde_json::from_str(&line).context("not a task")? {
