@@ -1,7 +1,7 @@
-"""A program that is to take over from a daemon and does not: Python's own, which runs this text as the script `up`.
+"""A program that is to take over from a daemon and does not: Python's own, which runs this text as `sitecustomize`.
 
-`shunt upgrade --binary` starts a program with the arguments `up --take-over` and one end of a socket as standard input;
-for Python that is a script in its working directory. `MODE` stands in the line before this text.
+`shunt upgrade --binary` starts a program with the arguments `up --take-over` and one end of a socket as standard input,
+in `/`. Python then imports `sitecustomize` from PYTHONPATH first. `MODE` stands in the line before this text.
 """
 
 import array
@@ -83,4 +83,8 @@ def main():
 
 if MODE:
     line = socket.socket(fileno=0)
-    main()
+    try:
+        main()
+    except SystemExit as end:  # which Python does not expect here
+        os._exit(end.code)
+    os._exit(0)

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -34,9 +35,11 @@ def impostor(daemon, mode):
     """Has a program take over that behaves so; returns what `subprocess.run` does."""
     with open(os.path.join(HERE, "impostor.py"), encoding="utf-8") as file:
         text = file.read()
-    with open(os.path.join(daemon.programs, "up"), "w", encoding="utf-8") as file:
+    with open(os.path.join(daemon.programs, "sitecustomize.py"), "w", encoding="utf-8") as file:
         file.write(f"MODE = {mode!r}\n{text}")
-    return daemon.command("upgrade", "--binary", os.path.realpath(sys.executable))
+    program = os.path.join(daemon.programs, "python")
+    shutil.copy(os.path.realpath(sys.executable), program)
+    return daemon.command("upgrade", "--binary", program)
 
 
 def capturing(daemon):
@@ -67,10 +70,11 @@ class UpgradeCase(unittest.TestCase):
     limit_s = 100
 
     def start(self, *more, **options):
-        """The daemon, in a working directory of its own, with `more` adapters."""
+        """The daemon, which may start an impostor, with `more` adapters."""
         self.daemon = daemon = Managed(cpu=cpus()[0], **options)
         self.addCleanup(daemon.close)
-        daemon.popen = {"cwd": daemon.programs}
+        python = {"PYTHONHOME": sys.base_prefix, "PYTHONPATH": daemon.programs, "PYTHONDONTWRITEBYTECODE": "1"}
+        daemon.popen = {"env": os.environ | python}
         daemon.start()
         daemon.wait_ready()
         wanted = document(daemon.run_dir)
@@ -284,12 +288,15 @@ class Refused(UpgradeCase):
         with open(dull, "w", encoding="ascii") as file:
             file.write("no program\n")
         os.chmod(dull, 0o644)
+        elsewhere = shutil.copy(daemon.program, tempfile.mkdtemp(dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, os.path.dirname(elsewhere))
         open_to_all = os.path.join(daemon.programs, "open")
         os.link(daemon.program, open_to_all)
         cases = {
             "cannot be opened: No such file": lambda: self.refused("--binary", daemon.path("nothing")),
             "can be changed by the daemon": lambda: self.refused("--binary", shutil.copy(daemon.program, daemon.path("own"))),
             "is not an executable file": lambda: self.refused("--binary", dull),
+            "is not where programs are installed": lambda: self.refused("--binary", elsewhere),
             "exit status: 1": lambda: self.refused("--binary", os.path.realpath("/bin/false")),
             "exit status: 3": lambda: self.impostor("ends"),
             "did not answer in time": lambda: self.impostor("silent"),
@@ -350,7 +357,6 @@ class Refused(UpgradeCase):
         self.daemon = daemon = Managed(cpu=cpus()[0], tcp=True)
         self.addCleanup(daemon.close)
         daemon.give_to(NOBODY)
-        daemon.popen["cwd"] = daemon.programs
         daemon.start()
         daemon.wait_ready()
         reply = daemon.ask_tcp("/v1/upgrade", "POST", body="{}")
@@ -446,7 +452,6 @@ def on_small_disk(test):
         text = file.read()
     with open(config, "w", encoding="utf-8") as file:
         file.write(text.replace(f"run_dir = {json.dumps(outer)}", f"run_dir = {json.dumps(daemon.run_dir)}"))
-    daemon.popen = {"cwd": daemon.programs}
     return daemon
 
 

@@ -7,7 +7,11 @@
 //! them to a program of its user.
 //!
 //! The file is opened once, checked, and started from that descriptor, so it cannot be replaced in
-//! between. It must belong to root or to this user, and be writable by no one else.
+//! between. It must belong to root or to this user, and be writable by no one else. Another file
+//! than the daemon's own must be where programs are installed: a file of root in a container is no
+//! program of the host.
+//!
+//! The program starts in `/`, since an interpreter might run a file of its working directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -67,11 +71,11 @@ fn wrong(path: &Path, message: impl Into<String>, remedy: &str) -> Problems {
 }
 
 impl Program {
-    /// Opens the file at `path`.
+    /// Opens the file at `path`; `own` is the program of this daemon.
     ///
     /// # Errors
-    /// It is not a program, or others could change it.
-    fn open(path: &Path) -> Result<Program, Problems> {
+    /// It is not a program, is not installed, or others could change it.
+    fn open(path: &Path, own: &Path) -> Result<Program, Problems> {
         let cannot = |error: io::Error| {
             wrong(path, format!("cannot be opened: {error}"), "name the shunt binary")
         };
@@ -88,27 +92,33 @@ impl Program {
             return Err(wrong(path, "can be changed by others", remedy));
         }
         let at = format!("/proc/self/fd/{}", file.as_raw_fd());
-        if is_the_daemons(&std::fs::read_link(at).map_err(cannot)?) {
+        let real = std::fs::read_link(at).map_err(cannot)?;
+        if is_the_daemons(&real) {
             let remedy = "move it out of run_dir and state_dir";
             return Err(wrong(path, "can be changed by the daemon", remedy));
+        }
+        // In another mount namespace, such as a container's, a path names another file.
+        let is_here = std::fs::metadata(&real)
+            .is_ok_and(|here| (here.dev(), here.ino()) == (about.dev(), about.ino()));
+        if path != own && !(is_here && is_installed(&real, own)) {
+            let remedy = format!("install it beside {}, or below /usr or /opt", own.display());
+            return Err(wrong(path, "is not where programs are installed", &remedy));
         }
         Ok(Program { path: path.to_owned(), file })
     }
 
-    /// Starts it with one end of a socket as its standard input.
-    ///
-    /// # Errors
-    /// The system cannot run it.
-    fn start(&self, socket: OwnedFd, sandbox: bool) -> io::Result<Child> {
+    /// Command that starts it with one end of a socket as its standard input.
+    fn command(&self, socket: OwnedFd, sandbox: bool) -> Command {
         // The descriptor number is valid in the child until it executes the program.
-        Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        command
             .arg0(&self.path)
             .args(["up", "--take-over"])
             .args((!sandbox).then_some("--sandbox=off"))
             .envs(OWN_FILES.get().map(|own| (FILES, own.to_text())))
-            .current_dir(working_directory())
-            .stdin(Stdio::from(socket))
-            .spawn()
+            .current_dir("/")
+            .stdin(Stdio::from(socket));
+        command
     }
 }
 
@@ -139,8 +149,7 @@ pub(in super::super) enum NotStarted {
 
 impl Request for StartProgram {
     const NAME: &'static str = "start-program";
-    const DOES: &'static str =
-        "starts the program that takes over; others cannot change it, the daemon neither";
+    const DOES: &'static str = "starts the program that takes over; it is installed, and neither others nor the daemon can change it";
     type Reply = Result<StartedProgram, NotStarted>;
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
@@ -149,8 +158,8 @@ impl Request for StartProgram {
         let started = || -> Result<StartedProgram> {
             let OwnProgram { path: own, sandbox } = OWN_PROGRAM.get().context("no daemon runs")?;
             let path = choose(own, self.other.as_deref(), self.user)?;
-            let program = Program::open(&path)?;
-            let started = program.start(socket, *sandbox);
+            let program = Program::open(&path, own)?;
+            let started = program.command(socket, *sandbox).spawn();
             let child = started.with_context(|| format!("{} does not start", path.display()))?;
             Ok(StartedProgram { pid: adopt(child), path })
         };
@@ -260,10 +269,9 @@ fn is_the_daemons(file: &Path) -> bool {
     OWN_FILES.get().is_some_and(|own| own.write.iter().any(|dir| file.starts_with(dir)))
 }
 
-/// Working directory of programs: an interpreter might run a file there.
-fn working_directory() -> PathBuf {
-    let here = std::env::current_dir().ok().filter(|here| !is_the_daemons(here));
-    here.unwrap_or_else(|| PathBuf::from("/"))
+/// `true` for a file in the directory of the daemon's own program, or below `/usr` or `/opt`.
+fn is_installed(file: &Path, own: &Path) -> bool {
+    file.parent() == own.parent() || ["/usr", "/opt"].iter().any(|dir| file.starts_with(dir))
 }
 
 /// Names the files of the daemon, before it can be attacked: no program below its directories is
@@ -389,7 +397,7 @@ mod tests {
     fn only_a_program_that_others_cannot_change() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("shunt");
-        let told = || Program::open(&path).unwrap_err().to_string();
+        let told = || Program::open(&path, &path).unwrap_err().to_string();
         assert!(told().contains("cannot be opened: No such file"), "{}", told());
         std::fs::write(&path, "").unwrap();
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
@@ -398,16 +406,44 @@ mod tests {
         mode(0o775);
         assert!(told().contains("changed by others"), "{}", told());
         mode(0o755);
-        assert_eq!(Program::open(&path).unwrap().path, path);
-        let directory = Program::open(dir.path()).unwrap_err().to_string();
+        assert_eq!(Program::open(&path, &path).unwrap().path, path);
+        let directory = Program::open(dir.path(), &path).unwrap_err().to_string();
         assert!(directory.contains("not an executable"), "{directory}");
+    }
+
+    #[test]
+    fn another_program_is_installed_where_programs_are() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let own = dir.path().canonicalize().unwrap().join("shunt");
+        let (beside, other) = (own.with_file_name("new"), elsewhere.path().join("new"));
+        for path in [&beside, &other] {
+            std::fs::copy("/bin/true", path).unwrap();
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let link = own.with_file_name("link");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        for path in [&beside, Path::new("/bin/true"), Path::new("/usr/bin/true")] {
+            assert!(Program::open(path, &own).is_ok(), "{}", path.display());
+        }
+        // Of another version of the file a process has only the descriptor.
+        let replaced = File::open(&beside).unwrap();
+        std::fs::remove_file(&beside).unwrap();
+        let replaced = PathBuf::from(format!("/proc/self/fd/{}", replaced.as_raw_fd()));
+        for path in [&other, &link, &replaced] {
+            let refused = Program::open(path, &own).unwrap_err().to_string();
+            assert!(refused.contains(&format!("install it beside {}", own.display())), "{refused}");
+        }
     }
 
     #[test]
     fn one_that_ends_by_itself_says_how() {
         let (socket, theirs) = UnixStream::pair().unwrap();
-        let program = Program::open(Path::new("/bin/false").canonicalize().unwrap().as_path());
-        let child = program.unwrap().start(theirs.into(), true).unwrap();
+        let program = Path::new("/bin/false").canonicalize().unwrap();
+        let program = Program::open(&program, &program).unwrap();
+        let mut command = program.command(theirs.into(), true);
+        assert_eq!(command.get_current_dir(), Some(Path::new("/")), "without a file `up`");
+        let child = command.spawn().unwrap();
+        drop(command);
         let mut byte = [0; 1];
         let ended = std::io::Read::read(&mut &socket, &mut byte).unwrap();
         assert_eq!(ended, 0, "its end closed");
@@ -433,11 +469,11 @@ mod tests {
         let link = other.path().join("link");
         std::os::unix::fs::symlink(own.path().join("shunt"), &link).unwrap();
         for path in [own.path().join("shunt"), link] {
-            let refused = Program::open(&path).unwrap_err().to_string();
+            let refused = Program::open(&path, &path).unwrap_err().to_string();
             assert!(refused.contains("can be changed by the daemon"), "{refused}");
         }
-        assert!(Program::open(&other.path().join("shunt")).is_ok());
-        assert!(!is_the_daemons(&working_directory()));
+        let program = other.path().join("shunt");
+        assert!(Program::open(&program, &program).is_ok());
     }
 
     #[test]

@@ -22,7 +22,7 @@ Examples:
   shunt upgrade --binary /opt/shunt-2/bin/shunt  another program (as root or the daemon's user)
   shunt upgrade --json                           its process, version, and the gap in microseconds")]
 pub(crate) struct Upgrade {
-    /// Program to run.
+    /// Program to run: beside the daemon's own, or below /usr or /opt.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
     #[command(flatten)]
