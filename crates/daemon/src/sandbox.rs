@@ -125,7 +125,9 @@ itself, which touches guest memory and serves sockets and the API, gives up:
 - **system-calls**: all but those below (seccomp). It can start no program and no process, and
   enter no namespace. Lanes may make only those marked *all*.
 - **files**: all but `run_dir` and `state_dir`; it may make links in the directory of links to run
-  directories, and read `/proc`, `/sys`, and the token and TLS files of the API (Landlock).
+  directories, and read `/proc`, `/sys`, and the token and TLS files of the API (Landlock). Links
+  to those files are followed, but not below `run_dir` and `state_dir`. Linux 6.12 also keeps it
+  from abstract UNIX sockets of other processes, unless `NOTIFY_SOCKET` is one.
 
 A forbidden system call returns EPERM. It is logged, an event (`shunt events`), and counted
 (`forbidden_calls` of `shunt stats --json`). Calls that start a process only fail: C libraries block
@@ -135,10 +137,10 @@ line of `shunt stats` shows the parts in force.
 Where the kernel or a container has no seccomp or Landlock, the daemon runs without, and logs that
 at its start. `shunt up --sandbox=off` starts no launcher and restricts nothing, to compare.
 
-The launcher belongs to one daemon, and ends with it. A daemon without rights, started by an
-ordinary user, has one too: it has that user's rights. If the launcher ends, the daemon logs that:
-all goes on but what needs rights. `shunt upgrade` has the launcher start the new program, which
-starts a launcher of its own.
+The launcher belongs to one daemon: the kernel kills it when that ends. No process of its user can
+trace it. A daemon without rights, started by an ordinary user, has one too: it has that user's
+rights. If the launcher ends, the daemon logs that: all goes on but what needs rights. `shunt
+upgrade` has the launcher start the new program, which starts a launcher of its own.
 
 ## Limits
 
@@ -150,6 +152,8 @@ ask for, with the rights of the launcher:
   steer MAC addresses of a card to other queues;
 - create, change and delete taps, with their addresses and routes; set the MAC address of any
   interface; create and destroy VDUSE devices;
+- set the interface of any VF of a NIC: network namespace, name, MAC address, MTU, state, addresses
+  and default routes;
 - make the VFs of any NIC, change their settings and the NIC's eswitch mode, bind them to their own
   driver or one of VFIO, and remove them, but not while a VMM has one open through VFIO or one's
   interface is in another network namespace;
@@ -159,16 +163,19 @@ ask for, with the rights of the launcher:
 - connect to any IP address;
 - write captures, which are named `*.pcapng` and in no directory of settings (`/etc`, `/usr`,
   `/boot`, `/var/spool`, hidden ones), and read any capture;
-- start a program that none but root and the daemon's user can change, outside the daemon's
-  directories, with the arguments `up --take-over`.
+- start a program that none but root and the daemon's user can change, beside the daemon's own or
+  below `/usr` or `/opt`, with the arguments `up --take-over`.
 
-It cannot change permissions or group of a socket that is not its own, change more of an interface
-that is no tap, load a BPF program of its own, make an executable file, or give its successor other
-directories than it has. The successor trusts the rest of the state that it gets.
+It cannot change permissions or group of a socket that is not its own, replace a flow rule, remove
+one of another form than its own or a vDPA device of a card, load a BPF program of its own, make an
+executable file, or give its successor other directories than it has. Of an interface that is
+neither a tap nor a VF's it can change only the MAC address. The successor trusts the rest of the
+state that it gets.
 
 - A thread that blocks all signals and makes a forbidden call is killed, with the daemon. No code of
   the daemon does so.
 - Permissions of a socket that is served can change only with CONFIG_UNIX_DIAG in the kernel.
+- A request that is not answered within 120 s is an error, and the log names it.
 - AF_XDP needs Linux 5.19, which lets a process without capabilities change its BPF maps.
 - Without capabilities the API's TCP port must be 1024 or higher.
 
