@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use crate::port::Port;
 use crate::snapshot::ForwardingSnapshot;
 
-/// A lane's hold of the current snapshot: it is read anew only after a change.
+/// A lane's hold of the current snapshot: it is read again only after a change.
 pub(crate) type LaneSnapshot =
     arc_swap::Cache<Arc<ArcSwap<ForwardingSnapshot>>, Arc<ForwardingSnapshot>>;
 

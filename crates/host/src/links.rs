@@ -19,15 +19,20 @@ use crate::socket::{self, SocketKind};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
-const RTM_SETLINK: u16 = 19;
+/// Request to read an interface, or all.
+pub const RTM_GETLINK: u16 = 18;
+/// Request to change an interface.
+pub const RTM_SETLINK: u16 = 19;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
+/// Attribute of an interface: MAC address.
+pub const IFLA_ADDRESS: u16 = 1;
+/// Attribute of an interface: name.
+pub const IFLA_IFNAME: u16 = 3;
+/// Attribute of an interface: MTU in bytes.
+pub const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_PID: u16 = 19;
@@ -47,9 +52,10 @@ const RTA_GATEWAY: u16 = 5;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_STATIC: u8 = 4;
 const RTN_UNICAST: u8 = 1;
-const IFF_UP: u32 = 1;
+/// Flag of an interface that is up.
+pub const IFF_UP: u32 = 1;
 /// Bytes of `struct ifinfomsg`, which precedes the attributes of an interface.
-const INTERFACE_HEADER: usize = 16;
+pub const INTERFACE_HEADER: usize = 16;
 
 /// An address of an interface, and the length of its network's prefix in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

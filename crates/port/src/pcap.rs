@@ -35,6 +35,7 @@ use crate::opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
 use player::Player;
 
 pub use player::LATE_MAX;
+pub(crate) use recording::SECTION_HEADER;
 pub use recording::{FILE_BYTES_MAX, OpenRecording};
 
 /// Pace of a recording.

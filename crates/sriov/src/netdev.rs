@@ -13,7 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use host::interface::InterfaceError;
 use host::launcher::{Answer, Request};
-use host::links::{LinkAddress, LinkError, LinkSettings, Links};
+use host::links::{
+    IFF_UP, INTERFACE_HEADER, LinkAddress, LinkError, LinkSettings, Links, RTM_GETLINK,
+};
 use host::netlink::{KernelError, Netlink, NetlinkMessage, attribute, text};
 use host::netns::{self, NetnsError};
 use model::state::{Adapter, MacText, VfInterface};
@@ -26,11 +28,7 @@ use crate::change::check_vf;
 use crate::pf;
 use crate::sysfs::Sysfs;
 
-const RTM_GETLINK: u16 = 18;
-/// Bytes of `struct ifinfomsg`.
-const IFINFO: usize = 16;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
-const IFF_UP: u32 = 1;
 /// `addr_assign_type` of an address that the driver has chosen at random (`NET_ADDR_RANDOM`).
 const ADDRESS_RANDOM: &str = "1";
 /// `addr_assign_type` of an address that an operator has set (`NET_ADDR_SET`).
@@ -156,11 +154,13 @@ pub(crate) fn read(sysfs: &Sysfs, vf: PciAddress) -> Option<HostNetdev> {
 pub(crate) fn is_in(netns: &str, function: PciAddress) -> bool {
     let wanted = function.to_string();
     let is_its = |link: &Vec<u8>| {
-        let parent = attribute(link.get(IFINFO..).unwrap_or_default(), IFLA_PARENT_DEV_NAME);
+        let parent =
+            attribute(link.get(INTERFACE_HEADER..).unwrap_or_default(), IFLA_PARENT_DEV_NAME);
         parent.is_some_and(|parent| text(parent) == wanted)
     };
     let find = || -> Result<bool, KernelError> {
-        let links = Netlink::route()?.dump(NetlinkMessage::new(RTM_GETLINK, &[0; IFINFO]))?;
+        let links =
+            Netlink::route()?.dump(NetlinkMessage::new(RTM_GETLINK, &[0; INTERFACE_HEADER]))?;
         Ok(links.iter().any(is_its))
     };
     netns::within(Some(netns), find).is_ok_and(|found| found.unwrap_or(false))

@@ -9,6 +9,7 @@
 //! Follows `include/uapi/linux/if_link.h` (`IFLA_VFINFO_LIST`) and `rtnl_fill_vfinfo` in
 //! `net/core/rtnetlink.c` of Linux.
 
+use host::links::{INTERFACE_HEADER, RTM_GETLINK, RTM_SETLINK};
 use host::netlink::{KernelError, Netlink, NetlinkMessage, attribute, attributes, u16_at, u32_at};
 use model::state::{LinkState, MacText, Vlan, VlanProto};
 use rustix::io::Errno;
@@ -17,10 +18,6 @@ use wire::Mac;
 
 use crate::driver::Binding;
 
-const RTM_GETLINK: u16 = 18;
-const RTM_SETLINK: u16 = 19;
-/// Bytes of `struct ifinfomsg`.
-const IFINFO: usize = 16;
 const IFLA_VFINFO_LIST: u16 = 22;
 const IFLA_EXT_MASK: u16 = 29;
 const RTEXT_FILTER_VF: u32 = 1;
@@ -179,7 +176,7 @@ pub fn read_vfs(
     let filter = if counters { RTEXT_FILTER_VF } else { RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS };
     let request = NetlinkMessage::new(RTM_GETLINK, &ifinfo(interface));
     let answer = netlink.exchange(request.with(IFLA_EXT_MASK, &filter.to_ne_bytes()))?;
-    vfs(answer.get(IFINFO..).unwrap_or_default()).ok_or(Errno::BADMSG.into())
+    vfs(answer.get(INTERFACE_HEADER..).unwrap_or_default()).ok_or(Errno::BADMSG.into())
 }
 
 /// The VFs among the attributes of an interface.

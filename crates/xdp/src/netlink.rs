@@ -2,6 +2,7 @@
 //!
 //! Follows rtnetlink(7): a `RTM_GETLINK` message by name, and its answer's attributes.
 
+use host::links::{IFF_UP, IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, INTERFACE_HEADER, RTM_GETLINK};
 use host::netlink::{Netlink, NetlinkMessage, attributes, u32_at};
 use rustix::io::Errno;
 
@@ -26,14 +27,6 @@ pub(crate) struct Link {
     pub(crate) attached: Option<AttachedProgram>,
 }
 
-/// Bytes of `struct ifinfomsg`.
-const IFINFO: usize = 16;
-const RTM_GETLINK: u16 = 18;
-const IFF_UP: u32 = 1;
-
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -43,7 +36,8 @@ const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
 /// Queries the interface `name`; `ENODEV` if there is none.
 pub(crate) fn link(netlink: &Netlink, name: &str) -> Result<Link, Errno> {
-    let request = NetlinkMessage::new(RTM_GETLINK, &[0; IFINFO]).with_text(IFLA_IFNAME, name);
+    let request =
+        NetlinkMessage::new(RTM_GETLINK, &[0; INTERFACE_HEADER]).with_text(IFLA_IFNAME, name);
     parse(&netlink.exchange(request)?).ok_or(Errno::BADMSG)
 }
 
@@ -51,7 +45,7 @@ pub(crate) fn link(netlink: &Netlink, name: &str) -> Result<Link, Errno> {
 fn parse(answer: &[u8]) -> Option<Link> {
     let mut link =
         Link { index: u32_at(answer, 4)?, up: u32_at(answer, 8)? & IFF_UP != 0, ..Link::default() };
-    for (kind, value) in attributes(answer.get(IFINFO..)?) {
+    for (kind, value) in attributes(answer.get(INTERFACE_HEADER..)?) {
         match kind {
             IFLA_MTU => link.mtu = u32_at(value, 0)?,
             // Interfaces other than Ethernet have other lengths.
@@ -108,7 +102,7 @@ mod tests {
             (IFLA_MTU, 9000u32.to_ne_bytes().to_vec()),
             (IFLA_ADDRESS, mac.to_vec()),
             (IFLA_NUM_RX_QUEUES, 2u32.to_ne_bytes().to_vec()),
-            (IFLA_XDP | 0x8000, xdp[IFINFO..].to_vec()),
+            (IFLA_XDP | 0x8000, xdp[INTERFACE_HEADER..].to_vec()),
         ]);
         let attached = Some(AttachedProgram { id: 41, mode: "xdpgeneric" });
         let want = Link { index: 7, up: true, mtu: 9000, mac, rx_queues_max: 2, attached };
@@ -118,7 +112,7 @@ mod tests {
     #[test]
     fn no_program_is_no_program() {
         let none = answer([(IFLA_XDP_ATTACHED, vec![0])]);
-        let answer = answer([(IFLA_XDP, none[IFINFO..].to_vec())]);
+        let answer = answer([(IFLA_XDP, none[INTERFACE_HEADER..].to_vec())]);
         assert_eq!(parse(&answer).unwrap().attached, None);
     }
 

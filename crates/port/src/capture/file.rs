@@ -13,10 +13,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-
-/// First bytes of a pcapng file (section 4.1: type of a section header, the same in both byte
-/// orders).
-const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+use crate::pcap::SECTION_HEADER;
 
 /// Opens and empties the file, or creates it. An existing file must be a capture or empty: the
 /// right to name captures is not the right to empty other files of the host.

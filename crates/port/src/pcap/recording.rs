@@ -22,8 +22,9 @@ use crate::validate::{FRAME_MAX, FrameRules};
 /// Largest file, bytes: all of its frames are held in memory.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// First bytes of a pcapng file.
-const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// First bytes of a pcapng file (section 4.1: type of a section header, the same in both byte
+/// orders).
+pub(crate) const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// Bytes read from the file at a time, and longest block.
 const READ_BYTES: usize = 1 << 20;
 

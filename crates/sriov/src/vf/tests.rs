@@ -26,7 +26,7 @@ fn read(infos: Vec<Vec<VfInfo>>) -> Option<Vec<VfState>> {
     message.attributes = vec![LinkAttribute::VfInfoList(infos)];
     let mut bytes = vec![0; message.buffer_len()];
     message.emit(&mut bytes);
-    vfs(&bytes[IFINFO..])
+    vfs(&bytes[INTERFACE_HEADER..])
 }
 
 #[test]
