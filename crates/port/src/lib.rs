@@ -8,7 +8,8 @@
 //! found it.
 //!
 //! Life of a burst:
-//! 1. [`Transmit::poll`] takes up to [`BURST`] frames, or [`BURST_BYTES`], and snapshots the first 16 bytes of each.
+//! 1. [`Transmit::poll`] takes up to [`BURST`] frames, or [`BURST_BYTES`], and snapshots the first
+//!    16 bytes of each.
 //! 2. [`BurstBuffers::snapshot_headers`] snapshots 128 bytes, if the tables need more than 16.
 //! 3. [`Transmit::burst`] lends them. The lane classifies the snapshot, and the receiver gets the
 //!    snapshot's bytes. The copy reads the rest of the frame, and nothing else reads it. So a guest

@@ -192,8 +192,8 @@ impl Request for PlaceNetdev {
     }
 }
 
-/// Sets the interface of a VF, which is in this namespace; returns notes for the operator, such as a
-/// route that is not. After an error it may be anywhere.
+/// Sets the interface of a VF, which is in this namespace; returns notes for the operator, such as
+/// a route that is not. After an error it may be anywhere.
 fn place(sysfs: &Sysfs, vf: PciAddress, to: &VfNetdev) -> Result<Vec<String>, NetdevError> {
     let missing = || NetdevError::new("the VF has no interface here", Some(Errno::NODEV));
     let (name, index) = pf::interface(sysfs, vf).ok_or_else(missing)?;

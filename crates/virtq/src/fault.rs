@@ -10,8 +10,8 @@ pub enum Fault {
     #[error("a descriptor index is outside the table")]
     BadIndex,
     /// A chain does not end within [`CHAIN_MAX`](crate::CHAIN_MAX) descriptors,
-    /// [`WRITABLE_CHAIN_MAX`](crate::WRITABLE_CHAIN_MAX) of a receive buffer, or the table's size: a
-    /// loop.
+    /// [`WRITABLE_CHAIN_MAX`](crate::WRITABLE_CHAIN_MAX) of a receive buffer, or the table's size:
+    /// a loop.
     #[error("a descriptor chain is too long, or does not end")]
     ChainTooLong,
     /// More than [`CHAIN_BYTES_MAX`](crate::CHAIN_BYTES_MAX) bytes.

@@ -31,9 +31,9 @@ use crate::port::counter as port_counter;
 use crate::quarantine::{LaneReport, Quarantine};
 use crate::slow::scratch::Scratch;
 
-/// Most that a turn is charged, or a cycle for each byte copied if that is more: the system may take
-/// the CPU away within it. A burst of 64 small broadcasts to 255 functions takes a quarter of it;
-/// slow interrupts add to that.
+/// Most that a turn is charged, or a cycle for each byte copied if that is more: the system may
+/// take the CPU away within it. A burst of 64 small broadcasts to 255 functions takes a quarter of
+/// it; slow interrupts add to that.
 const DEAREST: Duration = Duration::from_millis(4);
 
 /// State of a lane's thread.
