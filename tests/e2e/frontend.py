@@ -103,8 +103,8 @@ class Receiver(Frontend):
 
     SIZE, HEADER, BUFFER, RINGS = 256, 12, 2048, 1 << 16  # descriptors; bytes: header, buffer, before the buffers
 
-    def __init__(self, path, pairs):
-        super().__init__(path)
+    def __init__(self, path, pairs, memory=MEMORY):
+        super().__init__(path, memory=memory)
         self._map = mmap.mmap(self._memory, MEMORY)
         self._rings = range(0, 2 * pairs, 2)  # those between transmit
         for ring in range(2 * pairs):

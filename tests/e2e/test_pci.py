@@ -357,6 +357,7 @@ class Managed(PciBase):
         self.eventually(self.differences, ["VF 0, vlan: 99, not 100"])
         time.sleep(2)
         self.assertEqual(self.vlan(), 99)
+        print(f"    seen after {self.times_to_see(10)} ms")
         self.guest.says("nic", "set", "nic0", "--drift", "repair")
         self.eventually(self.vlan, 100)
         self.assertEqual(self.set_vf(0, "trust", "on").status, 0)
@@ -364,6 +365,19 @@ class Managed(PciBase):
         self.assertEqual(self.guest.set_numvfs(0).status, 0)
         self.eventually(lambda: [self.vlan(vf) for vf in range(len(self.guest.vfs()))], [100, 0])
         self.eventually(self.differences, [])
+
+    def times_to_see(self, count):
+        """Milliseconds from each of some changes by others to its event, by the guest's clock; in order of size."""
+        began = []
+        for vlan in range(201, 201 + count):
+            script = "ip link set dev $0 vf 0 vlan $1 && date +%s%3N"
+            began.append(int(self.guest.run("sh", "-c", script, self.pf, str(vlan))))
+            self.eventually(self.differences, [f"VF 0, vlan: {vlan}, not 100"])
+            time.sleep(self.random.uniform(0, 0.5))
+        events = json.loads(self.guest.says("events", "--json"))
+        seen = [event["time_ms"] for event in events if event["kind"] == "card" and re.search("vlan: 2[0-9][0-9], not", event["text"])]
+        self.assertEqual(len(seen), count)
+        return sorted(end - start for start, end in zip(began, seen))
 
     def test_another_number_of_vfs(self):
         """VFs that stay keep their settings; while one is in another namespace none are removed."""

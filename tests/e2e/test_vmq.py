@@ -13,6 +13,7 @@ import time
 import unittest
 
 from bench import cpus
+from frontend import Receiver
 from managed import Managed
 from netns import Network, NetworkError
 from steering import steer
@@ -290,6 +291,27 @@ class Vmq(unittest.TestCase):
         self.start_guest(args=["--mbuf-size=1152", "--enable-scatter"])
         self.wait_placement("^copied from queue 1 of u0: the guest's receive buffers have")
         self.exchange(sizes=(60, 500))
+
+    def test_too_much_to_pin(self):
+        """Memory of more than the kernel is to pin: frames are copied; the limit is counted, and an event."""
+        path = self.daemon.path("guest.sock")
+        attachment = {"kind": "vhost-user", "socket": path, "mode": "server", "queue_pairs": 2}
+        self.daemon.apply(self.document(attachment=attachment))
+        steer(self.far, WIRE, GUEST, 1)
+        guest = Receiver(path, 2, memory=17 << 30)
+        self.addCleanup(guest.close)
+        self.wait_placement("^copied from queue 1 of u0: the guest's memory of 17 GiB exceeds the 16 GiB")
+        frames = [frame(i, 300) for i in range(50)]
+        self.peer.send(frames)
+        deadline = time.monotonic() + 5
+        while len(found := guest.received(0) + guest.received(2)) < len(frames) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(found, frames)
+        limit = next(it for it in self.daemon.ask("/v1/stats").body["limits"] if it["name"] == "pinned_memory")
+        self.assertEqual((limit["used"], limit["allowed"]), (0, 16 << 30))
+        self.assertGreaterEqual(limit["refused"], 1)
+        events = [event["text"] for event in self.daemon.ask("/v1/events").body["events"] if event["kind"] == "limit"]
+        self.assertIn("met its limit pinned_memory: the guest's memory of 17 GiB exceeds", events[0])
 
     def test_interface_lost(self):
         """The interface goes down and comes back."""
