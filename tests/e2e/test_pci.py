@@ -370,8 +370,9 @@ class Managed(PciBase):
         """Milliseconds from each of some changes by others to its event, by the guest's clock; in order of size."""
         began = []
         for vlan in range(201, 201 + count):
-            script = "ip link set dev $0 vf 0 vlan $1 && date +%s%3N"
-            began.append(int(self.guest.run("sh", "-c", script, self.pf, str(vlan))))
+            script = "import subprocess, sys, time; subprocess.run(sys.argv[1:], check=True); print(time.time_ns())"
+            command = ("ip", "link", "set", "dev", self.pf, "vf", "0", "vlan", str(vlan))
+            began.append(int(self.guest.run("python3", "-BISc", script, *command)) // 1_000_000)
             self.eventually(self.differences, [f"VF 0, vlan: {vlan}, not 100"])
             time.sleep(self.random.uniform(0, 0.5))
         events = json.loads(self.guest.says("events", "--json"))

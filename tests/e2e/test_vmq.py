@@ -149,7 +149,7 @@ class Vmq(unittest.TestCase):
         """Placement of the queue's frames in the guest, from the API."""
         return self.daemon.ask("/v1/actual").body["actual"]["adapters"][0]["placement"]
 
-    def wait_placement(self, pattern, timeout=5.0):
+    def wait_placement(self, pattern, timeout=30.0):
         """Waits until that is so."""
         deadline = time.monotonic() + timeout
         while not re.search(pattern, self.placement() or ""):
@@ -242,7 +242,7 @@ class Vmq(unittest.TestCase):
             done = self.daemon.command("upgrade")
             self.assertIn("failed after it was ready", done.stderr)
             os.rename(counters + ".away", counters)
-            self.wait_placement("^placed", timeout=30.0)  # its memory was shared a moment ago
+            self.wait_placement("^placed")  # its memory was shared a moment ago
             self.exchange(500)
             told = self.daemon.upgrade()
             print(f"    nobody served for {told['silent_us'] / 1e3:.1f} ms")
@@ -320,7 +320,7 @@ class Vmq(unittest.TestCase):
         self.host.ip("link", "set", "dev", UPLINK, "down")
         self.wait_placement("^copied")
         self.host.ip("link", "set", "dev", UPLINK, "up")
-        self.wait_placement("^placed", timeout=8.0)
+        self.wait_placement("^placed")
         self.exchange()
 
     def tearDown(self):
