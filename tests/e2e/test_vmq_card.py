@@ -4,6 +4,7 @@ The guest has the card, the daemon, and its guest; the wire is another interface
 """
 
 import json
+import re
 import tempfile
 import time
 import unittest
@@ -65,9 +66,14 @@ class VmqCard(unittest.TestCase):
         for name in (cls.pf, cls.wire):
             cls.guest.up(name)
             cls.guest.wait_link(name, timeout=30, up=True)
-        # As docs/configuration.md says: a program does not see tags that the card removes.
-        cls.guest.run("ethtool", "-K", cls.pf, "rxvlan", "off")
+        cls.before = cls.settings()
         cls.guest.start_daemon(CONFIG % cls.pf, state=False)
+
+    @classmethod
+    def settings(cls):
+        """Settings of the card that the daemon changes: true if it is promiscuous, and true if it removes VLAN tags."""
+        removes = re.search("rx-vlan-offload: (on|off)", cls.guest.run("ethtool", "-k", cls.pf))[1]
+        return cls.guest.link(cls.pf)["promiscuity"] > 0, removes == "on"
 
     def placement(self):
         """How the queue's frames reach the guest."""
@@ -129,6 +135,18 @@ class VmqCard(unittest.TestCase):
         self.assertEqual(queues, [[0, 20], [0, 4], [0, 4]])
         self.assertEqual(([frame[24:28] for frame in first], last), ([IPV4] * 20, []))
         self.guest.says("adapter", "set", "guest", "--vlan", "none")
+
+    def test_the_card_is_as_before_the_daemon(self):
+        """While the daemon runs the card is promiscuous and leaves tags in frames; afterwards as before, also if both were so."""
+        self.assertEqual((self.before, self.settings()), ((False, True), (True, False)))
+        self.guest.stop_daemon()
+        self.assertEqual(self.settings(), self.before)
+        self.guest.run("ethtool", "-K", self.pf, "rxvlan", "off")
+        self.guest.start_daemon(CONFIG % self.pf, state=False)
+        self.guest.stop_daemon()
+        self.assertEqual(self.settings(), (False, False))
+        self.guest.run("ethtool", "-K", self.pf, "rxvlan", "on")
+        self.guest.start_daemon(CONFIG % self.pf, state=False)
 
     def test_why_the_driver_does_not_steer(self):
         """The driver of the 82576 refuses rules for addresses and VLANs; the adapter has the reason and the remedy."""

@@ -30,6 +30,7 @@ pub(super) const REQUESTS: &[Handler] = &[
     Handler::of::<xdp::AttachProgram>(),
     Handler::of::<xdp::PreferBusyPoll>(),
     Handler::of::<xdp::ChangeFlowRule>(),
+    Handler::of::<xdp::KeepTags>(),
     Handler::of::<sriov::ChangeVfs>(),
     Handler::of::<sriov::ChangeVf>(),
     Handler::of::<sriov::BindDriver>(),

@@ -8,15 +8,15 @@
 //! UMEM.
 //!
 //! The interface is promiscuous while the port is open: the addresses of guests are not its own,
-//! and a card would drop their frames.
+//! and a card would drop their frames. A card also leaves VLAN tags in received frames meanwhile.
 //!
 //! With an [`AddressFilter`], only frames for its addresses are taken. Multicast and broadcast
 //! frames are copied, because the host needs them too, for example for ARP.
 //!
 //! Frames carry no offloads here. Checksums and segmentation are completed in software before
 //! sending ([`crate::software_offload`]). The kernel does not tell a socket about an incomplete
-//! checksum, nor about a stripped VLAN tag. So a veth peer needs its checksum offload off: `ethtool
-//! -K PEER tx off`.
+//! checksum, nor about a stripped VLAN tag. So a veth peer needs these offloads off: `ethtool -K
+//! PEER tx off txvlan off`.
 //!
 //! # Queues steered to a guest
 //! An interface may have more receive queues than the port: [`GuestQueues`]. The device steers the
@@ -47,7 +47,7 @@ use rustix::io::Errno;
 use wire::ethernet::OVERHEAD_MAX;
 pub use xdp::{Address, FlowRule, ZeroCopy};
 use xdp::{
-    BusyPoll, Chunks, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, Outbound,
+    BusyPoll, Chunks, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, KeptTags, Outbound,
     ProgramMode, Redirect, RedirectSpec, Socket, SocketSpec, Umem,
 };
 
@@ -146,6 +146,8 @@ pub(crate) struct XdpShared {
     pub(crate) redirect: Option<Mutex<Redirect>>,
     /// Keeps the interface promiscuous; `None` without an interface, in tests.
     pub(crate) _promiscuous: Option<OwnedFd>,
+    /// Keeps VLAN tags in received frames; `None` if the interface is no card, or does so anyway.
+    pub(crate) _tags: Option<KeptTags>,
 }
 
 impl AddressFilter {
@@ -194,13 +196,15 @@ fn open_here(
     spec: &XdpSpec,
     with_queues: bool,
 ) -> Result<(OpenedDevice, Option<GuestQueues>), XdpPortError> {
-    let interface = Interface::find(&spec.interface)?;
-    let name = &interface.name;
+    let mut interface = Interface::find(&spec.interface)?;
     let queues = queues_of(&interface, spec)?;
     let changes = spec.filter.as_ref().map_or(0, |filter| filter.changes());
     let filter = spec.filter.as_ref().map(|filter| filter.addresses());
+    let tags = KeptTags::on(&interface);
+    interface.strips_vlan &= tags.is_none();
     let steered_from = (with_queues && queues < interface.rx_queues).then_some(queues);
     let redirect = RedirectSpec { filter: filter.as_deref(), steered_from };
+    let name = &interface.name;
     let mut redirect = Redirect::attach(&interface, &redirect)?;
     let mut groups = redirect.groups();
     let driver = redirect.driver();
@@ -218,6 +222,7 @@ fn open_here(
         frame_bytes_max: AtomicU32::new(interface.mtu + OVERHEAD_MAX),
         redirect: Some(Mutex::new(redirect)),
         _promiscuous: Some(promiscuous),
+        _tags: tags,
     });
     let (mut pairs, mut watched) = (Vec::new(), Vec::new());
     for socket in sockets {

@@ -28,7 +28,7 @@ pub struct Interface {
     /// Receive queues in use.
     pub rx_queues: u32,
     /// `true` if it removes VLAN tags from received frames (rx-vlan-offload); XDP then never sees
-    /// them.
+    /// them: [`KeptTags`](crate::KeptTags).
     pub strips_vlan: bool,
     /// The XDP program that is attached.
     pub attached: Option<AttachedProgram>,
@@ -37,15 +37,16 @@ pub struct Interface {
 /// Longest name, with its zero.
 const NAME_MAX: usize = 16;
 
-const ETHTOOL_GFLAGS: u32 = 0x25;
+pub(crate) const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
-const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+pub(crate) const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 
+/// `struct ethtool_value`.
 #[repr(C)]
 #[derive(Default)]
-struct Value {
-    cmd: u32,
-    data: u32,
+pub(crate) struct Value {
+    pub(crate) cmd: u32,
+    pub(crate) data: u32,
 }
 
 #[repr(C)]

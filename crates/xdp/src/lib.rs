@@ -44,8 +44,8 @@
 //! - There are no references into the memory: a frame is a [`guestmem::GuestSlice`] of a checked
 //!   range, although the kernel is trusted.
 //! - Checksum offload, segmentation and hardware VLAN tags do not cross AF_XDP. A sender behind a
-//!   veth must have its checksum and VLAN offload off (`ethtool -K X tx off txvlan off`), a NIC its
-//!   rx-vlan-offload ([`Interface::strips_vlan`]).
+//!   veth must have its checksum and VLAN offload off (`ethtool -K X tx off txvlan off`), a card
+//!   its rx-vlan-offload ([`KeptTags`]).
 //!
 //! # Limits
 //! Linux 5.9 (BPF links for XDP); 5.18 for frames of several fragments through the program, 6.6
@@ -73,6 +73,7 @@ mod program;
 mod redirect;
 mod ring;
 mod socket;
+mod tags;
 mod umem;
 
 pub use bpf::{AttachProgram, CreateMap};
@@ -89,4 +90,5 @@ pub use program::{Address, SteeringRule};
 pub use redirect::{FILTER_MAX, LoadRedirect, ProgramMode, Redirect, RedirectSpec};
 pub use ring::{Consumer, Descriptor, Entry, Producer, RING_MAX};
 pub use socket::{BusyPoll, PreferBusyPoll, Socket, SocketSpec, ZeroCopy};
+pub use tags::{KeepTags, KeptTags};
 pub use umem::{Chunks, KERNEL_HEADROOM, Umem};

@@ -42,6 +42,7 @@ impl Bench {
             frame_bytes_max: AtomicU32::new(LONGEST),
             redirect: None,
             _promiscuous: None,
+            _tags: None,
         };
         let device = Arc::new(device);
         let (wire, half) = half(&memory, &driver, &device);

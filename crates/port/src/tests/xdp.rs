@@ -35,6 +35,7 @@ impl Bench {
             frame_bytes_max,
             redirect: None,
             _promiscuous: None,
+            _tags: None,
         };
         let (device, unsent) = (Arc::new(device), Arc::new(AtomicBool::new(false)));
         let from_wire = FromWire::new(inbound, device.clone(), unsent.clone(), false);
