@@ -256,6 +256,8 @@ class Card(PciBase):
         commands, bind = fenced(section(page("cards.md"), "Virtual machines"), "sh")
         function = 'shunt() { /bin/shunt "$@" --run-dir /run/shunt; }\n'
         guest.run("sh", "-ec", function + commands.replace("eth0", self.pf))
+        guest.wait_link(self.pf, timeout=30, up=True)  # igb resets it when it makes VFs
+        self.eventually(lambda: json.loads(guest.says("adapter", "list", "--json"))[0]["actual_link_up"], True)
         guest.run("sh", "-ec", bind.replace("0000:01:10.0", self.function(0)))
         driver = f"/sys/bus/pci/devices/{self.function(0)}/driver"
         own = guest.vfs()[0]
@@ -263,12 +265,18 @@ class Card(PciBase):
         xml = guest.says("vm", "xml", "web")
         bus, slot = self.function(0)[5:].split(".")[0].split(":")
         self.assertIn(f"bus='0x{bus}' slot='0x{slot}'", xml)
+        wire = guest.interface(WIRE_MAC)
+        heard = guest.start("tcpdump", "-i", wire, "-nn", "-l", "-Z", "root", "rarp")
+        time.sleep(1)  # until it hears
         for path, address, port in (("vf", MAC, "uplink"), ("synthetic", own["address"], "web"), ("vf", MAC, "uplink")):
             guest.says("adapter", "set", "web", "--path", path)
             self.assertEqual(guest.vfs()[0]["address"], address)
             entry = next(one for one in json.loads(guest.says("switch", "fdb", "sw0", "--json")) if one["mac"] == MAC)
             self.assertEqual((entry["port"], entry["kind"]), (port, "static"))
             self.assertIn("vfio-pci", guest.run("readlink", driver))
+        self.eventually(lambda: heard.said().count(MAC) > 0, True)
+        heard.kill()
+        self.assertEqual(len(heard.said().splitlines()), 1, "announced once, as it came to the switch")
         done = guest.shunt("nic", "set", "card0", "--num-vfs", "2")
         self.assertIn("adapter web has one", done.err)
         guest.says("adapter", "delete", "web")

@@ -38,11 +38,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::error::MigrateError;
+use super::printable::printable;
 use super::qemu::{POLL, Qemu, list, text};
 use super::report::StepReport;
 
 /// QOM path of the devices that have an id.
 const DEVICES: &str = "/machine/peripheral";
+/// Most devices that are looked at.
+const DEVICES_MAX: usize = 1024;
 
 /// Parameters of a failover pair.
 #[derive(Debug)]
@@ -171,11 +174,14 @@ pub fn detach(
     pair.send_frames_to(PairDevice::Standby)?;
     let Some(id) = primary else { return pair.end() };
     if let Err(failed) = pair.unplug(&id) {
-        // Without a QEMU there is nothing to go back to.
-        let still = pair.inspect().is_ok() && pair.status.primary.is_some();
+        let still = match pair.inspect() {
+            Ok(()) => pair.status.primary.is_some(),
+            // One that hangs still has the device; without one there is nothing to go back to.
+            Err(_) => matches!(Qemu::connect(&spec.qmp), Ok(_) | Err(QmpError::Late { .. })),
+        };
         return Err(match before {
             PairDevice::Primary if still => pair.go_back(before, failed),
-            _ => failed,
+            _ => MigrateError::new(format!("{failed}; frames go to the standby")),
         });
     }
     pair.end()
@@ -247,7 +253,7 @@ impl<'a> Pair<'a> {
     fn inspect(&mut self) -> Result<(), MigrateError> {
         let devices = self.qemu.execute("qom-list", json!({"path": DEVICES}))?;
         let named = |it: &Value| (text(&it["name"]), text(&it["type"]));
-        let devices: Vec<(String, String)> = list(&devices).map(named).collect();
+        let devices: Vec<(String, String)> = list(&devices).take(DEVICES_MAX).map(named).collect();
         let (mut standby, mut macs) = (None, Vec::new());
         for (id, _) in devices.iter().filter(|(_, kind)| kind.contains("virtio-net-pci")) {
             let mac = text(&self.property(id, "mac")?).to_lowercase();
@@ -410,7 +416,8 @@ impl<'a> Pair<'a> {
             Err(QmpError::Refused { class, .. }) if class == "DeviceNotFound" => {}
             // An earlier request may still wait for the guest.
             Err(QmpError::Refused { text, .. }) if !text.contains("in the process of unplug") => {
-                return Err(MigrateError::new(format!("QEMU does not unplug {id}: {text}")));
+                let text = format!("QEMU does not unplug {id}: {text}");
+                return Err(MigrateError::new(printable(&text)));
             }
             Err(error) if !error.is_refusal() => return Err(error.into()),
             _ => self.wait_until_deleted(id, begun)?,
