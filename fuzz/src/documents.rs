@@ -75,19 +75,28 @@ fn accepted(state: &State, reached: &mut Reached) {
 
 /// A valid document with some values replaced, added or removed.
 pub(crate) fn changed(input: &mut Input<'_>) -> Value {
-    let mut value = model::testing::document();
+    change(model::testing::document(), input, &FIELDS, &TEXTS)
+}
+
+/// Replaces, adds or removes some values; `fields` and `texts` are some that make sense.
+pub(crate) fn change(
+    mut value: Value,
+    input: &mut Input<'_>,
+    fields: &[&str],
+    texts: &[&str],
+) -> Value {
     for _ in 0..input.below(8) {
         let paths = paths(&value, String::new());
         let path = paths[input.u16() as usize % paths.len()].clone();
         let Some((parent, name)) = path.rsplit_once('/') else { continue };
-        let replacement = replacement(input, &value);
+        let replacement = replacement(input, &value, texts);
         match (value.pointer_mut(parent), input.below(6)) {
-            (Some(Value::Object(fields)), 0) => drop(fields.remove(name)),
+            (Some(Value::Object(object)), 0) => drop(object.remove(name)),
             (Some(Value::Array(items)), 1) => items.push(replacement),
-            (Some(Value::Object(fields)), 2) => {
-                drop(fields.insert(input.pick(&FIELDS).to_owned(), replacement));
+            (Some(Value::Object(object)), 2) => {
+                drop(object.insert(input.pick(fields).to_owned(), replacement));
             }
-            (Some(Value::Object(fields)), _) => drop(fields.insert(name.to_owned(), replacement)),
+            (Some(Value::Object(object)), _) => drop(object.insert(name.to_owned(), replacement)),
             (Some(Value::Array(items)), _) => {
                 if let Some(item) = name.parse::<usize>().ok().and_then(|at| items.get_mut(at)) {
                     *item = replacement;
@@ -153,7 +162,25 @@ fn paths(value: &Value, at: String) -> Vec<String> {
     all
 }
 
-fn replacement(input: &mut Input<'_>, document: &Value) -> Value {
+/// Some texts of documents.
+const TEXTS: [&str; 14] = [
+    "nic0",
+    "sw0",
+    "web",
+    "db",
+    "uplink",
+    "pf",
+    "vf",
+    "auto",
+    "synthetic",
+    "802.1ad",
+    "02:00:00:00:01:01",
+    "tap:t0",
+    "1-5",
+    "deny",
+];
+
+fn replacement(input: &mut Input<'_>, document: &Value, texts: &[&str]) -> Value {
     match input.below(10) {
         0 => Value::Null,
         1 => json!(input.flag()),
@@ -163,22 +190,7 @@ fn replacement(input: &mut Input<'_>, document: &Value) -> Value {
         5 => json!([]),
         6 => json!({}),
         7 => json!(String::from_utf8_lossy(input.bytes(12))),
-        8 => json!(input.pick(&[
-            "nic0",
-            "sw0",
-            "web",
-            "db",
-            "uplink",
-            "pf",
-            "vf",
-            "auto",
-            "synthetic",
-            "802.1ad",
-            "02:00:00:00:01:01",
-            "tap:t0",
-            "1-5",
-            "deny",
-        ])),
+        8 => json!(input.pick(texts)),
         // A part of the same document.
         _ => {
             let paths = paths(document, String::new());

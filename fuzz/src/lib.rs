@@ -20,6 +20,7 @@ mod guest;
 mod handover;
 mod input;
 mod kernel_port;
+mod launcher;
 mod log;
 mod messages;
 mod pcap;
@@ -112,6 +113,11 @@ pub const TARGETS: &[Target] = &[
         reaches: &["JSON", "files", "documents", "rejected", "compiled"],
     },
     Target { name: "handover", run: handover::handover, reaches: &["messages"] },
+    Target {
+        name: "launcher",
+        run: launcher::launcher,
+        reaches: &["malformed", "unknown", "refused", "accepted"],
+    },
 ];
 
 /// Buffers, and each fault of a ring; no file is truncated.

@@ -11,9 +11,17 @@ use crate::address::PciAddress;
 #[derive(Clone, Debug)]
 pub struct Sysfs(PathBuf);
 
+/// Tree of this process instead of `/sys`.
+#[cfg(feature = "testing")]
+static TREE: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+
 impl Default for Sysfs {
     /// `/sys` of this machine.
     fn default() -> Sysfs {
+        #[cfg(feature = "testing")]
+        if let Some(tree) = TREE.get() {
+            return Sysfs(tree.clone());
+        }
         Sysfs("/sys".into())
     }
 }
@@ -22,6 +30,12 @@ impl Sysfs {
     /// The tree at this directory.
     pub fn at(root: impl Into<PathBuf>) -> Sysfs {
         Sysfs(root.into())
+    }
+
+    /// Has this process use the tree at this directory instead of `/sys`; once.
+    #[cfg(feature = "testing")]
+    pub fn replace(root: impl Into<PathBuf>) {
+        let _ = TREE.set(root.into());
     }
 
     /// Its directory.

@@ -85,6 +85,7 @@ pub struct Handler {
     /// Its purpose and checks.
     pub does: &'static str,
     in_namespace: bool,
+    check: fn(Value, &[BorrowedFd<'_>]) -> Result<(), Errno>,
     serve: fn(Value, &[BorrowedFd<'_>]) -> Answer<Value>,
 }
 
@@ -92,14 +93,23 @@ impl Handler {
     /// Handler of a kind of request.
     pub const fn of<R: Request>() -> Handler {
         let (name, does, in_namespace) = (R::NAME, R::DOES, R::IN_NAMESPACE);
-        Handler { name, does, in_namespace, serve: serve_as::<R> }
+        Handler { name, does, in_namespace, check: check_as::<R>, serve: serve_as::<R> }
     }
 }
 
-fn serve_as<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Answer<Value> {
+/// Reads and checks a request.
+fn checked<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Result<R, Errno> {
     let request: R = serde_json::from_value(body).map_err(|_| Errno::INVAL)?;
     request.check(fds)?;
-    let (reply, fds) = request.serve(fds)?;
+    Ok(request)
+}
+
+fn check_as<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    checked::<R>(body, fds).map(drop)
+}
+
+fn serve_as<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Answer<Value> {
+    let (reply, fds) = checked::<R>(body, fds)?.serve(fds)?;
     Ok((serde_json::to_value(reply).map_err(|_| Errno::INVAL)?, fds))
 }
 
@@ -244,6 +254,29 @@ pub fn serve(socket: BorrowedFd<'_>, handlers: &'static [Handler]) -> io::Result
     }
 }
 
+/// Handler of a request.
+fn handler<'a>(message: &Message, handlers: &'a [Handler]) -> Result<&'a Handler, Errno> {
+    let found = handlers.iter().find(|handler| handler.name == message.name);
+    found.filter(|handler| handler.in_namespace || !message.in_namespace).ok_or(Errno::INVAL)
+}
+
+/// Reads and checks a message as a launcher does, but does not serve it; returns the name of the
+/// request.
+///
+/// # Errors
+/// `EBADMSG` for a malformed message, `EINVAL` for a malformed request or one of no kind; those of
+/// [`Request::check`].
+pub fn check(
+    message: &[u8],
+    fds: &[BorrowedFd<'_>],
+    handlers: &[Handler],
+) -> Result<&'static str, Errno> {
+    let message: Message = serde_json::from_slice(message).map_err(|_| Errno::BADMSG)?;
+    let handler = handler(&message, handlers)?;
+    (handler.check)(message.body, fds)?;
+    Ok(handler.name)
+}
+
 /// Answers a request, in a thread of its own.
 fn answer(message: Message, fds: Vec<OwnedFd>, handlers: &[Handler]) {
     let mut fds = fds.into_iter();
@@ -252,12 +285,8 @@ fn answer(message: Message, fds: Vec<OwnedFd>, handlers: &[Handler]) {
     let fds: Vec<OwnedFd> = fds.collect();
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     let served = (|| {
-        let handler = handlers.iter().find(|handler| handler.name == message.name);
-        let handler = handler.ok_or(Errno::INVAL)?;
+        let handler = handler(&message, handlers)?;
         if let Some(namespace) = &namespace {
-            if !handler.in_namespace {
-                return Err(Errno::INVAL);
-            }
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         }
         (handler.serve)(message.body, &borrowed)
