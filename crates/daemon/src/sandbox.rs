@@ -169,8 +169,8 @@ ask for, with the rights of the launcher:
 It cannot change permissions or group of a socket that is not its own, replace a flow rule, remove
 one of another form than its own or a vDPA device of a card, load a BPF program of its own, make an
 executable file, or give its successor other directories than it has. Of an interface that is
-neither a tap nor a VF's it can change only the MAC address. The successor trusts the rest of the
-state that it gets.
+neither a tap nor a VF's it can change only the MAC address, and whether VLAN tags stay in received
+frames. The successor trusts the rest of the state that it gets.
 
 - A thread that blocks all signals and makes a forbidden call is killed, with the daemon. No code of
   the daemon does so.
