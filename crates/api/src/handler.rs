@@ -17,6 +17,7 @@ use super::error::ApiError;
 use super::listen::Peer;
 use super::manager::{Manager, vf_name};
 use super::merge::{self, MergedState};
+use super::metrics;
 use super::operation::{Operation, OperationKind};
 use super::resource::{Edit, Resource};
 use super::vf_in_use;
@@ -67,6 +68,7 @@ pub struct InForce {
 pub(super) struct ApiResponse {
     status: StatusCode,
     body: Bytes,
+    media_type: &'static str,
     /// Sent as the ETag.
     generation: Option<u64>,
     /// Sent as a Warning.
@@ -81,7 +83,8 @@ impl ApiResponse {
 
     /// Response of JSON bytes.
     pub(super) fn ready(body: Bytes) -> ApiResponse {
-        ApiResponse { status: StatusCode::OK, body, generation: None, warning: None }
+        let (status, media_type) = (StatusCode::OK, "application/json");
+        ApiResponse { status, body, media_type, generation: None, warning: None }
     }
 
     fn of(self, generation: u64) -> ApiResponse {
@@ -96,7 +99,7 @@ impl IntoResponse for ApiResponse {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         if !is_empty {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media_type));
         }
         if let Some(tag) = self.generation.map(|generation| format!("\"{generation}\"")) {
             headers.insert(header::ETAG, HeaderValue::try_from(tag).expect("digits in quotes"));
@@ -242,6 +245,11 @@ fn carry_out_locked(
             Ok(ApiResponse::new(manager.upgrade(binary.map(PathBuf::from), Some(user))?))
         }
         (OperationKind::Stats, None) => Ok(ApiResponse::new(manager.stats()?)),
+        (OperationKind::Metrics, None) => {
+            let text = metrics::text(manager.stats()?, manager.actual());
+            let media_type = metrics::MEDIA_TYPE;
+            Ok(ApiResponse { media_type, ..ApiResponse::ready(text.into()) })
+        }
         _ => Ok(ApiResponse::new(manager.state()).of(manager.generation())),
     }
 }

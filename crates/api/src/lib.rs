@@ -29,6 +29,7 @@ mod listen;
 pub mod log_limiter;
 mod manager;
 mod merge;
+mod metrics;
 mod openapi;
 mod operation;
 pub mod peer;

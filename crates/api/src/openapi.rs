@@ -7,7 +7,7 @@ use super::events::EventList;
 use super::handler::{ApplyOutcome, InForce, UpgradeRequest};
 use super::manager::MoveStatus;
 use super::manager::Upgraded;
-use super::operation::{Operation, operations};
+use super::operation::{Operation, OperationKind, operations};
 use super::resource::RESOURCES;
 use crate::fdb::FdbEntry;
 use crate::stats::Stats;
@@ -142,6 +142,10 @@ fn answers(operation: &Operation) -> Value {
             let either = json!({"anyOf": [schema, outcome]});
             answers.insert("200".into(), json_of("Done; with dry_run, the plan.", &either));
         }
+        Some(schema) if operation.kind == OperationKind::Metrics => {
+            let content = json!({"application/openmetrics-text": {"schema": schema}});
+            answers.insert("200".into(), json!({"description": "Done.", "content": content}));
+        }
         Some(schema) => drop(answers.insert("200".into(), json_of("Done.", schema))),
         None => {
             answers.insert("200".into(), json_of("With dry_run: the plan.", &outcome));
@@ -167,7 +171,7 @@ fn answers(operation: &Operation) -> Value {
             "Not available over TCP; only root and the daemon's user may name another program.",
         ));
     }
-    if operation.path == "/v1/stats" {
+    if matches!(operation.kind, OperationKind::Stats | OperationKind::Metrics) {
         errors.push(("503", "The counters cannot be read."));
     }
     if operation.body.is_some() {

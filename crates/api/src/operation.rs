@@ -21,6 +21,7 @@ pub(super) enum OperationKind {
     MoveStep,
     Events,
     Stats,
+    Metrics,
     Fdb,
     Upgrade,
     OpenApi,
@@ -135,6 +136,16 @@ pub(super) fn operations() -> Vec<Operation> {
             ..plain(get.clone(), "/v1/events", OperationKind::Events, "Recent events.", "EventList")
         },
         plain(get.clone(), "/v1/stats", OperationKind::Stats, "Counters.", "Stats"),
+        Operation {
+            answer: Some(json!({"type": "string"})),
+            ..plain(
+                get.clone(),
+                "/metrics",
+                OperationKind::Metrics,
+                "Counters and states as OpenMetrics text.",
+                "Stats",
+            )
+        },
         Operation {
             body: Some("UpgradeRequest".to_owned()),
             ..plain(

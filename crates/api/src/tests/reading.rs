@@ -99,6 +99,16 @@ fn answers_are_json_and_carry_the_generation() {
 }
 
 #[test]
+fn metrics_are_text_with_the_adapters_of_now() {
+    let site = Site::new();
+    site.apply(document());
+    let answer = site.raw(&request("GET /metrics", "", ""));
+    let media_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(media_type), "{answer}");
+    assert!(answer.contains("\nshunt_adapter_path{adapter=\"db\",path=\""), "{answer}");
+}
+
+#[test]
 fn events_go_on_from_a_number() {
     let site = Site::new();
     site.apply(document());

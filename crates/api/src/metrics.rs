@@ -1,0 +1,322 @@
+//! Counters and states as OpenMetrics text, for Prometheus.
+//!
+//! Names and labels are stable; docs/api.md lists them. Those that begin with `sriov_vf_` are the
+//! SR-IOV network metrics exporter's, with the same meaning: `rx` is what the VF received.
+
+use std::fmt;
+
+use model::state::Actual;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::stats::{LaneStats, LimitStats, PortStats, Stats};
+
+/// Media type of the text.
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// One metric of a kind of object: its name, its help, and its value.
+pub(crate) struct Metric<T> {
+    /// Name, without `_total`.
+    name: &'static str,
+    /// Help text.
+    help: &'static str,
+    kind: MetricType,
+    value: fn(&T) -> u64,
+    /// Unit of the value, in units of the metric.
+    unit: f64,
+}
+
+/// A value, as it is encoded: counters exactly.
+enum Value {
+    Counter(u64),
+    Gauge(f64),
+}
+
+const fn counter<T>(name: &'static str, help: &'static str, value: fn(&T) -> u64) -> Metric<T> {
+    Metric { name, help, kind: MetricType::Counter, value, unit: 1.0 }
+}
+
+const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> u64) -> Metric<T> {
+    Metric { name, help, kind: MetricType::Gauge, value, unit: 1.0 }
+}
+
+/// Metrics of a port, with the label `port`; transmitted and received are the guest's.
+const PORT: [Metric<PortStats>; 9] = [
+    counter("shunt_port_tx_frames", "Frames that the guest sent, dropped ones included", |it| {
+        it.tx_frames
+    }),
+    counter("shunt_port_tx_bytes", "Bytes of the frames that the guest sent", |it| it.tx_bytes),
+    counter("shunt_port_tx_cycles", "Cycles of lanes for the frames that the guest sent", |it| {
+        it.tx_cycles
+    }),
+    counter("shunt_port_rx_frames", "Frames that the guest received", |it| it.rx_frames),
+    counter("shunt_port_rx_bytes", "Bytes of the frames that the guest received", |it| it.rx_bytes),
+    counter("shunt_port_interrupts", "Interrupts sent to the guest", |it| it.notifies),
+    counter("shunt_port_quarantines", "Times the guest's memory blocked a lane", |it| {
+        it.quarantines
+    }),
+    counter("shunt_port_interrupts_moved", "Times interrupts moved off the lanes", |it| {
+        it.notifies_moved
+    }),
+    gauge("shunt_port_rings_attached", "Rings that a guest has attached", |it| it.rings_attached),
+];
+
+/// Metrics of a lane, with the label `lane`.
+const LANE: [Metric<LaneStats>; 6] = [
+    counter("shunt_lane_busy_cycles", "Cycles of visits that found frames", |it| {
+        value(it, "busy_cycles")
+    }),
+    counter("shunt_lane_idle_cycles", "Cycles of visits that found none", |it| {
+        value(it, "idle_cycles")
+    }),
+    counter("shunt_lane_frames", "Frames taken from guests", |it| value(it, "frames")),
+    counter("shunt_lane_sleeps", "Times the lane slept", |it| value(it, "sleeps")),
+    gauge("shunt_lane_cycles_per_second", "Cycles of the time-stamp counter in a second", |it| {
+        value(it, "tsc_hz")
+    }),
+    Metric {
+        unit: 1e-9,
+        ..gauge("shunt_lane_poll_gap_max_seconds", "Longest time between two polls", |it| {
+            value(it, "poll_gap_ns_max")
+        })
+    },
+];
+
+/// Metrics of a limit, with the label `limit`.
+const LIMIT: [Metric<LimitStats>; 3] = [
+    gauge("shunt_limit_used", "Amount in use of a limited resource", |it| it.used),
+    gauge("shunt_limit_allowed", "The limit", |it| it.allowed),
+    counter("shunt_limit_refused", "Times that the limit was met", |it| it.refused),
+];
+
+/// Metrics of a VF, with the labels `pf` (the NIC) and `vf` (the index).
+const VF: [Metric<PortStats>; 6] = [
+    counter("sriov_vf_rx_packets", "Frames that the VF received", |it| it.rx_frames),
+    counter("sriov_vf_rx_bytes", "Bytes that the VF received", |it| it.rx_bytes),
+    counter("sriov_vf_rx_dropped", "Frames to the VF that were dropped", |it| dropped(it, "rx_")),
+    counter("sriov_vf_tx_packets", "Frames that the VF sent", |it| it.tx_frames),
+    counter("sriov_vf_tx_bytes", "Bytes that the VF sent", |it| it.tx_bytes),
+    counter("sriov_vf_tx_dropped", "Frames of the VF that were dropped", |it| dropped(it, "tx_")),
+];
+
+fn value(lane: &LaneStats, name: &str) -> u64 {
+    lane.values.get(name).copied().unwrap_or(0)
+}
+
+fn dropped(port: &PortStats, side: &str) -> u64 {
+    let all = port.drops.iter().filter(|(reason, _)| reason.starts_with(side));
+    all.map(|(_, frames)| frames).sum()
+}
+
+/// The text of all metrics.
+pub(crate) fn text(stats: Stats, actual: Actual) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics { stats, actual }));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes all text");
+    text
+}
+
+#[derive(Debug)]
+struct Metrics {
+    stats: Stats,
+    actual: Actual,
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Metrics { stats, actual } = self;
+        for metric in &PORT {
+            metric
+                .encode(&mut encoder, stats.ports.iter().map(|it| ([("port", &*it.name)], it)))?;
+        }
+        let counts = [
+            ("shunt_port_drops", "Dropped frames by reason", "reason"),
+            ("shunt_port_faults", "Rings stopped because of a guest's fault", "fault"),
+        ];
+        for (at, (name, help, label)) in counts.into_iter().enumerate() {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for port in &stats.ports {
+                for (reason, count) in [&port.drops, &port.faults][at] {
+                    let labels = [("port", &*port.name), (label, &**reason)];
+                    one(&mut family, &labels, Value::Counter(*count))?;
+                }
+            }
+        }
+        for metric in &LANE {
+            metric
+                .encode(&mut encoder, stats.lanes.iter().map(|it| ([("lane", &*it.lane)], it)))?;
+        }
+        for metric in &LIMIT {
+            let limits = stats.limits.iter().map(|it| ([("limit", &*it.name)], it));
+            metric.encode(&mut encoder, limits)?;
+        }
+        for (name, help, count) in [
+            ("shunt_log_lines_dropped", "Log lines that were dropped", stats.log_lines_dropped),
+            (
+                "shunt_forbidden_calls",
+                "System calls that the sandbox refused",
+                stats.forbidden_calls,
+            ),
+        ] {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            metric.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+        let help = "Path of an adapter in force, with the reason; always 1";
+        let mut family =
+            encoder.encode_descriptor("shunt_adapter_path", help, None, MetricType::Gauge)?;
+        for adapter in &actual.adapters {
+            let (path, reason) = (adapter.path.to_string(), adapter.reason.to_string());
+            let labels = [("adapter", &*adapter.name), ("path", &*path), ("reason", &*reason)];
+            one(&mut family, &labels, Value::Gauge(1.0))?;
+        }
+        let help = "1 while a guest is attached to the adapter";
+        let mut family =
+            encoder.encode_descriptor("shunt_adapter_connected", help, None, MetricType::Gauge)?;
+        for adapter in &actual.adapters {
+            let connected = f64::from(u8::from(adapter.connected));
+            one(&mut family, &[("adapter", &*adapter.name)], Value::Gauge(connected))?;
+        }
+        let vfs: Vec<_> = self.vfs().collect();
+        for metric in &VF {
+            let vfs = vfs.iter().map(|(nic, vf, port)| ([("pf", *nic), ("vf", &**vf)], *port));
+            metric.encode(&mut encoder, vfs)?;
+        }
+        Ok(())
+    }
+}
+
+impl Metrics {
+    /// VFs of soft NICs: NIC, index, and the port that has the counters.
+    fn vfs(&self) -> impl Iterator<Item = (&str, String, &PortStats)> {
+        let all = self.actual.nics.iter().flat_map(|nic| nic.vfs.iter().map(move |vf| (nic, vf)));
+        all.filter_map(|(nic, vf)| {
+            let own = format!("vf{}", vf.index);
+            let name = format!("{}/{}", nic.name, vf.adapter.as_ref().unwrap_or(&own));
+            let port = self.stats.ports.iter().find(|port| port.name == name)?;
+            Some((&*nic.name, vf.index.to_string(), port))
+        })
+    }
+}
+
+impl<T> Metric<T> {
+    fn encode<'a, const N: usize>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        all: impl Iterator<Item = ([(&'a str, &'a str); N], &'a T)>,
+    ) -> fmt::Result
+    where
+        T: 'a,
+    {
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, self.kind)?;
+        for (labels, it) in all {
+            let value = (self.value)(it);
+            let value = match self.kind {
+                MetricType::Counter => Value::Counter(value),
+                _ => Value::Gauge(value as f64 * self.unit),
+            };
+            one(&mut family, &labels, value)?;
+        }
+        Ok(())
+    }
+}
+
+fn one<const N: usize>(
+    family: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str); N],
+    value: Value,
+) -> fmt::Result {
+    let mut metric = family.encode_family(labels)?;
+    match value {
+        Value::Counter(value) => metric.encode_counter::<NoLabelSet, _, f64>(&value, None),
+        Value::Gauge(value) => metric.encode_gauge(&value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::state::ActualVf;
+    use serde_json::json;
+
+    use super::*;
+
+    fn stats() -> Stats {
+        let drops = BTreeMap::from([("tx_spoofed_mac", 3), ("rx_no_buffer", 5), ("rx_down", 1)]);
+        let drops = drops.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect();
+        let port = |name: &str| PortStats { name: name.to_owned(), ..PortStats::default() };
+        let faults = BTreeMap::from([("tx_bad_index".to_owned(), 1)]);
+        let web = PortStats { tx_frames: 1 << 60, rx_bytes: 90, drops, faults, ..port("n/web") };
+        let values = BTreeMap::from([
+            ("busy_cycles".to_owned(), 7),
+            ("poll_gap_ns_max".to_owned(), 2_500_000),
+        ]);
+        Stats {
+            ports: vec![web, port("n/vf1")],
+            lanes: vec![LaneStats { lane: "0".to_owned(), values }],
+            limits: vec![LimitStats { name: "threads".into(), used: 9, allowed: 100, refused: 2 }],
+            forbidden_calls: 4,
+            ..Stats::default()
+        }
+    }
+
+    fn actual() -> Actual {
+        let adapter = json!({
+            "name": "web", "path": "vf", "vf": 0, "queue": null, "reason": "Supported",
+            "vf_reason": "Supported", "vmq_reason": "Supported", "connected": true,
+        });
+        let vf = |index, adapter: Option<&str>| ActualVf {
+            index,
+            adapter: adapter.map(str::to_owned),
+            mac: None,
+            vlan: None,
+            link_up: true,
+            reported: BTreeMap::new(),
+        };
+        let nic = json!({"name": "n", "support": "Supported", "total_vfs": 3, "vfs": []});
+        let mut nic: model::state::ActualNic = serde_json::from_value(nic).unwrap();
+        // A VF without a port has no counters.
+        nic.vfs = vec![vf(0, Some("web")), vf(1, None), vf(2, None)];
+        let adapters = vec![serde_json::from_value(adapter).unwrap()];
+        Actual { nics: vec![nic], adapters, tunnels: Vec::new() }
+    }
+
+    #[test]
+    fn each_counter_has_its_object_as_labels() {
+        let text = text(stats(), actual());
+        for line in [
+            "# TYPE shunt_port_tx_frames counter",
+            "# HELP shunt_port_rx_bytes Bytes of the frames that the guest received",
+            "shunt_port_tx_frames_total{port=\"n/web\"} 1152921504606846976",
+            "shunt_port_rx_bytes_total{port=\"n/web\"} 90",
+            "shunt_port_drops_total{port=\"n/web\",reason=\"tx_spoofed_mac\"} 3",
+            "shunt_port_faults_total{port=\"n/web\",fault=\"tx_bad_index\"} 1",
+            "shunt_lane_busy_cycles_total{lane=\"0\"} 7",
+            "shunt_lane_poll_gap_max_seconds{lane=\"0\"} 0.0025",
+            "shunt_limit_refused_total{limit=\"threads\"} 2",
+            "shunt_forbidden_calls_total 4",
+            "shunt_adapter_path{adapter=\"web\",path=\"vf\",reason=\"Supported\"} 1.0",
+            "shunt_adapter_connected{adapter=\"web\"} 1.0",
+            "sriov_vf_rx_dropped_total{pf=\"n\",vf=\"0\"} 6",
+            "sriov_vf_tx_dropped_total{pf=\"n\",vf=\"0\"} 3",
+            "sriov_vf_tx_packets_total{pf=\"n\",vf=\"1\"} 0",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
+        }
+        assert!(!text.contains("vf=\"2\"") && text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn the_page_names_all_of_them_with_their_labels() {
+        let page = include_str!("../../../docs/api.md");
+        let text = text(stats(), actual());
+        let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        for name in names {
+            assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/api.md");
+        }
+    }
+}
