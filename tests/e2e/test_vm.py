@@ -195,7 +195,7 @@ class Ten(PairBase):
         done = subprocess.run(["sh", "-ec", function + script], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         steps = [line.split()[0] for line in done.stdout.splitlines()]
-        self.assertEqual(steps[:3] + steps[-2:], ["frames", "plug", "guest", "frames", "unplug"], done.stdout)
+        self.assertEqual(steps[:3] + steps[-2:], ["frames", "plug", "guest", "unplug", "frames"], done.stdout)
         self.assert_reached()
 
 
@@ -205,7 +205,7 @@ class Ignoring(PairBase):
     append = "acpiphp.disable=1"
 
     def test_the_guest_answers_neither_plug_nor_unplug(self):
-        """The frames go back each time, and connections live."""
+        """The frames go back, or stay where they are, and connections live."""
         self.assert_reached()
         traffic = self.traffic()
         self.fails(1, self.words("attach", "--timeout", "3"), "the guest does not take primary-web")
@@ -215,7 +215,7 @@ class Ignoring(PairBase):
         self.guest.run("sh", "-ec", "echo 1 >/sys/bus/pci/rescan")
         self.assertEqual((process.wait(90), self.link()), (0, "disable"), process.stderr.read())
         self.assert_reached()
-        self.fails(1, self.words("detach", "--timeout", "3"), "frames go to the primary again")
+        self.fails(1, self.words("detach", "--timeout", "3"), "frames go to the primary as before")
         status = self.vm("status")
         self.assertEqual((status["frames_to"], status["in_use"], status["remedy"]), ("primary", True, None))
         self.assert_reached()
@@ -229,10 +229,8 @@ class Ignoring(PairBase):
         for path, says in (("/none", "no QEMU answers"), (self.daemon.path("api.sock"), "")):
             self.fails(1, ["vm", "status", "web", "--qmp", path], says)
         process = self.start("detach", "--timeout", "60")
-        deadline = time.monotonic() + 20
-        while self.link() != "auto":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
+        time.sleep(2)  # it waits for the guest
+        self.assertIsNone(process.poll())
         self.guest.kill()
         _, err = process.communicate(timeout=30)
         self.assertEqual((process.returncode, self.link()), (1, "auto"), err)

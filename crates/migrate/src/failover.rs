@@ -8,8 +8,13 @@
 //! - An adapter that names a VF of a card is on path `vf` or `synthetic`.
 //! - Any other is on path `synthetic`. With `link_state = "disable"` its frames go to the wire.
 //!
-//! A change moves the frames first, as Hyper-V does, and the guest follows. If it does not in time,
-//! the frames go back. The daemon announces the adapter when it returns to the switch.
+//! [`attach`] moves the frames first, since a VF has its address from the card's filter, and then
+//! plugs. If the guest does not take the primary in time, the frames go back. [`detach`] unplugs
+//! first: the guest hears nothing from the standby until it has released the primary. The other
+//! order takes the VF's address while the guest has it. Then igbvf of Linux 6.12 adopts another, by
+//! which `net_failover` does not find the pair, and the guest never releases the VF. If the guest
+//! does not release it in time, nothing has changed. The daemon announces the adapter when it
+//! returns to the switch.
 //!
 //! # Limits
 //! QEMU keeps a primary back until the guest's driver accepts `VIRTIO_NET_F_STANDBY`, and cannot be
@@ -155,35 +160,35 @@ pub fn attach(
     pair.end()
 }
 
-/// Moves the guest to the standby, and unplugs the primary. Calls `on_step` after each step.
+/// Unplugs the primary, and moves the guest to the standby. Calls `on_step` after each step.
 ///
 /// # Errors
-/// As [`status`]; or the guest does not release the primary: frames go to it again.
+/// As [`status`]; or the guest does not release the primary, and nothing has changed.
 pub fn detach(
     spec: &PairSpec,
     on_step: &mut dyn FnMut(&StepReport),
 ) -> Result<PairReport, MigrateError> {
     let mut pair = Pair::open(spec, on_step)?;
-    let (before, primary) = (pair.status.frames_to, pair.status.primary.clone());
+    let primary = pair.status.primary.clone();
     if primary.is_some() {
         pair.must_run()?;
     }
     if spec.dry_run {
         return pair.end();
     }
-    pair.send_frames_to(PairDevice::Standby)?;
-    let Some(id) = primary else { return pair.end() };
-    if let Err(failed) = pair.unplug(&id) {
-        let still = match pair.inspect() {
-            Ok(()) => pair.status.primary.is_some(),
-            // One that hangs still has the device; without one there is nothing to go back to.
-            Err(_) => matches!(Qemu::connect(&spec.qmp), Ok(_) | Err(QmpError::Late { .. })),
-        };
-        return Err(match before {
-            PairDevice::Primary if still => pair.go_back(before, failed),
-            _ => MigrateError::new(format!("{failed}; frames go to the standby")),
+    if let Some(Err(failed)) = primary.map(|id| pair.unplug(&id)) {
+        // One that hangs still has the device; without one there is no guest that has it.
+        let is_gone = pair.inspect().is_err()
+            && !matches!(Qemu::connect(&spec.qmp), Ok(_) | Err(QmpError::Late { .. }));
+        return Err(match is_gone {
+            true => pair.go_back(PairDevice::Standby, failed),
+            false => {
+                let to = pair.status.frames_to;
+                MigrateError::new(format!("{failed}; frames go to the {to} as before"))
+            }
         });
     }
+    pair.send_frames_to(PairDevice::Standby)?;
     pair.end()
 }
 

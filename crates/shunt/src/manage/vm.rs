@@ -21,14 +21,14 @@ use crate::text::{cell, print, table};
 /// Plug a VF into a running VM beside its adapter, and unplug it.
 ///
 /// The guest has the adapter (virtio-net with failover=on, the standby) and the VF (the primary)
-/// as one interface. A change moves the frames for the guest first, and the guest follows. If it
-/// does not in time, the frames go back.
+/// as one interface. The frames for the guest move before the VF is plugged, and after it is
+/// unplugged. If the guest does not answer in time, they are where they were.
 #[derive(Debug, Args)]
 #[command(add = Title("failover pairs of virtual machines"))]
 #[command(after_help = "\
 Examples:
   shunt vm attach web --qmp /run/web.qmp --bus slot1     plug the VF, and move the guest to it
-  shunt vm detach web --qmp /run/web.qmp                 move the guest to the switch, and unplug it
+  shunt vm detach web --qmp /run/web.qmp                 unplug it: the guest is on the switch
   shunt vm status web --qmp /run/web.qmp                 the pair, and where its frames go
   shunt vm xml web                                       the pair for libvirt
 
@@ -64,7 +64,7 @@ Examples:
         #[arg(long, value_name = "DEVICE")]
         primary: Option<String>,
     },
-    /// Move the guest to the switch, and unplug the VF.
+    /// Unplug the VF, and move the guest to the switch.
     #[command(add = Title("removal of a VF from a running virtual machine"))]
     #[command(after_help = "\
 Examples:
