@@ -346,7 +346,7 @@ class Taps(unittest.TestCase):
             self.assertIn("there is another default route beside gateway 10.0.0.", done.stderr)
             self.assertIn("net0 cannot have fd00::2/64", done.stderr)
         self.assertEqual((self.addresses(self.db), self.gateways(self.db)), ({"10.0.0.2/24"}, {"10.9.0.9"}))
-        self.assertRegex(self.daemon.says("adapter", "list"), r"(?m)db .* up$")
+        self.wait_listed(r"(?m)db .* up$")
 
     def test_a_tap_that_cannot_be_opened(self):
         """A change is refused, and the tap before it stays; at a start the adapter is gone until the tap can be opened."""
