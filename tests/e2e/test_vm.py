@@ -248,7 +248,9 @@ class Card(PciBase):
         guest = self.guest
         guest.up(self.pf)
         guest.wait_link(self.pf, timeout=30, up=True)
-        guest.up(guest.interface(WIRE_MAC))
+        wire = guest.interface(WIRE_MAC)
+        guest.up(wire)
+        guest.wait_link(wire, timeout=30, up=True)
         before = guest.snapshot()
         guest.start_daemon()
         commands, bind = fenced(section(page("cards.md"), "Virtual machines"), "sh")
@@ -263,7 +265,6 @@ class Card(PciBase):
         xml = guest.says("vm", "xml", "web")
         bus, slot = self.function(0)[5:].split(".")[0].split(":")
         self.assertIn(f"bus='0x{bus}' slot='0x{slot}'", xml)
-        wire = guest.interface(WIRE_MAC)
         heard = guest.start("tcpdump", "-i", wire, "-nn", "-l", "-Z", "root", "rarp")
         time.sleep(1)  # until it hears
         for path, address, port in (("vf", MAC, "uplink"), ("synthetic", own["address"], "web"), ("vf", MAC, "uplink")):
@@ -273,8 +274,10 @@ class Card(PciBase):
             self.assertEqual((entry["port"], entry["kind"]), (port, "static"))
             self.assertIn("vfio-pci", guest.run("readlink", driver))
         self.eventually(lambda: heard.said().count(MAC) > 0, True)
+        time.sleep(1)  # for another one
+        said = heard.said()
         heard.kill()
-        self.assertEqual(len(heard.said().splitlines()), 1, "announced once, as it came to the switch")
+        self.assertEqual(len(said.splitlines()), 1, "announced once, as it came to the switch")
         done = guest.shunt("nic", "set", "card0", "--num-vfs", "2")
         self.assertIn("adapter web has one", done.err)
         guest.says("adapter", "delete", "web")
