@@ -35,9 +35,9 @@ const QUANTUM: i64 = 500;
 /// Time for which a minimum accumulates while others are served, ns. Passes must be shorter, or
 /// minima are cut: 255 senders of 64 large frames each take 20 ms at 10 Gbit/s.
 const GUARANTEE_NS: u64 = 25_000_000;
-/// Most cycles that a byte of a minimum pays for: twice what the smallest frames cost with 100
-/// rules. A sender of dearer frames gets fewer bytes, instead of the others' time.
-const OWED_CYCLES_PER_BYTE: u64 = 8;
+/// Most cycles that a byte of a minimum pays for: twice what the smallest frames cost one by one,
+/// with cold caches. A sender of dearer frames gets fewer bytes, instead of the others' time.
+const OWED_CYCLES_PER_BYTE: u64 = 32;
 /// Most bytes of a minimum that a turn takes for its time, which the system may have taken away.
 const DEAREST_BYTES: u64 = 64 << 10;
 
