@@ -5,12 +5,10 @@ import json
 import os
 import re
 import signal
-import tempfile
 import time
-import unittest
 
-from guest import skip_without_guests
 from pci import PROGRAM, RUN_DIR, WIRE_MAC, IgbGuest
+from test_pci import PciBase
 
 # What the tests say of QEMU's igb: result, a part of the observation, and tests.
 RESULTS = (
@@ -52,21 +50,16 @@ def anonymised(text):
     return re.sub(r"\b([0-9a-f]{2}(:[0-9a-f]{2}){2})(:[0-9a-f]{2}){3}\b", r"\1:xx:xx:xx", text)
 
 
-class Conform(unittest.TestCase):
+class Conform(PciBase):
     """One guest with a NIC of kind pci; after each test the machine and the document are as before."""
 
-    limit_s = 240
     maxDiff = None
+    kind = IgbGuest
 
     @classmethod
     def setUpClass(cls):
-        skip_without_guests()
-        cls.run_dir = tempfile.TemporaryDirectory(prefix="shunt-e2e-")
-        cls.addClassCleanup(cls.run_dir.cleanup)
-        cls.guest = IgbGuest(cls.run_dir.name, memory_mib=256)
-        cls.addClassCleanup(cls.guest.close)
-        cls.guest.boot()
-        cls.pf, cls.wire = cls.guest.pf(), cls.guest.interface(WIRE_MAC)
+        super().setUpClass()
+        cls.wire = cls.guest.interface(WIRE_MAC)
         for name in (cls.pf, cls.wire):
             cls.guest.up(name)
             cls.guest.wait_link(name, timeout=30, up=True)
@@ -107,7 +100,7 @@ class Conform(unittest.TestCase):
 
     def assert_reported(self, results):
         """A report has the card, these results with the driver's error numbers, and nothing that tells whose machine it is."""
-        self.guest.run("hostname", "machine-of-somebody")
+        self.guest.run("hostname", "host-name-of-a-user")
         self.guest.put("/tests.json", data=results.encode())
         for _ in range(20):  # links of the card come back after the run
             text = self.guest.run(PROGRAM, "doctor", "--report", "-", "--conform", "/tests.json")
@@ -127,7 +120,7 @@ class Conform(unittest.TestCase):
         self.assertEqual(refused, {"min_tx_mbps": errno.EINVAL, "vlan": errno.EPROTONOSUPPORT, "link_state": errno.EOPNOTSUPP})
         for link in json.loads(self.guest.ip("-j", "link")):
             self.assertTrue(link["ifname"] == "lo" or link["address"] not in text, link)
-        self.assertNotIn("machine-of-somebody", text)
+        self.assertNotIn("host-name-of-a-user", text)
 
     def test_without_a_wire(self):
         """Tests of the wire are n/a, and settings that are not enforced do not change the exit code."""

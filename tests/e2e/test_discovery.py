@@ -1,31 +1,27 @@
 """`shunt nic list` and `shunt nic show` on igb with an IOMMU, field by field as ip, lspci, ethtool, devlink and sysfs have it."""
 
+import functools
 import json
 import os
 import re
-import tempfile
 import unittest
 
-from guest import skip_without_guests
 from pci import PROGRAM, IgbGuest
+from test_pci import PciBase
 
 DEVICES = "/sys/bus/pci/devices"
 
 
-class Discovery(unittest.TestCase):
+class Discovery(PciBase):
     """A guest with two igb PFs and a virtio-net interface."""
 
     limit_s = 120
     maxDiff = None
+    kind = functools.partial(IgbGuest, pfs=2, iommu=True)
 
     @classmethod
     def setUpClass(cls):
-        skip_without_guests()
-        cls.run_dir = tempfile.TemporaryDirectory(prefix="shunt-e2e-")
-        cls.addClassCleanup(cls.run_dir.cleanup)
-        cls.guest = IgbGuest(cls.run_dir.name, memory_mib=256, pfs=2, iommu=True)
-        cls.addClassCleanup(cls.guest.close)
-        cls.guest.boot()
+        super().setUpClass()
         for number in (0, 1):
             cls.guest.up(cls.guest.pf(number))
             cls.guest.wait_link(cls.guest.pf(number), timeout=30, up=True)

@@ -3,6 +3,7 @@
 //! Names and labels are stable; docs/api.md lists them. Those that begin with `sriov_vf_` are the
 //! SR-IOV network metrics exporter's, with the same meaning: `rx` is what the VF received.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use model::state::Actual;
@@ -18,7 +19,7 @@ use crate::stats::{LaneStats, LimitStats, PortStats, Stats};
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// One metric of a kind of object: its name, its help, and its value.
-pub(crate) struct Metric<T> {
+struct Metric<T> {
     /// Name, without `_total`.
     name: &'static str,
     /// Help text.
@@ -62,6 +63,15 @@ const PORT: [Metric<PortStats>; 9] = [
         it.notifies_moved
     }),
     gauge("shunt_port_rings_attached", "Rings that a guest has attached", |it| it.rings_attached),
+];
+
+/// Counts of a port by reason.
+type Counts = fn(&PortStats) -> &BTreeMap<String, u64>;
+
+/// Counters of a port by reason: name, help, label of the reason, and the counts.
+const PORT_COUNTS: [(&str, &str, &str, Counts); 2] = [
+    ("shunt_port_drops", "Dropped frames by reason", "reason", |it| &it.drops),
+    ("shunt_port_faults", "Rings stopped because of a guest's fault", "fault", |it| &it.faults),
 ];
 
 /// Metrics of a lane, with the label `lane`.
@@ -133,14 +143,10 @@ impl Collector for Metrics {
             metric
                 .encode(&mut encoder, stats.ports.iter().map(|it| ([("port", &*it.name)], it)))?;
         }
-        let counts = [
-            ("shunt_port_drops", "Dropped frames by reason", "reason"),
-            ("shunt_port_faults", "Rings stopped because of a guest's fault", "fault"),
-        ];
-        for (at, (name, help, label)) in counts.into_iter().enumerate() {
+        for (name, help, label, counts) in PORT_COUNTS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for port in &stats.ports {
-                for (reason, count) in [&port.drops, &port.faults][at] {
+                for (reason, count) in counts(port) {
                     let labels = [("port", &*port.name), (label, &**reason)];
                     one(&mut family, &labels, Value::Counter(*count))?;
                 }
@@ -238,8 +244,6 @@ fn one<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use model::state::ActualVf;
     use serde_json::json;
 

@@ -470,8 +470,7 @@ impl<'a> Pair<'a> {
     }
 
     fn done(&mut self, step: &str, text: String, begun: Instant) {
-        let ms = begun.elapsed().as_millis() as u64;
-        let done = StepReport { step: step.to_owned(), text, ms };
+        let done = StepReport::new(step, text, begun);
         (self.on_step)(&done);
         self.steps.push(done);
     }

@@ -64,8 +64,7 @@ pub(super) struct Migration<'a> {
 
 impl Migration<'_> {
     pub(super) fn done(&mut self, step: &str, text: impl Into<String>, begun: Instant) {
-        let ms = begun.elapsed().as_millis() as u64;
-        let done = StepReport { step: step.to_owned(), text: text.into(), ms };
+        let done = StepReport::new(step, text, begun);
         (self.on_step)(&done);
         self.report.steps.push(done);
     }

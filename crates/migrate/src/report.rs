@@ -1,5 +1,7 @@
 //! Report of a migration.
 
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
 
 use super::plan::MigrationPlan;
@@ -25,6 +27,14 @@ pub struct StepReport {
     pub text: String,
     /// Duration, in milliseconds.
     pub ms: u64,
+}
+
+impl StepReport {
+    /// A step that ends now.
+    pub(crate) fn new(step: &str, text: impl Into<String>, begun: Instant) -> StepReport {
+        let ms = begun.elapsed().as_millis() as u64;
+        StepReport { step: step.to_owned(), text: text.into(), ms }
+    }
 }
 
 /// Report of a migration.

@@ -48,14 +48,7 @@ fn frames_to_a_vf_of_a_card_go_to_the_wire() {
     let on_vf = compiled(&document);
     let mut world = World::new(&on_vf.nics[0]);
     assert_eq!(world.location("v"), None);
-    for from in ["q", "s", "t"] {
-        let n = if from == "q" {
-            3
-        } else if from == "s" {
-            4
-        } else {
-            5
-        };
+    for (from, n) in [("q", 3), ("s", 4), ("t", 5)] {
         assert_eq!(world.send(from, mac(1), mac(n)), got(&["wire"]), "{from}");
     }
     assert_eq!(world.send("wire", mac(1), mac(99)), got(&[]), "never flooded");
