@@ -78,7 +78,7 @@ pub(crate) fn http(data: &[u8]) -> Reached {
         };
         let before = site.get("/v1/state");
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: shunt\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
         let (status, _) = parsed(&site.raw(&[head.as_bytes(), &body].concat()));

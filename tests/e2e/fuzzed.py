@@ -39,6 +39,8 @@ def tame(value, field="", parent=""):
         return few(NAMES[field])
     if field in ("mac", "macs", "from_mac", "to_mac"):
         return f"02:00:00:00:02:{next(turn) % 256:02x}"
+    if field == "frames":
+        return f"ffffffffffff0200000002{next(turn) % 256:02x}0806"
     if field in ("socket", "file"):
         return os.path.join(DIRECTORY, few(field, 8))
     return value

@@ -51,6 +51,7 @@ class Host:
         self.link = {"mtu": mtu, "offload": offload, "queues": queues}
         self.guests = {}
         self.switch = {}
+        self.further = {"nic": [], "adapter": []}
         self.daemon = Managed(cpu=cpus()[number % 2])
         network.ending.callback(self.daemon.close)
         self.daemon.within = self.space.within([])
@@ -71,7 +72,7 @@ class Host:
             nic["uplink"] = self.uplink
         switch = {"name": "sw0", "nic": "nic0", "iov": True, **self.switch}
         adapters = [guest.adapter for guest in self.guests.values()]
-        return {"version": 1, "nic": [nic], "switch": [switch], "adapter": adapters}
+        return {"version": 1, "nic": [nic, *self.further["nic"]], "switch": [switch], "adapter": adapters + self.further["adapter"]}
 
     def start(self):
         """Starts the daemon, brings the document into force and the guests up."""

@@ -54,6 +54,21 @@ def exchange(connection, method, path, body=None, headers=None):
     return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, parsed)
 
 
+def large(path):
+    """A document with 255 VFs, and 64 adapters. `path(name)` is that of a socket."""
+    adapters = [
+        {"name": f"guest-{i:02}", "switch": "sw0", "mac": f"02:00:00:00:02:{i:02x}", "iov_weight": 50,
+         "attachment": {"socket": path(f"guest-{i:02}.sock")}}
+        for i in range(64)
+    ]  # fmt: skip
+    return {
+        "version": 1,
+        "nic": [{"name": "nic0", "total_vfs": 255, "num_vfs": 255}],
+        "switch": [{"name": "sw0", "nic": "nic0", "iov": True}],
+        "adapter": adapters,
+    }
+
+
 class Managed(Daemon):
     """`shunt up` with a state directory, in a temporary directory that others may enter."""
 

@@ -9,7 +9,7 @@ import os
 import subprocess
 import time
 
-from devices import SerialPort, VhostUser, VirtioNet
+from devices import Module, Netdev, Options, RootPort, SerialPort, VhostUser, VirtioNet
 from guest import Guest
 from hosts import TwoHosts
 from qemu import QemuError
@@ -60,13 +60,20 @@ class Command:
         return self.result()
 
 
+def card_netdev(host):
+    """QEMU's netdev on the VF of a host's card."""
+    socket = {"server": False, "addr.type": "unix", "addr.path": host.daemon.path("vf.sock")}
+    return Options(Netdev("stream", socket).words("n1"), ())
+
+
 class Moves:
     """`hosts`, `peers` (a namespace on each), and `guest`, which is on host `at`. `options`: of the guest's machine.
 
-    With `agent` each machine has the port of QEMU's guest agent, see `agent_socket`.
+    With `agent` each machine has the port of QEMU's guest agent, see `agent_socket`. With `card` each host has a second
+    NIC "card" on the wire, whose VF is QEMU's netdev n1: an emulated device on it stands for a VF.
     """
 
-    def __init__(self, *, features=None, vfs=(VFS, VFS), devices=(), agent=False, **options):
+    def __init__(self, *, features=None, vfs=(VFS, VFS), devices=(), agent=False, card=False, **options):
         self.both = TwoHosts(uplink={"kind": "packet", "interface": "u0"})
         self.network = self.both.network
         try:
@@ -75,6 +82,8 @@ class Moves:
             self.features = features or {}
             self.further = list(devices)
             self.with_agent = agent
+            if card:
+                self.with_cards()
             self.both.start()
             for host, count in zip(self.hosts, vfs):
                 if count != VFS:
@@ -82,8 +91,9 @@ class Moves:
                     if count:
                         host.daemon.says("nic", "set", "nic0", "--num-vfs", str(count))
             self.at = 0
+            self.vm = ("--path", "synthetic") if card else ("--iov-weight", "50")
             self.hosts[0].daemon.says(
-                "adapter", "create", "vm", "--switch", "sw0", "--mac", MAC, "--socket", self.socket(0), "--mode", "server", "--iov-weight", "50"
+                "adapter", "create", "vm", "--switch", "sw0", "--mac", MAC, "--socket", self.socket(0), "--mode", "server", *self.vm
             )  # fmt: skip
             self.run_dir = self.network.path("machines")
             os.mkdir(self.run_dir)
@@ -96,6 +106,16 @@ class Moves:
             self.close()
             raise
 
+    def with_cards(self):
+        """Puts a card on each host."""
+        for host in self.hosts:
+            port = f"c{host.number}"
+            self.network.veth((host.space, "c0"), (self.both.wire, port), offload=False)
+            self.both.wire.ip("link", "set", port, "master", "br0", "up")
+            vf = {"name": "vf", "nic": "card", "mac": MAC, "iov_weight": 100, "attachment": f"stream:{host.daemon.path('vf.sock')}"}
+            host.further = {"nic": [{"name": "card", "total_vfs": 1, "num_vfs": 1, "uplink": "packet:c0"}], "adapter": [vf]}
+        self.further += [RootPort("slot1"), card_netdev, Module(("net_failover", "e1000e"))]
+
     def socket(self, host):
         """Path of the adapter's socket on a host."""
         return self.hosts[host].daemon.path("vm.sock")
@@ -103,8 +123,9 @@ class Moves:
     def devices(self, host):
         """The guest's devices on a host."""
         net = VirtioNet(MAC, VhostUser(self.socket(host)), self.features, id="nic")
+        further = [one(self.hosts[host]) if callable(one) else one for one in self.further]
         agent = [SerialPort("org.qemu.guest_agent.0", self.agent_socket(), listens=True)] if self.with_agent else []
-        return [net, *self.further, *agent]
+        return [net, *further, *agent]
 
     def agent_socket(self, machine=None):
         """Path of the guest agent's socket of a machine; by default the next one."""

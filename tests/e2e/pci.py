@@ -35,7 +35,7 @@ class PciGuest(Guest):
         """Output of a command that must succeed."""
         done = self.shunt(*words, given=given)
         if done.status != 0:
-            raise DaemonError(f"shunt {' '.join(words)}: exit code {done.status}: {done.err}")
+            raise DaemonError(f"shunt {' '.join(words)}: exit code {done.status}: {done.err}; the daemon's log:\n{self.log()[-3000:]}")
         return done.out
 
     def start_daemon(self, config="", state=True):
@@ -81,15 +81,18 @@ class IgbGuest(PciGuest):
     """A guest with igb PFs on one wire, on which a virtio-net interface is the rest of the network.
 
     `pf(0)`: interface of a PF; `pci(0)`: its directory in sysfs. With `iommu` each function has an IOMMU group of its own.
+    `wire`: netdev of the PFs in place of that wire. `number`: of the guest, if several have PFs on one wire.
     """
 
     modules = ("vfio-pci", "8021q", "macvlan")
 
-    def __init__(self, run_dir, *, pfs=1, iommu=False, name="igb", **options):
-        self.macs = [f"02:0e:20:00:00:{number:02x}" for number in range(pfs)]
-        wire = Netdev("hubport", {"hubid": 0})
-        devices = [Intel("igb", mac, wire) for mac in self.macs]
-        devices += [VirtioNet(WIRE_MAC, wire, id="wire"), Module(self.modules)]
+    def __init__(self, run_dir, *, pfs=1, iommu=False, wire=None, number=0, further=(), name="igb", **options):
+        self.macs = [f"02:0e:20:{number:02x}:00:{pf:02x}" for pf in range(pfs)]
+        hub = Netdev("hubport", {"hubid": 0})
+        devices = [Intel("igb", mac, wire or hub) for mac in self.macs]
+        devices += [*further, Module(self.modules)]
+        if not wire:
+            devices.append(VirtioNet(WIRE_MAC, hub, id="wire"))
         if iommu:
             options["append"] = "intel_iommu=on iommu=pt"
             devices.append(IOMMU)

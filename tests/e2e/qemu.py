@@ -137,15 +137,16 @@ class Qmp:
 class Machine:
     """One QEMU process with these devices, and the sockets to it: QMP, and the agent's.
 
-    `slots`: pieces of memory that can be plugged, of 256 MiB at most. `options`: further words of the command line, such as `-incoming defer`.
+    `slots`: pieces of memory that can be plugged, of 256 MiB at most. `options`: further words of the command line, such as
+    `-incoming defer`. `within`: words before it, such as those that enter a namespace.
     """
 
-    def __init__(self, run_dir, name, devices, *, memory_mib=384, slots=0, cpus=1, append="", options=()):
+    def __init__(self, run_dir, name, devices, *, memory_mib=384, slots=0, cpus=1, append="", options=(), within=()):
         self.tree = Tree()
         self.name = name
         self.devices = list(devices)
         self.memory_mib, self.slots, self.cpus = memory_mib, slots, cpus
-        self.append, self.options = append, list(options)
+        self.append, self.options, self.within = append, list(options), list(within)
         self._paths = {key: os.path.join(run_dir, f"{name}.{key}") for key in ("qmp", "monitor", "agent", "console")}
         self.process = None
         self.qmp = None
@@ -159,7 +160,7 @@ class Machine:
     def command_line(self, initrd):
         """The whole command line."""
         paths = self._paths
-        argv = ["nice", "-n", "5", *self.tree.command_line()]
+        argv = [*self.within, "nice", "-n", "5", *self.tree.command_line()]
         argv += ["-name", self.name, "-run-with", "exit-with-parent=on", "-nodefaults", "-no-user-config"]
         argv += ["-M", "q35,accel=tcg,memory-backend=mem,sata=off,usb=off", "-display", "none"]
         argv += ["-object", f"memory-backend-memfd,id=mem,size={self.memory_mib}M,share=on"]

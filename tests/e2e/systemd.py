@@ -42,13 +42,14 @@ class SystemdError(Exception):
 
 
 class Host:
-    """A running systemd; commands run in its namespaces, in a directory of the test."""
+    """A running systemd; commands run in its namespaces, in a directory of the test. `over`: further directories in which
+    what is written is the test's."""
 
-    def __init__(self):
+    def __init__(self, over=()):
         self.dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
         self.cgroup = os.path.join(cgroup2(), os.path.basename(self.dir))
         os.mkdir(self.cgroup)
-        boot = BOOT.format(site=self.dir, units=" ".join(UNITS), over=" ".join(OVER), empty=" ".join(EMPTY))
+        boot = BOOT.format(site=self.dir, units=" ".join(UNITS), over=" ".join((*OVER, *over)), empty=" ".join(EMPTY))
         enter = f"echo $$ >{self.cgroup}/cgroup.procs; exec unshare -m -p -C -i -u -n --fork --kill-child sh -ec '{boot}'"
         self._log = os.path.join(self.dir, "systemd.log")
         with open(self._log, "wb") as log:

@@ -202,6 +202,7 @@ class Fuzzed(Served):
     """Requests made of the description that the daemon itself serves."""
 
     limit_s = 480
+    long_tests = ("test_with_names_that_exist",)
     # A request may name sockets and files anywhere. So this daemon runs as a user who may create them nowhere else.
     user = NOBODY if os.geteuid() == 0 else None
 
@@ -215,7 +216,9 @@ class Fuzzed(Served):
                 "--header", f"Authorization: Bearer {TOKEN}",
                 "--seed", str(SEED),
                 "--no-shrink", "--generation-database", "none", "--suppress-health-check", "all",
-                "--warnings", "off", "--no-color", "--request-timeout", "30", *options,
+                "--warnings", "off", "--no-color", "--request-timeout", "30",
+                "--exclude-path", "/v1/capture",  # its answer has no end; crates/api/src/tests/capture.rs
+                *options,
             ],
             capture_output=True, text=True, timeout=440, check=False, cwd=self.daemon.run_dir,
             env=os.environ | {"PYTHONPATH": HERE} | env,

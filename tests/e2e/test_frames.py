@@ -87,7 +87,7 @@ def load_tests(loader, _standard, _pattern):
             guest = {"packed": packed, "mrg_rxbuf": mrg}
             rings = {
                 f"{name},in_order=1": {"guest": {**guest, "in_order": True}},
-                f"{name},in_order=refused": {"guest": {**guest, "in_order": False}},
+                f"{name},in_order=refused": {"long": True, "guest": {**guest, "in_order": False}},
                 f"{name},in_order=not_offered": {"offer_in_order": False, "guest": guest},
             }
             for title, options in rings.items():
@@ -104,6 +104,7 @@ def load_tests(loader, _standard, _pattern):
 
 def case(loader, title, options):
     """The tests of `FramesBase` with these options, under this title."""
-    kind = type(title, (FramesBase,), {"options": options, "__module__": __name__})
+    long = options.pop("long", ())
+    kind = type(title, (FramesBase,), {"options": options, "long_tests": long, "__module__": __name__})
     kind.__qualname__ = title
     return loader.loadTestsFromTestCase(kind)

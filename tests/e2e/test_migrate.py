@@ -317,5 +317,70 @@ class Failover(MigrateBase):
         wait_ping(self.moves.peers[0].space, ADDRESS, timeout=40)
 
 
+class Primaries(MigrateBase):
+    """A pair whose primary, e1000e in place of a VF, has the frames: it does not migrate, and the guest does."""
+
+    long_tests = True
+    options = {"features": {"failover": True}, "card": True}
+    primary = "e1000e,netdev=n1,bus=slot1,romfile="
+
+    def pair(self, command, *more):
+        """A command for the pair where the guest is; what it says."""
+        daemon = self.moves.hosts[self.moves.at].daemon
+        return json.loads(daemon.says("vm", command, "vm", "--qmp", self.moves.guest.machine.qmp_path, "--json", *more))
+
+    def move(self, plugs):
+        """A move with or without a primary at the target, whose paths must be right; prints the time line."""
+        before = self.pair("status")["frames_to"] == "primary"
+        report = self.moves.move(*(("--to-primary", f"vm={self.primary}") if plugs else ()))
+        self.assertEqual((report["outcome"], report["error"], report["lost"]), ("moved", None, 0))
+        line = [(one["host"], one["path"]) for one in report["time_line"]]
+        source = [("source", path) for path in (("vf", "synthetic") if before else ("synthetic",))]
+        target = [("target", path) for path in (("synthetic", "vf") if plugs else ("synthetic",))]
+        self.assertEqual(line, [*source, ("source", "none"), *target])
+        print(f"     {'VF' if before else 'no VF'} -> {'VF' if plugs else 'no VF'}, downtime {report['downtime_ms']} ms: "
+              + ", ".join(f"{one['at_ms']} ms {one['host']} {one['path']}" for one in report["time_line"]))  # fmt: skip
+        planned = report["plan"]["adapters"][0]
+        self.assertEqual(planned["from"], "vf" if before else "synthetic")
+        self.assertEqual((planned["to"], planned["reason"]), ("vf", "Supported") if plugs else ("synthetic", "Supported"))
+        status = self.pair("status")
+        self.assertEqual((status["frames_to"], status["in_use"], status["remedy"]), ("primary" if plugs else "standby", plugs, None))
+        here = self.moves.adapter(self.moves.at)
+        self.assertEqual((here["path"], here["reason"], here["connected"]), ("synthetic", "Supported", True))
+        self.assertIsNone(self.moves.adapter(1 - self.moves.at))
+        for peer in self.moves.peers:
+            wait_ping(peer.space, ADDRESS, timeout=40)
+
+    def test_with_a_primary_on_both_sides_on_one_and_on_none(self):
+        traffic = self.traffic()
+        self.pair("attach", "--primary", self.primary)
+        for plugs in (True, False, False, True, True):
+            self.move(plugs)
+        # One that does not arrive has its primary again.
+        before = self.moves.hosts[self.moves.at].daemon.export()
+        process = self.moves.start_move("--to-primary", f"vm={self.primary}", "--bandwidth-mbps", "8", "--timeout", "4")
+        code, report, err = self.moves.end_move(process)
+        self.assertEqual((code, report.get("outcome")), (1, "rolled-back"), (report, err))
+        self.assertEqual(report["steps"][-1]["text"], "the guest continues at the source")
+        self.assertEqual(self.moves.hosts[self.moves.at].daemon.export(), before)
+        status = self.pair("status")
+        self.assertEqual((status["frames_to"], status["in_use"], status["primary"]), ("primary", True, "primary-vm"))
+        self.moves.machine.kill()
+        self.assert_alive(traffic)
+
+    def assert_alive(self, traffic):
+        """Ends it all: the connection lives, and nothing has come twice. Frames of a path that ends are lost, as with a VF."""
+        receivers, senders, listener, talker = traffic
+        sent = [sender.stop()["sent"] for sender in senders]
+        answered = talker.stop()
+        heard = listener.result()["answered"]
+        for count, one in zip(sent, [receiver.stop() for receiver in receivers]):
+            print(f"     {one['received']} arrived of {count}, {one['lost']} lost, {one['twice']} twice, longest gap {one['gap_ms']} ms")
+            self.assertEqual(one["twice"], 0, one)
+        print(f"     {answered['answered']} questions answered by TCP, the longest after {answered['longest_ms']} ms", flush=True)
+        self.assertEqual(heard, answered["answered"])
+        self.assertGreater(heard, 10)
+
+
 if __name__ == "__main__":
     unittest.main()

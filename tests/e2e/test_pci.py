@@ -79,10 +79,10 @@ NETDEVSIM_ANSWERS = {
 
 
 def example(name):
-    """An example program of the workspace, built like the program under test."""
-    path = os.path.join(os.path.dirname(binary()), "examples", name)
+    """An example program of the workspace, of the debug build beside the program under test, as `cargo test` makes it."""
+    path = os.path.join(os.path.dirname(binary()), "..", "debug", "examples", name)
     if not os.path.exists(path):
-        raise AssertionError(f"there is no {path}: run cargo build --release -p shunt-sriov --example {name}")
+        raise AssertionError(f"there is no {path}: run cargo build -p shunt-sriov --example {name}")
     return path
 
 

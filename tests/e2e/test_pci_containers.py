@@ -160,6 +160,21 @@ class Containers(PciBase):
         self.assertIn("File exists", done.err)
         self.assertIn("netns", done.err)
 
+    def test_an_interface_that_the_host_uses_is_refused(self):
+        """With an IP address, or an interface on it, it stays the host's, and the VF has its settings."""
+        self.guest.namespace("web")
+        uses = [("has IP addresses on the host", ["addr", "add", "10.0.9.1/24", "dev", "lan1"], ["addr", "del", "10.0.9.1/24", "dev", "lan1"]),
+                ("the host has lan9 on", ["link", "add", "link", "lan1", "name", "lan9", "type", "vlan", "id", "9"], ["link", "del", "lan9"])]  # fmt: skip
+        for text, use, end in uses:
+            with self.subTest(text):
+                self.guest.ip(*use)
+                done = self.guest.shunt("adapter", "create", "web", *WEB, "--vf", "1", "--vlan", "100")
+                self.guest.ip(*end)
+                self.assertEqual(done.status, 2, done)
+                self.assertIn(text, done.err)
+        self.guest.says("adapter", "create", "web", *WEB, "--vf", "1")
+        self.assertEqual(self.adapter()["actual_device_state"], "up")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -67,8 +67,10 @@ class QuickStart(unittest.TestCase):
 
     def test_two_vfs(self):
         """Frames circle between testpmd's two ports, and `shunt stats` counts them."""
-        commands, testpmd, qemu, stats = self.start("Quick start: two VFs")
+        commands, testpmd, qemu, counters = self.start("Quick start: two VFs")
         self.assertIn("qemu-system-x86_64", qemu)
+        stats, top = uncommented(counters)
+        self.assertEqual(top, "shunt top")  # needs a terminal
         *build, check, up = uncommented(commands)
         for line, begin in zip(build, BUILDS, strict=True):
             self.assertTrue(line.startswith(begin), line)

@@ -89,7 +89,14 @@ class Service(Installed):
         mode = self.host.run("stat -c '%a %G' /run/shunt/web.sock")
         self.assertEqual(mode, "660 kvm\n", "of the configuration of the page")
         self.assertIn("state.json", self.host.run("ls /var/lib/shunt"))
-        self.assertIn("shunt", self.host.run("journalctl -u shunt --no-pager"))
+        self.assertIn("changes are stored", self.host.run("journalctl -u shunt --no-pager"))
+
+    def test_priorities_of_the_log(self):
+        """The journal tells lines on which the operator must act from others."""
+        self.host.run("systemctl kill -s HUP --kill-whom=main shunt")
+        urgent = "journalctl -u shunt -p warning --no-pager"
+        self.host.wait_until(lambda: "SIGHUP ignored" in self.host.run(urgent), "the line")
+        self.assertNotIn(" INFO ", self.host.run(urgent))
 
     def test_confined(self):
         """The process has the capabilities and the file system that the page says."""
@@ -133,6 +140,8 @@ class Service(Installed):
         self.host.wait_until(lambda: self.pid() != new, "systemd to see the new process")
         self.assertEqual(self.host.run("systemctl is-active shunt"), "active\n")
         self.assert_kept()
+        self.host.run("systemctl stop shunt")
+        self.assertEqual(self.host.run("systemctl show -P Result shunt"), "success\n", "it was not killed")
         self.assertIn("probe", self.host.run(restart))
         self.assert_kept()
 
@@ -146,6 +155,18 @@ class Service(Installed):
         finally:
             self.host.run("install -m 0755 good /usr/local/bin/shunt")
         self.assertEqual(self.pid(), old)
+        self.assert_kept()
+
+    def test_without_a_file(self):
+        """`shunt up` alone has the default settings, and `shunt apply` fills it."""
+        self.host.run("systemctl stop shunt; mv /var/lib/shunt kept; setsid shunt up </dev/null >up.log 2>&1 & echo $! >up.pid")
+        try:
+            self.host.run("until grep -q ready up.log; do sleep 0.1; done")
+            self.assertEqual(self.host.run("shunt nic list").count("soft"), 0)
+            self.host.run("printf '[[nic]]\\nname = \"nic7\"\\ntotal_vfs = 2\\n' | shunt apply --file -")
+            self.assertIn("nic7", self.host.run("shunt export"))
+        finally:
+            self.host.run("kill $(cat up.pid); while kill -0 $(cat up.pid) 2>/dev/null; do sleep 0.1; done; rm -rf /var/lib/shunt; mv kept /var/lib/shunt; systemctl start shunt")
         self.assert_kept()
 
     def test_killed(self):
@@ -163,6 +184,27 @@ class Service(Installed):
         finally:
             self.host.run(self.configure)
             self.host.run("systemctl restart shunt")
+        self.assert_kept()
+
+    def test_stands_still(self):
+        """systemd ends a daemon whose main thread stands still; one that was hot-restarted gives signs of life."""
+        drop_in = "/etc/systemd/system/shunt.service.d"
+        self.host.run(f"mkdir {drop_in}; printf '[Service]\\nWatchdogSec=5\\n' >{drop_in}/watchdog.conf; systemctl daemon-reload; systemctl restart shunt")
+        try:
+            first = self.pid()
+            # Refused while guests may return.
+            self.host.run("until systemctl reload shunt 2>/dev/null; do sleep 0.1; done")
+            self.host.wait_until(lambda: self.pid() != first, "systemd to see the new process")
+            old = self.pid()
+            time.sleep(12)
+            self.assertEqual(self.pid(), old, self.host.log())
+            self.host.run(f"kill -STOP {old}")
+            self.host.wait_until(lambda: self.pid() not in (0, old), "another process", timeout=40)
+            self.wait_active()
+            self.assertEqual(self.host.run("systemctl show -P NRestarts shunt"), "1\n")
+        finally:
+            # Guests may return for half a second; no hot restart before that.
+            self.host.run(f"rm -r {drop_in}; systemctl daemon-reload; systemctl restart shunt; sleep 1")
         self.assert_kept()
 
     def test_removed(self):

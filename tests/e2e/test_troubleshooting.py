@@ -176,7 +176,7 @@ class Symptoms(Installed):
 
     def test_other_blocks(self):
         """Every block of commands of the page runs."""
-        _, look, slow, report = blocks(PAGE, "sh")
-        for script in (look, slow, report):
+        _, look, trace, slow, report = blocks(PAGE, "sh")
+        for script in (look, trace, slow, report):
             self.host.run(script)
         self.assertIn("busy % of polls", self.host.run(slow))

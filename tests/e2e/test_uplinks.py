@@ -180,6 +180,7 @@ class PacketOffload(UplinkBase):
 class XdpJumbo(UplinkBase):
     """AF_XDP and frames of 9000 bytes."""
 
+    long_tests = True
     uplink = "xdp:u0"
     mtu = 9000
 

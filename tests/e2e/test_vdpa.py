@@ -287,6 +287,7 @@ class Packed(DevicesBase):
 class Split(DevicesBase):
     """Both have split rings."""
 
+    long_tests = True
     packed = False
 
 

@@ -438,6 +438,8 @@ class Igb(VpfBase):
 class Taps(VpfBase):
     """A tap of QEMU's behind each function: no shared memory, and the daemon has it as any interface."""
 
+    long_tests = True
+
     def test_a_vf_on_a_tap(self):
         """A VF on a tap reaches a namespace behind the daemon; its guest's settings hold there as well."""
         network = Network()

@@ -135,6 +135,7 @@ class Igb(VpfContainers):
 class Virtio(VpfContainers):
     """virtio: the guest's PF has no settings of VFs; outside each VF is a port with settings of its own."""
 
+    long_tests = True
     words = ("--vfs", "2")
     modules = ("virtio_net", "8021q", "macvlan")
     function = 0

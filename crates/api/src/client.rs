@@ -7,13 +7,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header;
-use hyper::{Method, Request};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use model::state::{Problem, Problems};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 use super::address::DaemonAddress;
 use super::run_dir;
@@ -161,11 +162,40 @@ impl Client {
         body: Option<&Value>,
         expected: Option<u64>,
     ) -> Result<Reply, ClientError> {
-        let broken = |error: &dyn Display| self.broken(error);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| broken(&error))?;
+        let runtime = self.runtime()?;
+        let request = self.request(method, path, body, expected)?;
+        runtime.block_on(self.in_time(self.ask(request)))
+    }
+
+    /// Sends a request whose answer is a stream, and waits for its begin, at most the client's
+    /// limit.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn stream(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<AnswerStream, ClientError> {
+        let runtime = self.runtime()?;
+        let request = self.request(method, path, body, None)?;
+        let body = runtime.block_on(self.in_time(self.ask_stream(request)))?;
+        Ok(AnswerStream { client: self.clone(), runtime, body })
+    }
+
+    fn runtime(&self) -> Result<Runtime, ClientError> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().map_err(|error| self.broken(&error))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        expected: Option<u64>,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -178,27 +208,29 @@ impl Client {
             request = request.header(header::IF_MATCH, format!("\"{generation}\""));
         }
         let body = body.map_or(Bytes::new(), |body| Bytes::from(body.to_string()));
-        let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
-        runtime.block_on(async {
-            let mut answer = pin!(self.ask(request));
-            let soon = self.limit / TELLING_PART;
-            if let Ok(answered) = tokio::time::timeout(soon, &mut answer).await {
-                return answered;
-            }
-            let limit = self.limit;
-            if let Some(tell) = self.on_wait {
-                let place = self.place();
-                tell(&format!(
-                    "waiting for the daemon at {place}, up to {} s",
-                    limit.as_secs_f64()
-                ));
-            }
-            let answered = tokio::time::timeout(limit - soon, answer).await;
-            answered.unwrap_or_else(|_| {
-                let message = format!("has not answered within {} s", limit.as_secs_f64());
-                let remedy = "see its log, and restart it if it hangs";
-                Err(ClientError::Silent(self.problem(message, remedy)))
-            })
+        request.body(Full::new(body)).map_err(|error| self.broken(&error))
+    }
+
+    /// Waits for an answer, at most the client's limit.
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        let mut answer = pin!(answer);
+        let soon = self.limit / TELLING_PART;
+        if let Ok(answered) = tokio::time::timeout(soon, &mut answer).await {
+            return answered;
+        }
+        let limit = self.limit;
+        if let Some(tell) = self.on_wait {
+            let place = self.place();
+            tell(&format!("waiting for the daemon at {place}, up to {} s", limit.as_secs_f64()));
+        }
+        let answered = tokio::time::timeout(limit - soon, answer).await;
+        answered.unwrap_or_else(|_| {
+            let message = format!("has not answered within {} s", limit.as_secs_f64());
+            let remedy = "see its log, and restart it if it hangs";
+            Err(ClientError::Silent(self.problem(message, remedy)))
         })
     }
 
@@ -211,19 +243,38 @@ impl Client {
         ClientError::Broken(self.problem(format!("broke off its response: {error}"), "see its log"))
     }
 
-    /// Retries while the daemon reports that it was just replaced.
     async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
-        loop {
-            match self.exchange(request.clone()).await {
-                Err(ClientError::Refused(refusal)) if refusal.status == REPLACED => {
-                    tokio::time::sleep(REPLACED_PAUSE).await;
-                }
-                answer => return answer,
-            }
+        self.collected(self.answered(request).await?).await
+    }
+
+    /// Body of an answer that is a stream.
+    async fn ask_stream(&self, request: Request<Full<Bytes>>) -> Result<Incoming, ClientError> {
+        let response = self.answered(request).await?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        match self.collected(response).await {
+            Err(error) => Err(error),
+            Ok(_) => Err(self.broken(&"it is no stream")),
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
+    /// Retries while the daemon reports that it was just replaced.
+    async fn answered(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        loop {
+            let response = self.open(request.clone()).await?;
+            if response.status().as_u16() != REPLACED {
+                return Ok(response);
+            }
+            tokio::time::sleep(REPLACED_PAUSE).await;
+        }
+    }
+
+    /// Sends a request on a new connection; returns the response when its headers are there.
+    async fn open(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         let stream = self.address.connect().await;
         let stream = stream.map_err(|error| match (&self.address, error.kind()) {
             (DaemonAddress::Socket(_), io::ErrorKind::PermissionDenied) => {
@@ -245,7 +296,11 @@ impl Client {
             http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // Ends with the connection, or with the runtime.
         tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(broken)?;
+        sender.send_request(request).await.map_err(broken)
+    }
+
+    /// Reads a response to its end.
+    async fn collected(&self, response: Response<Incoming>) -> Result<Reply, ClientError> {
         let (head, body) = response.into_parts();
         let collected = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         let bytes = collected.map_err(|error| self.broken(&error))?.to_bytes();
@@ -269,5 +324,43 @@ impl Client {
             text.trim_start_matches("299 shunt ").trim_matches('"').to_owned()
         });
         Ok(Reply { status, body, generation, warning })
+    }
+}
+
+/// Answer that is a stream, without end until one side ends it.
+#[derive(Debug)]
+pub struct AnswerStream {
+    client: Client,
+    runtime: Runtime,
+    body: Incoming,
+}
+
+/// The next part of a stream.
+#[derive(Debug)]
+pub enum StreamPart {
+    /// Bytes.
+    Bytes(Bytes),
+    /// None in time.
+    Nothing,
+    /// The daemon ended the stream.
+    End,
+}
+
+impl AnswerStream {
+    /// Waits for the next bytes, at most `most`.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn next(&mut self, most: Duration) -> Result<StreamPart, ClientError> {
+        let body = &mut self.body;
+        let next = self.runtime.block_on(async { tokio::time::timeout(most, body.frame()).await });
+        match next {
+            Err(_) => Ok(StreamPart::Nothing),
+            Ok(None) => Ok(StreamPart::End),
+            Ok(Some(Ok(frame))) => {
+                Ok(frame.into_data().map_or(StreamPart::Nothing, StreamPart::Bytes))
+            }
+            Ok(Some(Err(error))) => Err(self.client.broken(&error)),
+        }
     }
 }

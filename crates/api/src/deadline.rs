@@ -2,24 +2,37 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+/// Lifts the deadline of a connection: its client may pause while it reads a stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Patience(Arc<AtomicBool>);
+
+impl Patience {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Fails after `most` without any progress of a write. Reads have no deadline.
 #[derive(Debug)]
 pub(super) struct WriteDeadline<S> {
     stream: S,
     most: Duration,
+    patience: Patience,
     /// Runs while a write makes no progress.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> WriteDeadline<S> {
-    pub(super) fn new(stream: S, most: Duration) -> WriteDeadline<S> {
-        WriteDeadline { stream, most, timer: None }
+    pub(super) fn new(stream: S, most: Duration, patience: Patience) -> WriteDeadline<S> {
+        WriteDeadline { stream, most, patience, timer: None }
     }
 
     fn limit<T>(
@@ -27,7 +40,7 @@ impl<S> WriteDeadline<S> {
         context: &mut Context<'_>,
         done: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if done.is_ready() {
+        if done.is_ready() || self.patience.0.load(Ordering::Relaxed) {
             self.timer = None;
             return done;
         }
@@ -79,7 +92,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
-            let mut ours = WriteDeadline::new(ours, Duration::from_millis(500));
+            let patience = Patience::default();
+            let limit = Duration::from_millis(500);
+            let mut ours = WriteDeadline::new(ours, limit, patience.clone());
             let long = vec![0; 1 << 20];
             let reading = tokio::spawn(async move {
                 let (mut taken, mut buffer) = (0, vec![0; 1 << 18]);
@@ -93,6 +108,10 @@ mod tests {
             let theirs = reading.await.unwrap();
             let error = ours.write_all(&long).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+
+            patience.set();
+            let waits = tokio::time::timeout(2 * limit, ours.write_all(&long)).await;
+            assert!(waits.is_err(), "without the deadline it waits on");
             drop(theirs);
         });
     }

@@ -49,6 +49,14 @@ pub enum ApiError {
     /// Token missing or wrong: 401.
     #[error("the token is missing or wrong; send Authorization: Bearer TOKEN")]
     Unauthorised,
+    /// The Host is not a name of the daemon: 403.
+    #[error(
+        "the Host is no name of the daemon; send an IP address, localhost or shunt, or use TLS"
+    )]
+    Host,
+    /// A page of another site made the request: 403.
+    #[error("the Origin is another site; open the dashboard at the daemon's own address")]
+    Origin,
     /// The body took too long: 408.
     #[error("the body did not arrive in time; send it again")]
     Slow,
@@ -58,6 +66,15 @@ pub enum ApiError {
     /// Counters cannot be read: 503.
     #[error("the counters cannot be read now: {0:#}")]
     NoStats(anyhow::Error),
+    /// The kernel has no memory left: 503.
+    #[error("no memory for the request; free some memory, or raise the cgroup's memory.max")]
+    NoMemory(#[source] engine::trace::MapError),
+    /// No buffer for a capture: 503.
+    #[error("the capture cannot begin")]
+    NoCapture(#[source] port::capture::CaptureError),
+    /// Too many captures: 503.
+    #[error("{} captures run already; end one", crate::capture::CAPTURES_MAX)]
+    TooManyCaptures,
     /// Available on the UNIX socket only: 403.
     #[error("available on the UNIX socket only; use it as the daemon's user or as root")]
     SocketOnly,
@@ -87,7 +104,7 @@ impl ApiError {
             | ApiError::Refused(_)
             | ApiError::NotOwner(_)
             | ApiError::NotReplaced(_) => StatusCode::CONFLICT,
-            ApiError::SocketOnly => StatusCode::FORBIDDEN,
+            ApiError::SocketOnly | ApiError::Host | ApiError::Origin => StatusCode::FORBIDDEN,
             ApiError::NotFound(..) => StatusCode::NOT_FOUND,
             ApiError::Method => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::Stale { .. } => StatusCode::PRECONDITION_FAILED,
@@ -96,7 +113,10 @@ impl ApiError {
             ApiError::Unauthorised => StatusCode::UNAUTHORIZED,
             ApiError::Slow => StatusCode::REQUEST_TIMEOUT,
             ApiError::Store(_) | ApiError::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            ApiError::NoStats(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::NoStats(_)
+            | ApiError::NoMemory(_)
+            | ApiError::NoCapture(_)
+            | ApiError::TooManyCaptures => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Replaced => StatusCode::MISDIRECTED_REQUEST,
         }
     }
@@ -131,8 +151,6 @@ impl IntoResponse for ApiError {
         if matches!(self, ApiError::Unauthorised) {
             let bearer = header::HeaderValue::from_static("Bearer");
             headers.insert(header::WWW_AUTHENTICATE, bearer);
-            // A client without the token must not keep a connection.
-            headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         }
         response
     }

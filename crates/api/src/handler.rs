@@ -7,21 +7,31 @@ use std::sync::Mutex;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use engine::capture::CaptureStream;
 use model::state::schema::check;
 use model::state::{Actual, ActualVpf, ChangePlan, Problem, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::capture::CaptureBody;
 use super::error::ApiError;
+use super::events::EventList;
 use super::listen::Peer;
 use super::manager::{Manager, vf_name};
 use super::merge::{self, MergedState};
 use super::metrics;
-use super::operation::{Operation, OperationKind};
+use super::operation::{Operation, OperationKind, Parameter, ParameterKind};
+use super::plan;
 use super::resource::{Edit, Resource};
 use super::vf_in_use;
+use crate::clock;
+use crate::reasons::Explanation;
+use crate::stats::Stats;
 use crate::store::Owner;
+
+/// Media type of a capture.
+pub(super) const CAPTURE_TYPE: &str = "application/x-pcapng";
 
 /// Result of an apply, or of its dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -63,11 +73,28 @@ pub struct InForce {
     pub vpfs: Vec<ActualVpf>,
 }
 
+/// Counters, state in force and recent events at one moment, for a client that shows rates.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Live {
+    /// Time when the counters were read, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// The same in microseconds of a clock that is never set.
+    pub clock_us: u64,
+    /// The counters.
+    pub stats: Stats,
+    /// The state in force.
+    pub in_force: InForce,
+    /// Events after number `since`.
+    pub events: EventList,
+}
+
 /// A successful response.
 #[derive(Debug)]
 pub(super) struct ApiResponse {
     status: StatusCode,
     body: Bytes,
+    /// Stream in place of the body.
+    capture: Option<CaptureBody>,
     media_type: &'static str,
     /// Sent as the ETag.
     generation: Option<u64>,
@@ -84,7 +111,14 @@ impl ApiResponse {
     /// Response of JSON bytes.
     pub(super) fn ready(body: Bytes) -> ApiResponse {
         let (status, media_type) = (StatusCode::OK, "application/json");
-        ApiResponse { status, body, media_type, generation: None, warning: None }
+        let (generation, warning) = (None, None);
+        ApiResponse { status, body, capture: None, media_type, generation, warning }
+    }
+
+    /// Response that streams a capture.
+    fn stream(capture: CaptureStream) -> ApiResponse {
+        let capture = Some(CaptureBody::new(capture));
+        ApiResponse { capture, media_type: CAPTURE_TYPE, ..ApiResponse::ready(Bytes::new()) }
     }
 
     fn of(self, generation: u64) -> ApiResponse {
@@ -94,8 +128,9 @@ impl ApiResponse {
 
 impl IntoResponse for ApiResponse {
     fn into_response(self) -> Response {
-        let is_empty = self.body.is_empty();
-        let mut response = Response::new(Body::from(self.body));
+        let is_empty = self.body.is_empty() && self.capture.is_none();
+        let body = self.capture.map_or_else(|| Body::from(self.body), Body::new);
+        let mut response = Response::new(body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         if !is_empty {
@@ -123,9 +158,15 @@ pub(super) struct ApiRequest {
     pub(super) prune: bool,
     pub(super) owner: Option<u64>,
     pub(super) since: u64,
+    /// Other query parameters: numbers.
+    pub(super) numbers: BTreeMap<&'static str, u64>,
+    /// Other query parameters: names.
+    pub(super) names: BTreeMap<&'static str, &'static str>,
     /// Generation from If-Match.
     pub(super) expected: Option<u64>,
     pub(super) body: Value,
+    /// Format of metrics, from Accept.
+    pub(super) format: metrics::Format,
     /// Peer credentials; UNIX socket only.
     pub(super) peer: Option<Peer>,
 }
@@ -139,27 +180,52 @@ impl ApiRequest {
     ) -> Result<(), ApiError> {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let wrong = |remedy: String| {
+            let refused = |remedy: String| {
                 let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
                 let problem = Problem::new(format!("?{shown}"), value, "is not allowed", remedy);
-                Err(ApiError::BadRequest(problem.into()))
+                ApiError::BadRequest(problem.into())
             };
             let known = operation.parameters.iter().find(|parameter| parameter.name == name);
-            let number = value.parse::<u64>().ok().filter(|_| !value.starts_with('+'));
-            match (known.map(|known| known.name), value, number) {
-                (None, ..) => {
-                    let names: Vec<_> = operation.parameters.iter().map(|one| one.name).collect();
-                    return wrong(match names.is_empty() {
-                        true => "leave it out".to_owned(),
-                        false => format!("this path takes {}", names.join(", ")),
-                    });
+            let Some(Parameter { name, kind, .. }) = known else {
+                let names: Vec<_> = operation.parameters.iter().map(|one| one.name).collect();
+                return Err(refused(match names.is_empty() {
+                    true => "leave it out".to_owned(),
+                    false => format!("this path takes {}", names.join(", ")),
+                }));
+            };
+            self.set(name, kind, value).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the value of a parameter; the error says what to write.
+    fn set(&mut self, name: &'static str, kind: &ParameterKind, value: &str) -> Result<(), String> {
+        match kind {
+            ParameterKind::Boolean => {
+                let value = value.parse().map_err(|_| "write true or false".to_owned())?;
+                match name {
+                    "prune" => self.prune = value,
+                    _ => self.dry_run = value,
                 }
-                (Some("dry_run"), "true" | "false", _) => self.dry_run = value == "true",
-                (Some("prune"), "true" | "false", _) => self.prune = value == "true",
-                (Some("dry_run" | "prune"), ..) => return wrong("write true or false".into()),
-                (Some("owner"), _, Some(number)) => self.owner = Some(number),
-                (Some("since"), _, Some(number)) => self.since = number,
-                _ => return wrong("write a whole number from 0".into()),
+            }
+            ParameterKind::Whole(range) => {
+                let number = value.parse().ok().filter(|_| !value.starts_with('+'));
+                let number = number.filter(|number| range.contains(number));
+                let number = number.ok_or_else(|| match (range.start(), range.end()) {
+                    (least, &u64::MAX) => format!("write a whole number from {least}"),
+                    (least, most) => format!("write a whole number, {least} to {most}"),
+                })?;
+                match name {
+                    "owner" => self.owner = Some(number),
+                    "since" => self.since = number,
+                    _ => drop(self.numbers.insert(name, number)),
+                }
+            }
+            ParameterKind::Name(names) => {
+                let names = names();
+                let found = names.iter().find(|known| **known == value);
+                let found = found.ok_or_else(|| format!("write one of {}", names.join(", ")))?;
+                self.names.insert(name, found);
             }
         }
         Ok(())
@@ -172,6 +238,9 @@ pub(super) fn carry_out(
     operation: &Operation,
     asked: ApiRequest,
 ) -> Result<ApiResponse, ApiError> {
+    if operation.kind == OperationKind::Plan {
+        return Ok(ApiResponse::new(plan::answer(&asked)?));
+    }
     let Ok(mut manager) = manager.lock() else {
         let why = "an earlier request hit a bug in the daemon";
         return Err(ApiError::Broken(why.into()));
@@ -244,11 +313,32 @@ fn carry_out_locked(
                 serde_json::from_value(asked.body).map_err(not_an_order)?;
             Ok(ApiResponse::new(manager.upgrade(binary.map(PathBuf::from), Some(user))?))
         }
+        (OperationKind::Trace, None) => {
+            let request = serde_json::from_value(asked.body).map_err(no_trace)?;
+            Ok(ApiResponse::new(manager.trace(&request)?))
+        }
+        (OperationKind::Capture, None) => {
+            let request = serde_json::from_value(asked.body).map_err(no_capture)?;
+            Ok(ApiResponse::stream(manager.capture(&request)?))
+        }
         (OperationKind::Stats, None) => Ok(ApiResponse::new(manager.stats()?)),
+        (OperationKind::Live, None) => {
+            let (time_ms, clock_us) = (clock::unix_ms(), clock::monotonic_us());
+            let stats = manager.stats()?;
+            let (in_force, events) = (in_force(manager), manager.events(asked.since));
+            let generation = manager.generation();
+            Ok(ApiResponse::new(Live { time_ms, clock_us, stats, in_force, events }).of(generation))
+        }
+        (OperationKind::History, None) => Ok(ApiResponse::new(manager.history().readings())),
+        (OperationKind::Reasons, None) => {
+            Ok(ApiResponse::new(Explanation::all().collect::<Vec<_>>()))
+        }
         (OperationKind::Metrics, None) => {
-            let text = metrics::text(manager.stats()?, manager.actual());
-            let media_type = metrics::MEDIA_TYPE;
-            Ok(ApiResponse { media_type, ..ApiResponse::ready(text.into()) })
+            let text = metrics::text(manager.stats()?, manager.actual(), asked.format);
+            Ok(ApiResponse {
+                media_type: asked.format.media_type(),
+                ..ApiResponse::ready(text.into())
+            })
         }
         _ => Ok(ApiResponse::new(manager.state()).of(manager.generation())),
     }
@@ -286,6 +376,18 @@ fn not_an_order(error: serde_json::Error) -> ApiError {
     ApiError::BadRequest(Problem::new("", (), message, remedy).into())
 }
 
+fn no_trace(error: serde_json::Error) -> ApiError {
+    let message = format!("the body is no request for a trace: {error}");
+    let remedy = r#"send {"port": "web", "frames": ["HEX"]}"#;
+    ApiError::BadRequest(Problem::new("", (), message, remedy).into())
+}
+
+fn no_capture(error: serde_json::Error) -> ApiError {
+    let message = format!("the body is no request for a capture: {error}");
+    let remedy = r#"send {"ports": ["web"]} or {"dropped": true}"#;
+    ApiError::BadRequest(Problem::new("", (), message, remedy).into())
+}
+
 fn edit(
     manager: &mut Manager,
     kind: OperationKind,
@@ -294,7 +396,6 @@ fn edit(
 ) -> Result<ApiResponse, ApiError> {
     manager.expect(asked.expected)?;
     let keys = &asked.keys;
-    let was_there = resource.get(manager.state(), keys).is_ok();
     if let (OperationKind::Delete, Some(token)) = (kind, asked.owner) {
         let vf = resource.vf_of(manager, keys);
         let name = || keys.join("/");
@@ -305,7 +406,7 @@ fn edit(
         OperationKind::Patch => Edit::Patch(asked.body.clone()),
         _ => Edit::Put(asked.body.clone()),
     };
-    let to = resource.edit(manager.state(), keys, edit)?;
+    let (to, was_there) = resource.edit(manager.state(), keys, edit)?;
     let settings = if resource.schema == "Vf" { &asked.body } else { &Value::Null };
     let actual = manager.actual();
     vf_in_use::check((manager.state(), &to), &actual, settings)?;

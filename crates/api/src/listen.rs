@@ -32,7 +32,7 @@ impl Listen {
     /// # Errors
     /// The token cannot be read.
     pub fn of(config: &Config) -> Result<Option<Listen>> {
-        let ApiSettings { enabled, socket, tcp, token_file, tls_certificate, tls_key } =
+        let ApiSettings { enabled, socket, tcp, token_file, tls_certificate, tls_key, public_read } =
             &config.api;
         if !enabled {
             return Ok(None);
@@ -40,7 +40,8 @@ impl Listen {
         let tls = tls_certificate.clone().zip(tls_key.clone());
         let tls = tls.map(|(certificate, key)| Tls { certificate, key });
         let tcp = tcp.zip(token_file.as_ref()).map(|(address, token_file)| {
-            anyhow::Ok(Tcp { address, token: Token::read(token_file)?, tls })
+            let token = Token::read(token_file)?;
+            anyhow::Ok(Tcp { address, token, tls, public_read: *public_read })
         });
         let socket = socket.clone().unwrap_or_else(|| socket_path(&config.run_dir));
         Ok(Some(Listen { socket, tcp: tcp.transpose()? }))
@@ -56,6 +57,8 @@ pub struct Tcp {
     pub token: Token,
     /// TLS; without it only loopback addresses are allowed.
     pub tls: Option<Tls>,
+    /// Serve requests that change nothing without the token.
+    pub public_read: bool,
 }
 
 /// A server's identity, as PEM files.

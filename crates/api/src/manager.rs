@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
+use engine::capture::{CaptureEnd, CaptureStream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -17,12 +18,15 @@ mod moves;
 
 use super::error::ApiError;
 use super::events::{Cause, EventKind, EventList, Events};
+use crate::capture::{CAPTURES_MAX, CaptureError, CaptureRequest};
 use crate::compile::{LiveLinks, compile};
 use crate::fdb::FdbEntry;
 use crate::guests::Overlay;
+use crate::history::History;
 use crate::plane::{Plane, PlaneError};
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
+use crate::trace::{TraceAnswer, TraceRequest};
 use guests::Guests;
 pub use guests::serve_guests;
 use model::state::{
@@ -39,6 +43,7 @@ pub struct Manager {
     store: Store<Directory>,
     plane: Box<dyn Plane>,
     stats: StatsSource,
+    history: History,
     events: Events,
     /// State in force at the last query.
     seen: Actual,
@@ -46,6 +51,8 @@ pub struct Manager {
     upgrader: Option<Upgrader>,
     /// `true` after a hot restart: nothing here is in force any more.
     replaced: bool,
+    /// Captures that run.
+    captures: Vec<CaptureEnd>,
     /// Guests' settings and their channels.
     guests: Guests,
     /// Migration data beyond the state, by the adapter's name.
@@ -162,11 +169,13 @@ impl Manager {
             store,
             plane,
             stats,
+            history: History::default(),
             events,
             seen,
             guests,
             upgrader: None,
             replaced: false,
+            captures: Vec::new(),
             transits: BTreeMap::new(),
             broken: None,
             warning: None,
@@ -225,7 +234,10 @@ impl Manager {
         let (generation, events) = (self.generation(), self.events.since(0));
         let done = upgrader(UpgradeOrder { binary, user, generation, events, state_lock });
         match &done {
-            Ok(_) => self.replaced = true,
+            Ok(_) => {
+                self.replaced = true;
+                self.end_captures();
+            }
             Err(why) => self.events.add(EventKind::Upgrade, String::new(), why.to_string()),
         }
         done.map_err(ApiError::NotReplaced)
@@ -287,12 +299,59 @@ impl Manager {
         entries
     }
 
+    /// Traces frames that enter at a port.
+    ///
+    /// # Errors
+    /// A frame is wrong, there is no such port, or no memory.
+    pub fn trace(&self, request: &TraceRequest) -> Result<TraceAnswer, ApiError> {
+        let frames = request.bytes()?;
+        self.plane.trace(&request.port, &frames).map_err(|error| error.of(&request.port))
+    }
+
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// The request is wrong, there is no such port, too many captures run, or no memory is left.
+    pub fn capture(&mut self, request: &CaptureRequest) -> Result<CaptureStream, ApiError> {
+        let spec = request.spec()?;
+        self.captures.retain(CaptureEnd::is_held);
+        if self.captures.len() >= CAPTURES_MAX {
+            return Err(ApiError::TooManyCaptures);
+        }
+        let stream = self.plane.capture(spec).map_err(CaptureError::of_api)?;
+        self.captures.push(stream.end_handle());
+        Ok(stream)
+    }
+
+    /// Ends all captures; their clients get the rest. Returns `true` while one is not read to its
+    /// end.
+    pub(super) fn end_captures(&mut self) -> bool {
+        self.captures.retain(CaptureEnd::is_held);
+        self.captures.iter().for_each(CaptureEnd::end);
+        !self.captures.is_empty()
+    }
+
     /// The counters.
     ///
     /// # Errors
     /// The counters cannot be read.
     pub fn stats(&self) -> Result<Stats, ApiError> {
         (self.stats)().map_err(ApiError::NoStats)
+    }
+
+    /// Adds the counters to the history; called each second.
+    pub(super) fn add_to_history(&mut self) {
+        // After a hot restart another process counts.
+        if !self.replaced
+            && let Ok(stats) = self.stats()
+        {
+            self.history.add(&stats);
+        }
+    }
+
+    /// Totals of the last hour.
+    pub(super) fn history(&self) -> &History {
+        &self.history
     }
 
     /// Steps to a client's document, with the changes of adapters' paths.
@@ -357,6 +416,7 @@ impl Manager {
         self.expect(expected)?;
         let (plan, given) = self.steps(to)?;
         if to == self.state() {
+            self.plane.retry();
             return Ok(Applied { generation: self.generation(), plan });
         }
         if let Some(why) = &self.broken {

@@ -1,4 +1,4 @@
-//! Counters and states as OpenMetrics text, for Prometheus.
+//! Counters and states as text for Prometheus: OpenMetrics, or its older format.
 //!
 //! Names and labels are stable; docs/api.md lists them. Those that begin with `sriov_vf_` are the
 //! SR-IOV network metrics exporter's, with the same meaning: `rx` is what the VF received.
@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use model::state::Actual;
+use model::state::{Actual, VfCounters};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -15,8 +15,32 @@ use prometheus_client::registry::Registry;
 
 use crate::stats::{LaneStats, LimitStats, PortStats, Stats};
 
-/// Media type of the text.
-pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Format of the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Prometheus' text format, version 0.0.4. Programs that name no format expect it.
+    #[default]
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// Format for an Accept header.
+    pub(crate) fn accepted(accept: &str) -> Format {
+        match accept.contains("application/openmetrics-text") {
+            true => Format::OpenMetrics,
+            false => Format::Text,
+        }
+    }
+
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// One metric of a kind of object: its name, its help, and its value.
 struct Metric<T> {
@@ -45,13 +69,19 @@ const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> u64) 
 }
 
 /// Metrics of a port, with the label `port`; transmitted and received are the guest's.
-const PORT: [Metric<PortStats>; 9] = [
+const PORT: [Metric<PortStats>; 11] = [
     counter("shunt_port_tx_frames", "Frames that the guest sent, dropped ones included", |it| {
         it.tx_frames
     }),
     counter("shunt_port_tx_bytes", "Bytes of the frames that the guest sent", |it| it.tx_bytes),
     counter("shunt_port_tx_cycles", "Cycles of lanes for the frames that the guest sent", |it| {
         it.tx_cycles
+    }),
+    counter("shunt_port_tx_bursts", "Bursts of frames that lanes took from the rings", |it| {
+        it.tx_bursts
+    }),
+    counter("shunt_port_tx_backlog_bursts", "Bursts that left frames waiting in the ring", |it| {
+        it.tx_backlog_bursts
     }),
     counter("shunt_port_rx_frames", "Frames that the guest received", |it| it.rx_frames),
     counter("shunt_port_rx_bytes", "Bytes of the frames that the guest received", |it| it.rx_bytes),
@@ -77,20 +107,20 @@ const PORT_COUNTS: [(&str, &str, &str, Counts); 2] = [
 /// Metrics of a lane, with the label `lane`.
 const LANE: [Metric<LaneStats>; 6] = [
     counter("shunt_lane_busy_cycles", "Cycles of visits that found frames", |it| {
-        value(it, "busy_cycles")
+        it.value("busy_cycles")
     }),
     counter("shunt_lane_idle_cycles", "Cycles of visits that found none", |it| {
-        value(it, "idle_cycles")
+        it.value("idle_cycles")
     }),
-    counter("shunt_lane_frames", "Frames taken from guests", |it| value(it, "frames")),
-    counter("shunt_lane_sleeps", "Times the lane slept", |it| value(it, "sleeps")),
+    counter("shunt_lane_frames", "Frames taken from guests", |it| it.value("frames")),
+    counter("shunt_lane_sleeps", "Times the lane slept", |it| it.value("sleeps")),
     gauge("shunt_lane_cycles_per_second", "Cycles of the time-stamp counter in a second", |it| {
-        value(it, "tsc_hz")
+        it.value("tsc_hz")
     }),
     Metric {
         unit: 1e-9,
         ..gauge("shunt_lane_poll_gap_max_seconds", "Longest time between two polls", |it| {
-            value(it, "poll_gap_ns_max")
+            it.value("poll_gap_ns_max")
         })
     },
 ];
@@ -103,31 +133,62 @@ const LIMIT: [Metric<LimitStats>; 3] = [
 ];
 
 /// Metrics of a VF, with the labels `pf` (the NIC) and `vf` (the index).
-const VF: [Metric<PortStats>; 6] = [
-    counter("sriov_vf_rx_packets", "Frames that the VF received", |it| it.rx_frames),
+const VF: [Metric<VfCounters>; 6] = [
+    counter("sriov_vf_rx_packets", "Frames that the VF received", |it| it.rx_packets),
     counter("sriov_vf_rx_bytes", "Bytes that the VF received", |it| it.rx_bytes),
-    counter("sriov_vf_rx_dropped", "Frames to the VF that were dropped", |it| dropped(it, "rx_")),
-    counter("sriov_vf_tx_packets", "Frames that the VF sent", |it| it.tx_frames),
+    counter("sriov_vf_rx_dropped", "Frames to the VF that were dropped", |it| it.rx_dropped),
+    counter("sriov_vf_tx_packets", "Frames that the VF sent", |it| it.tx_packets),
     counter("sriov_vf_tx_bytes", "Bytes that the VF sent", |it| it.tx_bytes),
-    counter("sriov_vf_tx_dropped", "Frames of the VF that were dropped", |it| dropped(it, "tx_")),
+    counter("sriov_vf_tx_dropped", "Frames of the VF that were dropped", |it| it.tx_dropped),
 ];
 
-fn value(lane: &LaneStats, name: &str) -> u64 {
-    lane.values.get(name).copied().unwrap_or(0)
-}
-
-fn dropped(port: &PortStats, side: &str) -> u64 {
-    let all = port.drops.iter().filter(|(reason, _)| reason.starts_with(side));
-    all.map(|(_, frames)| frames).sum()
+/// Counters of a soft NIC's VF, by those of its port.
+fn counters_of(port: &PortStats) -> VfCounters {
+    let dropped = |side: &str| {
+        let all = port.drops.iter().filter(|(reason, _)| reason.starts_with(side));
+        all.map(|(_, frames)| frames).sum()
+    };
+    VfCounters {
+        rx_packets: port.rx_frames,
+        rx_bytes: port.rx_bytes,
+        rx_dropped: dropped("rx_"),
+        tx_packets: port.tx_frames,
+        tx_bytes: port.tx_bytes,
+        tx_dropped: dropped("tx_"),
+        ..VfCounters::default()
+    }
 }
 
 /// The text of all metrics.
-pub(crate) fn text(stats: Stats, actual: Actual) -> String {
+pub(crate) fn text(stats: Stats, actual: Actual, format: Format) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics { stats, actual }));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes all text");
-    text
+    match format {
+        Format::Text => older(&text),
+        Format::OpenMetrics => text,
+    }
+}
+
+/// OpenMetrics in the older format, in which a counter's own name ends in `_total`.
+fn older(text: &str) -> String {
+    let mut older = String::with_capacity(text.len() + text.len() / 16);
+    let mut lines = text.lines().filter(|line| *line != "# EOF").peekable();
+    while let Some(line) = lines.next() {
+        // The type comes behind the help.
+        let of_type = if line.starts_with("# HELP ") { lines.peek().copied() } else { Some(line) };
+        let of_type =
+            of_type.and_then(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"));
+        let described = of_type.and_then(|name| Some((name, line.split_once(name)?)));
+        match described {
+            Some((name, (before, behind))) => {
+                older.extend([before, name, "_total", behind, "\n"]);
+            }
+            None => older.extend([line, "\n"]),
+        }
+    }
+    older
 }
 
 #[derive(Debug)]
@@ -188,7 +249,7 @@ impl Collector for Metrics {
         }
         let vfs: Vec<_> = self.vfs().collect();
         for metric in &VF {
-            let vfs = vfs.iter().map(|(nic, vf, port)| ([("pf", *nic), ("vf", &**vf)], *port));
+            let vfs = vfs.iter().map(|(nic, vf, it)| ([("pf", *nic), ("vf", &**vf)], it));
             metric.encode(&mut encoder, vfs)?;
         }
         Ok(())
@@ -196,14 +257,17 @@ impl Collector for Metrics {
 }
 
 impl Metrics {
-    /// VFs of soft NICs: NIC, index, and the port that has the counters.
-    fn vfs(&self) -> impl Iterator<Item = (&str, String, &PortStats)> {
+    /// VFs that count: NIC, index, and counters of the card's driver or of the VF's port.
+    fn vfs(&self) -> impl Iterator<Item = (&str, String, VfCounters)> {
         let all = self.actual.nics.iter().flat_map(|nic| nic.vfs.iter().map(move |vf| (nic, vf)));
         all.filter_map(|(nic, vf)| {
-            let own = format!("vf{}", vf.index);
-            let name = format!("{}/{}", nic.name, vf.adapter.as_ref().unwrap_or(&own));
-            let port = self.stats.ports.iter().find(|port| port.name == name)?;
-            Some((&*nic.name, vf.index.to_string(), port))
+            let of_port = || {
+                let own = format!("vf{}", vf.index);
+                let name = format!("{}/{}", nic.name, vf.adapter.as_ref().unwrap_or(&own));
+                self.stats.ports.iter().find(|port| port.name == name).map(counters_of)
+            };
+            let counters = vf.counters.or_else(of_port)?;
+            Some((&*nic.name, vf.index.to_string(), counters))
         })
     }
 }
@@ -273,6 +337,7 @@ mod tests {
             "name": "web", "path": "vf", "vf": 0, "queue": null, "reason": "Supported",
             "vf_reason": "Supported", "vmq_reason": "Supported", "connected": true,
         });
+        let counters = VfCounters { tx_bytes: 1 << 50, rx_dropped: 2, ..VfCounters::default() };
         let vf = |index, adapter: Option<&str>| ActualVf {
             index,
             adapter: adapter.map(str::to_owned),
@@ -280,18 +345,19 @@ mod tests {
             vlan: None,
             link_up: true,
             reported: BTreeMap::new(),
+            counters: (index == 3).then_some(counters),
         };
-        let nic = json!({"name": "n", "support": "Supported", "total_vfs": 3, "vfs": []});
+        let nic = json!({"name": "n", "support": "Supported", "total_vfs": 4, "vfs": []});
         let mut nic: model::state::ActualNic = serde_json::from_value(nic).unwrap();
-        // A VF without a port has no counters.
-        nic.vfs = vec![vf(0, Some("web")), vf(1, None), vf(2, None)];
+        // VF 2 has no port, and VF 3 is a card's.
+        nic.vfs = vec![vf(0, Some("web")), vf(1, None), vf(2, None), vf(3, None)];
         let adapters = vec![serde_json::from_value(adapter).unwrap()];
         Actual { nics: vec![nic], adapters, tunnels: Vec::new() }
     }
 
     #[test]
     fn each_counter_has_its_object_as_labels() {
-        let text = text(stats(), actual());
+        let text = text(stats(), actual(), Format::OpenMetrics);
         for line in [
             "# TYPE shunt_port_tx_frames counter",
             "# HELP shunt_port_rx_bytes Bytes of the frames that the guest received",
@@ -308,6 +374,8 @@ mod tests {
             "sriov_vf_rx_dropped_total{pf=\"n\",vf=\"0\"} 6",
             "sriov_vf_tx_dropped_total{pf=\"n\",vf=\"0\"} 3",
             "sriov_vf_tx_packets_total{pf=\"n\",vf=\"1\"} 0",
+            "sriov_vf_tx_bytes_total{pf=\"n\",vf=\"3\"} 1125899906842624",
+            "sriov_vf_rx_dropped_total{pf=\"n\",vf=\"3\"} 2",
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
         }
@@ -315,9 +383,30 @@ mod tests {
     }
 
     #[test]
+    fn the_older_format_has_the_same_samples_and_other_names_of_counters() {
+        let [open, older] =
+            [Format::OpenMetrics, Format::Text].map(|it| text(stats(), actual(), it));
+        let samples = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        assert_eq!(samples(&open), samples(&older));
+        for line in [
+            "# HELP shunt_port_tx_frames_total Frames that the guest sent, dropped ones included",
+            "# TYPE shunt_port_tx_frames_total counter",
+            "# TYPE shunt_adapter_connected gauge",
+        ] {
+            assert!(older.lines().any(|it| it == line), "{line} is not in:\n{older}");
+        }
+        assert!(!older.contains("EOF"));
+        let accepted = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+        assert_eq!(Format::accepted(accepted), Format::OpenMetrics);
+        assert_eq!([Format::accepted("*/*"), Format::accepted("")], [Format::Text; 2]);
+    }
+
+    #[test]
     fn the_page_names_all_of_them_with_their_labels() {
         let page = include_str!("../../../docs/api.md");
-        let text = text(stats(), actual());
+        let text = text(stats(), actual(), Format::OpenMetrics);
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         for name in names {
             assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/api.md");

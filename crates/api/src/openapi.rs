@@ -4,13 +4,18 @@ use model::state::schema::{self, add_schemas};
 use serde_json::{Map, Value, json};
 
 use super::events::EventList;
-use super::handler::{ApplyOutcome, InForce, UpgradeRequest};
+use super::handler::{ApplyOutcome, CAPTURE_TYPE, InForce, Live, UpgradeRequest};
 use super::manager::MoveStatus;
 use super::manager::Upgraded;
-use super::operation::{Operation, OperationKind, operations};
+use super::operation::{Operation, OperationKind, ParameterKind, operations};
+use super::plan::PlanAnswer;
 use super::resource::RESOURCES;
+use crate::capture::CaptureRequest;
 use crate::fdb::FdbEntry;
+use crate::history::HistoryReading;
+use crate::reasons::Explanation;
 use crate::stats::Stats;
+use crate::trace::{TraceAnswer, TraceRequest};
 
 /// The document.
 pub fn document() -> Value {
@@ -65,7 +70,14 @@ pub fn schemas() -> Map<String, Value> {
     add_schemas::<EventList>(&mut all);
     add_schemas::<MoveStatus>(&mut all);
     add_schemas::<Stats>(&mut all);
+    add_schemas::<Live>(&mut all);
+    add_schemas::<HistoryReading>(&mut all);
+    add_schemas::<Explanation>(&mut all);
     add_schemas::<FdbEntry>(&mut all);
+    add_schemas::<TraceRequest>(&mut all);
+    add_schemas::<TraceAnswer>(&mut all);
+    add_schemas::<PlanAnswer>(&mut all);
+    add_schemas::<CaptureRequest>(&mut all);
     all
 }
 
@@ -99,9 +111,12 @@ fn of_operation(operation: &Operation) -> Value {
         }));
     }
     parameters.extend(operation.parameters.iter().map(|parameter| {
-        let schema = match parameter.kind {
-            "integer" => json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
-            kind => json!({"type": kind}),
+        let schema = match &parameter.kind {
+            ParameterKind::Boolean => json!({"type": "boolean"}),
+            ParameterKind::Whole(range) => {
+                json!({"type": "integer", "minimum": range.start(), "maximum": range.end()})
+            }
+            ParameterKind::Name(names) => json!({"type": "string", "enum": names()}),
         };
         json!({"name": parameter.name, "in": "query", "description": parameter.text, "schema": schema})
     }));
@@ -143,8 +158,14 @@ fn answers(operation: &Operation) -> Value {
             answers.insert("200".into(), json_of("Done; with dry_run, the plan.", &either));
         }
         Some(schema) if operation.kind == OperationKind::Metrics => {
-            let content = json!({"application/openmetrics-text": {"schema": schema}});
+            let content = json!({
+                "text/plain": {"schema": schema}, "application/openmetrics-text": {"schema": schema},
+            });
             answers.insert("200".into(), json!({"description": "Done.", "content": content}));
+        }
+        Some(schema) if operation.kind == OperationKind::Capture => {
+            let content = json!({CAPTURE_TYPE: {"schema": schema}});
+            answers.insert("200".into(), json!({"description": "The stream.", "content": content}));
         }
         Some(schema) => drop(answers.insert("200".into(), json_of("Done.", schema))),
         None => {
@@ -156,22 +177,34 @@ fn answers(operation: &Operation) -> Value {
         let schema = operation.answer.clone().unwrap_or_default();
         answers.insert("201".into(), json_of("Created.", &schema));
     }
+    let forbidden = match operation.kind {
+        OperationKind::Upgrade => {
+            "Not available over TCP; only root and the daemon's user may name another program."
+        }
+        _ => "The Host or the Origin is not the daemon's.",
+    };
     let mut errors = vec![
         ("400", "The request is malformed."),
         ("401", "The token is missing or wrong."),
+        ("403", forbidden),
         ("421", "Another process has taken over: try again."),
         ("500", "The state could not be stored."),
     ];
     if operation.resource.is_some() {
         errors.push(("404", "No such object."));
     }
-    if operation.path == "/v1/upgrade" {
-        errors.push((
-            "403",
-            "Not available over TCP; only root and the daemon's user may name another program.",
-        ));
+    if operation.kind == OperationKind::Trace {
+        errors.push(("404", "No such port."));
+        errors.push(("422", "A value is wrong."));
+        errors.push(("503", "No memory is left."));
     }
-    if matches!(operation.kind, OperationKind::Stats | OperationKind::Metrics) {
+    if operation.kind == OperationKind::Capture {
+        errors.push(("404", "No such port."));
+        errors.push(("422", "A value is wrong."));
+        errors.push(("503", "Too many captures run, or no memory is left."));
+    }
+    if matches!(operation.kind, OperationKind::Stats | OperationKind::Metrics | OperationKind::Live)
+    {
         errors.push(("503", "The counters cannot be read."));
     }
     if operation.body.is_some() {

@@ -1,8 +1,11 @@
 //! Table of all API operations: the source of the router and of the OpenAPI document.
 
+use std::ops::RangeInclusive;
+
 use axum::http::Method;
 use serde_json::{Value, json};
 
+use super::plan::PARAMETERS;
 use super::resource::{RESOURCES, Resource};
 
 /// Kind of operation.
@@ -21,8 +24,14 @@ pub(super) enum OperationKind {
     MoveStep,
     Events,
     Stats,
+    Live,
+    History,
+    Reasons,
     Metrics,
     Fdb,
+    Trace,
+    Plan,
+    Capture,
     Upgrade,
     OpenApi,
 }
@@ -30,25 +39,40 @@ pub(super) enum OperationKind {
 /// A query parameter.
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    /// Type in its schema: `boolean`, or `integer` from 0.
-    pub(super) kind: &'static str,
+    pub(super) kind: ParameterKind,
     pub(super) text: &'static str,
 }
 
-static DRY_RUN: Parameter =
-    Parameter { name: "dry_run", kind: "boolean", text: "Change nothing; return the plan." };
+/// Allowed values of a query parameter.
+pub(super) enum ParameterKind {
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number in a range.
+    Whole(RangeInclusive<u64>),
+    /// One of these names.
+    Name(fn() -> Vec<&'static str>),
+}
+
+/// Any whole number.
+const ANY: ParameterKind = ParameterKind::Whole(0..=u64::MAX);
+
+static DRY_RUN: Parameter = Parameter {
+    name: "dry_run",
+    kind: ParameterKind::Boolean,
+    text: "Change nothing; return the plan.",
+};
 static PRUNE: Parameter = Parameter {
     name: "prune",
-    kind: "boolean",
+    kind: ParameterKind::Boolean,
     text: "Remove the NICs, switches, adapters and virtual PFs that the document does not name.",
 };
 static OWNER: Parameter = Parameter {
     name: "owner",
-    kind: "integer",
+    kind: ANY,
     text: "Token of the owner of the VF that this frees; rejected if the VF has another owner by now.",
 };
 static SINCE: Parameter =
-    Parameter { name: "since", kind: "integer", text: "Only events with a higher number." };
+    Parameter { name: "since", kind: ANY, text: "Only events with a higher number." };
 
 /// A method on a path.
 pub(super) struct Operation {
@@ -70,6 +94,7 @@ impl Operation {
     /// `true` if it may change the state.
     pub(super) fn changes(&self) -> bool {
         !matches!(self.method, Method::GET)
+            && !matches!(self.kind, OperationKind::Trace | OperationKind::Capture)
     }
 }
 
@@ -94,6 +119,12 @@ fn plain(
         body: None,
         answer: Some(reference(answer)),
     }
+}
+
+/// A request whose answer is a list.
+fn list(path: &'static str, kind: OperationKind, summary: &str, item: &str) -> Operation {
+    let answer = Some(json!({"type": "array", "items": reference(item)}));
+    Operation { answer, ..plain(Method::GET, path, kind, summary, item) }
 }
 
 /// All operations, in the order of the OpenAPI document.
@@ -137,6 +168,28 @@ pub(super) fn operations() -> Vec<Operation> {
         },
         plain(get.clone(), "/v1/stats", OperationKind::Stats, "Counters.", "Stats"),
         Operation {
+            parameters: vec![&SINCE],
+            ..plain(
+                get.clone(),
+                "/v1/live",
+                OperationKind::Live,
+                "Counters, state in force and recent events, read together.",
+                "Live",
+            )
+        },
+        list(
+            "/v1/history",
+            OperationKind::History,
+            "Totals of the last hour, one reading a second.",
+            "HistoryReading",
+        ),
+        list(
+            "/v1/reasons",
+            OperationKind::Reasons,
+            "Drop reasons, ring faults and reasons for a path: meaning, cause and remedy.",
+            "Explanation",
+        ),
+        Operation {
             answer: Some(json!({"type": "string"})),
             ..plain(
                 get.clone(),
@@ -166,17 +219,46 @@ pub(super) fn operations() -> Vec<Operation> {
     }
     all.extend(of_moves());
     all.push(fdb());
+    all.push(trace());
+    all.push(plan());
+    all.push(capture());
     all
 }
 
+/// A POST, so that it requires the token also with `public_read`: frames are not for everyone.
+fn capture() -> Operation {
+    let summary =
+        "Stream of frames at ports, or of dropped frames, as pcapng, until the client ends.";
+    let body = Some("CaptureRequest".to_owned());
+    let answer = Some(json!({"type": "string", "format": "binary"}));
+    let kind = OperationKind::Capture;
+    Operation {
+        body,
+        answer,
+        ..plain(Method::POST, "/v1/capture", kind, summary, "CaptureRequest")
+    }
+}
+
+fn trace() -> Operation {
+    let summary = "Stages that frames would take from a port now; changes nothing.";
+    let body = Some("TraceRequest".to_owned());
+    let kind = OperationKind::Trace;
+    Operation { body, ..plain(Method::POST, "/v1/trace", kind, summary, "TraceAnswer") }
+}
+
+fn plan() -> Operation {
+    let summary = "Predicted rates of chains of guests on each path, with the recommended paths.";
+    Operation {
+        parameters: PARAMETERS.iter().collect(),
+        ..plain(Method::GET, "/v1/plan", OperationKind::Plan, summary, "PlanAnswer")
+    }
+}
+
 fn fdb() -> Operation {
-    let list = json!({"type": "array", "items": reference("FdbEntry")});
     let summary = "Addresses that the switch knows, learned and static.";
-    let path = "/v1/switches/{switch}/fdb";
     Operation {
         resource: RESOURCES.iter().find(|resource| resource.schema == "Switch"),
-        answer: Some(list),
-        ..plain(Method::GET, path, OperationKind::Fdb, summary, "FdbEntry")
+        ..list("/v1/switches/{switch}/fdb", OperationKind::Fdb, summary, "FdbEntry")
     }
 }
 
@@ -198,9 +280,7 @@ fn of_resource(resource: &'static Resource) -> [Operation; 5] {
     let Resource { name, plural, schema, collection, item, .. } = *resource;
     let about = |operation: Operation| Operation { resource: Some(resource), ..operation };
     let of = |method, kind, summary: String| about(plain(method, item, kind, &summary, schema));
-    let list = json!({"type": "array", "items": reference(schema)});
-    let all =
-        plain(Method::GET, collection, OperationKind::List, &format!("All {plural}."), schema);
+    let all = list(collection, OperationKind::List, &format!("All {plural}."), schema);
     let frees_a_vf = matches!(schema, "Vf" | "Adapter");
     let owner = frees_a_vf.then_some(&OWNER);
     let patched = if resource.has_defaults() {
@@ -209,7 +289,7 @@ fn of_resource(resource: &'static Resource) -> [Operation; 5] {
         format!("Change some settings of one {name}.")
     };
     [
-        about(Operation { answer: Some(list), ..all }),
+        about(all),
         of(Method::GET, OperationKind::Get, format!("One {name}.")),
         Operation {
             body: Some(schema.to_owned()),

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use engine::capture::{CaptureSpec, CaptureStream};
 use model::state::{Actual, Problems, State};
 
 use crate::Events;
+use crate::capture::CaptureError;
 use crate::fdb::FdbEntry;
+use crate::trace::{TraceAnswer, TraceError};
 
 /// Data plane.
 pub trait Plane: Send {
@@ -28,6 +31,10 @@ pub trait Plane: Send {
     /// The part that is impossible, now or with the current links. Nothing has changed then.
     fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, PlaneError>;
 
+    /// Tries again what has failed, such as a card that its driver refused to set up: the document
+    /// in force is applied again.
+    fn retry(&mut self) {}
+
     /// The state in force.
     fn actual(&self) -> Actual;
 
@@ -48,6 +55,23 @@ pub trait Plane: Send {
     /// Addresses that a switch knows, learned and static.
     fn fdb(&self, _switch: &str) -> Vec<FdbEntry> {
         Vec::new()
+    }
+
+    /// Traces frames that enter at a port.
+    ///
+    /// # Errors
+    /// There is no such port, or no memory.
+    fn trace(&self, _port: &str, _frames: &[Vec<u8>]) -> Result<TraceAnswer, TraceError> {
+        Err(TraceError::NoPort { known: Vec::new() })
+    }
+
+    /// Begins a capture. `spec` names ports as a client does; none for all.
+    ///
+    /// # Errors
+    /// There is no such port, or no memory.
+    fn capture(&self, spec: CaptureSpec) -> Result<CaptureStream, CaptureError> {
+        let error = TraceError::NoPort { known: Vec::new() };
+        Err(CaptureError::Port { name: spec.ports.into_iter().next().unwrap_or_default(), error })
     }
 
     /// Announces an adapter's addresses to all ports; returns the number of ports.

@@ -6,7 +6,7 @@
 
 use model::state::{Problem, State, kind_of_list};
 use model::suggest::nearest;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::manager::{Manager, vf_name};
@@ -125,22 +125,30 @@ impl Resource {
 
     /// One object.
     pub(super) fn get(&self, state: &State, keys: &[String]) -> Result<Value, ApiError> {
-        let mut document = state.to_document();
+        // Of a large document only the object on the path; the error of an absent one names others.
+        let top = self.levels.first().zip(keys.first());
+        let object =
+            top.and_then(|(level, key)| Some((level.list, state.object(level.list, key)?)));
+        let mut document = match object {
+            Some((list, object)) => json!({list: [object]}),
+            None => state.to_document(),
+        };
         let list = self.find_list(&mut document, keys)?;
         let at = self.position(list, keys).ok_or_else(|| self.absent_from(list, keys))?;
         Ok(std::mem::take(&mut list[at]))
     }
 
-    /// The state with the edit applied.
+    /// The state with the edit applied, and whether the object had an entry before.
     pub(super) fn edit(
         &self,
         state: &State,
         keys: &[String],
         edit: Edit,
-    ) -> Result<State, ApiError> {
+    ) -> Result<(State, bool), ApiError> {
         let mut document = state.to_document();
         let list = self.find_list(&mut document, keys)?;
         let at = self.position(list, keys);
+        let was_there = at.is_some();
         let items = list.as_array_mut().ok_or_else(|| self.absent(keys))?;
         let at = match (edit, at) {
             (Edit::Delete, None) => return Err(self.absent_from(list, keys)),
@@ -169,7 +177,8 @@ impl Resource {
             (None, "Vxlan", [switch, tunnel]) => remove_port(&mut document, Some(switch), tunnel),
             _ => {}
         }
-        State::parse(&document).map_err(ApiError::Wrong)
+        let to = State::parse(&document).map_err(ApiError::Wrong)?;
+        Ok((to, was_there))
     }
 
     /// Checks that no other object names this one.
@@ -358,8 +367,6 @@ fn forget_other_kind(field: &mut Value, patch: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     /// The examples of RFC 7396, appendix A.

@@ -1,38 +1,47 @@
-//! Handles a request: token, path, query, headers, body, then the operation on a worker thread.
+//! Handles a request: site, token, path, query, headers, body, then the operation on a worker
+//! thread.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, Request};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on};
+use axum::routing::{MethodFilter, get, on};
 use axum::{RequestExt, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use model::json;
 use model::state::Problem;
 use serde_json::Value;
 
+use super::deadline::Patience;
 use super::error::ApiError;
 use super::handler::{ApiRequest, ApiResponse, carry_out};
+use super::listen::Tcp;
 use super::manager::Manager;
+use super::metrics::Format;
 use super::operation::{Operation, OperationKind, operations};
 use super::token::Token;
 use super::unauthenticated::Authenticated;
 use super::worker::Worker;
-use super::{MAX_BODY_BYTES, openapi};
+use super::{MAX_BODY_BYTES, dashboard, openapi, origin};
 
 /// Limit for receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Router of all operations. With `token` each request must present it.
-pub(super) fn router(
-    manager: Arc<Mutex<Manager>>,
-    worker: &Worker,
-    token: Option<Token>,
-) -> Router {
+/// Headers of each response, if it has no others of these names: no browser shows an answer as
+/// another type, gives it to another site's page, or keeps it.
+const HEADERS: [(HeaderName, &str); 3] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// Router of all operations and of the dashboard. Over `tcp` each request for an operation must
+/// present the token.
+pub(super) fn router(manager: Arc<Mutex<Manager>>, worker: &Worker, tcp: Option<&Tcp>) -> Router {
     let document = Bytes::from(openapi::document().to_string());
     let mut router = Router::new();
     for operation in operations() {
@@ -49,19 +58,54 @@ pub(super) fn router(
         };
         router = router.route(path, on(filter, handler));
     }
+    for file in &dashboard::FILES {
+        router = router.route(file.path, get(async move || file));
+    }
     let router = router
         .fallback(async || ApiError::absent("this path", "see /openapi.json"))
         .method_not_allowed_fallback(async || ApiError::Method);
-    match token {
-        Some(token) => router.layer(from_fn(move |request: Request, next: Next| {
-            let good = shows(request.headers(), &token);
-            if let (true, Some(known)) = (good, request.extensions().get::<Authenticated>()) {
-                known.set();
-            }
-            async move { if good { next.run(request).await } else { refused() } }
-        })),
+    let tls = tcp.is_some_and(|tcp| tcp.tls.is_some());
+    let router = match tcp {
+        Some(tcp) => with_token(router, tcp),
         None => router,
-    }
+    };
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let checked = origin::check(request.headers(), tls);
+        async move {
+            let mut response = match checked {
+                Ok(()) => next.run(request).await,
+                Err(error) => error.into_response(),
+            };
+            for (name, value) in HEADERS {
+                let entry = response.headers_mut().entry(name);
+                entry.or_insert(HeaderValue::from_static(value));
+            }
+            response
+        }
+    }))
+}
+
+/// Admits requests with the token, and those that need none: files of the dashboard, and with
+/// `public_read` all that change nothing.
+fn with_token(router: Router, tcp: &Tcp) -> Router {
+    let (token, public_read) = (tcp.token.clone(), tcp.public_read);
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let good = shows(request.headers(), &token);
+        if let (true, Some(known)) = (good, request.extensions().get::<Authenticated>()) {
+            known.set();
+        }
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let is_free = reads && (public_read || dashboard::is_file(request.uri().path()));
+        async move {
+            let mut response = if good || is_free { next.run(request).await } else { refused() };
+            if !good {
+                // A client without the token must not keep a connection.
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+            response
+        }
+    }))
 }
 
 fn refused() -> Response {
@@ -84,11 +128,15 @@ async fn serve(
     mut request: Request,
 ) -> Result<ApiResponse, ApiError> {
     let mut asked = ApiRequest::default();
+    let patience = request.extensions().get::<Patience>().cloned();
     let keys = request.extract_parts::<RawPathParams>().await;
     let keys = keys.map_err(|_| bad("the path is not UTF-8", "write %-encoded UTF-8"))?;
     asked.keys = keys.iter().map(|(_, key)| key.to_owned()).collect();
     asked.peer = request.extensions().get().copied();
     asked.read_query(&operation, request.uri().query().unwrap_or_default())?;
+    if let Some(Ok(accept)) = request.headers().get(header::ACCEPT).map(HeaderValue::to_str) {
+        asked.format = Format::accepted(accept);
+    }
     if operation.kind == OperationKind::OpenApi {
         return Ok(ApiResponse::ready(document));
     }
@@ -99,9 +147,14 @@ async fn serve(
         must_be_json(request.headers())?;
         asked.body = body(request.into_body()).await?;
     }
+    let is_capture = operation.kind == OperationKind::Capture;
     let work = move || carry_out(&manager, &operation, asked);
     let ended = || Err(ApiError::Broken("a bug in the daemon ended the request".into()));
-    worker.run(work).await.unwrap_or_else(ended)
+    let response = worker.run(work).await.unwrap_or_else(ended)?;
+    if let Some(patience) = patience.filter(|_| is_capture) {
+        patience.set();
+    }
+    Ok(response)
 }
 
 fn bad(error: &str, allowed: &str) -> ApiError {

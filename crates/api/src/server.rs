@@ -1,7 +1,7 @@
 //! Thread that serves the API.
 
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use vhost_user::{Closer, CloserLoad};
 
 use super::bytes::Bytes;
-use super::deadline::WriteDeadline;
-use super::listen::{Listen, OwnersSocket, TcpSocket, owner};
+use super::deadline::{Patience, WriteDeadline};
+use super::listen::{Listen, OwnersSocket, Tcp, TcpSocket, owner};
 use super::manager::Manager;
 use super::router::router;
 use super::unauthenticated::{Authenticated, Unauthenticated};
@@ -37,7 +37,12 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 const TOKEN_TIME: Duration = Duration::from_secs(2);
 /// Time after which a client that reads nothing of its answer is disconnected.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Interval of the check for abandoned migrations.
+/// Silence of a TCP peer after which the kernel asks whether it is there, and the interval and
+/// number of such probes. A capture has no other limit for a client that has vanished.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
+/// Time for clients of captures to take the rest, when the server ends.
+const CAPTURES_TIME: Duration = Duration::from_millis(500);
+/// Interval of the check for abandoned migrations, and of readings of the history.
 const TICK: Duration = Duration::from_secs(1);
 /// Delay before the next accept after a failure, such as no free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -91,7 +96,8 @@ impl ApiSockets {
 #[derive(Debug)]
 pub struct Server {
     manager: Arc<Mutex<Manager>>,
-    tcp_address: Option<SocketAddr>,
+    /// TCP, and the address that the system gave.
+    tcp: Option<(Tcp, SocketAddr)>,
     sockets: Arc<ApiSockets>,
     /// Free connections on the UNIX socket.
     room: Arc<Semaphore>,
@@ -124,8 +130,7 @@ impl Server {
         let sockets = Arc::new(sockets);
         let (worker, work) = Worker::start()?;
         let plain = router(manager.clone(), &worker, None);
-        let token = listen.tcp.as_ref().map(|tcp| tcp.token.clone());
-        let with_token = token.map(|token| router(manager.clone(), &worker, Some(token)));
+        let with_token = listen.tcp.as_ref().map(|tcp| router(manager.clone(), &worker, Some(tcp)));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -151,7 +156,8 @@ impl Server {
         });
         let thread = thread.context("the API's thread cannot be started")?;
         let (stop, thread) = (Some(stop), Some(thread));
-        Ok(Server { manager, tcp_address, sockets, room, accepting, stop, thread })
+        let tcp = listen.tcp.clone().zip(tcp_address);
+        Ok(Server { manager, tcp, sockets, room, accepting, stop, thread })
     }
 
     /// The UNIX socket.
@@ -175,9 +181,28 @@ impl Server {
         }
     }
 
+    /// Ends all captures; waits up to `most` until their clients have the rest.
+    fn end_captures(&self, most: Duration) {
+        let until = Instant::now() + most;
+        let end = || self.manager.lock().is_ok_and(|mut manager| manager.end_captures());
+        while end() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The TCP address.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.tcp_address
+        self.tcp.as_ref().map(|(_, address)| *address)
+    }
+
+    /// Address of the dashboard over TCP, if configured; `with_token` adds the token as its
+    /// fragment, which browsers send to no server.
+    pub fn dashboard_url(&self, with_token: bool) -> Option<String> {
+        let (tcp, address) = self.tcp.as_ref()?;
+        let scheme = if tcp.tls.is_some() { "https" } else { "http" };
+        let fragment =
+            if with_token { format!("#token={}", tcp.token.escaped()) } else { String::new() };
+        Some(format!("{scheme}://{address}/{fragment}"))
     }
 
     /// The state and the data plane, for other parts of this process.
@@ -188,6 +213,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.end_captures(CAPTURES_TIME);
         self.stop.take(); // wakes the thread
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic of it was told already
@@ -195,7 +221,7 @@ impl Drop for Server {
     }
 }
 
-/// Ends abandoned migrations while the runtime lives.
+/// Ends abandoned migrations and keeps the history while the runtime lives.
 async fn tick(manager: Arc<Mutex<Manager>>, worker: Worker) {
     loop {
         tokio::time::sleep(TICK).await;
@@ -203,6 +229,7 @@ async fn tick(manager: Arc<Mutex<Manager>>, worker: Worker) {
         let work = move || {
             if let Ok(mut manager) = manager.lock() {
                 manager.tick(Instant::now());
+                manager.add_to_history();
             }
         };
         let _ = worker.run(work).await; // a panic of it is met by the next request
@@ -258,6 +285,7 @@ async fn serve_tcp(sockets: Arc<ApiSockets>, router: Router) -> std::io::Result<
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        keep_alive(&stream);
         if room.available_permits() == 0 {
             unauthenticated.close_oldest();
         }
@@ -272,6 +300,16 @@ async fn serve_tcp(sockets: Arc<ApiSockets>, router: Router) -> std::io::Result<
         // Handles an arrived token before the next connection can displace this one.
         tokio::task::yield_now().await;
     }
+}
+
+/// Has the kernel close the connection if its peer vanishes. Without that it is a connection still.
+fn keep_alive(stream: impl AsFd) {
+    use rustix::net::sockopt;
+    let (idle, interval, probes) = KEEP_ALIVE;
+    let _ = sockopt::set_tcp_keepidle(&stream, idle);
+    let _ = sockopt::set_tcp_keepintvl(&stream, interval);
+    let _ = sockopt::set_tcp_keepcnt(&stream, probes);
+    let _ = sockopt::set_socket_keepalive(&stream, true);
 }
 
 async fn permit(room: &Arc<Semaphore>) -> OwnedSemaphorePermit {
@@ -316,7 +354,8 @@ pub(super) async fn serve_connection<S>(
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let service = TowerToHyperService::new(router);
-    let stream = WriteDeadline::new(stream, ANSWER_TIME);
+    let patience = Patience::default();
+    let stream = WriteDeadline::new(stream, ANSWER_TIME, patience.clone());
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
@@ -324,10 +363,30 @@ pub(super) async fn serve_connection<S>(
             TokioIo::new(stream),
             service_fn(move |mut request: Request<Incoming>| {
                 mark(&mut request);
+                request.extensions_mut().insert(patience.clone());
                 service.call(request)
             }),
         );
     if let Err(error) = served.await {
         tracing::debug!("a connection of the API ended: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::{socket_keepalive, tcp_keepcnt, tcp_keepidle, tcp_keepintvl};
+
+    use super::*;
+
+    #[test]
+    fn peers_that_vanish_are_noticed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!socket_keepalive(&stream).unwrap());
+        keep_alive(&stream);
+        assert!(socket_keepalive(&stream).unwrap());
+        assert_eq!(tcp_keepidle(&stream).unwrap(), KEEP_ALIVE.0);
+        assert_eq!(tcp_keepintvl(&stream).unwrap(), KEEP_ALIVE.1);
+        assert_eq!(tcp_keepcnt(&stream).unwrap(), KEEP_ALIVE.2);
     }
 }

@@ -80,10 +80,22 @@ pub struct PortStats {
     pub tx_bytes: u64,
     /// Cycles of lanes for these frames.
     pub tx_cycles: u64,
+    /// Bursts of these frames that lanes took from the rings.
+    pub tx_bursts: u64,
+    /// Of these bursts: those that left frames waiting in their ring.
+    pub tx_backlog_bursts: u64,
     /// Frames that the guest received.
     pub rx_frames: u64,
     /// Bytes of these frames.
     pub rx_bytes: u64,
+    /// Of the frames sent: copies that went to the uplink.
+    pub tx_uplink_frames: u64,
+    /// Bytes of these frames.
+    pub tx_uplink_bytes: u64,
+    /// Of the frames received: those from the uplink.
+    pub rx_uplink_frames: u64,
+    /// Bytes of these frames.
+    pub rx_uplink_bytes: u64,
     /// Interrupts sent to the guest, for both rings.
     pub notifies: u64,
     /// Dropped frames by reason, without zeros. `tx_`: sent by this guest; `rx_`: sent to it.
@@ -119,19 +131,55 @@ pub struct LaneStats {
     pub values: BTreeMap<String, u64>,
 }
 
+impl LaneStats {
+    /// A counter; 0 if the daemon does not have it.
+    pub fn value(&self, name: &str) -> u64 {
+        self.values.get(name).copied().unwrap_or(0)
+    }
+}
+
 /// Reads the counters of the daemon with run directory `run_dir`.
 ///
 /// # Errors
 /// The counter file is missing, or is something else.
 pub fn read(run_dir: &Path) -> Result<Stats> {
-    let reader =
-        Reader::open(&crate::run_dir::counters_path(run_dir)).map_err(|error| match &error {
-            CountersError::Open { source, .. } if source.kind() == ErrorKind::NotFound => {
-                Problems::from(no_daemon(run_dir, error)).into()
-            }
-            _ => anyhow::Error::new(error),
-        })?;
-    Ok(of(reader.read()))
+    Ok(of(open(run_dir)?.read()))
+}
+
+/// As [`read`], but a port of several queue pairs is one port for each, such as `nic0/web#0`.
+///
+/// # Errors
+/// The same.
+pub fn read_queues(run_dir: &Path) -> Result<Stats> {
+    Ok(of(by_queue(open(run_dir)?.read_each())))
+}
+
+/// Numbers the blocks of ports that have several.
+fn by_queue(mut blocks: Vec<CounterSnapshot>) -> Vec<CounterSnapshot> {
+    let are_one_port = |one: &CounterSnapshot, other: &CounterSnapshot| {
+        one.kind == "port" && (&one.kind, &one.label) == (&other.kind, &other.label)
+    };
+    for queues in blocks.chunk_by_mut(are_one_port).filter(|queues| queues.len() > 1) {
+        for (number, queue) in queues.iter_mut().enumerate() {
+            queue.label = format!("{}#{number}", queue.label);
+        }
+    }
+    blocks
+}
+
+/// Name of a port, of which one queue pair may be meant as [`read_queues`] names it.
+pub fn without_queue(name: &str) -> &str {
+    name.split_once('#').map_or(name, |(port, _)| port)
+}
+
+/// Opens the counter file.
+fn open(run_dir: &Path) -> Result<Reader> {
+    Reader::open(&crate::run_dir::counters_path(run_dir)).map_err(|error| match &error {
+        CountersError::Open { source, .. } if source.kind() == ErrorKind::NotFound => {
+            Problems::from(no_daemon(run_dir, error)).into()
+        }
+        _ => anyhow::Error::new(error),
+    })
 }
 
 /// `true` if a daemon with this run directory runs. Otherwise [`read`] returns the last counters of
@@ -190,8 +238,14 @@ fn port(block: CounterSnapshot) -> PortStats {
         tx_frames: get("tx_frames"),
         tx_bytes: get("tx_bytes"),
         tx_cycles: get("tx_cycles"),
+        tx_bursts: get("tx_bursts"),
+        tx_backlog_bursts: get("tx_backlog_bursts"),
         rx_frames: get("rx_frames"),
         rx_bytes: get("rx_bytes"),
+        tx_uplink_frames: get("tx_uplink_frames"),
+        tx_uplink_bytes: get("tx_uplink_bytes"),
+        rx_uplink_frames: get("rx_uplink_frames"),
+        rx_uplink_bytes: get("rx_uplink_bytes"),
         notifies: get("tx_notifies") + get("rx_notifies"),
         drops: of_kind("_drop_"),
         faults: of_kind("_fault_"),
@@ -237,6 +291,15 @@ mod tests {
     }
 
     #[test]
+    fn queue_pairs_of_a_port_are_numbered() {
+        let all = [("port", "n/a"), ("port", "n/a"), ("port", "n/b"), ("lane", "0"), ("lane", "0")];
+        let all = by_queue(all.map(|(kind, label)| block(kind, label, &[])).to_vec());
+        let labels: Vec<_> = all.iter().map(|block| &*block.label).collect();
+        assert_eq!(labels, ["n/a#0", "n/a#1", "n/b", "0", "0"]);
+        assert_eq!(["n/a#1", "n/b"].map(without_queue), ["n/a", "n/b"]);
+    }
+
+    #[test]
     fn a_ports_counters_have_their_places() {
         let values = [
             ("-", 77),
@@ -244,12 +307,18 @@ mod tests {
             ("tx_frames", 10),
             ("tx_bytes", 600),
             ("tx_cycles", 300),
+            ("tx_bursts", 4),
+            ("tx_backlog_bursts", 1),
             ("tx_notifies", 3),
             ("tx_drop_spoofed_mac", 1),
             ("tx_drop_hairpin", 0),
             ("tx_fault_index_jump", 1),
             ("rx_frames", 20),
             ("rx_bytes", 1200),
+            ("tx_uplink_frames", 8),
+            ("tx_uplink_bytes", 480),
+            ("rx_uplink_frames", 9),
+            ("rx_uplink_bytes", 540),
             ("rx_notifies", 4),
             ("rx_drop_no_buffer", 5),
             ("rx_fault_index_jump", 0),
@@ -264,8 +333,14 @@ mod tests {
             "tx_frames": 10,
             "tx_bytes": 600,
             "tx_cycles": 300,
+            "tx_bursts": 4,
+            "tx_backlog_bursts": 1,
             "rx_frames": 20,
             "rx_bytes": 1200,
+            "tx_uplink_frames": 8,
+            "tx_uplink_bytes": 480,
+            "rx_uplink_frames": 9,
+            "rx_uplink_bytes": 540,
             "notifies": 7,
             "drops": {"tx_spoofed_mac": 1, "rx_no_buffer": 5},
             "faults": {"tx_index_jump": 1, "rx_bad_index": 2},

@@ -37,6 +37,8 @@ pub struct Paper {
     pub held: BTreeMap<String, u16>,
     /// States it was brought to.
     pub reached: Vec<State>,
+    /// Number of calls of `retry`.
+    pub retries: usize,
     /// Frames that it keeps, by adapter.
     pub kept: BTreeMap<String, Vec<Vec<u8>>>,
     /// Frames that it had no room to keep, by adapter.
@@ -105,6 +107,10 @@ impl Plane for Paper {
         Ok(self.actual.clone())
     }
 
+    fn retry(&mut self) {
+        self.retries += 1;
+    }
+
     fn actual(&self) -> Actual {
         self.actual.clone()
     }
@@ -148,6 +154,10 @@ impl Plane for Shared {
 
     fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, PlaneError> {
         self.0.lock().unwrap().reconcile(from, to)
+    }
+
+    fn retry(&mut self) {
+        self.0.lock().unwrap().retry();
     }
 
     fn actual(&self) -> Actual {
@@ -270,7 +280,7 @@ pub fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> String {
 /// A request as text, after which the server closes.
 pub fn request(line: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+    format!("{line} HTTP/1.1\r\nHost: shunt\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
         .into_bytes()
 }
 

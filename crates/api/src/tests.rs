@@ -1,6 +1,8 @@
 //! The API over real sockets.
 
+mod capture;
 mod changes;
+mod dashboard;
 mod document;
 mod guests;
 mod life;
@@ -10,8 +12,10 @@ mod merge;
 mod moves;
 mod parts;
 mod people;
+mod plan;
 mod reading;
 mod tls;
+mod trace;
 mod upgrade;
 
 use super::{Client, ClientError, Listen};

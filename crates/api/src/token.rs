@@ -48,8 +48,10 @@ impl Token {
     /// The file cannot be read, has no valid token, or is readable by others.
     pub fn read(path: &Path) -> Result<Token> {
         let shown = path.display();
-        let file =
-            File::open(path).with_context(|| format!("cannot open the token file {shown}"))?;
+        let file = File::open(path).with_context(|| {
+            let us = rustix::process::geteuid().as_raw();
+            format!("cannot open the token file {shown}, which user {us} must own and may read")
+        })?;
         let mode = file.metadata()?.mode();
         if mode & 0o077 != 0 {
             bail!("the token file {shown} can be read by others; run: chmod 600 {shown}");
@@ -65,6 +67,17 @@ impl Token {
     /// Expected value of the `Authorization` header.
     pub(super) fn bearer(&self) -> Vec<u8> {
         [b"Bearer ", self.0.as_slice()].concat()
+    }
+
+    /// The token for a fragment of a URL: each byte but letters, digits and `-._~` as `%XX` (RFC
+    /// 3986).
+    pub(super) fn escaped(&self) -> String {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        let bytes = self.0.iter().map(|&byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        });
+        bytes.collect()
     }
 
     /// Compares in constant time: the time reveals the length of `shown`, but nothing about the
@@ -96,6 +109,8 @@ mod tests {
         let twice = b"0123456789abcdef0123456789abcdef";
         assert!(!token.is(twice), "a repetition is another text");
         assert_eq!(format!("{token:?}"), "Token(..)");
+        let odd = Token::new("0123456789abcd+/=#%~").unwrap();
+        assert_eq!(odd.escaped(), "0123456789abcd%2B%2F%3D%23%25~");
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn flags(settings: &Value) -> String {
     let mut all = String::new();
     for (name, value) in settings.as_object().into_iter().flatten() {
         let flag = match name.as_str() {
-            "index" => continue,
+            "index" | "driver" | "query_rss" => continue, // only a VF has them
             "id" => "vlan".to_owned(), // of the table `vlan`, as are qos and proto
             "adapter" => "mirror-to".to_owned(),
             "file" => "mirror-file".to_owned(),

@@ -5,9 +5,10 @@
 //! bridges answer for a burst of frame headers with [`Verdict`]s; a drop has one of the
 //! [`DropReason`]s. Rates are kept by [`rate`].
 //!
-//! Limits: no I/O, no clock (the time is an argument), no allocation after a table is built;
-//! nothing here can panic on a frame's bytes.
+//! Limits: no I/O, no clock (the time is an argument), no allocation after a table is built, except
+//! for an [`Explanation`]; nothing here can panic on a frame's bytes.
 
+mod explanation;
 pub mod matching;
 pub mod nic;
 mod port_id;
@@ -16,6 +17,7 @@ mod reason;
 pub mod switch;
 mod verdict;
 
+pub use explanation::{Explanation, PortNames, Step, StepResult};
 pub use port_id::PortId;
 pub use reason::DropReason;
 pub use verdict::{Action, BURST, Flood, Summary, Verdict, Verdicts};

@@ -4,7 +4,8 @@
 //! [`Cards::change`] brings all cards of a state into force, or none. [`Cards::poll`] reads them
 //! twice a second, and reports settings that others changed; with `drift = "repair"` it sets them
 //! again. A card that vanished, or is missing at the start, is set up when it comes. So is the
-//! interface of an adapter's VF whose namespace is missing.
+//! interface of an adapter's VF whose namespace is missing. A card that its driver refuses to set
+//! up, at the start or later, is tried again after 5 to 60 s, and by the next apply.
 //!
 //! The state of a card before Shunt is in a file of the run directory until the card is released,
 //! which is when no NIC of the document has it. So a daemon that was killed leaves what the next
@@ -13,23 +14,23 @@
 //! # Limits
 //! A driver that answers late delays the thread that serves guests, never a lane.
 
+mod card;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use api::clock::unix_ms;
 use api::{EventKind, Events};
-use host::netns;
 use model::state::{ActualCard, ActualDevice, ActualNic, ActualVf, Adapter, Allocation};
-use model::state::{DeviceState, Difference, Drift, Nic, Problem, Problems, Reason, State};
-use sriov::{ObservedNic, PciAddress, PciNic, SriovError, VfNetdev, WantedNic};
+use model::state::{Nic, Problem, Problems, Reason, State};
+use sriov::{PciAddress, PciNic, SriovError, VfNetdev, WantedNic};
+
+use card::Card;
 
 /// Time between two readings of a card.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Time until the next try to give an interface to a guest: twice the last one, up to the second.
-const RETRY: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
-/// End of the reason of a device whose namespace is missing.
-const MISSING: &str = "does not exist";
 /// Directory of the original states, in the run directory.
 const DIRECTORY: &str = "cards";
 
@@ -41,27 +42,6 @@ pub(super) struct Cards {
     due: Option<Instant>,
 }
 
-/// A card in use.
-#[derive(Debug)]
-struct Card {
-    /// `device` of the document.
-    device: String,
-    /// `None` before the device was there.
-    nic: Option<PciNic>,
-    wanted: WantedNic,
-    drift: Drift,
-    observed: Option<ObservedNic>,
-    differences: Vec<Difference>,
-    /// Adapters that have its VFs, by index of the VF.
-    holders: BTreeMap<u16, String>,
-    /// Interfaces of adapters' VFs, by index of the VF.
-    netdevs: BTreeMap<u16, ActualDevice>,
-    /// Next try for those that are not where they are wanted, and the time before it.
-    retry: Option<(Instant, Duration)>,
-    /// Last error of setting it up.
-    failed: Option<String>,
-}
-
 impl Cards {
     /// No cards; their original states are below the run directory.
     pub(super) fn new(run_dir: &Path) -> Cards {
@@ -70,10 +50,11 @@ impl Cards {
     }
 
     /// Brings the cards of a state into force, and releases all others. At the start of the daemon
-    /// a card may be missing.
+    /// a card may be missing, or its driver may refuse.
     ///
     /// # Errors
-    /// The first NIC whose card is missing, or whose driver refuses. Nothing has changed then.
+    /// The first NIC whose card is missing, whose driver refuses, or whose VF a VM would lose.
+    /// Nothing has changed then.
     pub(super) fn change(
         &mut self,
         to: &State,
@@ -102,6 +83,7 @@ impl Cards {
         is_start: bool,
         before: &mut Vec<(String, Option<WantedNic>)>,
     ) -> Result<(), Box<Problem>> {
+        let mut all_holders = Vec::new();
         for (i, nic) in to.nics.iter().enumerate() {
             let Some(device) = nic.device.as_ref().filter(|_| nic.is_pci()) else { continue };
             let (mut wanted, mut adapters) = (WantedNic::from(nic), BTreeMap::new());
@@ -123,7 +105,10 @@ impl Cards {
             };
             match self.cards.get_mut(&nic.name) {
                 // Changes by others are the business of `poll`.
-                Some(card) if card.wanted == wanted => card.drift = nic.drift,
+                Some(card) if card.wanted == wanted => {
+                    card.drift = nic.drift;
+                    card.retry_now();
+                }
                 Some(card) => {
                     let stays = |name: &&String| {
                         let on = to.adapter(name).and_then(|it| to.nic_of(it));
@@ -136,6 +121,9 @@ impl Cards {
                         let remedy = "delete the adapters on the NIC first";
                         let field = format!("nic[{i}].num_vfs");
                         return Err(Problem::new(field, nic.num_vfs, error, remedy).into());
+                    }
+                    if let Some(taken) = card.taken_from_vm(&holders, to).map_err(refused)? {
+                        return Err(in_use(taken));
                     }
                     before.push((nic.name.clone(), Some(card.wanted.clone())));
                     card.apply(wanted, &self.records).map_err(refused)?;
@@ -154,16 +142,20 @@ impl Cards {
                     let may_wait = |_, _: &VfNetdev| is_start;
                     let set_up = found.and_then(|()| card.set_up(&self.records, &may_wait));
                     if let Err(error) = set_up {
-                        if !(is_start && error.may_end()) {
+                        if !is_start {
                             return Err(refused(error));
                         }
-                        tracing::warn!("NIC {}: {error}; it is set up when it comes", nic.name);
+                        let text = card.note_failure(&error).unwrap_or_default();
+                        tracing::warn!("NIC {}: {text}; it is tried again", nic.name);
                     }
                     before.push((nic.name.clone(), None));
                     self.cards.insert(nic.name.clone(), card);
                 }
             }
-            if let Some(card) = self.cards.get_mut(&nic.name) {
+            all_holders.push((&nic.name, holders));
+        }
+        for (name, holders) in all_holders {
+            if let Some(card) = self.cards.get_mut(name) {
                 card.holders = holders;
             }
         }
@@ -185,13 +177,18 @@ impl Cards {
     ) -> Result<(), Box<Problem>> {
         for (name, card) in &mut self.cards {
             if to.nic(name).is_none_or(|nic| !nic.is_pci()) {
-                before.push((name.clone(), Some(card.wanted.clone())));
-                card.release().map_err(|error| {
+                let device = card.device.clone();
+                let kept = |error: SriovError| {
                     let text = format!("cannot be given back: {error}");
                     let remedy = "correct that, and retry";
-                    let problem = Problem::new("device", card.device.as_str(), text, remedy);
+                    let problem = Problem::new("device", device.as_str(), text, remedy);
                     Box::new(problem.of(format!("NIC {name}")))
-                })?;
+                };
+                if let Some(taken) = card.taken_from_vm(&BTreeMap::new(), to).map_err(kept)? {
+                    return Err(in_use(taken));
+                }
+                before.push((name.clone(), Some(card.wanted.clone())));
+                card.release().map_err(kept)?;
             }
         }
         Ok(())
@@ -218,7 +215,8 @@ impl Cards {
         let undone = match wanted {
             Some(wanted) => {
                 card.wanted = wanted;
-                card.set_up(&self.records, &|_, _| true)
+                let undone = card.set_up(&self.records, &|_, _| true);
+                undone.inspect_err(|error| drop(card.note_failure(error)))
             }
             None => {
                 let released = card.release();
@@ -229,6 +227,11 @@ impl Cards {
         if let Err(error) = undone {
             tracing::error!("NIC {name} is not as before the change: {error}");
         }
+    }
+
+    /// Has the next reading try again what has failed.
+    pub(super) fn retry(&mut self) {
+        self.cards.values_mut().for_each(Card::retry_now);
     }
 
     /// Reads the cards, if due.
@@ -277,6 +280,7 @@ impl Cards {
                 vlan: vf.settings.iter().find_map(sriov::VfSetting::vlan_id),
                 link_up: reported.get("link_state").is_none_or(|state| state != "disable"),
                 reported,
+                counters: vf.counters,
             }
         };
         Some(ActualNic {
@@ -298,215 +302,6 @@ impl Cards {
     }
 }
 
-impl Card {
-    fn new(device: &str, wanted: WantedNic, drift: Drift) -> Card {
-        let device = device.to_owned();
-        Card {
-            device,
-            nic: None,
-            wanted,
-            drift,
-            observed: None,
-            differences: Vec::new(),
-            holders: BTreeMap::new(),
-            netdevs: BTreeMap::new(),
-            retry: None,
-            failed: None,
-        }
-    }
-
-    /// Address of its PF, once that was there.
-    fn address(&self) -> Option<PciAddress> {
-        self.nic.as_ref().map(PciNic::address)
-    }
-
-    /// `true` if a change goes by way of no VFs.
-    fn removes_vfs(&self, to: &WantedNic) -> bool {
-        self.wanted.num_vfs > 0 && (self.wanted.num_vfs, self.wanted.mode) != (to.num_vfs, to.mode)
-    }
-
-    /// The device, if it is there.
-    fn find(&mut self, records: &Path) -> Result<&mut PciNic, SriovError> {
-        let nic = match self.nic.take() {
-            Some(nic) => nic,
-            None => PciNic::find(&self.device, records)?,
-        };
-        Ok(self.nic.insert(nic))
-    }
-
-    /// Brings a state into force, or changes nothing.
-    fn apply(&mut self, wanted: WantedNic, records: &Path) -> Result<(), SriovError> {
-        let before = std::mem::replace(&mut self.wanted, wanted);
-        let applied = self.set_up(records, &|vf, netdev| before.netdevs.get(&vf) == Some(netdev));
-        if applied.is_err() {
-            self.wanted = before;
-        }
-        applied
-    }
-
-    /// Brings the wanted state into force. An interface stays here while its namespace is missing;
-    /// one that may wait also if its namespace cannot have it.
-    fn set_up(
-        &mut self,
-        records: &Path,
-        may_wait: &dyn Fn(u16, &VfNetdev) -> bool,
-    ) -> Result<(), SriovError> {
-        let mut wanted = self.wanted.clone();
-        let mut waiting = BTreeMap::new();
-        for (vf, netdev) in &self.wanted.netdevs {
-            if !is_there(netdev) {
-                let netns = netdev.netns.as_deref().unwrap_or_default();
-                waiting.insert(*vf, format!("network namespace {netns} {MISSING}"));
-            }
-        }
-        wanted.netdevs.retain(|vf, _| !waiting.contains_key(vf));
-        let nic = self.find(records)?;
-        let differences = loop {
-            match nic.apply(&wanted) {
-                Err(SriovError::Netdev { vf, source, .. })
-                    if wanted.netdevs.get(&vf).is_some_and(|netdev| may_wait(vf, netdev)) =>
-                {
-                    wanted.netdevs.remove(&vf);
-                    waiting.insert(vf, source.to_string());
-                }
-                applied => break applied?,
-            }
-        };
-        let observed = nic.observe();
-        self.differences = differences;
-        self.observed = Some(observed);
-        self.failed = None;
-        let last = self.retry.take().map(|(_, last)| last);
-        self.retry = (!waiting.is_empty()).then(|| {
-            let wait = last.map_or(RETRY[0], |last| (2 * last).min(RETRY[1]));
-            (Instant::now() + wait, wait)
-        });
-        self.note_netdevs(&waiting);
-        Ok(())
-    }
-
-    /// Notes which interfaces are where they are wanted; the others have a reason.
-    fn note_netdevs(&mut self, waiting: &BTreeMap<u16, String>) {
-        let before = std::mem::take(&mut self.netdevs);
-        for vf in self.wanted.netdevs.keys() {
-            let reason = waiting.get(vf).cloned();
-            let state = if reason.is_none() { DeviceState::Up } else { DeviceState::Gone };
-            let same = before.get(vf).filter(|before| before.state == state);
-            let since_ms = same.map_or_else(unix_ms, |before| before.since_ms);
-            let notes = self.nic.as_ref().map_or(&[][..], |nic| nic.notes(*vf)).to_vec();
-            self.netdevs.insert(*vf, ActualDevice { state, since_ms, reason, notes });
-        }
-    }
-
-    /// `true` if an interface is not where it is wanted, and may be by now.
-    fn has_lost_netdevs(&self) -> bool {
-        let is_up = |vf: &u16| self.netdevs.get(vf).is_some_and(|it| it.state == DeviceState::Up);
-        let is_due = self.retry.is_some_and(|(retry, _)| Instant::now() >= retry);
-        let may_come = |(vf, netdev): (&u16, &VfNetdev)| {
-            // A namespace that has just come is used at once.
-            let is_missing = self.netdevs.get(vf).and_then(|it| it.reason.as_ref());
-            let was_missing = is_missing.is_some_and(|reason| reason.ends_with(MISSING));
-            !is_up(vf) && is_there(netdev) && (is_due || was_missing)
-        };
-        let given = self.wanted.netdevs.keys().copied().filter(|vf| is_up(vf));
-        let seen = self.nic.as_ref().zip(self.observed.as_ref());
-        let lost = seen.is_some_and(|(nic, observed)| !nic.has_given(observed, given));
-        lost || self.wanted.netdevs.iter().any(may_come)
-    }
-
-    fn release(&mut self) -> Result<(), SriovError> {
-        self.nic.as_mut().map_or(Ok(()), PciNic::release)
-    }
-
-    /// Reads the card; returns what is new, for the operator. A card that was missing must not be
-    /// one of those held by other NICs.
-    fn poll(&mut self, records: &Path, held: &[PciAddress]) -> Vec<String> {
-        let is_ready = |observed: &ObservedNic| observed.present && observed.interface.is_some();
-        let was_ready = self.observed.as_ref().is_some_and(is_ready);
-        self.observed = self.nic.as_ref().map(PciNic::observe).or(self.observed.take());
-        let mut new = Vec::new();
-        let ready = match (&self.nic, &self.observed) {
-            (Some(nic), Some(observed)) if is_ready(observed) => Some((nic, observed)),
-            _ => None,
-        };
-        let Some((nic, observed)) = ready else {
-            self.differences.clear();
-            let missing = match &self.observed {
-                Some(observed) if observed.present => "has no driver or no interface",
-                _ => "is not on the PCI bus",
-            };
-            if was_ready {
-                new.push(format!("{} {missing}; it is set up when it comes back", self.device));
-            } else if self.nic.is_none() {
-                new.extend(self.take_up(records, held));
-            }
-            return new;
-        };
-        let found = nic.differences(&self.wanted, observed);
-        let known = std::mem::replace(&mut self.differences, found);
-        let drifted: Vec<&Difference> = self.differences.iter().filter(|it| !it.accepted).collect();
-        if was_ready {
-            new.extend(drifted.iter().filter(|it| !known.contains(it)).map(ToString::to_string));
-        }
-        let is_to_repair = self.drift == Drift::Repair && !drifted.is_empty();
-        if is_to_repair || !was_ready || self.has_lost_netdevs() {
-            let netdevs = self.netdevs.clone();
-            match self.set_up(records, &|_, _| true) {
-                Ok(()) if !was_ready => new.push(format!("{} is back, and set up", self.device)),
-                Ok(()) if is_to_repair => new.push("set again, as in the document".to_owned()),
-                Ok(()) => new.extend(self.moved_netdevs(&netdevs)),
-                Err(error) => {
-                    let text = format!("cannot be set up: {error}");
-                    if self.failed.as_ref() != Some(&text) {
-                        new.push(text.clone());
-                    }
-                    self.failed = Some(text);
-                }
-            }
-        }
-        new
-    }
-
-    /// Sets up a card that was missing until now; returns what is new.
-    fn take_up(&mut self, records: &Path, held: &[PciAddress]) -> Option<String> {
-        let address = self.find(records).ok()?.address();
-        let text = if held.contains(&address) {
-            self.nic = None;
-            format!("{} is the card of another NIC already: choose another", self.device)
-        } else {
-            self.set_up(records, &|_, _| true).ok()?;
-            format!("{} is there, and set up", self.device)
-        };
-        // A failure is told once.
-        let is_new = self.nic.is_some() || self.failed.as_ref() != Some(&text);
-        self.failed = self.nic.is_none().then(|| text.clone());
-        is_new.then_some(text)
-    }
-
-    /// Texts on interfaces that have come to their guests, or were taken back.
-    fn moved_netdevs(&self, before: &BTreeMap<u16, ActualDevice>) -> Vec<String> {
-        let mut texts = Vec::new();
-        for (vf, netdev) in &self.wanted.netdevs {
-            let (netns, now) = (netdev.netns.as_deref().unwrap_or_default(), &self.netdevs[vf]);
-            match &now.reason {
-                Some(reason)
-                    if before.get(vf).and_then(|it| it.reason.as_ref()) != Some(reason) =>
-                {
-                    texts.push(format!("VF {vf}: its interface is back here: {reason}"));
-                }
-                None => texts.push(format!("VF {vf}: its interface is in {netns} now")),
-                Some(_) => {}
-            }
-        }
-        texts
-    }
-}
-
-/// `true` if the namespace for an interface exists.
-fn is_there(netdev: &VfNetdev) -> bool {
-    matches!(netns::identity(netdev.netns.as_deref()), netns::Identity::Existing(..))
-}
-
 /// Adapters with a VF of a card: index in the document, and the VF.
 fn on_vfs<'a>(
     state: &'a State,
@@ -522,6 +317,13 @@ fn on_vfs<'a>(
     })
 }
 
+/// Problem of an adapter whose VF a VM would keep, without its address and VLAN.
+fn in_use((vf, adapter): (u16, String)) -> Box<Problem> {
+    let text = format!("would lose VF {vf}, which a VM has open");
+    let remedy = format!("unplug it first: shunt vm detach {adapter}");
+    Box::new(Problem::new("", (), text, remedy).of(format!("adapter {adapter}")))
+}
+
 /// Problem of a NIC whose card cannot be as wanted.
 fn refused(at: &str, nic: &Nic, error: SriovError) -> Box<Problem> {
     let device = nic.device.as_deref().unwrap_or_default();
@@ -533,39 +335,4 @@ fn refused(at: &str, nic: &Nic, error: SriovError) -> Box<Problem> {
         error => (format!("cannot be set up: {error}"), "correct that, and retry".to_owned()),
     };
     Box::new(Problem::new(format!("{at}.device"), device, cause, remedy))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn state(names: &[&str]) -> State {
-        let nic = |name: &&str| {
-            let device = format!("{name}-none");
-            json!({"name": name, "kind": "pci", "device": device, "num_vfs": 2})
-        };
-        let nics: Vec<_> = names.iter().map(nic).collect();
-        State::parse(&json!({"version": 1, "nic": nics})).unwrap()
-    }
-
-    #[test]
-    fn a_missing_card_keeps_no_daemon_from_its_start_but_refuses_a_change() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut cards = Cards::new(dir.path());
-        cards.change(&state(&["a"]), &[], true).unwrap();
-        let nic = &state(&["a"]).nics[0];
-        let card = || cards.actual(nic).unwrap().card.unwrap();
-        assert_eq!((card().address.as_str(), card().present), ("a-none", false));
-        let refused = cards.change(&state(&["a", "b"]), &[], false).unwrap_err().to_string();
-        assert!(refused.contains("b-none is no PCI NIC of this machine"), "{refused}");
-        assert!(cards.actual(&state(&["b"]).nics[0]).is_none());
-        let events = Events::default();
-        cards.poll(&events, Instant::now() + POLL_INTERVAL);
-        assert_eq!(events.since(0).events.len(), 0, "nothing is new");
-        cards.change(&State::default(), &[], false).unwrap();
-        assert!(cards.actual(nic).is_none() && cards.wait(Instant::now()).is_none());
-        cards.release_leftovers();
-    }
 }

@@ -159,6 +159,11 @@ impl DataPlane {
         self.cards.release_leftovers();
     }
 
+    /// Tries again to set up cards that failed.
+    pub(super) fn retry_cards(&mut self) {
+        self.cards.retry();
+    }
+
     /// Deletes the taps of a previous daemon or state. Not before the start is complete: until then
     /// a state is applied in parts.
     fn retain_taps(&mut self) {

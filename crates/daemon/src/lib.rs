@@ -74,7 +74,7 @@ use leftovers::Leftovers;
 use socket_access::DefaultAccess;
 use state_dir::StateDir;
 use stop::IgnoredSignals;
-use upgrade::{LaunchContext, PendingTakeover, UpgradeRequests, UpgradeSender};
+use upgrade::{LaunchContext, PendingTakeover, UpgradeRequests, UpgradeSender, Watchdog};
 
 pub use machine::check_machine;
 pub use sandbox::Sandbox;
@@ -98,11 +98,11 @@ pub struct Launch {
 }
 
 /// Runs until SIGINT, SIGTERM, or a takeover by another process; ignores SIGHUP, SIGUSR1 and
-/// SIGUSR2. Calls `ready` once all sockets are served.
+/// SIGUSR2. Calls `ready` with the API, if it is enabled, once all sockets are served.
 ///
 /// # Errors
 /// A failed start: cause, location and remedy.
-pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> {
+pub fn run(config: &Config, launch: Launch, ready: impl FnOnce(Option<&Server>)) -> Result<()> {
     let Launch { config: text, with_parent, sandbox } = launch;
     let guardian = if with_parent { Some(stop::guardian()?) } else { None };
     let ignored = IgnoredSignals::catch()?;
@@ -112,7 +112,7 @@ pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> 
     daemon.publish(config);
     // A signal may follow immediately after "ready".
     stop.on_signals()?;
-    ready();
+    ready(daemon.server.as_ref());
     upgrade::ready();
     daemon.run(stop)
 }
@@ -309,8 +309,10 @@ impl Daemon {
 
     fn event_loop(&mut self) -> Result<ServeEnd> {
         let started = Instant::now();
+        let mut watchdog = Watchdog::of_environment(started);
         loop {
             let now = Instant::now();
+            watchdog.tell(now);
             let wait = {
                 let mut data_plane = self.data_plane.lock();
                 let tx_resumed = now - started >= RETURN_TIMEOUT || data_plane.are_attached();

@@ -416,6 +416,23 @@ impl Reader {
 
     /// Reads all blocks; adds up neighbours of the same kind and label.
     pub fn read(&self) -> Vec<CounterSnapshot> {
+        let mut sums: Vec<CounterSnapshot> = Vec::new();
+        for block in self.read_each() {
+            match sums.last_mut() {
+                Some(last) if (&last.kind, &last.label) == (&block.kind, &block.label) => {
+                    for (name, value) in block.values {
+                        let sum = last.values.entry(name).or_default();
+                        *sum = sum.wrapping_add(value);
+                    }
+                }
+                _ => sums.push(block),
+            }
+        }
+        sums
+    }
+
+    /// Reads all blocks: of a port one for each queue pair, in their order.
+    pub fn read_each(&self) -> Vec<CounterSnapshot> {
         for _ in 0..TRIES {
             let known = self.words.get(VERSION) == Some(self.version);
             let new_text = if known { None } else { read_text(&self.words) };
@@ -432,25 +449,15 @@ impl Reader {
     }
 
     fn read_blocks(&self, blocks: &[ReaderBlock]) -> Vec<CounterSnapshot> {
-        let mut snapshots: Vec<CounterSnapshot> = Vec::new();
-        for block in blocks {
+        let read = |block: &ReaderBlock| {
             let words = (block.at..).map(|at| self.words.get(at).unwrap_or(0));
-            let values = block.names.iter().cloned().zip(words);
-            match snapshots.last_mut() {
-                Some(last) if (&last.kind, &last.label) == (&block.kind, &block.label) => {
-                    for (name, value) in values {
-                        let sum = last.values.entry(name).or_default();
-                        *sum = sum.wrapping_add(value);
-                    }
-                }
-                _ => snapshots.push(CounterSnapshot {
-                    kind: block.kind.clone(),
-                    label: block.label.clone(),
-                    values: values.collect(),
-                }),
+            CounterSnapshot {
+                kind: block.kind.clone(),
+                label: block.label.clone(),
+                values: block.names.iter().cloned().zip(words).collect(),
             }
-        }
-        snapshots
+        };
+        blocks.iter().map(read).collect()
     }
 }
 

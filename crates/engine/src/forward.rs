@@ -52,7 +52,7 @@ pub(crate) fn forward(
     // Classify. The snapshot is loaded after the ring was read: a frame posted after a change is
     // forwarded by it.
     let snapshot = &**snapshot.load();
-    let source = BurstSource { snapshot, port, pair: *pair, marker, stages };
+    let source = BurstSource { snapshot, port, pair: *pair, marker, stages, log: None };
     let location = snapshot.location(port);
     let burst = transmit.burst(&scratch.transmit);
     let mut summary = Summary::Empty;

@@ -4,6 +4,7 @@ use guestmem::{Buffer, Pages, SharedFile};
 use host::stall::BurstMarker;
 use port::Burst;
 
+use crate::capture::log::BurstLog;
 use crate::lane::stage_clock::StageClock;
 use crate::port::Port;
 use crate::slow::scratch::Scratch;
@@ -37,14 +38,17 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
     let burst = Burst::plain(&headers, &frames);
     let marker = BurstMarker::default(); // this thread has no watchdog
     let (marker, stages) = (&marker, &StageClock::off());
-    let source = BurstSource { snapshot, port: from, pair: 0, marker, stages };
+    let mut log = BurstLog::default();
+    let bare = BurstSource { snapshot, port: from, pair: 0, marker, stages, log: None };
+    let is_captured = !snapshot.captures.is_empty();
+    let source = BurstSource { log: is_captured.then_some(&log), ..bare };
     // Counters of the sender have one writer at a time: the holder of this lock.
     let _guard = from.lock_transmit(0);
     let charges = Charges::new(Storm::None);
     let pipeline = Pipeline::new(source, &burst, &charges, crate::lane::clock::now_ns(), false);
     let view = BurstView::of(&burst);
     let mut scratch = Scratch::new();
-    match (location, &snapshot.switch) {
+    let receivers = match (location, &snapshot.switch) {
         (PortLocation::Function(id), _) => {
             let mut egress = NicEgress {
                 switch: Some((&mut scratch.switch, &mut scratch.view_buffer)),
@@ -73,5 +77,8 @@ pub(crate) fn inject(snapshot: &ForwardingSnapshot, from: &Port, frame: &[u8]) -
             pipeline.leave_function(id, &view, &actions, &mut scratch.receive)
         }
         (PortLocation::Switch(_) | PortLocation::Representor(_), _) => 0,
-    }
+    };
+    // The guest did not send it, so only its deliveries are recorded.
+    log.record(&bare, &burst, false);
+    receivers
 }

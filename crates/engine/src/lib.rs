@@ -22,6 +22,7 @@
 //! next daemon: at most one burst a lane. The other order would lose them. Every frame arrives at
 //! least once, in order, and every buffer comes back once.
 
+pub mod capture;
 pub mod counters;
 pub mod drops;
 mod fabric;
@@ -36,6 +37,7 @@ mod slow;
 mod snapshot;
 mod soft_nic;
 mod start_error;
+pub mod trace;
 mod traffic;
 
 pub use counters::CounterSnapshot;

@@ -6,15 +6,16 @@ mod parked;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
+use std::time::Duration;
 
-use port::Receive;
 use port::parked::ParkedFrames;
+use port::{FrameRules, Receive};
 use virtq::Fault;
 
 use crate::counters::CounterBlock;
 use crate::lane::wake::Wake;
-use crate::queue_pair::{AttachedRing, QueuePair, RingSlot};
+use crate::queue_pair::{AttachedRing, DETOURED, QueuePair, RingSlot};
 use crate::traffic::PortTraffic;
 
 /// The data plane's end of an attachment: a guest's adapter, an uplink, or a monitor that receives
@@ -43,6 +44,20 @@ pub struct Port {
     detour: Mutex<Option<AttachedRing<dyn Receive>>>,
     waiting: ParkedFrames,
 }
+
+/// Result for a frame that arrives at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A ring takes it, if the guest has posted a buffer.
+    Delivered,
+    /// It waits in the daemon: the guest migrates, or is in quarantine.
+    Waits,
+    /// No ring runs; it is dropped.
+    Lost,
+}
+
+/// Attempts to lock a transmit ring for its limits, 100 us apart.
+const RULES_ATTEMPTS: u32 = 100;
 
 /// Next [`Port::id`]; 0 is none.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
@@ -83,6 +98,42 @@ impl Port {
             detour: Mutex::new(None),
             waiting: ParkedFrames::default(),
         }
+    }
+
+    /// A port for a trace in place of this one: same label and number, one queue pair, no rings.
+    pub(crate) fn shadow(&self, block: CounterBlock) -> Port {
+        Port::new(self.label.clone(), self.number, vec![block])
+    }
+
+    /// Result for frames of the first queue pair that arrive now.
+    pub(crate) fn arrival(&self) -> Arrival {
+        let is_attached = |pair: &QueuePair| pair.receive.attached.load(Ordering::Acquire);
+        if self.receiving.load(Ordering::Acquire) == DETOURED {
+            Arrival::Waits
+        } else if self.pairs.first().is_some_and(is_attached) {
+            Arrival::Delivered
+        } else if self.parked_of(0).is_some() {
+            Arrival::Waits
+        } else {
+            Arrival::Lost
+        }
+    }
+
+    /// Limits of the frames that the first transmit ring takes; `None` without a ring, or if its
+    /// lane does not release it: a guest's memory blocks.
+    pub(crate) fn frame_rules(&self) -> Option<FrameRules> {
+        let ring = &self.pairs.first()?.transmit.ring;
+        for _ in 0..RULES_ATTEMPTS {
+            match ring.try_lock() {
+                Ok(half) => return half.as_ref().map(|attached| attached.ring.frame_rules()),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    let half = poisoned.into_inner();
+                    return half.as_ref().map(|attached| attached.ring.frame_rules());
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+        None
     }
 
     /// Sets the lane that polls a pair's transmit half; once.

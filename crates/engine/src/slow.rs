@@ -18,8 +18,11 @@ pub(crate) mod view;
 
 use bridge::DropReason;
 use host::stall::BurstMarker;
+use port::capture::live::Direction;
 use port::{BURST, Burst, BurstBuffers, Delivered, VlanEdit};
 
+use crate::capture::FrameResult;
+use crate::capture::log::{BurstLog, FrameEvent};
 use crate::counters::CounterBlock;
 use crate::lane::stage_clock::StageClock;
 use crate::lane::stages::Stage;
@@ -42,6 +45,8 @@ pub(crate) struct BurstSource<'a> {
     pub(crate) marker: &'a BurstMarker,
     /// Clock of the stages.
     pub(crate) stages: &'a StageClock,
+    /// Log of what happens to the frames, while a port of the NIC is captured.
+    pub(crate) log: Option<&'a BurstLog>,
 }
 
 impl BurstSource<'_> {
@@ -49,6 +54,16 @@ impl BurstSource<'_> {
     #[inline]
     pub(crate) fn block(&self) -> &CounterBlock {
         self.port.block(self.pair)
+    }
+
+    /// Counts drops at the sender's port, and notes them for captures. The only way to do either:
+    /// no drop is counted that captures do not see. `frames` are indices in the burst, `count` may
+    /// differ from their number for copies and segments.
+    fn count_drops(&self, counter: usize, count: u64, frames: &[u8]) {
+        self.block().add(counter, count);
+        if let Some(log) = self.log {
+            log.add_drops(self, counter, frames);
+        }
     }
 }
 
@@ -102,27 +117,40 @@ impl<'a> Pipeline<'a> {
         edit: VlanEdit,
     ) -> Option<(&'v mut S, BurstView<'v>)> {
         let Some((scratch, view_buffer)) = next else {
-            self.drop_at_nic(DropReason::Hairpin, indices.len());
+            self.drop_at_nic(DropReason::Hairpin, view, indices);
             return None;
         };
         let Some(view) = view_buffer.view(self.burst, view, indices, edit) else {
-            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
+            self.drop_at_nic(DropReason::VlanForbidden, view, indices);
             return None;
         };
         Some((scratch, view))
     }
 
     /// Copies frames of a view to a port, with one more edit of their tags; returns the counts.
+    /// `by_queue` if the NIC chose a receive queue.
     fn deliver(
         &self,
         port: &Port,
+        by_queue: bool,
         view: &BurstView<'_>,
         indices: &[u8],
         then: VlanEdit,
         buffers: &mut BurstBuffers,
     ) -> Delivered {
+        let is_captured = self.is_captured(port);
+        if is_captured && indices.len() > 1 {
+            // One by one, so that the result tells the frame.
+            let mut all = Delivered::default();
+            for index in indices.chunks(1) {
+                let one = self.deliver(port, by_queue, view, index, then, buffers);
+                all.frames += one.frames;
+                all.bytes += one.bytes;
+            }
+            return all;
+        }
         let Some(edit) = edit::combine(view.edit, then) else {
-            self.drop_at_nic(DropReason::VlanForbidden, indices.len());
+            self.drop_at_nic(DropReason::VlanForbidden, view, indices);
             return Delivered::default();
         };
         let mut numbers = [0; BURST];
@@ -140,6 +168,7 @@ impl<'a> Pipeline<'a> {
         let Some(attached) = half.as_mut() else {
             if !port.is_gone() {
                 block.add(counter::RX_DOWN, indices.len() as u64);
+                self.note_delivery(port, by_queue, frames, edit, None);
             }
             return Delivered::default();
         };
@@ -158,10 +187,61 @@ impl<'a> Pipeline<'a> {
         }
         drop(half);
         stages.end(Stage::Publish);
+        if is_captured {
+            self.note_delivery(port, by_queue, frames, edit, Some(&delivered));
+        }
         delivered
     }
 
-    fn drop_at_nic(&self, reason: DropReason, frames: usize) {
-        self.source.block().add(counter::TX_DROPS + reason.nic_index(), frames as u64);
+    /// Returns `true` if a capture wants the results of deliveries to a port.
+    fn is_captured(&self, port: &Port) -> bool {
+        let Some(log) = self.source.log else { return false };
+        log.is_wanted(self.snapshot(), self.source.port, port)
+    }
+
+    /// Notes the delivery of a frame for captures; `None` for a port without a ring.
+    fn note_delivery(
+        &self,
+        port: &Port,
+        by_queue: bool,
+        frames: &[u8],
+        edit: VlanEdit,
+        delivered: Option<&Delivered>,
+    ) {
+        let Some(log) = self.source.log else { return };
+        let results = match delivered {
+            None => [Some(FrameResult::Dropped(counter::RX_DOWN)), None, None],
+            Some(Delivered { frames, no_buffer, too_small, over_limit, .. }) => {
+                let passed = match (frames, no_buffer + too_small + over_limit) {
+                    (0, 0) => Some(FrameResult::Waits),
+                    (0, _) => None,
+                    _ => Some(FrameResult::Passed),
+                };
+                let dropped =
+                    |count: u32, counter| (count > 0).then_some(FrameResult::Dropped(counter));
+                let no_buffer = dropped(*no_buffer, counter::RX_NO_BUFFER);
+                [passed, no_buffer, dropped(*too_small, counter::RX_TOO_SMALL)]
+            }
+        };
+        for frame in frames {
+            for result in results.into_iter().flatten() {
+                let (frame, direction) = (*frame, Direction::Out);
+                let event = FrameEvent { frame, direction, result, edit, by_queue };
+                log.add(self.snapshot(), port, event);
+            }
+        }
+    }
+
+    /// Drops frames of a view for a reason of the NIC.
+    fn drop_at_nic(&self, reason: DropReason, view: &BurstView<'_>, indices: &[u8]) {
+        self.drop_frames(counter::TX_DROPS + reason.nic_index(), view, indices);
+    }
+
+    /// Drops frames of a view; they count at the sender's port.
+    fn drop_frames(&self, counter: usize, view: &BurstView<'_>, indices: &[u8]) {
+        let mut numbers = [0; BURST];
+        let each = numbers.iter_mut().zip(indices);
+        each.for_each(|(number, index)| *number = view.frame(*index));
+        self.source.count_drops(counter, indices.len() as u64, &numbers[..indices.len()]);
     }
 }

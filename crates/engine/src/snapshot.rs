@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use bridge::nic::{Budget, Share};
 use bridge::{PortId, VlanEdit};
 
+use crate::capture::CapturePoint;
 use crate::port::Port;
 
 /// Number of the next snapshot; 0 is none.
@@ -33,6 +34,41 @@ pub enum PortLocation {
     Piped(PortId),
     /// At the near end of that function's pipe, as the host's representor.
     Representor(PortId),
+}
+
+/// Path on which a port sends or receives a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortPath {
+    Uplink,
+    Pf,
+    Vf,
+    Vmq,
+    Synthetic,
+    Representor,
+}
+
+impl PortPath {
+    /// All paths, by their number.
+    pub(crate) const ALL: [PortPath; 6] = [
+        PortPath::Uplink,
+        PortPath::Pf,
+        PortPath::Vf,
+        PortPath::Vmq,
+        PortPath::Synthetic,
+        PortPath::Representor,
+    ];
+
+    /// Name, as in `/v1/actual`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            PortPath::Uplink => "uplink",
+            PortPath::Pf => "pf",
+            PortPath::Vf => "vf",
+            PortPath::Vmq => "vmq",
+            PortPath::Synthetic => "synthetic",
+            PortPath::Representor => "representor",
+        }
+    }
 }
 
 /// A port and its location.
@@ -163,7 +199,7 @@ impl RuleHits {
 }
 
 /// The switch, as lanes use it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SwitchSnapshot {
     pub(crate) table: Arc<bridge::switch::Table>,
     pub(crate) state: Arc<bridge::switch::State>,
@@ -201,7 +237,7 @@ impl SwitchSnapshot {
 }
 
 /// Forwarding state of a NIC; see the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ForwardingSnapshot {
     number: u64,
     pub(crate) table: Arc<bridge::nic::Table>,
@@ -216,6 +252,19 @@ pub struct ForwardingSnapshot {
     /// By the port's number; with the effective shares.
     plugs: Vec<Option<Plug>>,
     pub(crate) budget: Option<Arc<Mutex<Budget>>>,
+    /// Captures of its ports.
+    pub(crate) captures: Vec<Arc<CapturePoint>>,
+    /// See [`may_be_direct`].
+    may_be_direct: bool,
+}
+
+/// Returns `true` if frames may go directly: there is nothing to mirror, to charge or to record.
+fn may_be_direct(
+    table: &bridge::nic::Table,
+    budget: Option<&Arc<Mutex<Budget>>>,
+    captures: &[Arc<CapturePoint>],
+) -> bool {
+    !table.is_mirrored() && budget.is_none() && captures.is_empty()
 }
 
 /// Puts values into a list by their index.
@@ -254,6 +303,7 @@ impl ForwardingSnapshot {
             _ => None,
         });
         let ports = by_index(functions.chain(spec.queues).map(|(id, port)| (id.index(), port)));
+        let may_be_direct = may_be_direct(&spec.table, spec.budget.as_ref(), &[]);
         ForwardingSnapshot {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             switch: spec.switch.map(|switch| SwitchSnapshot::new(switch, &spec.plugs)),
@@ -264,6 +314,18 @@ impl ForwardingSnapshot {
             monitors: spec.monitors,
             plugs,
             budget: spec.budget,
+            captures: Vec::new(),
+            may_be_direct,
+        }
+    }
+
+    /// A copy with these captures.
+    pub(crate) fn with_captures(&self, captures: &[Arc<CapturePoint>]) -> ForwardingSnapshot {
+        ForwardingSnapshot {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            captures: captures.to_vec(),
+            may_be_direct: may_be_direct(&self.table, self.budget.as_ref(), captures),
+            ..self.clone()
         }
     }
 
@@ -273,6 +335,41 @@ impl ForwardingSnapshot {
             bridge::nic::NicConfig { uplink_up: false, ..bridge::nic::NicConfig::default() };
         let table = bridge::nic::Table::build(&nothing).expect("a NIC without functions is valid");
         ForwardingSnapshot::new(SnapshotSpec::new(table, Vec::new()))
+    }
+
+    /// A copy for a trace: the same tables, a copy of what the switch has learned, no budget and no
+    /// captures, rules with counters of their own, and in place of each port the one that `shadow`
+    /// gives.
+    pub(crate) fn shadow(
+        &self,
+        shadow: &mut dyn FnMut(&Arc<Port>) -> Arc<Port>,
+    ) -> ForwardingSnapshot {
+        let mut all = |ports: &[Option<Arc<Port>>]| -> Vec<Option<Arc<Port>>> {
+            ports.iter().map(|port| port.as_ref().map(&mut *shadow)).collect()
+        };
+        let switch = self.switch.as_ref().map(|switch| SwitchSnapshot {
+            table: switch.table.clone(),
+            state: Arc::new(switch.state.copy()),
+            hits: Arc::new(AclHits::new(switch.hits.len())),
+            ports: all(&switch.ports),
+            uplink_needs_snapshots: switch.uplink_needs_snapshots,
+        });
+        let (ports, representors) = (all(&self.ports), all(&self.representors));
+        let monitors = all(&self.monitors);
+        let mut plug = |plug: &Plug| Plug { port: shadow(&plug.port), ..plug.clone() };
+        ForwardingSnapshot {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            table: self.table.clone(),
+            switch,
+            ports,
+            representors,
+            rules: self.rules.iter().map(|_| Arc::default()).collect(),
+            monitors,
+            plugs: self.plugs.iter().map(|place| place.as_ref().map(&mut plug)).collect(),
+            budget: None,
+            captures: Vec::new(),
+            may_be_direct: may_be_direct(&self.table, None, &[]),
+        }
     }
 
     /// A number that no other snapshot has.
@@ -329,6 +426,31 @@ impl ForwardingSnapshot {
         }
     }
 
+    /// Path on which a port sends or receives; `by_queue` if the NIC chose a receive queue. `None`
+    /// for a port without a location, such as one that only receives copies.
+    pub(crate) fn path(&self, port: &Port, by_queue: bool) -> Option<PortPath> {
+        Some(match self.location(port)? {
+            PortLocation::Function(PortId::UPLINK) | PortLocation::Piped(PortId::UPLINK) => {
+                PortPath::Uplink
+            }
+            PortLocation::Function(PortId::PF) | PortLocation::Piped(PortId::PF) => PortPath::Pf,
+            PortLocation::Function(_) | PortLocation::Piped(_) => PortPath::Vf,
+            PortLocation::Switch(_) if by_queue => PortPath::Vmq,
+            PortLocation::Switch(_) => PortPath::Synthetic,
+            PortLocation::Representor(_) => PortPath::Representor,
+        })
+    }
+
+    /// Number of the VF of a port, or of the one that it represents.
+    pub(crate) fn vf(&self, port: &Port) -> Option<u16> {
+        match self.location(port)? {
+            PortLocation::Function(id)
+            | PortLocation::Piped(id)
+            | PortLocation::Representor(id) => id.vf_index(),
+            PortLocation::Switch(_) => None,
+        }
+    }
+
     /// Returns `true` if the switch is on this function.
     #[inline]
     pub(crate) fn switches(&self, id: PortId) -> bool {
@@ -345,8 +467,7 @@ impl ForwardingSnapshot {
     /// nothing to mirror or to charge; `None` if they need more than a copy.
     #[inline]
     pub(crate) fn direct(&self, from: PortId, to: PortId) -> Option<&Arc<Port>> {
-        let is_direct = !self.table.is_mirrored()
-            && self.budget.is_none()
+        let is_direct = self.may_be_direct
             && !self.switches(to)
             && self.table.edit(from, to) == Some(VlanEdit::None);
         self.port(to).filter(|_| is_direct)

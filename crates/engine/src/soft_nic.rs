@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
+use crate::capture::CapturePoint;
 use crate::port::Port;
 use crate::snapshot::ForwardingSnapshot;
 
@@ -19,6 +20,8 @@ pub struct SoftNic {
     snapshot: Arc<ArcSwap<ForwardingSnapshot>>,
     /// Replaced snapshots that a lane may still hold; freed here, since a lane frees no memory.
     replaced: Mutex<Vec<Arc<ForwardingSnapshot>>>,
+    /// Captures, which each snapshot has.
+    captures: Mutex<Vec<Arc<CapturePoint>>>,
     /// By port number; `None` for a free number.
     ports: Mutex<Vec<Option<Arc<Port>>>>,
 }
@@ -33,8 +36,8 @@ impl SoftNic {
     /// A NIC with no port plugged in.
     pub(crate) fn new(name: &str) -> SoftNic {
         let snapshot = Arc::new(ArcSwap::from_pointee(ForwardingSnapshot::empty()));
-        let (replaced, ports) = Default::default();
-        SoftNic { name: name.to_owned(), snapshot, replaced, ports }
+        let (replaced, captures, ports) = Default::default();
+        SoftNic { name: name.to_owned(), snapshot, replaced, captures, ports }
     }
 
     /// The current snapshot.
@@ -46,7 +49,33 @@ impl SoftNic {
     /// Replaces the snapshot: a burst uses the old or the new one, never a mixture. Frames posted
     /// after this returns are forwarded by the new one.
     pub fn set_snapshot(&self, snapshot: impl Into<Arc<ForwardingSnapshot>>) {
-        let before = self.snapshot.swap(snapshot.into());
+        let captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = snapshot.into();
+        if !captures.is_empty() || !snapshot.captures.is_empty() {
+            snapshot = Arc::new(snapshot.with_captures(&captures));
+        }
+        self.swap(snapshot);
+    }
+
+    /// Adds a capture to the snapshot.
+    pub(crate) fn add_capture(&self, point: &Arc<CapturePoint>) {
+        let mut captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
+        captures.push(point.clone());
+        self.swap(Arc::new(self.snapshot().with_captures(&captures)));
+    }
+
+    /// Removes a capture, if it is there.
+    pub(crate) fn remove_capture(&self, point: &Arc<CapturePoint>) {
+        let mut captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = captures.len();
+        captures.retain(|one| !Arc::ptr_eq(one, point));
+        if captures.len() < before {
+            self.swap(Arc::new(self.snapshot().with_captures(&captures)));
+        }
+    }
+
+    fn swap(&self, snapshot: Arc<ForwardingSnapshot>) {
+        let before = self.snapshot.swap(snapshot);
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         replaced.retain(|snapshot| Arc::strong_count(snapshot) > 1);
         replaced.push(before);

@@ -3,6 +3,7 @@
 mod ahead;
 mod bridge;
 mod busy;
+mod capture;
 mod charges;
 mod counters;
 mod drops;
@@ -22,3 +23,4 @@ mod snapshots;
 mod stages;
 mod switch;
 mod switchdev;
+mod trace;

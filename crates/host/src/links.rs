@@ -47,11 +47,14 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 /// No duplicate address detection: the address works at once.
 const IFA_F_NODAD: u8 = 2;
+const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_STATIC: u8 = 4;
 const RTN_UNICAST: u8 = 1;
+const RT_SCOPE_UNIVERSE: u8 = 0;
+const RT_SCOPE_LINK: u8 = 253;
 /// Flag of an interface that is up.
 pub const IFF_UP: u32 = 1;
 /// Bytes of `struct ifinfomsg`, which precedes the attributes of an interface.
@@ -250,6 +253,22 @@ impl Links {
         removed(done).map_err(error(format!("cannot remove gateway {gateway} of {name}")))
     }
 
+    /// Adds a route by way of a gateway, or to the interface's own network; returns `false` if it
+    /// is there already. The process needs CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    /// The interface is missing, or the kernel refuses.
+    pub fn add_route(
+        &self,
+        name: &str,
+        destination: LinkAddress,
+        gateway: Option<IpAddr>,
+    ) -> Result<bool, LinkError> {
+        let request = route_request(RTM_NEWROUTE, self.index(name)?, Some(destination), gateway);
+        let done = self.done(request.creating());
+        added(done).map_err(error(format!("{name} cannot have a route to {destination}")))
+    }
+
     /// Marks an interface with an alias of at most 255 bytes.
     ///
     /// # Errors
@@ -364,13 +383,13 @@ impl Request for ChangeLink {
                 address_request(RTM_DELADDR, index, address).acknowledged()
             }
             LinkChange::AddGateway(gateway) => {
-                route_request(RTM_NEWROUTE, index, gateway).creating()
+                route_request(RTM_NEWROUTE, index, None, Some(gateway)).creating()
             }
             LinkChange::AppendGateway(gateway) => {
-                route_request(RTM_NEWROUTE, index, gateway).appending()
+                route_request(RTM_NEWROUTE, index, None, Some(gateway)).appending()
             }
             LinkChange::RemoveGateway(gateway) => {
-                route_request(RTM_DELROUTE, index, gateway).acknowledged()
+                route_request(RTM_DELROUTE, index, None, Some(gateway)).acknowledged()
             }
             LinkChange::SetMark(mark) => link(RTM_SETLINK).with(IFLA_IFALIAS, mark.as_bytes()),
             LinkChange::Remove => link(RTM_DELLINK),
@@ -418,12 +437,21 @@ fn address_request(kind: u16, index: u32, address: LinkAddress) -> NetlinkMessag
 
 /// `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, type and
 /// flags; and the gateway with its interface.
-fn route_request(kind: u16, index: u32, gateway: IpAddr) -> NetlinkMessage {
-    let (family, octets) = octets(gateway);
-    let family = family.as_raw() as u8;
-    let header = [family, 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
+fn route_request(
+    kind: u16,
+    index: u32,
+    destination: Option<LinkAddress>,
+    gateway: Option<IpAddr>,
+) -> NetlinkMessage {
+    let (to, via) = (destination.map(|to| octets(to.ip)), gateway.map(octets));
+    let family = to.as_ref().or(via.as_ref()).map_or(0, |(family, _)| family.as_raw() as u8);
+    let prefix_len = destination.map_or(0, |to| to.prefix_len);
+    let scope = if gateway.is_some() { RT_SCOPE_UNIVERSE } else { RT_SCOPE_LINK };
+    let [table, protocol, kind_of] = [RT_TABLE_MAIN, RTPROT_STATIC, RTN_UNICAST];
+    let header = [family, prefix_len, 0, 0, table, protocol, scope, kind_of, 0, 0, 0, 0];
     let request = NetlinkMessage::new(kind, &header).with(RTA_OIF, &index.to_ne_bytes());
-    request.with(RTA_GATEWAY, &octets)
+    let request = to.into_iter().fold(request, |request, (_, to)| request.with(RTA_DST, &to));
+    via.into_iter().fold(request, |request, (_, via)| request.with(RTA_GATEWAY, &via))
 }
 
 /// `struct ifinfomsg`: family, type, index, flags, and the mask of flags to change.
@@ -477,9 +505,14 @@ mod tests {
         assert_eq!(bytes(address_request(RTM_NEWADDR, 7, v4)), address.concat());
         let v6 = LinkAddress { ip: "fd00::2".parse().unwrap(), prefix_len: 64 };
         assert_eq!(bytes(address_request(RTM_NEWADDR, 7, v6))[..4], [10, 64, IFA_F_NODAD, 0]);
-        let route = bytes(route_request(RTM_NEWROUTE, 7, [10, 0, 0, 1].into()));
+        let route = bytes(route_request(RTM_NEWROUTE, 7, None, Some([10, 0, 0, 1].into())));
         let head = [2, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
         let attributes = [8, 0, 4, 0, 7, 0, 0, 0, 8, 0, 5, 0, 10, 0, 0, 1];
+        assert_eq!(route, [&head[..], &attributes].concat());
+        let to = LinkAddress { ip: [10, 96, 0, 0].into(), prefix_len: 12 };
+        let route = bytes(route_request(RTM_NEWROUTE, 7, Some(to), None));
+        let head = [2, 12, 0, 0, 254, 4, RT_SCOPE_LINK, 1, 0, 0, 0, 0];
+        let attributes = [8, 0, 4, 0, 7, 0, 0, 0, 8, 0, 1, 0, 10, 96, 0, 0];
         assert_eq!(route, [&head[..], &attributes].concat());
     }
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::error::MigrateError;
 use super::printable::printable;
 
-/// Time that daemons hold a migration without a message of `shunt migrate`, in seconds. Renewed
-/// four times as often.
+/// Time that daemons hold a migration without a message of `shunt migrate`, in seconds, apart from
+/// the time for a guest to release a primary. Renewed four times as often.
 pub(super) const HOLD_S: u32 = 60;
 /// Hex digits of frames in one request, well below the limit of a body.
 const DIGITS_MAX: usize = 600_000;
@@ -22,10 +22,12 @@ const FRAMES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct DaemonClient<'a> {
     pub(super) client: &'a Client,
-    /// `source` or `target`.
+    /// `source` or `target`; empty if there is only one daemon.
     pub(super) name: &'static str,
-    /// Id of the migration.
+    /// Id of the migration, if there is one.
     pub(super) id: &'a str,
+    /// Time that the daemon holds the migration without a message, in seconds.
+    pub(super) hold_s: u32,
 }
 
 /// Clients of the source's and the target's daemon.
@@ -33,15 +35,23 @@ pub(super) fn both<'a>(
     source: &'a Client,
     target: &'a Client,
     id: &'a str,
+    hold_s: u32,
 ) -> (DaemonClient<'a>, DaemonClient<'a>) {
-    let site = |client, name| DaemonClient { client, name, id };
+    let site = |client, name| DaemonClient { client, name, id, hold_s };
     (site(source, "source"), site(target, "target"))
 }
 
 impl DaemonClient<'_> {
     /// Fields common to all steps.
     fn body(&self, step: MoveStep) -> Value {
-        json!({"id": self.id, "step": step, "hold_s": HOLD_S})
+        json!({"id": self.id, "step": step, "hold_s": self.hold_s})
+    }
+
+    fn title(&self) -> String {
+        match self.name {
+            "" => "the daemon".to_owned(),
+            name => format!("the {name} daemon"),
+        }
     }
 
     fn send<T: DeserializeOwned>(
@@ -53,7 +63,7 @@ impl DaemonClient<'_> {
         // Text of a daemon on another host is not trusted with this terminal; one error a line.
         let failed = |text: String| {
             let lines: Vec<String> = text.lines().map(printable).collect();
-            MigrateError::new(format!("the {} daemon: {}", self.name, lines.join("\n")))
+            MigrateError::new(format!("{}: {}", self.title(), lines.join("\n")))
         };
         let reply = self.client.send(method, path, body, None);
         let reply = reply.map_err(|error| {
@@ -74,9 +84,10 @@ impl DaemonClient<'_> {
             [&mut *object, field, value, message, allowed, remedy]
                 .into_iter()
                 .for_each(|part| *part = printable(part));
-            *object = match object.is_empty() {
-                true => format!("the {} daemon", self.name),
-                false => format!("{object} of the {} daemon", self.name),
+            *object = match (object.is_empty(), self.name) {
+                (true, _) => self.title(),
+                (false, "") => std::mem::take(object),
+                (false, _) => format!("{object} of {}", self.title()),
             };
         }
         MigrateError::Refused(problems)
@@ -90,6 +101,12 @@ impl DaemonClient<'_> {
     /// State in force.
     pub(super) fn in_force(&self) -> Result<InForce, MigrateError> {
         self.send(Method::GET, "/v1/actual", None)
+    }
+
+    /// Changes fields of an adapter.
+    pub(super) fn change(&self, adapter: &str, change: &Value) -> Result<(), MigrateError> {
+        let path = format!("/v1/adapters/{adapter}");
+        self.send::<Value>(Method::PATCH, &path, Some(change)).map(drop)
     }
 
     /// Version of the daemon.

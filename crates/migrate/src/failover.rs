@@ -34,14 +34,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use api::{Client, InForce, Method};
+use api::Client;
 use host::qmp::QmpError;
 use host::qmp::pci::{BRIDGES_MAX, is_mapped};
 use model::state::{ActualAdapter, Attachment, LinkState, PathInForce, Problem, State};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::daemon::{DaemonClient, HOLD_S};
 use super::error::MigrateError;
 use super::printable::printable;
 use super::qemu::{POLL, Qemu, list, text};
@@ -49,6 +49,10 @@ use super::report::StepReport;
 
 /// QOM path of the devices that have an id.
 const DEVICES: &str = "/machine/peripheral";
+/// Time for a guest to take or to release a primary, by default, in seconds.
+pub const TIMEOUT_S: u64 = 10;
+/// Most seconds for it.
+pub const TIMEOUT_S_MAX: u64 = 600;
 /// Most devices that are looked at.
 const DEVICES_MAX: usize = 1024;
 
@@ -59,6 +63,8 @@ pub struct PairSpec {
     pub adapter: String,
     /// Its daemon.
     pub daemon: Client,
+    /// Name of that daemon in errors: `source`, `target`, or empty if there is only one.
+    pub site: &'static str,
     /// QMP socket of the guest's QEMU.
     pub qmp: PathBuf,
     /// Time for the guest to take or to release the primary.
@@ -119,7 +125,9 @@ pub struct PairReport {
 /// # Errors
 /// Daemon or QEMU does not answer, or they have no such pair.
 pub fn status(spec: &PairSpec) -> Result<PairStatus, MigrateError> {
-    Ok(Pair::open(spec, &mut |_| ())?.status)
+    checked(spec)?; // a wrong adapter is told before QEMU is asked
+    let mut qemu = Qemu::connect(&spec.qmp)?;
+    Ok(Pair::open(spec, &mut qemu, &mut |_| ())?.status)
 }
 
 /// Plugs a primary, QEMU's device with these properties, and moves the guest to it. One that is
@@ -132,7 +140,18 @@ pub fn attach(
     primary: &Map<String, Value>,
     on_step: &mut dyn FnMut(&StepReport),
 ) -> Result<PairReport, MigrateError> {
-    let mut pair = Pair::open(spec, on_step)?;
+    checked(spec)?; // a wrong adapter is told before QEMU is asked
+    attach_by(spec, &mut Qemu::connect(&spec.qmp)?, primary, on_step)
+}
+
+/// As [`attach`], by a connection to QEMU, which serves one client.
+pub(super) fn attach_by(
+    spec: &PairSpec,
+    qemu: &mut Qemu,
+    primary: &Map<String, Value>,
+    on_step: &mut dyn FnMut(&StepReport),
+) -> Result<PairReport, MigrateError> {
+    let mut pair = Pair::open(spec, qemu, on_step)?;
     pair.must_run()?;
     pair.must_be_connected()?;
     let plugged = pair.status.primary.clone();
@@ -168,7 +187,17 @@ pub fn detach(
     spec: &PairSpec,
     on_step: &mut dyn FnMut(&StepReport),
 ) -> Result<PairReport, MigrateError> {
-    let mut pair = Pair::open(spec, on_step)?;
+    checked(spec)?; // a wrong adapter is told before QEMU is asked
+    detach_by(spec, &mut Qemu::connect(&spec.qmp)?, on_step)
+}
+
+/// As [`detach`], by a connection to QEMU.
+pub(super) fn detach_by(
+    spec: &PairSpec,
+    qemu: &mut Qemu,
+    on_step: &mut dyn FnMut(&StepReport),
+) -> Result<PairReport, MigrateError> {
+    let mut pair = Pair::open(spec, qemu, on_step)?;
     let primary = pair.status.primary.clone();
     if primary.is_some() {
         pair.must_run()?;
@@ -188,14 +217,36 @@ pub fn detach(
             }
         });
     }
-    pair.send_frames_to(PairDevice::Standby)?;
+    pair.send_frames_to(PairDevice::Standby).map_err(|failed| {
+        let adapter = &spec.adapter;
+        let next = format!("the guest gets no frames; move them with: shunt vm detach {adapter}");
+        MigrateError::new(format!("{failed}; the primary is unplugged, and {next}"))
+    })?;
     pair.end()
+}
+
+/// A pair as it is.
+pub(super) struct FoundPair {
+    pub(super) status: PairStatus,
+    /// The adapter names a VF of a card, so its frames follow its path; otherwise its link.
+    pub(super) by_path: bool,
+    /// The primary as a device of QEMU, if frames go to it.
+    pub(super) primary: Option<Map<String, Value>>,
+}
+
+/// Finds the pair of an adapter, by a connection to QEMU.
+pub(super) fn find(spec: &PairSpec, qemu: &mut Qemu) -> Result<FoundPair, MigrateError> {
+    let mut ignored = |_: &StepReport| ();
+    let mut pair = Pair::open(spec, qemu, &mut ignored)?;
+    let id = pair.status.primary.clone().filter(|_| pair.status.frames_to == PairDevice::Primary);
+    let primary = id.map(|id| pair.device_of(&id)).transpose()?;
+    let Pair { status, by_path, .. } = pair;
+    Ok(FoundPair { status, by_path, primary })
 }
 
 struct Pair<'a> {
     spec: &'a PairSpec,
-    qemu: Qemu,
-    /// The adapter names a VF of a card, so its frames follow its path; otherwise its link.
+    qemu: &'a mut Qemu,
     by_path: bool,
     mac: String,
     status: PairStatus,
@@ -206,49 +257,10 @@ struct Pair<'a> {
 impl<'a> Pair<'a> {
     fn open(
         spec: &'a PairSpec,
+        qemu: &'a mut Qemu,
         on_step: &'a mut dyn FnMut(&StepReport),
     ) -> Result<Pair<'a>, MigrateError> {
-        let state: State = send(&spec.daemon, Method::GET, "/v1/state", None)?;
-        let Some(adapter) = state.adapter(&spec.adapter) else {
-            let names = state.adapters.iter().map(|one| one.name.as_str());
-            let problem = Problem::not_one_of("", &*spec.adapter, "is no adapter", names);
-            return Err(problem.into());
-        };
-        let wrong = |field: &str, value: Value, message: &str, remedy: &str| {
-            let problem = Problem::new(field, value, message, remedy);
-            Err(problem.of(format!("adapter {}", spec.adapter)).into())
-        };
-        if !matches!(adapter.attachment, Attachment::VhostUser(_)) {
-            let kind = json!(adapter.attachment.kind().word());
-            let remedy = "use an adapter of kind vhost-user";
-            return wrong("attachment.kind", kind, "is no device of a VM", remedy);
-        }
-        if adapter.switch.is_none() {
-            let remedy = "use an adapter of a switch";
-            return wrong("switch", Value::Null, "is missing: it has no other path", remedy);
-        }
-        let by_path = adapter.vf.is_some() && state.nic_of(adapter).is_some_and(|it| it.is_pci());
-        let in_force = in_force(spec)?;
-        let path = in_force.path;
-        if !by_path && path != PathInForce::Synthetic {
-            let remedy = format!("shunt adapter set {} --path synthetic", spec.adapter);
-            let message = "is its path, and its device the only one on it";
-            return wrong("path", json!(path), message, &remedy);
-        }
-        let to_primary = match by_path {
-            true => path == PathInForce::Vf,
-            false => adapter.settings.link_state == LinkState::Disable,
-        };
-        let status = PairStatus {
-            adapter: spec.adapter.clone(),
-            standby: String::new(),
-            connected: in_force.connected,
-            primary: None,
-            in_use: false,
-            frames_to: if to_primary { PairDevice::Primary } else { PairDevice::Standby },
-            remedy: None,
-        };
-        let (qemu, mac) = (Qemu::connect(&spec.qmp)?, adapter.mac.to_string());
+        let (by_path, mac, status) = checked(spec)?;
         let mut pair = Pair { spec, qemu, by_path, mac, status, steps: Vec::new(), on_step };
         pair.inspect()?;
         Ok(pair)
@@ -313,8 +325,24 @@ impl<'a> Pair<'a> {
     /// `true` if the guest's driver has enabled this device.
     fn is_taken(&mut self, id: &str) -> Result<bool, QmpError> {
         let buses = self.qemu.ask("query-pci")?;
-        let found = list(&buses).find_map(|bus| device(&bus["devices"], id, 0));
-        Ok(found.is_some_and(is_mapped))
+        let found = list(&buses).find_map(|bus| device(bus, id, 0));
+        Ok(found.is_some_and(|(found, _)| is_mapped(found)))
+    }
+
+    /// A plugged device, with the properties with which it can be plugged again.
+    fn device_of(&mut self, id: &str) -> Result<Map<String, Value>, QmpError> {
+        let mut found = Map::from_iter([("id".to_owned(), json!(id))]);
+        let kind = text(&self.property(id, "type")?);
+        found.insert("driver".to_owned(), json!(kind));
+        for name in ["host", "netdev", "mac", "romfile"] {
+            let value = self.property(id, name)?;
+            found.extend(value.is_string().then(|| (name.to_owned(), value)));
+        }
+        let buses = self.qemu.ask("query-pci")?;
+        let bridge = list(&buses).find_map(|bus| device(bus, id, 0)).map(|(_, above)| above);
+        let bus = bridge.map(|bridge| bridge["qdev_id"].clone()).filter(Value::is_string);
+        found.extend(bus.map(|bus| ("bus".to_owned(), bus)));
+        Ok(found)
     }
 
     fn must_run(&mut self) -> Result<(), MigrateError> {
@@ -349,11 +377,12 @@ impl<'a> Pair<'a> {
             (false, true) => json!({"link_state": "disable"}),
             (false, false) => json!({"link_state": "auto"}),
         };
-        let url = format!("/v1/adapters/{}", self.spec.adapter);
-        send::<Value>(&self.spec.daemon, Method::PATCH, &url, Some(&change))?;
+        daemon(self.spec).change(&self.spec.adapter, &change)?;
         self.status.frames_to = to;
         if self.by_path && is_primary {
-            let ActualAdapter { path, reason, .. } = in_force(self.spec)?;
+            let given = in_force(self.spec);
+            let ActualAdapter { path, reason, .. } =
+                given.map_err(|failed| self.go_back(PairDevice::Standby, failed))?;
             if path != PathInForce::Vf {
                 let text = format!("{} gets no VF: {reason}", self.spec.adapter);
                 return Err(self.go_back(PairDevice::Standby, MigrateError::new(text)));
@@ -402,6 +431,9 @@ impl<'a> Pair<'a> {
     fn wait_until_taken(&mut self, id: &str) -> Result<(), MigrateError> {
         let begun = Instant::now();
         while !self.is_taken(id)? {
+            if self.spec.interrupted.load(Ordering::Relaxed) {
+                return Err(MigrateError::new("interrupted"));
+            }
             self.must_have_time(begun, || {
                 format!(
                     "the guest does not take {id}; check hot plug and the device's driver in the \
@@ -414,7 +446,8 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Unplugs the primary, and waits for the guest.
+    /// Unplugs the primary, and waits for the guest. An unplug cannot be cancelled, so an
+    /// interruption does not end the wait.
     fn unplug(&mut self, id: &str) -> Result<(), MigrateError> {
         let begun = Instant::now();
         match self.qemu.execute("device_del", json!({"id": id})) {
@@ -460,9 +493,6 @@ impl<'a> Pair<'a> {
         late: impl FnOnce() -> String,
     ) -> Result<(), MigrateError> {
         let limit = self.spec.timeout;
-        if self.spec.interrupted.load(Ordering::Relaxed) {
-            return Err(MigrateError::new("interrupted"));
-        }
         match begun.elapsed() < limit {
             true => Ok(()),
             false => Err(MigrateError::new(format!("after {} ms {}", limit.as_millis(), late()))),
@@ -481,33 +511,72 @@ impl<'a> Pair<'a> {
     }
 }
 
+/// Checks the adapter; returns whether its frames follow its path, its MAC address, and the status
+/// without QEMU's part.
+fn checked(spec: &PairSpec) -> Result<(bool, String, PairStatus), MigrateError> {
+    let state: State = daemon(spec).state()?;
+    let Some(adapter) = state.adapter(&spec.adapter) else {
+        let names = state.adapters.iter().map(|one| one.name.as_str());
+        let problem = Problem::not_one_of("", &*spec.adapter, "is no adapter", names);
+        return Err(problem.into());
+    };
+    let wrong = |field: &str, value: Value, message: &str, remedy: &str| {
+        let problem = Problem::new(field, value, message, remedy);
+        Err(problem.of(format!("adapter {}", spec.adapter)).into())
+    };
+    if !matches!(adapter.attachment, Attachment::VhostUser(_)) {
+        let kind = json!(adapter.attachment.kind().word());
+        let remedy = "use an adapter of kind vhost-user";
+        return wrong("attachment.kind", kind, "is no device of a VM", remedy);
+    }
+    if adapter.switch.is_none() {
+        let remedy = "use an adapter of a switch";
+        return wrong("switch", Value::Null, "is missing: it has no other path", remedy);
+    }
+    let by_path = adapter.vf.is_some() && state.nic_of(adapter).is_some_and(|it| it.is_pci());
+    let in_force = in_force(spec)?;
+    let path = in_force.path;
+    if !by_path && path != PathInForce::Synthetic {
+        let remedy = format!("shunt adapter set {} --path synthetic", spec.adapter);
+        let message = "is its path, and its device the only one on it";
+        return wrong("path", json!(path), message, &remedy);
+    }
+    let to_primary = match by_path {
+        true => path == PathInForce::Vf,
+        false => adapter.settings.link_state == LinkState::Disable,
+    };
+    let status = PairStatus {
+        adapter: spec.adapter.clone(),
+        standby: String::new(),
+        connected: in_force.connected,
+        primary: None,
+        in_use: false,
+        frames_to: if to_primary { PairDevice::Primary } else { PairDevice::Standby },
+        remedy: None,
+    };
+    Ok((by_path, adapter.mac.to_string(), status))
+}
+
+fn daemon(spec: &PairSpec) -> DaemonClient<'_> {
+    DaemonClient { client: &spec.daemon, name: spec.site, id: "", hold_s: HOLD_S }
+}
+
 /// The adapter in force.
 fn in_force(spec: &PairSpec) -> Result<ActualAdapter, MigrateError> {
-    let now: InForce = send(&spec.daemon, Method::GET, "/v1/actual", None)?;
+    let now = daemon(spec).in_force()?;
     let found = now.actual.adapters.into_iter().find(|one| one.name == spec.adapter);
     found.ok_or_else(|| MigrateError::new(format!("adapter {} is gone", spec.adapter)))
 }
 
-/// The device with this id, among these and behind bridges.
-fn device<'v>(devices: &'v Value, id: &str, depth: usize) -> Option<&'v Value> {
+/// The device with this id on a bus, or behind its bridges; and the bus or bridge above it.
+fn device<'v>(above: &'v Value, id: &str, depth: usize) -> Option<(&'v Value, &'v Value)> {
+    let devices = if depth == 0 { &above["devices"] } else { &above["pci_bridge"]["devices"] };
     list(devices).find_map(|one| {
-        let behind = || device(&one["pci_bridge"]["devices"], id, depth + 1);
-        if one["qdev_id"] == id { Some(one) } else { (depth < BRIDGES_MAX).then(behind)? }
+        let behind = || device(one, id, depth + 1);
+        if one["qdev_id"] == id {
+            Some((one, above))
+        } else {
+            (depth < BRIDGES_MAX).then(behind)?
+        }
     })
-}
-
-fn send<T: DeserializeOwned>(
-    daemon: &Client,
-    method: Method,
-    path: &str,
-    body: Option<&Value>,
-) -> Result<T, MigrateError> {
-    let reply =
-        daemon.send(method, path, body, None).map_err(|error| match error.is_mistake() {
-            true => MigrateError::Refused(error.problems()),
-            false => MigrateError::new(error.to_string()),
-        })?;
-    let wrong =
-        |error| MigrateError::new(format!("unknown reply format (other version?): {error}"));
-    serde_json::from_value(reply.body).map_err(wrong)
 }

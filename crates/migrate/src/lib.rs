@@ -8,12 +8,14 @@
 //! 2. **prepare**: the target creates each adapter and reserves its VF, or says why there is none.
 //!    The adapter's addresses are not active there.
 //! 3. **connect** to the target's QEMU, which waits for the guest.
-//! 4. **leave**: from now on the source keeps frames while rings do not run.
-//! 5. **migrate**: QEMU copies memory, stops the guest and waits (`pre-switchover`).
-//! 6. **switch**: the target activates and announces the addresses and keeps frames; the source
+//! 4. **unplug** the primary of a failover pair at the source, if the frames go there.
+//! 5. **leave**: from now on the source keeps frames while rings do not run.
+//! 6. **migrate**: QEMU copies memory, stops the guest and waits (`pre-switchover`).
+//! 7. **switch**: the target activates and announces the addresses and keeps frames; the source
 //!    deactivates them and hands over the frames it kept. QEMU continues.
-//! 7. **verify**: the guest's rings run at the target.
-//! 8. **finish**: the adapters are ordinary ones at the target and removed at the source.
+//! 8. **verify**: the guest's rings run at the target.
+//! 9. **finish**: the adapters are ordinary ones at the target and removed at the source. A primary
+//!    named for the target is plugged.
 //!
 //! # Failures
 //! Until the guest runs at the target, all steps are undone in reverse order. The target's adapters
@@ -27,7 +29,7 @@
 //! [`Manager::tick`](api::Manager::tick). A guest in `pre-switchover` stays stopped, because QEMU
 //! waits without a timeout. [`abort`] and [`finish`] end such a migration.
 //!
-//! Beside it, [`failover`] moves a guest between two devices of one host.
+//! Beside it, [`failover`] moves a guest between two devices of one host; `pairs` uses it.
 
 mod daemon;
 mod error;
@@ -38,6 +40,7 @@ mod guest_vfs;
 mod id;
 mod migration;
 mod obstacles;
+mod pairs;
 mod plan;
 mod printable;
 mod qemu;
@@ -58,7 +61,7 @@ use migration::{Migration, MigrationState};
 pub use plan::{MigrationPlan, PlannedAdapter};
 use qemu::Qemu;
 pub use recovery::{RecoveryReport, RecoverySpec, abort, finish};
-pub use report::{MigrationOutcome, MigrationReport, StepReport};
+pub use report::{MigrationOutcome, MigrationReport, PathChange, StepReport};
 pub use spec::{MigrationSpec, interrupted_by_signals};
 
 /// Plans a migration and lists obstacles, without changes.
@@ -67,7 +70,7 @@ pub use spec::{MigrationSpec, interrupted_by_signals};
 /// A daemon or QEMU does not answer, or a named adapter does not exist.
 pub fn plan(spec: &MigrationSpec) -> Result<MigrationPlan, MigrateError> {
     let id = id::unique(&spec.vm);
-    let (source, target) = daemon::both(&spec.source, &spec.target, &id);
+    let (source, target) = daemon::both(&spec.source, &spec.target, &id, spec.hold_s());
     let mut qemu = Qemu::connect(&spec.source_qmp)?;
     Ok(plan::inspect(spec, &source, &target, &mut qemu)?.0)
 }
@@ -81,7 +84,7 @@ pub fn run(
     on_step: &mut dyn FnMut(&StepReport),
 ) -> Result<MigrationReport, MigrateError> {
     let id = id::unique(&spec.vm);
-    let (source, target) = daemon::both(&spec.source, &spec.target, &id);
+    let (source, target) = daemon::both(&spec.source, &spec.target, &id, spec.hold_s());
     let begun = Instant::now();
     let mut qemu = Qemu::connect(&spec.source_qmp)?;
     let (plan, requests) = plan::inspect(spec, &source, &target, &mut qemu)?;
@@ -91,6 +94,7 @@ pub fn run(
         return Err(MigrateError::Refused(problems));
     }
     let report = MigrationReport {
+        time_line: Vec::new(),
         id: id.clone(),
         plan,
         outcome: MigrationOutcome::Moved,
@@ -114,7 +118,11 @@ pub fn run(
         report,
         on_step,
         renewed: Instant::now(),
+        begun,
     };
+    for PlannedAdapter { name, from, .. } in migration.report.plan.adapters.clone() {
+        migration.note_path(&name, "source", from);
+    }
     let [here, there] = &migration.report.plan.versions;
     let text = format!("shunt {here} -> {there}, {}", migration.report.plan.to_string().trim_end());
     migration.done("inspect", text, begun);

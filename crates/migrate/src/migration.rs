@@ -6,14 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
-use model::state::{MoveRequest, MoveStep};
+use model::state::{MoveRequest, MoveStep, PathInForce};
+use serde_json::{Map, Value};
 
 use super::daemon::{DaemonClient, HOLD_S};
 use super::error::MigrateError;
 use super::frames::TransferredFrames;
 use super::guest_vfs;
 use super::qemu::{MigrationProgress, POLL, Qemu};
-use super::report::{MigrationReport, StepReport};
+use super::report::{MigrationReport, PathChange, StepReport};
 use super::spec::MigrationSpec;
 
 /// Renewal interval of both daemons.
@@ -33,6 +34,8 @@ pub(super) struct MigrationState {
     pub(super) prepared: Vec<String>,
     /// Adapters marked as leaving at the source.
     pub(super) leaving: Vec<String>,
+    /// Adapters whose primary was unplugged, with that device.
+    pub(super) detached: Vec<(String, Map<String, Value>)>,
     /// The guest has disabled its VFs.
     pub(super) vfs_disabled: bool,
     /// QEMU was told to migrate.
@@ -60,16 +63,23 @@ pub(super) struct Migration<'a> {
     pub(super) report: MigrationReport,
     pub(super) on_step: &'a mut dyn FnMut(&StepReport),
     pub(super) renewed: Instant,
+    pub(super) begun: Instant,
 }
 
 impl Migration<'_> {
     pub(super) fn done(&mut self, step: &str, text: impl Into<String>, begun: Instant) {
         let done = StepReport::new(step, text, begun);
-        (self.on_step)(&done);
-        self.report.steps.push(done);
+        self.report.recording(self.on_step)(&done);
     }
 
-    fn names(&self) -> Vec<String> {
+    /// Notes the path of an adapter from now on.
+    pub(super) fn note_path(&mut self, adapter: &str, host: &str, path: PathInForce) {
+        let at_ms = self.begun.elapsed().as_millis() as u64;
+        let (adapter, host) = (adapter.to_owned(), host.to_owned());
+        self.report.time_line.push(PathChange { at_ms, adapter, host, path });
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
         self.report.plan.adapters.iter().map(|adapter| adapter.name.clone()).collect()
     }
 
@@ -77,6 +87,7 @@ impl Migration<'_> {
     pub(super) fn go(&mut self, requests: &[MoveRequest]) -> Result<(), MigrateError> {
         self.prepare(requests)?;
         self.connect()?;
+        self.detach_primaries()?;
         self.leave()?;
         self.migrate()?;
         self.verify()?;
@@ -93,7 +104,10 @@ impl Migration<'_> {
             self.state.prepared.push(name.clone());
             let given = self.target.arrive(request, false)?;
             let planned = &mut self.report.plan.adapters[at];
-            (planned.to, planned.reason) = (given.path, given.reason);
+            // Otherwise planned with the primary, which comes later.
+            if !self.spec.target_primaries.contains_key(&name) {
+                (planned.to, planned.reason) = (given.path, given.reason);
+            }
             let held = given.vf.map_or(String::new(), |vf| format!(", VF {vf} is reserved"));
             told.push(format!("{name}: {} ({}){held}", given.path, given.reason));
         }
@@ -157,6 +171,10 @@ impl Migration<'_> {
         self.qemu.start(&self.spec.uri, self.spec.bandwidth, self.spec.downtime_ms)?;
         let progress = self.watch(begun)?;
         self.state.completed = true;
+        for planned in self.report.plan.adapters.clone() {
+            let path = if planned.plugs { PathInForce::Synthetic } else { planned.to };
+            self.note_path(&planned.name, "target", path);
+        }
         self.report.downtime_ms = progress.downtime_ms;
         self.report.total_ms = progress.total_ms;
         self.report.ram_bytes = progress.ram_bytes;
@@ -211,6 +229,9 @@ impl Migration<'_> {
     fn switch(&mut self) -> Result<(), MigrateError> {
         let begun = Instant::now();
         let mut announced = 0;
+        for name in self.names() {
+            self.note_path(&name, "source", PathInForce::None);
+        }
         for name in self.names() {
             announced += self.target.step(&name, MoveStep::TakeOver)?.announced;
         }
@@ -315,6 +336,7 @@ impl Migration<'_> {
                 agent.map_or_else(|| Some(unnamed()), |agent| guest_vfs::restore(agent).err()),
             );
         }
+        left.extend(self.attach_primaries());
         let text = match left.is_empty() {
             true => "the adapters are removed from the source".to_owned(),
             false => {
@@ -329,7 +351,7 @@ impl Migration<'_> {
     /// Renews the migration at both daemons when due; an error if it is to be undone. Once the
     /// guest may be at the target there is no way back, and a daemon that does not answer may be
     /// restarting.
-    fn renew(&mut self) -> Result<(), MigrateError> {
+    pub(super) fn renew(&mut self) -> Result<(), MigrateError> {
         let may_stop = self.state.switched_over.is_none();
         if self.spec.interrupted.load(Ordering::Relaxed) && may_stop {
             return Err(MigrateError::new("interrupted"));

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use model::state::{Adapter, Attachment, Mirror, MoveRequest, Problem, Remedy, State, Vpf};
+use model::state::{
+    Adapter, Attachment, Mirror, MoveRequest, PortSettings, Problem, Remedy, State, Vf, Vpf,
+};
 
 use super::daemon::DaemonClient;
 use super::error::MigrateError;
@@ -77,7 +79,7 @@ pub(super) fn adapter_obstacles(
     }
     let with_settings = state.nic_of(adapter).zip(adapter.vf);
     if let Some((nic, index)) = with_settings
-        && nic.vfs.iter().any(|vf| vf.index == index)
+        && nic.vfs.iter().any(|vf| vf.index == index && !is_of_host(vf))
     {
         let message = format!("has settings of its own in {}, which would stay behind", nic.name);
         let remedy = "move them to the adapter, and remove the VF's";
@@ -100,6 +102,20 @@ pub(super) fn adapter_obstacles(
         found.push(Problem::new("", (), message, "remove the mirror first"));
     }
     found.into_iter().map(|problem| problem.of(format!("adapter {name}"))).collect()
+}
+
+/// Returns `true` for a VF that has nothing but a driver, which belongs to the host.
+fn is_of_host(vf: &Vf) -> bool {
+    let Vf { index: _, mac, driver: _, query_rss, attachment, settings } = vf;
+    (mac, query_rss, attachment) == (&None, &None, &None) && *settings == PortSettings::default()
+}
+
+/// Primaries for the target that are of none of the chosen adapters.
+pub(super) fn unknown_primaries(spec: &MigrationSpec, chosen: &[&Adapter]) -> Vec<Problem> {
+    let names = || chosen.iter().map(|adapter| &*adapter.name);
+    let named = spec.target_primaries.keys().filter(|name| !names().any(|one| one == *name));
+    let message = "is no adapter of the migration";
+    named.map(|name| Problem::not_one_of("--to-primary", &**name, message, names())).collect()
 }
 
 /// Sources that are mirrored to an adapter.
@@ -140,7 +156,9 @@ pub(super) fn held_vf_obstacle(
     };
     let adapters_text = now.actual.adapters.iter().filter(|one| one.vf == Some(index));
     let mut holders = adapters_text.filter(|one| on_it(&one.name)).map(|one| one.name.clone());
+    let is_prepared = nic.vfs.iter().any(|vf| vf.index == index && is_of_host(vf));
     let owner = now.owners.get(&format!("{}/vf{index}", nic.name));
+    let owner = owner.filter(|owner| !(owner.holder.is_empty() && is_prepared));
     let holder = holders.next().or_else(|| owner.map(|_| "another owner".to_owned()));
     Ok(holder.map(|holder| {
         let message = format!("is the VF of {holder} on {} of the target", nic.name);

@@ -6,11 +6,13 @@ use model::state::{
     Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Problem, Reason, State, VERSION,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::daemon::{DaemonClient, HOLD_S};
+use super::daemon::DaemonClient;
 use super::error::MigrateError;
 use super::guest_info::GuestInfo;
 use super::obstacles;
+use super::pairs::PlannedPair;
 use super::qemu::Qemu;
 use super::spec::MigrationSpec;
 
@@ -36,8 +38,12 @@ pub struct PlannedAdapter {
     pub name: String,
     /// MAC address.
     pub mac: String,
-    /// Current path.
+    /// Current path; `vf` also for another primary.
     pub from: PathInForce,
+    /// Primary that has the frames, as QEMU's device. It is unplugged before.
+    pub primary: Option<Map<String, Value>>,
+    /// A primary is plugged at the target.
+    pub plugs: bool,
     /// Path at the target.
     pub to: PathInForce,
     /// Reason if that is not the wanted path; `Supported` if it is.
@@ -52,12 +58,18 @@ impl fmt::Display for MigrationPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MigrationPlan { vm, guest, adapters, obstacles, .. } = self;
         writeln!(f, "move {vm} (QEMU {}, {})", guest.qemu, guest.status)?;
-        for PlannedAdapter { name, mac, from, to, reason, socket, .. } in adapters {
+        for PlannedAdapter { name, mac, from, primary, plugs, to, reason, socket, .. } in adapters {
             let why = match reason {
                 Reason::Supported => String::new(),
                 code => format!(" ({code}: {})", code.text()),
             };
             writeln!(f, "  adapter {name} {mac}: {from} -> {to}{why}, socket {socket}")?;
+            if let Some(id) = primary.as_ref().and_then(|device| device["id"].as_str()) {
+                writeln!(f, "  primary {id} of {name} is unplugged at the source")?;
+            }
+            if *plugs {
+                writeln!(f, "  a primary of {name} is plugged at the target")?;
+            }
         }
         if !guest.vfs.is_empty() && obstacles.is_empty() {
             let vfs = guest.vfs.join(", ");
@@ -96,7 +108,7 @@ pub(super) fn arrival(
         version: VERSION,
         id: id.to_owned(),
         step: MoveStep::Arrive,
-        hold_s: HOLD_S,
+        hold_s: spec.hold_s(),
         port: switch.and_then(|switch| switch.port(&adapter.name)).cloned(),
         statics: statics.filter(|entry| entry.port == adapter.name).cloned().collect(),
         adapter: Some(copy),
@@ -127,7 +139,9 @@ pub(super) fn inspect(
     let blockers = qemu.blockers()?.into_iter().map(|blocker| blocker.of(&*guest));
     plan.obstacles.extend(blockers);
     let mut requests = Vec::new();
-    for adapter in chosen(spec, &state, &plan.guest)? {
+    let chosen = chosen(spec, &state, &plan.guest)?;
+    plan.obstacles.extend(obstacles::unknown_primaries(spec, &chosen));
+    for adapter in chosen {
         let object = format!("adapter {}", adapter.name);
         let Attachment::VhostUser(attachment) = &adapter.attachment else {
             let kind = adapter.attachment.kind().word();
@@ -137,7 +151,9 @@ pub(super) fn inspect(
             continue;
         };
         plan.obstacles.extend(obstacles::adapter_obstacles(&state, adapter, &plan.guest));
-        let request = arrival(spec, &state, adapter, target.id);
+        let pair = PlannedPair::find(spec, adapter, qemu, &mut plan.obstacles)?;
+        let mut request = arrival(spec, &state, adapter, target.id);
+        request.adapter.iter_mut().for_each(|copy| pair.asked(copy));
         let now = source.status(&adapter.name)?;
         if let Some(id) = &now.id {
             let message = format!("is part of migration {id} already");
@@ -149,6 +165,8 @@ pub(super) fn inspect(
             name: adapter.name.clone(),
             mac: adapter.mac.to_string(),
             from: now.path,
+            primary: None,
+            plugs: false,
             to: PathInForce::None,
             reason: Reason::Unknown,
             socket,
@@ -162,6 +180,8 @@ pub(super) fn inspect(
             Err(MigrateError::Refused(refused)) => plan.obstacles.extend(refused.problems),
             Err(failed) => return Err(failed),
         }
+        request.adapter.iter_mut().for_each(|copy| pair.created(copy));
+        pair.plan(&mut planned);
         plan.adapters.push(planned);
         requests.push(request);
     }

@@ -14,12 +14,13 @@ use host::qmp::QmpError;
 use model::state::{MovePhase, MoveStep, Problem, Remedy, State};
 use serde::{Deserialize, Serialize};
 
-use super::daemon::{DaemonClient, both};
+use super::daemon::{DaemonClient, HOLD_S, both};
 use super::error::MigrateError;
 use super::frames::{self, TransferredFrames};
 use super::guest_vfs;
 use super::id::is_of;
 use super::obstacles::wrong_guest;
+use super::pairs::without_primary;
 use super::qemu::{self, GuestLocation, Qemu};
 use super::report::StepReport;
 use super::rollback::{resume, wait_for_location};
@@ -87,12 +88,12 @@ pub fn abort(
         end_target_qemu(ending, &found)?;
     }
     let id = found.id.clone().unwrap_or_default();
-    let (source, target) = both(&ending.source, &ending.target, &id);
+    let (source, target) = both(&ending.source, &ending.target, &id, HOLD_S);
     let names = |all: &[(String, MovePhase)]| all.iter().map(|(name, _)| name.clone()).collect();
     let leaving: Vec<String> = names(&found.at_source);
     // A target that does not answer may have any of them.
     let prepared = found.at_target.as_deref().map_or(leaving.clone(), names);
-    let mut troubles = Vec::new();
+    let (mut troubles, mut alone) = (Vec::new(), Vec::new());
     frames::take_back(&source, &target, &prepared, &leaving, &mut troubles);
     let status = found.qemu.map(|(mut qemu, _)| {
         let resumed = match found.is_over && !ending.go_back {
@@ -100,11 +101,16 @@ pub fn abort(
             false => resume(&mut qemu),
         };
         troubles.extend(resumed.err());
+        alone = without_primary(&ending.source, &ending.source_qmp, &leaving, &mut qemu);
         qemu.status().unwrap_or_else(|_| "silent".to_owned())
     });
     let status =
         status.map_or("there is no QEMU".into(), |status| format!("the guest is {status}"));
-    let text = format!("{} at the source; {}", status, adapters_text(&leaving, &prepared));
+    let text = format!(
+        "{status} at the source; {}{}",
+        adapters_text(&leaving, &prepared),
+        standby_text(&alone)
+    );
     Ok(ended(found.id, begun, ("abort", text), troubles, on_step))
 }
 
@@ -128,7 +134,8 @@ pub fn finish(
     let Some(at_target) = &found.at_target else {
         return Err(MigrateError::new("the target daemon does not answer; start it first"));
     };
-    let (source, target) = both(&ending.source, &ending.target, &id);
+    let (source, target) = both(&ending.source, &ending.target, &id, HOLD_S);
+    let names: Vec<String> = found.at_source.iter().map(|(name, _)| name.clone()).collect();
     check_guest_at_target(&found, &target)?;
     let mut carried = TransferredFrames::default();
     let mut troubles = Vec::new();
@@ -144,11 +151,12 @@ pub fn finish(
         };
         troubles.extend(take().err().map(|failed| failed.to_string()));
     }
-    if let Some((mut qemu, _)) = found.qemu
-        && !ending.keep_source
-        && qemu.quit().is_err()
-    {
-        troubles.push("the source's QEMU is still there; end it".to_owned());
+    let mut alone = Vec::new();
+    if let Some((mut qemu, _)) = found.qemu {
+        alone = without_primary(&ending.source, &ending.source_qmp, &names, &mut qemu);
+        if !ending.keep_source && qemu.quit().is_err() {
+            troubles.push("the source's QEMU is still there; end it".to_owned());
+        }
     }
     for (name, phase) in &found.at_source {
         let leave = || {
@@ -162,11 +170,11 @@ pub fn finish(
         troubles.extend(leave().err().map(|failed| failed.to_string()));
     }
     troubles.extend(restore_vfs(ending));
-    let names: Vec<String> = found.at_source.iter().map(|(name, _)| name.clone()).collect();
     let text = format!(
-        "the guest is at the target, {} frames carried over; gone from the source: {}",
+        "the guest is at the target, {} frames carried over; gone from the source: {}{}",
         carried.frames,
-        if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+        if names.is_empty() { "nothing".to_owned() } else { names.join(", ") },
+        standby_text(&alone)
     );
     let done = ended(found.id, begun, ("finish", text), troubles, on_step);
     Ok(RecoveryReport { carried: carried.frames, ..done })
@@ -191,6 +199,12 @@ fn restore_vfs(ending: &RecoverySpec) -> Option<String> {
     guest_vfs::restore(agent).err().map(|failed| failed.to_string())
 }
 
+/// Adapters without a primary, and how they get one.
+fn standby_text(alone: &[String]) -> String {
+    let tell = |name: &String| format!("; {name} is on its standby: shunt vm attach {name}");
+    alone.iter().map(tell).collect()
+}
+
 fn adapters_text(leaving: &[String], prepared: &[String]) -> String {
     let all: BTreeSet<&str> = leaving.iter().chain(prepared).map(String::as_str).collect();
     match all.is_empty() {
@@ -201,7 +215,7 @@ fn adapters_text(leaving: &[String], prepared: &[String]) -> String {
 
 /// Queries both daemons and the source's QEMU.
 fn find(ending: &RecoverySpec) -> Result<FoundMigration, MigrateError> {
-    let (source, target) = both(&ending.source, &ending.target, "");
+    let (source, target) = both(&ending.source, &ending.target, "", HOLD_S);
     let (here, there) = (source.state()?, target.state().ok());
     let states = [Some(&here), there.as_ref()];
     let moving = states.into_iter().flatten().flat_map(|state| &state.adapters);

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use model::state::PathInForce;
 use serde::{Deserialize, Serialize};
 
 use super::plan::MigrationPlan;
@@ -29,12 +30,38 @@ pub struct StepReport {
     pub ms: u64,
 }
 
+impl MigrationReport {
+    /// Adds each step that it is called with, and calls `on_step`.
+    pub(super) fn recording(
+        &mut self,
+        on_step: &mut dyn FnMut(&StepReport),
+    ) -> impl FnMut(&StepReport) {
+        |done| {
+            on_step(done);
+            self.steps.push(done.clone());
+        }
+    }
+}
+
 impl StepReport {
     /// A step that ends now.
     pub(crate) fn new(step: &str, text: impl Into<String>, begun: Instant) -> StepReport {
         let ms = begun.elapsed().as_millis() as u64;
         StepReport { step: step.to_owned(), text: text.into(), ms }
     }
+}
+
+/// Path of an adapter from a time on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathChange {
+    /// Time since the migration began, in milliseconds.
+    pub at_ms: u64,
+    /// Name of the adapter.
+    pub adapter: String,
+    /// Host of the guest: `source` or `target`.
+    pub host: String,
+    /// Path of its frames: `vf` also for another primary, `none` while the guest is stopped.
+    pub path: PathInForce,
 }
 
 /// Report of a migration.
@@ -50,6 +77,8 @@ pub struct MigrationReport {
     pub error: Option<String>,
     /// Steps, in order.
     pub steps: Vec<StepReport>,
+    /// Paths of the adapters, in order of time, as `shunt migrate` has seen them.
+    pub time_line: Vec<PathChange>,
     /// Guest downtime as QEMU reports it, in milliseconds.
     pub downtime_ms: Option<u64>,
     /// Part of the downtime spent on moving the addresses, in milliseconds.

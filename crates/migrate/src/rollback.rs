@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
+use model::state::PathInForce;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::error::MigrateError;
@@ -37,7 +38,9 @@ impl Migration<'_> {
         if self.state.started {
             troubles.extend(resume(&mut self.qemu).err());
         }
+        self.note_return();
         troubles.extend(self.end_start_command());
+        troubles.extend(self.restore_primaries());
         if let (true, Some(agent)) = (self.state.vfs_disabled, &self.spec.guest_agent) {
             troubles.extend(guest_vfs::restore(agent).err().map(|failed| failed.to_string()));
         }
@@ -46,6 +49,18 @@ impl Migration<'_> {
             false => format!("the guest stays at the source, but: {}", troubles.join("; ")),
         };
         self.done("undo", text, begun);
+    }
+
+    /// Notes the paths of a guest that was stopped, and runs at the source again.
+    fn note_return(&mut self) {
+        for name in self.names() {
+            let mut last =
+                self.report.time_line.iter().rev().filter(|change| change.adapter == name);
+            let stopped = last.next().is_some_and(|change| change.path == PathInForce::None);
+            if let (true, Some(before)) = (stopped, last.next().map(|change| change.path)) {
+                self.note_path(&name, "source", before);
+            }
+        }
     }
 
     /// Checks that the guest has not run at the target; the error says why it may have. A guest

@@ -7,6 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use api::Client;
+use serde_json::{Map, Value};
+
+use super::daemon::HOLD_S;
 
 /// Parameters of a migration.
 #[derive(Debug)]
@@ -27,6 +30,10 @@ pub struct MigrationSpec {
     pub adapters: Vec<String>,
     /// Socket paths on the target, by adapter, if they differ.
     pub sockets: BTreeMap<String, String>,
+    /// Primaries to plug at the target, by adapter: QEMU's device with these properties.
+    pub target_primaries: BTreeMap<String, Map<String, Value>>,
+    /// Time for the guest to take or to release a primary.
+    pub primary_timeout: Duration,
     /// Name of the target's switch, if it differs.
     pub switch: Option<String>,
     /// Name of the target's NIC for adapters without a switch, if it differs.
@@ -51,6 +58,14 @@ pub struct MigrationSpec {
     pub target_guest_agent: Option<PathBuf>,
     /// Request to undo the migration. Ignored once the guest may be at the target.
     pub interrupted: Arc<AtomicBool>,
+}
+
+impl MigrationSpec {
+    /// Time that daemons hold the migration without a message, in seconds: none is sent while a
+    /// guest releases its primary.
+    pub(super) fn hold_s(&self) -> u32 {
+        HOLD_S + self.primary_timeout.as_secs() as u32
+    }
 }
 
 /// Returns a flag that SIGINT and SIGTERM set, so that they do not end the process amid a

@@ -1,9 +1,11 @@
 //! Migrations between two daemons with fake QEMUs: order of steps, and rollback.
 
+pub(crate) mod fake_pair;
 mod fake_qemu;
 mod guest_vfs;
 mod lossy_proxy;
 mod obstacles;
+mod pairs;
 mod recovery;
 
 use std::time::Duration;
@@ -69,6 +71,8 @@ impl Lab {
             uri: "unix:/run/migration".into(),
             adapters: Vec::new(),
             sockets: [("web".to_owned(), "/run/there/web.sock".to_owned())].into(),
+            target_primaries: Default::default(),
+            primary_timeout: Duration::from_millis(300),
             switch: None,
             nic: None,
             bandwidth: Some(1_000_000),

@@ -1,6 +1,7 @@
 //! Planner: a model of network paths, and advice from it.
 
 pub mod advise;
+pub mod chains;
 pub mod dma;
 pub mod explain;
 pub mod fit;

@@ -34,6 +34,26 @@ pub enum Limit {
     Memory,
 }
 
+impl Limit {
+    /// Meaning, as a phrase.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Line => "line rate of the wire",
+            Self::PcieUp => "PCIe from the NIC to the host",
+            Self::PcieDown => "PCIe from the host to the NIC",
+            Self::NicPps => "frames per second of the NIC",
+            Self::NicInternal => "bits per second within the NIC",
+            Self::NicQueue => "queue pair of a function",
+            Self::GuestPort => "switch thread that polls a guest's port",
+            Self::WirePort => "switch thread that polls the port to the NIC",
+            Self::WireQueue => "receive queue of the port to the NIC",
+            Self::SwitchCpu => "all threads of the switch",
+            Self::GuestCpu => "cores of guests",
+            Self::Memory => "memory bandwidth",
+        }
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -12,6 +12,7 @@ use guestmem::{FramePool, MapError, Pages};
 use crate::burst::{BURST, Burst, HeaderSnapshot, Polled};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::{GuestRing, Notification, Readiness, Transmit};
+use crate::validate::FrameRules;
 
 /// Bytes of the longest frame: a virtio-net frame to be segmented, with its tags.
 const FRAME_BYTES_MAX: u32 = 68 << 10;
@@ -46,9 +47,6 @@ impl BounceBuffer {
             let len = frame.len.min(FRAME_BYTES_MAX);
             if !pool.lend(at, len) {
                 break;
-            }
-            if malformed >> i & 1 == 1 {
-                continue; // it is dropped
             }
             let Some(all) = pool.slice(at, len) else { break };
             let mut to = all;
@@ -107,5 +105,9 @@ impl Transmit for BouncedTransmit<'_> {
 
     fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
         self.half.guest_ring()
+    }
+
+    fn frame_rules(&self) -> FrameRules {
+        self.half.frame_rules()
     }
 }

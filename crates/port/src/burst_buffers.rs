@@ -6,6 +6,7 @@ use host::tsc;
 use crate::burst::{BURST, Burst, HeaderBytes, HeaderSnapshot, NetHeader, snapshot_headers};
 use crate::half::Transmit;
 use crate::software_offload::OffloadScratch;
+use crate::validate::Malformed;
 use crate::virtio_net::NextLines;
 
 /// Working buffers for one burst. A lane has a pair, one for each direction, and lends them to the
@@ -25,6 +26,8 @@ pub struct BurstBuffers {
     pub(crate) has_offloads: bool,
     /// As [`Burst::malformed`].
     pub(crate) malformed: u64,
+    /// Reason of each malformed frame.
+    pub(crate) reasons: Box<[Malformed; BURST]>,
     /// As [`Burst::is_one_flow`].
     pub(crate) is_one_flow: bool,
     pub(crate) scratch: OffloadScratch,
@@ -46,6 +49,7 @@ impl Default for BurstBuffers {
             offloads: Box::new([NetHeader::PLAIN; BURST]),
             has_offloads: false,
             malformed: 0,
+            reasons: Box::new([Malformed::Disabled; BURST]),
             is_one_flow: false,
             scratch: OffloadScratch::default(),
             next: None,
@@ -72,6 +76,20 @@ impl BurstBuffers {
         if !self.has_snapshots {
             snapshot_headers(&mut self.snapshots, &self.headers[..], frames, arena);
             self.has_snapshots = true;
+        }
+    }
+
+    /// Reason of a malformed frame of the burst.
+    pub fn malformed_reason(&self, frame: usize) -> Malformed {
+        self.reasons[frame]
+    }
+
+    /// Notes the result of a frame's validation.
+    pub(crate) fn note_valid(&mut self, frame: usize, valid: Result<NetHeader, Malformed>) {
+        self.malformed |= u64::from(valid.is_err()) << frame;
+        self.offloads[frame] = valid.unwrap_or(NetHeader::PLAIN);
+        if let Err(reason) = valid {
+            self.reasons[frame] = reason;
         }
     }
 

@@ -22,7 +22,10 @@
 //! # Limits
 //! [`CaptureLimits`] bound the disk space and memory that guests' frames can use.
 
+mod blocks;
 mod file;
+pub mod filter;
+pub mod live;
 mod receive;
 mod ring;
 mod writer;
@@ -33,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::half::Receive;
 use receive::CaptureReceive;
@@ -153,6 +156,9 @@ pub enum CaptureError {
         /// Error of the kernel.
         source: std::io::Error,
     },
+    /// Blocks cannot be built.
+    #[error("no blocks for the capture; report this")]
+    Live(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The file has reached its maximum size, and the capture has ended.
     #[error("{}: full after {bytes} bytes; raise file_bytes_max", path.display())]
     Full {
@@ -330,6 +336,11 @@ impl Drop for Capture {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// Time since the epoch; 0 if the clock is before it.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 #[cfg(test)]

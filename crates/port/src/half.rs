@@ -7,6 +7,7 @@ use virtq::{Fault, Position};
 use crate::burst::{Burst, Delivered, Polled, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
 use crate::events::RingEvents;
+use crate::validate::FrameRules;
 
 /// Notification of a guest after buffers were returned to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,9 @@ pub trait Transmit: Send {
     fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
         None
     }
+
+    /// Limits by which polled frames are validated.
+    fn frame_rules(&self) -> FrameRules;
 
     /// State for a process that takes over: bytes received and not yet forwarded, or a position.
     fn handover_state(&self) -> Vec<u8> {

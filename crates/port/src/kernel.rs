@@ -23,6 +23,7 @@ use crate::burst_buffers::BurstBuffers;
 use crate::half::{Notification, Readiness, Receive, Transmit};
 use crate::opened::LinkHealth;
 use crate::software_offload::OffloadScratch;
+use crate::validate::FrameRules;
 
 pub(crate) use link::Link;
 pub(crate) use rx_buffer::RxBuffer;
@@ -94,6 +95,10 @@ impl<S: RxSource> Transmit for KernelRx<S> {
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         Some(self.source.kick())
+    }
+
+    fn frame_rules(&self) -> FrameRules {
+        self.rx_buffer.rules()
     }
 
     fn handover_state(&self) -> Vec<u8> {

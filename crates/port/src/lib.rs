@@ -41,6 +41,7 @@ pub mod pcap;
 mod software_offload;
 pub mod stream;
 pub mod tap;
+pub mod trace;
 mod validate;
 pub mod virtio_net;
 pub mod vxlan;
@@ -55,6 +56,7 @@ pub use events::RingEvents;
 pub use half::{DiscardReceive, GuestRing, Notification, Readiness, Receive, Transmit};
 pub use handover::{IncompleteHandover, PortHandover};
 pub use opened::{Housekeeping, LinkHealth, OpenedDevice, QueuePair};
+pub use validate::{FrameRules, Malformed};
 pub use vhost_user::ForeignFd;
 pub use wire::virtio_net::OffloadSet;
 

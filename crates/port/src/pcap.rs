@@ -36,7 +36,7 @@ use player::Player;
 
 pub use player::LATE_MAX;
 pub(crate) use recording::SECTION_HEADER;
-pub use recording::{FILE_BYTES_MAX, OpenRecording};
+pub use recording::{FILE_BYTES_MAX, OpenRecording, read_frames};
 
 /// Pace of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,14 +75,31 @@ impl OffloadScratch {
 /// Appends a frame of the burst to `bytes`: edited header, rest of the snapshot, and the remaining
 /// bytes as they are now.
 pub(crate) fn append(burst: &Burst<'_>, frame: usize, edited: &HeaderEdit, bytes: &mut Vec<u8>) {
+    continue_frame(burst, frame, edited, bytes.len(), u32::MAX, bytes);
+}
+
+/// Continues a frame that begins at `begin` in `bytes`, until there are at least `most` of its
+/// bytes or all.
+pub(crate) fn continue_frame(
+    burst: &Burst<'_>,
+    frame: usize,
+    edited: &HeaderEdit,
+    begin: usize,
+    most: u32,
+    bytes: &mut Vec<u8>,
+) {
     let source = &burst.frames[frame];
-    let begin = bytes.len();
-    bytes.extend_from_slice(&edited.bytes[..edited.len as usize]);
-    let snapshot = burst.snapshots.get(frame).map_or(&[][..], HeaderSnapshot::bytes);
-    let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
-    let behind = snapshot.get(edited.replaces as usize..).unwrap_or(&[]);
-    bytes.extend_from_slice(behind);
-    let known = bytes.len();
-    bytes.resize(begin + edited.len_of(source.len) as usize, 0);
-    source.read_bytes(burst.arena, edited.replaces + behind.len() as u32, &mut bytes[known..]);
+    if bytes.len() == begin {
+        bytes.extend_from_slice(&edited.bytes[..edited.len as usize]);
+        let snapshot = burst.snapshots.get(frame).map_or(&[][..], HeaderSnapshot::bytes);
+        let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
+        bytes.extend_from_slice(snapshot.get(edited.replaces as usize..).unwrap_or(&[]));
+    }
+    let known = bytes.len() - begin;
+    let end = edited.len_of(source.len).min(most) as usize;
+    if end > known {
+        bytes.resize(begin + end, 0);
+        let at = known as u32 - edited.len + edited.replaces;
+        source.read_bytes(burst.arena, at, &mut bytes[begin + known..]);
+    }
 }

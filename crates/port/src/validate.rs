@@ -12,9 +12,23 @@ pub(crate) const FRAME_MIN_TAGGED: u32 = 18;
 /// Longest frame to be segmented, bytes: an IP packet of 65535 bytes, two addresses, two tags and a
 /// type.
 pub(crate) const FRAME_MAX: u32 = 65535 + OVERHEAD_MAX;
+
+/// Reason for which a frame is dropped before it is classified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Too short to be Ethernet.
+    Runt,
+    /// Longer than the port's MTU allows.
+    Oversize,
+    /// An invalid offload, or one that was not negotiated.
+    Offload,
+    /// The guest's device has disabled the ring.
+    Disabled,
+}
+
 /// Limits of frames from a port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FrameRules {
+pub struct FrameRules {
     /// Longest frame, or segment of one, bytes.
     pub(crate) frame_bytes_max: u32,
     /// Offloads that may be requested.
@@ -22,22 +36,32 @@ pub(crate) struct FrameRules {
 }
 
 impl FrameRules {
+    /// Allows frames up to the longest that Ethernet and IP can express, without offloads.
+    pub const LARGEST: FrameRules =
+        FrameRules { frame_bytes_max: FRAME_MAX, leaves: OffloadSet::empty() };
+
+    /// Bytes of the longest frame that is not segmented; 0 for a disabled ring, which discards all
+    /// frames.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.frame_bytes_max
+    }
+
     /// Validates a frame of `len` bytes that begins with `header` and requests `offload`. Returns
-    /// the offload to pass on, or `None` if the frame must be dropped, and counts the reason.
+    /// the offload to pass on, or the reason for which the frame must be dropped, and counts it.
     /// `header` has 16 bytes; for a frame with an offload it covers all of the frame's headers.
     pub(crate) fn validate(
         &self,
         (header, len): (&[u8], u32),
         offload: NetHeader,
         polled: &mut Polled,
-    ) -> Option<NetHeader> {
+    ) -> Result<NetHeader, Malformed> {
         if len < FRAME_MIN || len < FRAME_MIN_TAGGED && is_tagged(header) {
             polled.runts += 1;
-            return None;
+            return Err(Malformed::Runt);
         }
         let Ok(offload) = offload.validate(header, len as usize, self.leaves) else {
             polled.bad_offload += 1;
-            return None;
+            return Err(Malformed::Offload);
         };
         let (longest, on_wire) = match u32::from(offload.gso_size.get()) {
             0 => (self.frame_bytes_max, len),
@@ -45,11 +69,11 @@ impl FrameRules {
         };
         if len > longest || on_wire > self.frame_bytes_max {
             polled.oversize += 1;
-            return None;
+            return Err(Malformed::Oversize);
         }
         let (_, more) = offload.segments(len);
         polled.surplus_bytes += u64::from(more);
-        Some(offload)
+        Ok(offload)
     }
 }
 

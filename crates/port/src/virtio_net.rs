@@ -21,7 +21,7 @@ use crate::deliver::{self, header_bytes};
 pub use crate::deliver::{HEADER_LEN, HEADER_LEN_LEGACY, ReceiveLayout};
 pub use crate::events::{Interrupt, RingEvents};
 use crate::half::{GuestRing, Notification, Readiness, Receive, Transmit};
-use crate::validate::{FRAME_MIN_TAGGED, FrameRules};
+use crate::validate::{FRAME_MIN_TAGGED, FrameRules, Malformed};
 
 /// A guest's transmit ring.
 #[derive(Debug)]
@@ -88,6 +88,7 @@ impl TransmitRing {
         if self.discards {
             polled.disabled = polled.frames;
             buffers.malformed = u64::MAX >> (BURST - polled.frames as usize);
+            buffers.reasons.fill(Malformed::Disabled);
             return;
         }
         let (frames, arena) = self.buffers();
@@ -105,8 +106,7 @@ impl TransmitRing {
                 false => &buffers.headers[i],
             };
             let valid = self.rules.validate((header, frame.len), offload, polled);
-            buffers.malformed |= u64::from(valid.is_none()) << i;
-            buffers.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
+            buffers.note_valid(i, valid);
         }
     }
 }
@@ -178,6 +178,10 @@ impl Transmit for TransmitRing {
 
     fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
         Some(self)
+    }
+
+    fn frame_rules(&self) -> FrameRules {
+        self.rules
     }
 }
 

@@ -4,7 +4,7 @@
 pub(super) const NONE: &str = "n/a";
 
 /// Three significant digits down to a thousandth, e.g. `0.012`, `3.40`, `17.8`, `216`, `1480`.
-pub(super) fn three(value: f64) -> String {
+pub fn three(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
     }

@@ -46,6 +46,7 @@ mod tests;
 
 pub use error::ReportError;
 pub use files::{RESULTS, folder_name, read, save, write};
+pub use format::three;
 pub use results::{
     Bottleneck, CopySetup, Cpu, FileCopy, GeneratorLoad, GuestRates, ParseNameError, PathKind,
     Pattern, Pinned, Point, PointError, Receive, Results, RingKind, SocketWorkload, Started,

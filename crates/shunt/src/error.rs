@@ -121,9 +121,10 @@ pub(crate) fn of_command_line(error: &clap::Error) -> Problem {
         Some(other) => other.to_string(),
         None => String::new(),
     };
-    // clap names an option with its value, such as `--path <PATH>`.
+    // clap names an option with its value, such as `--path <PATH>` and `--watch [<S>]`.
     let arguments = text(ContextKind::InvalidArg);
-    let option = arguments.split(" <").next().unwrap_or_default().to_owned();
+    let option = arguments.split(" <").next().unwrap_or_default();
+    let option = option.split(" [<").next().unwrap_or_default().to_owned();
     let valid = text(ContextKind::ValidValue);
     let meant =
         [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]

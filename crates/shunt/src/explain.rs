@@ -1,9 +1,9 @@
 //! `shunt explain`: drop reasons, ring faults and reasons for a path in sentences.
 
 use anyhow::Result;
-use api::stats::{FAULTS, ReasonEntry};
-use model::state::Reason;
-use serde_json::{Value, json};
+use api::reasons::Explanation;
+use api::stats::ReasonEntry;
+use serde_json::json;
 
 use crate::complete;
 use crate::error::UsageError;
@@ -29,77 +29,28 @@ pub(crate) struct Explain {
     json: bool,
 }
 
-/// A reason that a table shows.
-struct Entry {
-    name: String,
-    /// `drop`, `fault` or `path`.
-    kind: &'static str,
-    counters: Vec<&'static str>,
-    meaning: String,
-    cause: &'static str,
-    remedy: String,
-}
-
-impl From<&ReasonEntry> for Entry {
-    fn from(reason: &ReasonEntry) -> Entry {
-        let is_fault = FAULTS.iter().any(|fault| fault.name == reason.name);
-        Entry {
-            name: reason.name.to_owned(),
-            kind: if is_fault { "fault" } else { "drop" },
-            counters: reason.counters().collect(),
-            meaning: reason.meaning.to_owned(),
-            cause: reason.cause,
-            remedy: reason.remedy.to_owned(),
-        }
-    }
-}
-
-impl From<Reason> for Entry {
-    fn from(reason: Reason) -> Entry {
-        let (meaning, remedy) = reason.text().split_once("; ").unwrap_or((reason.text(), ""));
-        Entry {
-            name: reason.to_string(),
-            kind: "path",
-            counters: Vec::new(),
-            meaning: sentence(meaning),
-            cause: "",
-            remedy: sentence(remedy),
-        }
-    }
-}
-
-/// All reasons: drops, ring faults, and those for an adapter's path or a NIC without VFs.
-fn entries() -> impl Iterator<Item = Entry> {
-    ReasonEntry::all().map(Entry::from).chain(Reason::ALL.map(Entry::from))
-}
-
 /// Names of all reasons.
 pub(crate) fn names() -> impl Iterator<Item = String> {
-    entries().map(|entry| entry.name)
-}
-
-/// The reason with this name, or with a counter of this name.
-fn find(name: &str) -> Option<Entry> {
-    entries().find(|entry| entry.name == name || entry.counters.contains(&name))
+    Explanation::all().map(|entry| entry.name)
 }
 
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
         let text = match &self.reason {
             None if self.json => {
-                format!("{:#}\n", entries().map(|it| it.json()).collect::<Value>())
+                format!("{:#}\n", json!(Explanation::all().collect::<Vec<_>>()))
             }
             None => {
-                let row = |entry: Entry| {
+                let row = |entry: Explanation| {
                     let counters = cell(&json!(entry.counters));
                     [entry.name, entry.kind.to_owned(), counters, entry.meaning]
                 };
                 let header = ["reason", "kind", "counters", "meaning"];
-                table(header, entries().map(row).collect())
+                table(header, Explanation::all().map(row).collect())
             }
             Some(name) => {
-                let entry = find(name).ok_or_else(|| unknown(name))?;
-                if self.json { format!("{:#}\n", entry.json()) } else { entry.sentences() }
+                let entry = Explanation::find(name).ok_or_else(|| unknown(name))?;
+                if self.json { format!("{:#}\n", json!(entry)) } else { sentences(&entry) }
             }
         };
         Ok(print(&text)?)
@@ -117,38 +68,18 @@ fn unknown(name: &str) -> UsageError {
     UsageError::meant("<REASON>", name, message, known, &names)
 }
 
-impl Entry {
-    fn json(&self) -> Value {
-        let Entry { name, kind, counters, meaning, cause, remedy } = self;
-        json!({
-            "name": name,
-            "kind": kind,
-            "counters": counters,
-            "meaning": meaning,
-            "cause": cause,
-            "remedy": remedy,
-        })
-    }
-
-    fn sentences(&self) -> String {
-        let Entry { name, counters, meaning, cause, remedy, .. } = self;
-        let counters = counters.join(",");
-        let fields = [("  counters", &*counters), ("  likely cause", cause), ("  remedy", remedy)];
-        let fields: Vec<_> = fields.into_iter().filter(|(_, text)| !text.is_empty()).collect();
-        wrapped(&format!("{name}: {meaning}")) + &of_stdout().fields(&fields)
-    }
-}
-
-/// A phrase as a sentence.
-fn sentence(phrase: &str) -> String {
-    let mut rest = phrase.chars();
-    let first = rest.next().map(|first| first.to_ascii_uppercase());
-    format!("{}{}.", first.unwrap_or_default(), rest.as_str())
+fn sentences(entry: &Explanation) -> String {
+    let Explanation { name, counters, meaning, cause, remedy, .. } = entry;
+    let counters = counters.join(",");
+    let fields = [("  counters", &*counters), ("  likely cause", cause), ("  remedy", remedy)];
+    let fields: Vec<_> = fields.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+    wrapped(&format!("{name}: {meaning}")) + &of_stdout().fields(&fields)
 }
 
 #[cfg(test)]
 mod tests {
-    use api::stats::DROPS;
+    use api::stats::{DROPS, FAULTS};
+    use model::state::Reason;
 
     use super::*;
 
@@ -161,7 +92,8 @@ mod tests {
         let counters = ReasonEntry::all().flat_map(ReasonEntry::counters).map(str::to_owned);
         let faults = FAULTS.iter().map(|fault| fault.name.to_owned());
         for name in codes.chain(counters).chain(faults) {
-            let Entry { meaning, remedy, .. } = find(&name).unwrap_or_else(|| panic!("{name}"));
+            let found = Explanation::find(&name).unwrap_or_else(|| panic!("{name}"));
+            let Explanation { meaning, remedy, .. } = found;
             let is_sentence = |text: &str| text.len() >= 10 && text.ends_with('.');
             assert!(is_sentence(&meaning) && is_sentence(&remedy), "{name}: {meaning} {remedy}");
         }

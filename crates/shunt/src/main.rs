@@ -8,14 +8,17 @@ mod doctor;
 mod error;
 mod explain;
 mod flat;
+mod journal;
 mod lab;
 mod manage;
 mod migrate;
 mod pages;
 mod plan;
+mod rates;
 mod run_dir;
 mod stats;
 mod text;
+mod top;
 mod up;
 
 use std::io::{self, IsTerminal, Write};
@@ -27,10 +30,12 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use daemon::log::Log;
 use error::{UsageError, of_command_line};
+use journal::JournalLog;
 use model::state::{Problem, Problems};
 use pages::Title;
 use run_dir::SeveralDaemons;
 use rustix::io::Errno;
+use tracing::Level;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// Network I/O for virtual machines and containers, with SR-IOV at its centre.
@@ -45,6 +50,7 @@ Examples:
   shunt adapter list                      each adapter, its path, and the reason
   shunt apply -f state.toml --dry-run     what a file would change in the running daemon
   shunt stats                             counters of the daemon
+  shunt top                               its rates, live in the terminal
 
 Each command has its own help: shunt lab --help")]
 struct Cli {
@@ -66,6 +72,9 @@ enum Command {
     Events(manage::events::Events),
     Migrate(Box<migrate::Migrate>),
     Stats(stats::Stats),
+    Top(top::Top),
+    Trace(manage::trace::Trace),
+    Capture(Box<manage::capture::Capture>),
     Explain(explain::Explain),
     Doctor(doctor::Doctor),
     Upgrade(manage::upgrade::Upgrade),
@@ -161,6 +170,7 @@ fn start_log() -> anyhow::Result<()> {
 /// Sends tracing events to `log`, or without one to standard error.
 fn log_to(log: Option<Log>) {
     let writer = match log {
+        Some(log) if journal::is_standard_error() => BoxMakeWriter::new(JournalLog(log)),
         Some(log) => BoxMakeWriter::new(move || log.clone()),
         None => BoxMakeWriter::new(io::stderr),
     };
@@ -172,7 +182,7 @@ fn log_to(log: Option<Log>) {
         .with_target(false)
         .with_env_filter(
             tracing_subscriber::EnvFilter::builder()
-                .with_default_directive(tracing::Level::INFO.into())
+                .with_default_directive(Level::INFO.into())
                 .with_env_var("SHUNT_LOG")
                 .from_env_lossy(),
         )
@@ -199,6 +209,9 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Events(events) => events.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Stats(stats) => stats.run(),
+        Command::Top(top) => top.run(),
+        Command::Trace(trace) => trace.run(),
+        Command::Capture(capture) => capture.run(),
         Command::Explain(explain) => explain.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
@@ -213,7 +226,9 @@ fn run(command: Command) -> anyhow::Result<()> {
 /// Writes an error to the daemon's log, or to standard error. Ignores write errors: the exit code
 /// is the same.
 fn complain(text: &str) {
-    if !daemon::log::say(text) {
+    let prefix = if journal::is_standard_error() { journal::prefix(Level::ERROR) } else { "" };
+    let text: String = text.lines().map(|line| format!("{prefix}{line}\n")).collect();
+    if !daemon::log::say(&text) {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }

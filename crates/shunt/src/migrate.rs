@@ -9,16 +9,19 @@ use anyhow::Result;
 use api::{Client, Token};
 use clap::Args;
 use migrate::{
-    self, MigrateError, MigrationOutcome, MigrationReport, MigrationSpec, RecoverySpec, StepReport,
+    self, MigrateError, MigrationOutcome, MigrationReport, MigrationSpec, PathChange, RecoverySpec,
+    StepReport, failover,
 };
 use model::config::socket_path;
-use model::state::Problem;
+use model::state::{PathInForce, Problem};
+use serde_json::{Map, Value};
 
 use crate::complete;
 use crate::error::UsageError;
+use crate::manage::vm::device_of;
 use crate::pages::Title;
 use crate::run_dir::RunDirArg;
-use crate::text::print;
+use crate::text::{print, table};
 
 /// Migrate a running guest, with its adapters, to another host.
 ///
@@ -38,6 +41,7 @@ Examples:
       --uri unix:/run/web.migration --socket web=/run/shunt-b/web.sock
   shunt migrate web --from-qmp /run/web.qmp --to https://b.example:7443 --token-file b.token \\
       --ca b.pem --to-qmp /run/b/web.qmp --uri tcp:b.example:4444 --bandwidth-mbps 8000
+  shunt migrate web ... --to-primary web=vfio-pci,host=0000:01:10.0,bus=slot1
   shunt migrate web ... --dry-run         the plan, and its obstacles
   shunt migrate web --abort --from-qmp /run/web.qmp --to /run/shunt-b
 
@@ -74,6 +78,10 @@ pub(crate) struct Migrate {
     /// Path of an adapter's socket on the target, if it differs; repeatable.
     #[arg(long = "socket", value_name = "NAME=PATH", help_heading = "Adapters", add = complete::adapter_value())]
     sockets: Vec<String>,
+    /// Primary to plug at the target, beside an adapter that is a standby, as for QEMU's -device;
+    /// repeatable. Without one the guest stays on the standby.
+    #[arg(long = "to-primary", value_name = "NAME=DEVICE", help_heading = "Adapters", add = complete::adapter_value())]
+    to_primaries: Vec<String>,
     /// Switch on the target, if its name differs.
     #[arg(long, value_name = "SWITCH", help_heading = "Adapters", add = complete::target_switch())]
     to_switch: Option<String>,
@@ -106,6 +114,10 @@ pub(crate) struct Migrate {
     /// Agent socket of the target's QEMU, to enable the VFs again.
     #[arg(long, value_name = "SOCKET", help_heading = "Migration")]
     to_guest_agent: Option<PathBuf>,
+    /// Longest wait for the guest to release a primary, or to take one, in seconds.
+    #[arg(long, value_name = "S", default_value_t = failover::TIMEOUT_S, help_heading = "Migration",
+          value_parser = clap::value_parser!(u64).range(1..=failover::TIMEOUT_S_MAX))]
+    primary_timeout: u64,
     /// Keep the source's QEMU, with a stopped guest, instead of ending it.
     #[arg(long, help_heading = "Migration")]
     keep_source: bool,
@@ -147,9 +159,8 @@ impl Migrate {
             };
         }
         let report = migrate::run(&spec, &mut tell_step(self.json)).map_err(told)?;
-        if self.json {
-            print(&json(&report))?;
-        }
+        let text = if self.json { json(&report) } else { time_line(&report.time_line) };
+        print(&text)?;
         ended(&report)
     }
 
@@ -187,6 +198,8 @@ impl Migrate {
             uri: self.uri.clone().expect(needed),
             adapters: self.adapters.clone(),
             sockets: sockets(&self.sockets)?,
+            target_primaries: primaries(&self.to_primaries)?,
+            primary_timeout: Duration::from_secs(self.primary_timeout),
             switch: self.to_switch.clone(),
             nic: self.to_nic.clone(),
             bandwidth: self.bandwidth_mbps.map(|mbps| mbps.saturating_mul(125_000)),
@@ -235,6 +248,31 @@ fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
     given.iter().map(pair).collect()
 }
 
+/// Parses `NAME=DEVICE` pairs.
+fn primaries(given: &[String]) -> Result<BTreeMap<String, Map<String, Value>>, UsageError> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((name, device)) if !name.is_empty() => {
+            Ok((name.to_owned(), device_of("--to-primary", device)?))
+        }
+        _ => {
+            let remedy = "write NAME=DRIVER,PROPERTY=VALUE,...";
+            Err(UsageError::option("--to-primary", text.as_str(), "is not allowed", remedy))
+        }
+    };
+    given.iter().map(pair).collect()
+}
+
+/// The paths of the adapters over time.
+fn time_line(changes: &[PathChange]) -> String {
+    let row = |change: &PathChange| {
+        let stopped = change.path == PathInForce::None;
+        let path = if stopped { "stopped".to_owned() } else { change.path.to_string() };
+        [change.at_ms.to_string(), change.host.clone(), change.adapter.clone(), path]
+    };
+    let rows = changes.iter().map(row).collect();
+    format!("\n{}", table(["at ms", "guest at", "adapter", "path"], rows))
+}
+
 /// Prints each completed step, unless the result is printed as JSON at the end.
 pub(crate) fn tell_step(silent: bool) -> impl FnMut(&StepReport) {
     move |done| {
@@ -281,5 +319,43 @@ mod tests {
         for wrong in ["web", "=/run/a", "web=run/a"] {
             assert!(sockets(&[wrong.to_owned()]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn primaries_are_pairs_of_a_name_and_a_device() {
+        let read = primaries(&["web=vfio-pci,host=0000:01:10.0,bus=slot1".to_owned()]).unwrap();
+        assert_eq!(read["web"]["host"], "0000:01:10.0");
+        for wrong in ["web", "=vfio-pci", "web=", "web=host=0000:01:10.0"] {
+            let refused = primaries(&[wrong.to_owned()]).unwrap_err().to_string();
+            assert!(refused.contains("--to-primary"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_time_line_says_where_the_guest_was_and_on_which_path() {
+        let change = |at_ms, host: &str, path| PathChange {
+            at_ms,
+            adapter: "web".to_owned(),
+            host: host.to_owned(),
+            path,
+        };
+        let changes = [
+            change(43, "source", PathInForce::Vf),
+            change(2767, "source", PathInForce::None),
+            change(3005, "target", PathInForce::Synthetic),
+        ];
+        let lines: Vec<String> = time_line(&changes).lines().map(words).collect();
+        let all = [
+            "",
+            "at ms guest at adapter path",
+            "43 source web vf",
+            "2767 source web stopped",
+            "3005 target web synthetic",
+        ];
+        assert_eq!(lines, all);
+    }
+
+    fn words(line: &str) -> String {
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }

@@ -8,14 +8,14 @@ use anyhow::Result;
 use api::run_dir::{counters_path, no_daemon};
 use api::stats::{self, LaneStats, LimitStats, PortStats, ReasonEntry};
 use model::config::default_run_dir;
-use model::state::Problems;
-use serde_json::{Value, json};
+use model::state::{Problem, Problems};
 
 use crate::complete;
 use crate::error::UsageError;
 use crate::pages::Title;
+use crate::rates::{LaneRates, PortRates, Rates};
 use crate::run_dir::{RunDirArg, SeveralDaemons};
-use crate::text::{of_stdout, print};
+use crate::text::{of_stdout, print, wait_for_reader};
 use report::Align::{Left, Right};
 
 /// Show the counters of a daemon since its start, or their rates.
@@ -30,6 +30,7 @@ Examples:
   shunt stats                             of the only daemon that runs
   shunt stats web db                      of these ports only
   shunt stats --interval 1                rates each second, until interrupted
+  shunt stats --watch | jq .total         the same as JSON, one object a line
   shunt stats --run-dir /tmp/x --json     of another daemon, as JSON")]
 pub(crate) struct Stats {
     /// Ports to show: an adapter, vf0, uplink, a NIC, or NIC/port. All if absent.
@@ -40,8 +41,13 @@ pub(crate) struct Stats {
     /// Show rates of each S seconds, until interrupted.
     #[arg(long, value_name = "S", value_parser = seconds)]
     interval: Option<Duration>,
+    /// Print rates as one JSON object a line each S seconds [1 if S is absent], until interrupted
+    /// or the reader closes; as --interval S --json.
+    #[arg(long, value_name = "S", num_args = 0..=1, default_missing_value = "1",
+        value_parser = seconds, conflicts_with = "interval")]
+    watch: Option<Duration>,
     /// End after N intervals.
-    #[arg(long, value_name = "N", requires = "interval",
+    #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     count: Option<u32>,
     /// Print one JSON object; of rates one a line for each interval.
@@ -49,15 +55,22 @@ pub(crate) struct Stats {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// An interval of 0.01 s to a day.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected 0.01 to 86400 seconds".to_owned())
 }
 
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
+        let interval = self.watch.or(self.interval);
+        if let (Some(count), None) = (self.count, interval) {
+            let remedy = "give --watch S or --interval S as well";
+            let problem = Problem::new("--count", count, "counts intervals of rates", remedy);
+            return Err(UsageError::from(problem).into());
+        }
         let run_dir = self.run_dir()?;
-        match self.interval {
+        match interval {
             Some(interval) => self.rates(&run_dir, interval),
             None => self.totals(&run_dir),
         }
@@ -133,18 +146,23 @@ impl Stats {
         Ok(())
     }
 
-    /// Shows rates until interrupted, or for `count` intervals.
+    /// Shows rates until interrupted, for `count` intervals, or until the reader closes.
     fn rates(&self, run_dir: &Path, interval: Duration) -> Result<()> {
         let (mut before, mut began) = (self.read(run_dir)?, Instant::now());
         let mut left = self.count.map_or(u64::MAX, u64::from);
         while left > 0 {
-            std::thread::sleep(interval);
+            if !wait_for_reader(interval)? {
+                return Ok(());
+            }
             if !stats::is_running(run_dir)? {
                 return Err(Problems::from(no_daemon(run_dir, "it ended")).into());
             }
             let (now, read) = (self.read(run_dir)?, Instant::now());
-            let rates = rates(&before, &now, (read - began).as_secs_f64());
-            let text = if self.json { format!("{rates}\n") } else { rate_tables(&rates) };
+            let rates = Rates::between(&before, &now, (read - began).as_secs_f64());
+            let text = match self.json || self.watch.is_some() {
+                true => serde_json::to_string(&rates)? + "\n",
+                false => rate_tables(&rates),
+            };
             print(&text)?;
             (before, began) = (now, read);
             left -= 1;
@@ -192,10 +210,6 @@ fn drops(ports: &[PortStats]) -> String {
         + &table(["ring fault", "stops"], |port| &port.faults)
 }
 
-fn value(lane: &LaneStats, name: &str) -> u64 {
-    lane.values.get(name).copied().unwrap_or(0)
-}
-
 fn lanes(lanes: &[LaneStats]) -> String {
     let header = [
         ("lane", Left),
@@ -206,7 +220,7 @@ fn lanes(lanes: &[LaneStats]) -> String {
     ];
     let row = |lane: &LaneStats| {
         let [frames, busy, idle, sleeps] =
-            ["frames", "busy_cycles", "idle_cycles", "sleeps"].map(|name| value(lane, name));
+            ["frames", "busy_cycles", "idle_cycles", "sleeps"].map(|name| lane.value(name));
         let polled = busy.saturating_add(idle).max(1) as f64;
         vec![
             lane.lane.clone(),
@@ -233,81 +247,31 @@ fn limits(limits: &[LimitStats]) -> String {
     }
 }
 
-/// Rates between two readings. A port that was added in between counts from 0.
-fn rates(before: &stats::Stats, now: &stats::Stats, seconds: f64) -> Value {
-    let per_s = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
-    let none = BTreeMap::new();
-    let port = |port: &PortStats| {
-        let old = before.ports.iter().find(|old| old.name == port.name);
-        let rate = |get: fn(&PortStats) -> u64| per_s(old.map_or(0, get), get(port));
-        let old_drops = old.map_or(&none, |old| &old.drops);
-        let drops = port.drops.iter().map(|(reason, count)| {
-            let before = old_drops.get(reason).copied().unwrap_or(0);
-            (reason.clone(), json!(per_s(before, *count)))
-        });
-        let drops = drops.filter(|(_, rate)| rate.as_f64() > Some(0.0));
-        json!({
-            "name": port.name,
-            "tx_frames_per_s": rate(|port| port.tx_frames),
-            "tx_bytes_per_s": rate(|port| port.tx_bytes),
-            "rx_frames_per_s": rate(|port| port.rx_frames),
-            "rx_bytes_per_s": rate(|port| port.rx_bytes),
-            "drops_per_s": drops.collect::<serde_json::Map<_, _>>(),
-        })
-    };
-    let lane = |lane: &LaneStats| {
-        let old = before.lanes.iter().find(|old| old.lane == lane.lane);
-        let gain = |name: &str| {
-            value(lane, name).saturating_sub(old.map_or(0, |old| value(old, name))) as f64
-        };
-        let cycles = seconds * value(lane, "tsc_hz").max(1) as f64;
-        let (frames, busy) = (gain("frames"), gain("busy_cycles"));
-        json!({
-            "lane": lane.lane,
-            "frames_per_s": frames / seconds,
-            "load": busy / cycles,
-            "polling": (busy + gain("idle_cycles")) / cycles,
-            "cycles_per_frame": if frames > 0.0 { busy / frames } else { 0.0 },
-        })
-    };
-    json!({
-        "seconds": seconds,
-        "ports": now.ports.iter().map(port).collect::<Vec<_>>(),
-        "lanes": now.lanes.iter().map(lane).collect::<Vec<_>>(),
-    })
-}
-
-fn rate_tables(rates: &Value) -> String {
-    let number = |of: &Value, name: &str| of[name].as_f64().unwrap_or(0.0);
-    let text = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
-    let rows = |list: &Value, row: &dyn Fn(&Value) -> Vec<String>| {
-        list.as_array().into_iter().flatten().map(row).collect::<Vec<_>>()
-    };
-    let ports = rows(&rates["ports"], &|port| {
-        let drops = port["drops_per_s"].as_object().into_iter().flatten();
-        let drops: Vec<(&String, f64)> =
-            drops.map(|(name, rate)| (name, rate.as_f64().unwrap_or(0.0))).collect();
-        let mbps = |name| format!("{:.1}", number(port, name) * 8.0 / 1e6);
-        let reasons: Vec<&str> = drops.iter().map(|(name, _)| name.as_str()).collect();
+fn rate_tables(rates: &Rates) -> String {
+    let port = |port: &PortRates| {
+        let mbps = |bytes_per_s: f64| format!("{:.1}", bytes_per_s * 8.0 / 1e6);
+        let reasons: Vec<&str> = port.drops_per_s.keys().map(String::as_str).collect();
         vec![
-            text(port, "name"),
-            format!("{:.0}", number(port, "tx_frames_per_s")),
-            mbps("tx_bytes_per_s"),
-            format!("{:.0}", number(port, "rx_frames_per_s")),
-            mbps("rx_bytes_per_s"),
-            format!("{:.0}", drops.iter().fold(0.0, |sum, (_, rate)| sum + rate)), // a sum of none is -0
+            port.name.clone(),
+            format!("{:.0}", port.tx_frames_per_s),
+            mbps(port.tx_bytes_per_s),
+            format!("{:.0}", port.rx_frames_per_s),
+            mbps(port.rx_bytes_per_s),
+            format!("{:.0}", port.all_drops_per_s()),
             if reasons.is_empty() { "-".to_owned() } else { reasons.join(",") },
         ]
-    });
-    let lanes = rows(&rates["lanes"], &|lane| {
+    };
+    let lane = |lane: &LaneRates| {
         vec![
-            text(lane, "lane"),
-            format!("{:.0}", number(lane, "frames_per_s")),
-            format!("{:.1}", 100.0 * number(lane, "load")),
-            format!("{:.1}", 100.0 * number(lane, "polling")),
-            format!("{:.1}", number(lane, "cycles_per_frame")),
+            lane.lane.clone(),
+            format!("{:.0}", lane.frames_per_s),
+            format!("{:.1}", 100.0 * lane.load),
+            format!("{:.1}", 100.0 * lane.polling),
+            format!("{:.1}", lane.cycles_per_frame),
         ]
-    });
+    };
+    let ports = rates.ports.iter().map(port).collect();
+    let lanes = rates.lanes.iter().map(lane).collect();
     let port_columns = [
         ("port", Left),
         ("tx frames/s", Right),
@@ -331,59 +295,18 @@ fn rate_tables(rates: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn reading(frames: u64, drops: u64, busy: u64) -> stats::Stats {
-        let counters =
-            |kind: &str, label: &str, values: &[(&str, u64)]| engine_snapshot(kind, label, values);
-        stats::of(vec![
-            counters(
-                "port",
-                "nic0/web",
-                &[
-                    ("tx_frames", frames),
-                    ("tx_bytes", 100 * frames),
-                    ("tx_drop_spoofed_mac", drops),
-                ],
-            ),
-            counters(
-                "lane",
-                "0",
-                &[
-                    ("frames", frames),
-                    ("busy_cycles", busy),
-                    ("idle_cycles", 500),
-                    ("tsc_hz", 1000),
-                ],
-            ),
-        ])
-    }
-
-    fn engine_snapshot(kind: &str, label: &str, values: &[(&str, u64)]) -> stats::CounterSnapshot {
-        let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        stats::CounterSnapshot { kind: kind.to_owned(), label: label.to_owned(), values }
-    }
+    use crate::rates::tests::of_one_port;
 
     #[test]
-    fn rates_are_differences_by_time() {
-        let rates = rates(&reading(10, 1, 100), &reading(30, 5, 600), 2.0);
-        let port = &rates["ports"][0];
-        assert_eq!(
-            (&port["tx_frames_per_s"], &port["tx_bytes_per_s"]),
-            (&json!(10.0), &json!(1000.0))
-        );
-        assert_eq!(port["drops_per_s"], json!({"tx_spoofed_mac": 2.0}));
-        let lane = &rates["lanes"][0];
-        assert_eq!((&lane["load"], &lane["polling"]), (&json!(0.25), &json!(0.25)));
-        assert_eq!(
-            (&lane["frames_per_s"], &lane["cycles_per_frame"]),
-            (&json!(10.0), &json!(25.0))
-        );
-        let text = rate_tables(&rates);
-        let web = text.lines().find(|line| line.starts_with("nic0/web")).expect("a row");
-        assert!(web.ends_with("tx_spoofed_mac"), "{text}");
-        let quiet = rate_tables(&super::rates(&reading(10, 1, 100), &reading(30, 1, 600), 2.0));
-        let web = quiet.lines().find(|line| line.starts_with("nic0/web")).expect("a row");
-        assert_eq!(web.split_whitespace().skip(5).collect::<Vec<_>>(), ["0", "-"], "{quiet}");
+    fn tables_of_rates_name_the_reasons_of_drops() {
+        let row = |drops| {
+            let rates = Rates::between(&of_one_port(10, 1, 100), &of_one_port(30, drops, 600), 2.0);
+            let text = rate_tables(&rates);
+            let web = text.lines().find(|line| line.starts_with("nic0/web")).expect("a row");
+            web.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(row(5), ["nic0/web", "10", "0.0", "0", "0.0", "2", "tx_spoofed_mac"]);
+        assert_eq!(row(1)[5..], ["0", "-"]);
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use model::state::printable;
 use report::{Align, TextFormat, wrap};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::Value;
 
 /// Maximum width of sentences on a terminal, in columns.
@@ -64,6 +67,22 @@ pub(crate) fn wrapped(sentence: &str) -> String {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output; free space where it goes, or send it elsewhere")]
 pub(crate) struct OutputError(#[from] io::Error);
+
+/// Waits for `time`, or less if the reader of standard output is gone: returns `false` then.
+pub(crate) fn wait_for_reader(time: Duration) -> io::Result<bool> {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        // Without events it reports errors only: the other end is closed.
+        let out = io::stdout();
+        let mut fds = [PollFd::new(&out, PollFlags::empty())];
+        match poll(&mut fds, Some(&left)) {
+            Err(Errno::INTR) => {}
+            other => return Ok(other? == 0),
+        }
+    }
+}
 
 /// Writes to standard output. A reader that closes early (`shunt stats | head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), OutputError> {

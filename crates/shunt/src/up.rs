@@ -1,9 +1,11 @@
 //! `shunt up`: the daemon in the foreground.
 
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use api::Server;
 use daemon::Launch;
 use model::config::{Config, SourceFile};
 use model::state::schema;
@@ -16,23 +18,26 @@ use crate::text::print;
 /// Run the daemon in the foreground.
 ///
 /// It serves the NICs, switches and adapters of a TOML file until SIGINT or SIGTERM. Once a command
-/// has changed them, the stored state overrides the file. It prints a line "ready" to standard
-/// output once all sockets are served, and logs to standard error (SHUNT_LOG=debug for more). The
-/// file is read only at the start: SIGHUP is logged and ignored.
+/// has changed them, the stored state overrides the file. Without a file it has default settings
+/// and the stored state, at first none: `shunt apply` fills it. It prints a line "ready" to
+/// standard output once all sockets are served, and with `api.tcp` the dashboard's address. It logs
+/// to standard error (SHUNT_LOG=debug for more). The file is read only at the start: SIGHUP is
+/// logged and ignored.
 #[derive(Debug, clap::Args)]
 #[command(add = Title("the daemon: software SR-IOV NICs and switches"))]
 #[command(after_help = "\
 Examples:
   shunt up --config shunt.toml            serve the NICs of shunt.toml
   shunt up --config shunt.toml --check    only check the file
+  shunt up                                an empty daemon, for shunt apply and other commands
 
 docs/shunt.example.toml is an annotated example, docs/configuration.md lists every field.")]
 pub(crate) struct Up {
-    /// Configuration file.
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["take_over", "launcher"])]
+    /// Configuration file [default settings if absent].
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Only check the file: exit code 2 and one line per error, if there are any.
-    #[arg(long)]
+    #[arg(long, requires = "config")]
     check: bool,
     /// Print "ready" or the result of --check as JSON, and errors too. The log is text.
     #[arg(long)]
@@ -67,30 +72,32 @@ impl Up {
         if let Some(program) = self.launcher {
             return daemon::launcher::run(program, std::io::stdin().as_fd());
         }
-        let Some(path) = self.config else {
+        if self.take_over {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
             let sandbox = daemon::Sandbox::enter(wanted)?;
             log()?;
             return daemon::take_over(socket, sandbox);
+        }
+        let source = match &self.config {
+            Some(path) => SourceFile::read(path, "--config").map_err(UsageError::from)?,
+            None => SourceFile::new("default settings", ""),
         };
-        let source = SourceFile::read(&path, "--config").map_err(UsageError::from)?;
         let config = Config::of(&source).map_err(UsageError::from)?;
         if self.check {
             let checked = daemon::check_machine(&config);
             let warnings = checked.map_err(|problems| UsageError(source.tell(problems)))?;
             warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-            let path = path.display().to_string();
+            let name = source.name();
             let text = match self.json {
-                true => format!("{:#}\n", json!({"config": path, "good": true})),
-                false => format!("{path}: good\n"),
+                true => format!("{:#}\n", json!({"config": name, "good": true})),
+                false => format!("{name}: good\n"),
             };
             return Ok(print(&text)?);
         }
         let sandbox = daemon::Sandbox::enter(wanted)?;
         log()?;
         let launch = Launch { config: source, with_parent: self.with_parent, sandbox };
-        let ready = if self.json { "{\"ready\":true}\n" } else { "ready\n" };
-        daemon::run(&config, launch, || say_ready(ready))
+        daemon::run(&config, launch, |server| say_ready(ready(self.json, server)))
     }
 }
 
@@ -101,10 +108,23 @@ pub(crate) fn remedy_of_setting(option: &str) -> Option<String> {
     Some(format!("set {name} in the file of --config"))
 }
 
-/// Prints "ready" from a thread: standard output may be a full pipe, and must not block the daemon.
-fn say_ready(line: &'static str) {
+/// Lines that say that the daemon serves, and where the dashboard is if it is served over TCP. Only
+/// a terminal gets the token: logs keep what is written elsewhere.
+fn ready(json: bool, server: Option<&Server>) -> String {
+    let is_terminal = std::io::stdout().is_terminal();
+    let url = server.and_then(|server| server.dashboard_url(is_terminal && !json));
+    match (json, url) {
+        (true, None) => format!("{}\n", json!({"ready": true})),
+        (true, Some(url)) => format!("{}\n", json!({"ready": true, "dashboard": url})),
+        (false, None) => "ready\n".to_owned(),
+        (false, Some(url)) => format!("ready\ndashboard: {url}\n"),
+    }
+}
+
+/// Prints lines from a thread: standard output may be a full pipe, and must not block the daemon.
+fn say_ready(lines: String) {
     let thread = std::thread::Builder::new().name("ready".into());
-    if let Err(error) = thread.spawn(|| drop(print(line))) {
+    if let Err(error) = thread.spawn(move || drop(print(&lines))) {
         tracing::warn!("cannot start a thread to print \"ready\": {error}");
     }
 }

@@ -79,7 +79,7 @@ fn mistakes_in_the_command_line() {
     for (args, words) in [
         (&["--bogus"][..], &["--bogus", "--help"][..]),
         (&["frobnicate"], &["frobnicate", "--help"]),
-        (&["up"], &["--config <FILE>", "--help"]),
+        (&["up", "--check"], &["--config <FILE>", "--help"]),
         (&["up", "--config"], &["--config", "value"]),
         (&["up", "--config", ""], &["--config", "value"]),
         (&["up", "--config", "x", "--chek"], &["--chek", "--check"]),

@@ -3,6 +3,8 @@
 //! The commands come from the manual pages, which are made of the command table: a command without
 //! a row here fails the test.
 
+mod ready;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -112,7 +114,16 @@ const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
         Stream,
         &["sequence", "time_ms", "kind", "subject", "text"],
     ),
+    (
+        "shunt-trace",
+        "trace db --frame 'ffffffffffff 020000000002 0806'",
+        Object,
+        &["port", "frames"],
+    ),
+    // Guests are needed; tests/e2e/test_capture.py reads the frames.
+    ("shunt-capture", "capture nosuch", Error, &[]),
     ("shunt-stats", "stats", Object, &["ports", "lanes", "daemon_runs"]),
+    ("shunt-stats", "stats --watch 0.01", Stream, &["seconds", "total", "ports", "lanes"]),
     ("shunt-stats", "stats --interval 0.01", Stream, &["seconds", "ports", "lanes"]),
     ("shunt-adapter-delete", "adapter delete web", Object, &[]),
     ("shunt-switch-delete", "switch delete sw0", Error, &[]), // it has a port
@@ -121,10 +132,16 @@ const OF_DAEMON: &[(&str, &str, Shape, &[&str])] = &[
     ("shunt-upgrade", "upgrade", Object, &["pid", "version"]),
 ];
 
-/// Commands without `--json`, whose output has a form of its own: a script, files, a drawing, and a
-/// server that answers with lines of JSON.
-const WITHOUT: [&str; 5] =
-    ["shunt", "shunt-completions", "shunt-man", "shunt-plan-explain", "shunt-lab-bare"];
+/// Commands without `--json`, whose output has a form of its own: a script, files, a drawing, a
+/// screen, and a server that answers with lines of JSON.
+const WITHOUT: [&str; 6] = [
+    "shunt",
+    "shunt-completions",
+    "shunt-man",
+    "shunt-plan-explain",
+    "shunt-lab-bare",
+    "shunt-top",
+];
 
 /// Commands without a daemon, in the same form. `#` is a directory for results, with a
 /// configuration file, `%` that of the repository. An experiment may lack something on this
@@ -241,18 +258,9 @@ impl Daemon {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let config = write_config(dir.path());
         write_switchdev(dir.path());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
-            .args(["up", "--json", "--config"])
-            .arg(config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("shunt was built for this test");
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
-        out.read_line(&mut line).expect("a line, or the end");
-        assert_eq!(line, "{\"ready\":true}\n");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        command.args(["up", "--json", "--config"]).arg(config).stderr(Stdio::null());
+        let child = ready::spawn(&mut command, "{\"ready\":true}");
         Daemon { dir, child, successor: None }
     }
 

@@ -1,7 +1,10 @@
 //! A daemon serves on when its log cannot be written, or is not read.
 
+mod ready;
+
 use std::fs::File;
-use std::io::{BufRead, BufReader, PipeReader, Read, Write};
+use std::io::{PipeReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -41,19 +44,13 @@ impl Daemon {
             dir.path().display()
         );
         std::fs::write(&config, text).expect("a file in a temporary directory");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        command
             .args(["up", "--with-parent", "--config"])
             .arg(config)
             .env("SHUNT_LOG", "debug")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("shunt was built for this test");
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
-        out.read_line(&mut line).expect("a line, or the end");
-        assert_eq!(line, "ready\n");
+            .stderr(log);
+        let child = ready::spawn(&mut command, "ready");
         Daemon { dir, child }
     }
 
@@ -196,4 +193,29 @@ fn a_daemon_that_nobody_hears_is_replaced() {
     let text = reading.join().expect("a thread of this test").expect("UTF-8");
     assert!(text.contains("has taken over from") && text.contains("stopping"), "{text}");
     assert!(!daemon.path("vf0").exists(), "its socket was left behind");
+}
+
+#[test]
+fn lines_for_the_journal_have_priorities() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let [config, log, token] = ["shunt.toml", "log", "token"].map(|name| dir.path().join(name));
+    let (run_dir, missing) = (dir.path().display(), token.display());
+    let text = format!(
+        "run_dir = \"{run_dir}\"\n[api]\ntcp = \"127.0.0.1:0\"\ntoken_file = \"{missing}\"\n"
+    );
+    std::fs::write(&config, text).expect("a file in a temporary directory");
+    let logged = |is_journal: bool| {
+        let file = File::create(&log).expect("a file in a temporary directory");
+        let facts = file.metadata().expect("of our own file");
+        let stream = format!("{}:{}", facts.dev(), facts.ino() + u64::from(!is_journal));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        command.args(["up", "--config"]).arg(&config).env("JOURNAL_STREAM", stream).stderr(file);
+        assert_eq!(command.status().expect("shunt was built").code(), Some(1));
+        std::fs::read_to_string(&log).expect("our own file")
+    };
+    let lines = logged(true);
+    let of = |text: &str| lines.lines().find(|line| line.contains(text)).expect(text).to_owned();
+    assert!(of("INFO changes are stored").starts_with("<6>20"), "{lines}");
+    assert!(of("cannot open the token file").starts_with("<3>shunt: "), "{lines}");
+    assert!(!logged(false).contains('<'), "of another stream");
 }

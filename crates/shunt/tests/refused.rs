@@ -3,8 +3,9 @@
 //! Each is refused with object, field, value, allowed values and remedy, from which the text and
 //! the JSON are made. The exit code is 2, and nothing changes.
 
+mod ready;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -203,16 +204,9 @@ fn a_running_daemon_refuses_with_the_same_structure() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     let text = format!("run_dir = \"{}\"\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n", path(""));
     fs::write(path("shunt.toml"), text + VF).expect("a file");
-    let mut daemon = Command::new(env!("CARGO_BIN_EXE_shunt"))
-        .args(["up", "--config", &path("shunt.toml")])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("shunt was built for this test");
-    let mut line = String::new();
-    let mut out = BufReader::new(daemon.stdout.take().expect("it was piped"));
-    out.read_line(&mut line).expect("a line, or the end");
-    assert_eq!(line, "ready\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    command.args(["up", "--config", &path("shunt.toml")]).stderr(Stdio::null());
+    let mut daemon = ready::spawn(&mut command, "ready");
     let results: Vec<_> = rows(RUNNING)
         .into_iter()
         .map(|(line, _)| {
@@ -229,7 +223,7 @@ fn a_running_daemon_refuses_with_the_same_structure() {
 }
 
 /// Commands of a daemon, each with the arguments that it requires.
-const OF_DAEMON: [&str; 11] = [
+const OF_DAEMON: [&str; 12] = [
     "adapter list",
     "nic set nic0 --num-vfs 1",
     "vf list nic0",
@@ -240,6 +234,7 @@ const OF_DAEMON: [&str; 11] = [
     "events",
     "stats",
     "stats --interval 1",
+    "stats --watch",
     "upgrade",
 ];
 

@@ -1,13 +1,16 @@
 //! `shunt stats` and `shunt explain` against a running daemon with a guest that makes mistakes.
 
+mod ready;
 mod terminal;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::tcgetattr;
 use serde_json::Value;
 use testguest::{GUEST_ADDR, HEADER, QueuePair, RX, TX};
 use vhost_user::{Features, Frontend, ProtocolFeatures};
@@ -36,18 +39,9 @@ impl Daemon {
         let config = dir.path().join("shunt.toml");
         let text = format!("run_dir = \"{}\"\n{CONFIG}", dir.path().display());
         std::fs::write(&config, text).expect("a file");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
-            .args(["up", "--with-parent", "--config"])
-            .arg(config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("shunt was built for this test");
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
-        out.read_line(&mut line).expect("a line, or the end");
-        assert_eq!(line, "ready\n");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        command.args(["up", "--with-parent", "--config"]).arg(config).stderr(Stdio::null());
+        let child = ready::spawn(&mut command, "ready");
         Daemon { dir, child }
     }
 
@@ -145,4 +139,88 @@ fn tables_of_counters_fit_terminals_of_80_and_60_columns() {
         let words = line.split(' ').chain(["--run-dir", run_dir]);
         terminal::fits(&words.map(str::to_owned).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn rates_for_a_pipe_are_an_object_a_line_and_end_with_their_reader() {
+    let daemon = Daemon::start();
+    let text = daemon.stats(&["--watch", "0.05", "--count", "2"]);
+    let lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert!(line["seconds"].as_f64() >= Some(0.05), "{line}");
+        assert_eq!(line["ports"][0]["name"], "nic0/vf0");
+        assert_eq!(line["total"]["drops_per_s"], 0.0);
+        assert!(line["lanes"][0]["cycles_per_frame"].is_f64(), "{line}");
+    }
+
+    // The reader closes after a line, long before the next.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    command.arg("stats").arg("--run-dir").arg(daemon.dir.path()).args(["--watch", "0.3"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("shunt was built for this test");
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
+    out.read_line(&mut line).expect("a line");
+    assert!(line.starts_with('{'), "{line}");
+    drop(out);
+    let end = Instant::now() + WAIT;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is ours") {
+            break status;
+        }
+        assert!(Instant::now() < end, "it goes on without a reader");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn top_shows_rates_until_q_and_restores_the_terminal() {
+    let daemon = Daemon::start();
+    let [mut from, end] = terminal::open(80);
+    let modes = || tcgetattr(&end).expect("a terminal").local_modes;
+    let before = modes();
+    let other_end = || end.try_clone().expect("a descriptor");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["top", "--interval", "0.05", "--run-dir"])
+        .arg(daemon.dir.path())
+        .env("TERM", "xterm-256color")
+        .stdin(other_end())
+        .stdout(other_end())
+        .spawn()
+        .expect("shunt was built for this test");
+    let (mut text, mut has_quit) = (String::new(), false);
+    let timeout = Timespec::try_from(WAIT).expect("20 s");
+    loop {
+        let mut fds = [PollFd::new(&from, PollFlags::IN)];
+        assert!(poll(&mut fds, Some(&timeout)).expect("it is ours") > 0, "silent: {text:?}");
+        let mut part = [0; 4096];
+        let length = from.read(&mut part).expect("this test has the other end");
+        text += &String::from_utf8_lossy(&part[..length]);
+        if !has_quit && text.contains("nic0/vf0") && text.contains("bit/s") {
+            assert_ne!(modes(), before, "keys are read at once");
+            from.write_all(b"q").expect("room");
+            has_quit = true;
+        }
+        if text.contains("\x1b[?1049l") {
+            break;
+        }
+    }
+    assert!(child.wait().expect("it ends").success());
+    assert_eq!(modes(), before, "the terminal is as it was");
+    for part in ["shunt top", "busy%", "quit", "\x1b[?1049h"] {
+        assert!(text.contains(part), "{part}: {text:?}");
+    }
+}
+
+#[test]
+fn top_in_a_pipe_says_where_it_runs() {
+    let daemon = Daemon::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    command.arg("top").arg("--run-dir").arg(daemon.dir.path()).stdin(Stdio::null());
+    let output = command.output().expect("shunt was built for this test");
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("no terminal") && told.contains("shunt stats --watch"), "{told}");
 }

@@ -1,9 +1,8 @@
 //! Files by which a machine has its VFs at boot, before anything needs them.
 //!
 //! systemd-udevd makes and sets VFs when the interface of the PF appears (systemd.link(5), since
-//! systemd 251); rates, which it does not know, are set by a rule of udev(7) with `ip link`.
-
-use std::fmt::Write;
+//! systemd 251). For switchdev mode, which comes first, there is a rule of udev(7) instead. Neither
+//! has rates: drivers reject them until the interface is up.
 
 use model::state::{LinkState, Nic, NicMode, Vf};
 
@@ -18,52 +17,35 @@ pub struct BootFile {
     pub text: String,
 }
 
-/// Files for a NIC of kind `pci` at this address; only the first one if its VFs have no rates.
+/// Files for a NIC of kind `pci` at this address. In switchdev mode the VFs have no settings: an
+/// eswitch changes its mode before it has VFs, and systemd-udevd would make them first.
 pub fn boot_files(nic: &Nic, address: PciAddress) -> Vec<BootFile> {
-    let enabled = || nic.vfs.iter().filter(|vf| vf.index < nic.num_vfs);
-    let mut link = format!(
-        "# VFs of NIC {}, from `shunt nic boot-files`.\n\
+    let origin = format!("of NIC {}, from `shunt nic boot-files`", nic.name);
+    if nic.mode == NicMode::Switchdev {
+        let device = format!("/sys/bus/pci/devices/{address}");
+        let mode = format!("/sbin/devlink dev eswitch set pci/{address} mode switchdev");
+        let vfs = format!("echo {} >{device}/sriov_numvfs", nic.num_vfs);
+        // Interfaces of VFs have other addresses.
+        let text = format!(
+            "# Eswitch mode and VFs {origin}; `shunt up` sets the VFs.\n\
+             ACTION==\"add\", SUBSYSTEM==\"net\", KERNELS==\"{address}\", \
+             RUN+=\"/bin/sh -c '{mode} && {vfs}'\"\n"
+        );
+        let path = format!("udev/rules.d/81-shunt-{}.rules", nic.name);
+        return vec![BootFile { path, text }];
+    }
+    let mut text = format!(
+        "# VFs {origin}; `shunt up` sets their rates.\n\
          [Match]\nPath=pci-{address}\n\n\
          # The default file no longer applies; this keeps its names.\n\
          [Link]\nNamePolicy=keep kernel database onboard slot path\n\
          AlternativeNamesPolicy=database onboard slot path\n\
          SR-IOVVirtualFunctions={}\n",
-        nic.name, nic.num_vfs
+        nic.num_vfs
     );
-    enabled().for_each(|vf| link += &section(vf));
-    let path = format!("systemd/network/10-shunt-{}.link", nic.name);
-    let mut files = vec![BootFile { path, text: link }];
-    let mut commands = String::new();
-    if nic.mode == NicMode::Switchdev {
-        let command = format!("/sbin/devlink dev eswitch set pci/{address} mode switchdev");
-        writeln!(commands, "{}", rule(address, &command)).expect("a string");
-    }
-    for vf in enabled() {
-        let (min, max) = (vf.settings.min_tx_mbps, vf.settings.max_tx_mbps);
-        let rates = [("min_tx_rate", min), ("max_tx_rate", max)];
-        let set = rates.iter().filter(|(_, rate)| *rate > 0);
-        let set: String = set.map(|(name, rate)| format!(" {name} {rate}")).collect();
-        if !set.is_empty() {
-            let command = format!("/sbin/ip link set dev $name vf {}{set}", vf.index);
-            writeln!(commands, "{}", rule(address, &command)).expect("a string");
-        }
-    }
-    if !commands.is_empty() {
-        let path = format!("udev/rules.d/81-shunt-{}.rules", nic.name);
-        let text = format!(
-            "# Settings of NIC {} that systemd.link does not know, from `shunt nic boot-files`.\n\
-             {commands}",
-            nic.name
-        );
-        files.push(BootFile { path, text });
-    }
-    files
-}
-
-/// Rule that runs a command once the interface of the PF and its VFs are there.
-fn rule(address: PciAddress, command: &str) -> String {
-    // Interfaces of VFs have other addresses.
-    format!("ACTION==\"add\", SUBSYSTEM==\"net\", KERNELS==\"{address}\", RUN+=\"{command}\"")
+    let enabled = nic.vfs.iter().filter(|vf| vf.index < nic.num_vfs);
+    enabled.for_each(|vf| text += &section(vf));
+    vec![BootFile { path: format!("systemd/network/10-shunt-{}.link", nic.name), text }]
 }
 
 /// Settings of a VF, all of them: what is left out would be the driver's default.
@@ -106,36 +88,38 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_in_a_file() {
+    fn every_setting_but_rates_is_in_the_file() {
         let vf = json!({
             "index": 1, "mac": "02:00:00:00:00:01", "vlan": {"id": 7, "qos": 3, "proto": "802.1ad"},
             "spoof_check": false, "trust": true, "link_state": "disable", "max_tx_mbps": 100,
         });
-        let disabled = json!({"index": 5, "max_tx_mbps": 5});
+        let disabled = json!({"index": 5, "trust": true});
         let nic = json!({
             "name": "card0", "kind": "pci", "device": "eth0", "num_vfs": 4, "total_vfs": 6,
-            "mode": "switchdev", "vf": [vf, {"index": 0}, disabled],
+            "vf": [vf, {"index": 0}, disabled],
         });
-        let [link, rules] = files(nic).try_into().unwrap();
+        let [link] = files(nic).try_into().unwrap();
         assert_eq!(link.path, "systemd/network/10-shunt-card0.link");
-        let settings = "\n[SR-IOV]\nVirtualFunction=1\nMACAddress=02:00:00:00:00:01\nVLANId=7\n\
+        let settings = "SR-IOVVirtualFunctions=4\n\
+            \n[SR-IOV]\nVirtualFunction=1\nMACAddress=02:00:00:00:00:01\nVLANId=7\n\
             QualityOfService=3\nVLANProtocol=802.1ad\nMACSpoofCheck=no\nTrust=yes\nLinkState=no\n\
             \n[SR-IOV]\nVirtualFunction=0\nMACSpoofCheck=yes\nTrust=no\n";
         assert!(link.text.ends_with(settings), "{}", link.text);
         assert!(link.text.contains("Path=pci-0000:01:00.0\n"), "{}", link.text);
-        assert!(link.text.contains("SR-IOVVirtualFunctions=4\n"), "{}", link.text);
-        assert_eq!(rules.path, "udev/rules.d/81-shunt-card0.rules");
-        let of = "ACTION==\"add\", SUBSYSTEM==\"net\", KERNELS==\"0000:01:00.0\", RUN+=";
-        let lines: Vec<&str> = rules.text.lines().skip(1).collect();
-        let switchdev = "\"/sbin/devlink dev eswitch set pci/0000:01:00.0 mode switchdev\"";
-        let rate = "\"/sbin/ip link set dev $name vf 1 max_tx_rate 100\"";
-        assert_eq!(lines, [format!("{of}{switchdev}"), format!("{of}{rate}")]);
     }
 
     #[test]
-    fn without_rates_there_is_one_file() {
-        let nic = json!({"name": "card0", "kind": "pci", "device": "eth0", "num_vfs": 2});
-        let [link] = files(nic).try_into().unwrap();
-        assert!(link.text.ends_with("SR-IOVVirtualFunctions=2\n"), "{}", link.text);
+    fn the_mode_is_set_before_there_are_vfs() {
+        let nic = json!({
+            "name": "card0", "kind": "pci", "device": "eth0", "num_vfs": 4, "mode": "switchdev",
+            "vf": [{"index": 0, "max_tx_mbps": 5}],
+        });
+        let [rules] = files(nic).try_into().unwrap();
+        assert_eq!(rules.path, "udev/rules.d/81-shunt-card0.rules");
+        let lines: Vec<&str> = rules.text.lines().skip(1).collect();
+        let rule = "ACTION==\"add\", SUBSYSTEM==\"net\", KERNELS==\"0000:01:00.0\", \
+            RUN+=\"/bin/sh -c '/sbin/devlink dev eswitch set pci/0000:01:00.0 mode switchdev && \
+            echo 4 >/sys/bus/pci/devices/0000:01:00.0/sriov_numvfs'\"";
+        assert_eq!(lines, [rule]);
     }
 }

@@ -15,7 +15,7 @@ use crate::address::PciAddress;
 use crate::devlink::{self, DevlinkDevice};
 use crate::driver::{Binding, VFIO_PCI, own_driver, write};
 use crate::error::VfOwner;
-use crate::owners::owners;
+use crate::owners::{is_open_by_vfio, owners};
 use crate::pf;
 use crate::sysfs::Sysfs;
 use crate::vf::{VfSetting, set_vf};
@@ -38,17 +38,18 @@ pub(crate) fn check_vf(sysfs: &Sysfs, pf: PciAddress, vf: u16) -> Result<(), Err
     if vf < enabled { Ok(()) } else { Err(Errno::PERM) }
 }
 
-/// Changes the number of VFs from or to 0.
+/// Changes the number of VFs from or to 0, or tells which VFs are in use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChangeVfs {
     pub(crate) pf: PciAddress,
-    pub(crate) num_vfs: u16,
+    /// Number of VFs; `None`: it stays, and those in use are told.
+    pub(crate) num_vfs: Option<u16>,
 }
 
 /// Result of changing the number of VFs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum VfsAnswer {
-    /// It is changed.
+    /// The number is as wanted; without one, no VF is in use.
     Done,
     /// VFs are in use, so none is removed.
     InUse(Vec<VfOwner>),
@@ -56,7 +57,8 @@ pub enum VfsAnswer {
 
 impl Request for ChangeVfs {
     const NAME: &'static str = "change-vfs";
-    const DOES: &'static str = "makes the VFs of a PF of a NIC, or removes them if none is in use";
+    const DOES: &'static str =
+        "makes the VFs of a PF of a NIC, or removes them if none is in use; tells those in use";
     type Reply = VfsAnswer;
 
     fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
@@ -65,13 +67,15 @@ impl Request for ChangeVfs {
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<VfsAnswer> {
         let sysfs = Sysfs::default();
-        if self.num_vfs == 0 {
+        if self.num_vfs.is_none_or(|num_vfs| num_vfs == 0) {
             let owners = owners(&sysfs, self.pf);
             if !owners.is_empty() {
                 return Ok((VfsAnswer::InUse(owners), Vec::new()));
             }
         }
-        write(&sysfs.pci(self.pf).join("sriov_numvfs"), &self.num_vfs.to_string())?;
+        if let Some(num_vfs) = self.num_vfs {
+            write(&sysfs.pci(self.pf).join("sriov_numvfs"), &num_vfs.to_string())?;
+        }
         Ok((VfsAnswer::Done, Vec::new()))
     }
 }
@@ -132,14 +136,25 @@ impl Request for BindDriver {
     }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
-        let sysfs = Sysfs::default();
-        let vf = pf::vf(&sysfs, self.pf, self.vf).ok_or(Errno::NODEV)?;
-        self.binding.apply(&sysfs, vf)?;
+        self.bind(&Sysfs::default(), is_open_by_vfio)?;
         Ok(((), Vec::new()))
     }
 }
 
 impl BindDriver {
+    /// Binds the VF. One that a process has open keeps its driver: a guest would lose the device.
+    fn bind(
+        &self,
+        sysfs: &Sysfs,
+        is_open: impl FnOnce(&Sysfs, PciAddress) -> bool,
+    ) -> Result<(), Errno> {
+        let vf = pf::vf(sysfs, self.pf, self.vf).ok_or(Errno::NODEV)?;
+        if Binding::of(sysfs, vf).driver != self.binding.driver && is_open(sysfs, vf) {
+            return Err(Errno::BUSY);
+        }
+        self.binding.apply(sysfs, vf)
+    }
+
     fn check_in(&self, sysfs: &Sysfs) -> Result<(), Errno> {
         check_vf(sysfs, self.pf, self.vf)?;
         let of_pf = Sysfs::target(&sysfs.pci(self.pf).join("driver")).unwrap_or_default();
@@ -248,6 +263,24 @@ mod tests {
         ] {
             assert_eq!(check(pf, vf, setting.clone()), Err(Errno::PERM), "{pf} {vf} {setting:?}");
         }
+    }
+
+    #[test]
+    fn a_vf_that_a_process_has_open_keeps_its_driver() {
+        let (_dir, sysfs) = tree();
+        let vf = sysfs.pci("0000:01:10.0".parse().unwrap());
+        symlink("../0000:01:10.0", sysfs.pci(pf()).join("virtfn0")).unwrap();
+        symlink("../../../bus/pci/drivers/vfio-pci", vf.join("driver")).unwrap();
+        fs::write(vf.join("driver_override"), "vfio-pci").unwrap();
+        let bind =
+            |binding, is_open| BindDriver { pf: pf(), vf: 0, binding }.bind(&sysfs, |_, _| is_open);
+        for driver in [Binding::own("igbvf"), Binding::default()] {
+            assert_eq!(bind(driver, true), Err(Errno::BUSY));
+        }
+        let chosen = fs::read_to_string(vf.join("driver_override")).unwrap();
+        assert_eq!(chosen, "vfio-pci", "nothing is changed");
+        assert_eq!(bind(Binding::vfio_pci(), true), Ok(()), "it has that driver");
+        assert_eq!(bind(Binding::default(), false), Err(Errno::NOENT), "it is unbound");
     }
 
     #[test]

@@ -143,14 +143,6 @@ pub enum SriovError {
 }
 
 impl SriovError {
-    /// `true` if the device is missing, and may come.
-    pub fn may_end(&self) -> bool {
-        matches!(
-            self,
-            SriovError::NotFound { .. } | SriovError::Vanished(_) | SriovError::NoInterface(_)
-        )
-    }
-
     /// A refusal of settings, given as name and value.
     pub(crate) fn refused(
         (address, vf): (PciAddress, Option<u16>),

@@ -36,10 +36,11 @@ pub use devlink::{
 };
 pub use driver::{Binding, VFIO_PCI};
 pub use error::{OwnedBy, SriovError, VfOwner};
+pub use model::state::VfCounters;
 pub use netdev::{NetdevError, PlaceNetdev, VfNetdev};
 pub use nic::{ObservedNic, PciNic, WantedNic};
 pub use pf::vf as vf_address;
 pub use record::recorded;
 pub use refusals::{REFUSALS, Refusal};
 pub use sysfs::Sysfs;
-pub use vf::{VfCounters, VfSetting, VfState, read_vfs};
+pub use vf::{VfSetting, VfState, read_vfs};

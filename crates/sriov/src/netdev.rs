@@ -16,7 +16,7 @@ use host::launcher::{Answer, Request};
 use host::links::{
     IFF_UP, INTERFACE_HEADER, LinkAddress, LinkError, LinkSettings, Links, RTM_GETLINK,
 };
-use host::netlink::{KernelError, Netlink, NetlinkMessage, attribute, text};
+use host::netlink::{KernelError, Netlink, NetlinkMessage, attribute, text, u32_at};
 use host::netns::{self, NetnsError};
 use model::state::{Adapter, MacText, VfInterface};
 use rustix::io::Errno;
@@ -29,6 +29,11 @@ use crate::pf;
 use crate::sysfs::Sysfs;
 
 const IFLA_PARENT_DEV_NAME: u16 = 56;
+const RTM_GETADDR: u16 = 22;
+/// Bytes of `struct ifaddrmsg`: family, prefix length, flags, scope, index of the interface.
+const ADDRESS_HEADER: usize = 8;
+/// Scope of addresses that an interface has by itself, such as fe80::1 (`RT_SCOPE_LINK`).
+const SCOPE_LINK: u8 = 253;
 /// `addr_assign_type` of an address that the driver has chosen at random (`NET_ADDR_RANDOM`).
 const ADDRESS_RANDOM: &str = "1";
 /// `addr_assign_type` of an address that an operator has set (`NET_ADDR_SET`).
@@ -150,6 +155,26 @@ pub(crate) fn read(sysfs: &Sysfs, vf: PciAddress) -> Option<HostNetdev> {
     Some(HostNetdev { netdev, address, is_random: assigned == ADDRESS_RANDOM })
 }
 
+/// Use of a VF's interface by the host, for which it must stay: another interface on it, such as a
+/// bridge, or IP addresses. `None` if it has none.
+pub(crate) fn host_use(sysfs: &Sysfs, vf: PciAddress) -> Option<String> {
+    let net = pf::interface_directory(sysfs, vf)?;
+    let (name, index) = pf::interface(sysfs, vf)?;
+    let entries = Sysfs::names(&net);
+    if let Some(upper) = entries.iter().find_map(|entry| entry.strip_prefix("upper_")) {
+        return Some(format!("the host has {upper} on its interface {name}"));
+    }
+    let request = NetlinkMessage::new(RTM_GETADDR, &[0; ADDRESS_HEADER]);
+    let addresses = Netlink::route().map_err(KernelError::from).and_then(|it| it.dump(request));
+    let has_some = addresses.is_ok_and(|all| all.iter().any(|it| is_address_of(index, it)));
+    has_some.then(|| format!("its interface {name} has IP addresses on the host"))
+}
+
+/// `true` for an address of an interface that is valid beyond the link: `struct ifaddrmsg`.
+fn is_address_of(index: u32, address: &[u8]) -> bool {
+    u32_at(address, 4) == Some(index) && address.get(3).is_some_and(|scope| *scope < SCOPE_LINK)
+}
+
 /// `true` if a namespace has the interface of a function, whatever its name (Linux 5.14).
 pub(crate) fn is_in(netns: &str, function: PciAddress) -> bool {
     let wanted = function.to_string();
@@ -257,6 +282,24 @@ mod tests {
         fs::write(net.join("flags"), "0x1002").unwrap();
         let HostNetdev { netdev, is_random, .. } = read(&sysfs, vf).unwrap();
         assert_eq!((netdev.mac, netdev.up, is_random), (Some(MacText(address)), false, false));
+    }
+
+    #[test]
+    fn an_interface_with_addresses_or_a_bridge_is_the_hosts() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sysfs, vf) = (Sysfs::at(dir.path()), "0000:01:10.0".parse().unwrap());
+        assert_eq!(host_use(&sysfs, vf), None);
+        let net = sysfs.pci(vf).join("net/eth1");
+        fs::create_dir_all(&net).unwrap();
+        fs::write(net.join("ifindex"), "2147483647").unwrap();
+        assert_eq!(host_use(&sysfs, vf), None);
+        fs::create_dir(net.join("upper_br0")).unwrap();
+        assert_eq!(host_use(&sysfs, vf).unwrap(), "the host has br0 on its interface eth1");
+        fs::remove_dir(net.join("upper_br0")).unwrap();
+        // 10.0.0.1/24, global, on interface 7; fe80::1/64 has the scope of its link.
+        let (global, own) = ([2, 24, 0x80, 0, 7, 0, 0, 0], [10, 64, 0x80, 253, 7, 0, 0, 0]);
+        assert!(is_address_of(7, &global) && !is_address_of(8, &global));
+        assert!(!is_address_of(7, &own) && !is_address_of(7, &[]));
     }
 
     #[test]

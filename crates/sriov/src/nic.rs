@@ -7,7 +7,8 @@
 //! - The interface of a VF that a guest has is moved into the guest's network namespace, and comes
 //!   back ([`VfNetdev`]).
 //! - [`PciNic::observe`] reads the state in force, which others may change.
-//! - [`PciNic::release`] restores the state before Shunt, from a record on disk.
+//! - [`PciNic::release`] restores the state before Shunt, from a record on disk. A setting that is
+//!   back leaves the record: others may change it.
 //!
 //! The number of VFs and the eswitch mode change by way of no VFs, which loses the settings of all.
 //! So these are read before, and made again. VFs in use are not removed.
@@ -19,13 +20,14 @@ mod card;
 mod netdevs;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 use host::netlink::KernelError;
-use model::state::{Adapter, Attachment, Difference, MacText, Nic, NicMode, PortSettings};
+use model::state::{Difference, NicMode};
 use rustix::io::Errno;
 
 use crate::address::PciAddress;
@@ -37,52 +39,10 @@ use crate::sysfs::Sysfs;
 use crate::vf::{VfSetting, VfState};
 use card::{Card, KernelCard};
 
+pub use wanted::WantedNic;
+
 /// Time for a driver to report all VFs: i40e and ice leave out those that are in reset.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// State of a NIC that Shunt is to bring into force.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WantedNic {
-    /// Number of VFs.
-    pub num_vfs: u16,
-    /// Eswitch mode.
-    pub mode: NicMode,
-    /// Settings by index of the VF, also of VFs that are not enabled. Others go back to what they
-    /// were before Shunt.
-    pub vfs: BTreeMap<u16, Vec<VfSetting>>,
-    /// Interfaces that guests have, by index of the VF. These VFs must not vanish.
-    pub netdevs: BTreeMap<u16, VfNetdev>,
-}
-
-impl WantedNic {
-    /// Gives a VF to an adapter, whose settings it has then. The interface stays with the host's
-    /// driver, or its absence, unless it is the adapter's attachment.
-    pub fn give(&mut self, vf: u16, adapter: &Adapter) {
-        self.vfs.insert(vf, settings_of(Some(adapter.mac), &adapter.settings));
-        if let Attachment::VfInterface(attachment) = &adapter.attachment {
-            self.netdevs.insert(vf, VfNetdev::of(adapter, attachment));
-        }
-    }
-}
-
-/// Settings of a VF as a document says. Without a MAC address it keeps the one that it has.
-fn settings_of(mac: Option<MacText>, of: &PortSettings) -> Vec<VfSetting> {
-    let rate = VfSetting::Rate { min_mbps: of.min_tx_mbps, max_mbps: of.max_tx_mbps };
-    let mut all = vec![VfSetting::Vlan(of.vlan)];
-    all.extend(mac.map(|mac| VfSetting::Mac(Some(mac))));
-    all.extend([rate, VfSetting::SpoofCheck(of.spoof_check), VfSetting::Trust(of.trust)]);
-    all.push(VfSetting::LinkState(of.link_state));
-    all
-}
-
-impl From<&Nic> for WantedNic {
-    /// As a document says, without adapters.
-    fn from(nic: &Nic) -> WantedNic {
-        let settings = |vf: &model::state::Vf| (vf.index, settings_of(vf.mac, &vf.settings));
-        let vfs = nic.vfs.iter().map(settings).collect();
-        WantedNic { num_vfs: nic.num_vfs, mode: nic.mode, vfs, netdevs: BTreeMap::new() }
-    }
-}
 
 /// State of a NIC in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +105,14 @@ impl PciNic {
         self.nic.apply(wanted)
     }
 
+    /// VFs that processes such as QEMU have open through VFIO.
+    ///
+    /// # Errors
+    /// The launcher does not answer.
+    pub fn vfs_of_vms(&self) -> Result<BTreeSet<u16>, SriovError> {
+        self.nic.vfs_of_vms()
+    }
+
     /// Reads the state in force.
     pub fn observe(&self) -> ObservedNic {
         self.nic.observe()
@@ -155,10 +123,9 @@ impl PciNic {
         self.nic.differences(wanted, observed)
     }
 
-    /// `true` if the interfaces of these VFs are not here, though the driver that makes them has
-    /// the VFs. Other namespaces are not looked at.
-    pub fn has_given(&self, observed: &ObservedNic, vfs: impl Iterator<Item = u16>) -> bool {
-        self.nic.has_given(observed, vfs)
+    /// `true` if the interfaces of these VFs are not here. Other namespaces are not looked at.
+    pub fn has_given(&self, mut vfs: impl Iterator<Item = u16>) -> bool {
+        vfs.all(|vf| self.nic.is_out(vf))
     }
 
     /// Notes about the interface of a VF that a guest has, for the operator.
@@ -195,23 +162,26 @@ impl<C: Card> ManagedNic<C> {
     }
 
     fn observe(&self) -> ObservedNic {
-        let interface = self.card.interface();
-        let vfs = interface.as_ref().and_then(|_| self.card.vfs().ok());
+        let vfs = self.card.interface().and_then(|_| self.card.vfs().ok());
+        self.observed(vfs.unwrap_or_default())
+    }
+
+    /// The state in force, with these VFs.
+    fn observed(&self, vfs: Vec<VfState>) -> ObservedNic {
         ObservedNic {
             present: self.card.is_present(),
             address: self.card.address(),
-            interface,
+            interface: self.card.interface(),
             driver: self.card.driver(),
             total_vfs: self.card.total_vfs(),
             num_vfs: self.card.num_vfs(),
             mode: self.card.mode(),
-            vfs: vfs.unwrap_or_default(),
+            vfs,
         }
     }
 
     fn apply(&mut self, wanted: &WantedNic) -> Result<Vec<Difference>, SriovError> {
-        let mut before = self.observe();
-        before.vfs.iter_mut().for_each(|vf| self.forget_random(vf));
+        let mut before = self.observed(Vec::new());
         let (address, total) = (before.address, before.total_vfs);
         if !before.present {
             return Err(SriovError::Vanished(address));
@@ -225,21 +195,25 @@ impl<C: Card> ManagedNic<C> {
         if let Some(vf) = wanted.vfs.keys().copied().find(|vf| *vf >= total) {
             return Err(SriovError::NoVf { address, vf, total });
         }
+        before.vfs = self.vfs()?;
+        before.vfs.iter_mut().for_each(|vf| self.forget_random(vf));
         let original = self.record.original().cloned();
         let WantedNic { num_vfs, mode, vfs, netdevs } = wanted.clone();
-        let given = BTreeSet::new();
-        let mut target = NicTarget { num_vfs, mode: Some(mode), vfs, netdevs, given };
+        let mut target = NicTarget { vfs, netdevs, ..NicTarget::unchanged(num_vfs, Some(mode)) };
         for vf in wanted.netdevs.keys() {
             target.add(*vf, &[VfSetting::Driver(self.own_driver())]);
         }
         let placed = self.placed_of(wanted);
         self.placed.clone_from(&placed);
+        self.check_unused(wanted)?;
         if let Some(record) = self.with_removed_vfs(&before, &target) {
             self.record.write(record)?;
         }
         // Other settings than the wanted ones go back.
-        for (vf, settings) in self.record.original().iter().flat_map(|original| &original.vfs) {
-            target.add(*vf, settings);
+        for (vf, settings) in &self.recorded().vfs {
+            let mut settings = settings.clone();
+            settings.retain(|setting| !self.is_others(&before, *vf, setting));
+            target.add(*vf, &settings);
         }
         if let Err(error) = self.reach(&target) {
             let undone = self.restore(&NicTarget { netdevs: placed, ..all_of(&before) });
@@ -253,16 +227,27 @@ impl<C: Card> ManagedNic<C> {
             });
         }
         self.accepted = Vec::new();
-        let mut differences = self.differences(wanted, &self.observe());
+        let observed = self.observe();
+        self.forget_restored(wanted, &observed);
+        let mut differences = self.differences(wanted, &observed);
         differences.iter_mut().for_each(|difference| difference.accepted = true);
         self.accepted.clone_from(&differences);
         Ok(differences)
     }
 
     fn release(&mut self) -> Result<(), SriovError> {
-        let Some(original) = self.record.original().cloned() else { return Ok(()) };
+        let Some(mut original) = self.record.original().cloned() else { return Ok(()) };
         // The VFs have vanished with their PF.
         if self.card.is_present() {
+            let mut now = self.observed(self.vfs()?);
+            now.vfs.iter_mut().for_each(|vf| self.forget_random(vf));
+            if let Some(record) = self.with_removed_vfs(&now, &original) {
+                self.record.write(record.clone())?;
+                original = record;
+            }
+            for (vf, settings) in &mut original.vfs {
+                settings.retain(|setting| !self.is_others(&now, *vf, setting));
+            }
             self.restore(&NicTarget { netdevs: BTreeMap::new(), ..original })?;
         }
         self.placed.clear();
@@ -284,7 +269,10 @@ impl<C: Card> ManagedNic<C> {
         let mode = observed.mode.unwrap_or_default();
         differ(None, "mode", mode_name(wanted.mode).into(), mode_name(mode).into());
         for vf in &observed.vfs {
-            for setting in wanted.vfs.get(&vf.index).into_iter().flatten() {
+            // An interface that a guest has is gone with another driver.
+            let driver = (self.is_given(vf.index) && wanted.netdevs.contains_key(&vf.index))
+                .then(|| VfSetting::Driver(self.own_driver()));
+            for setting in wanted.vfs.get(&vf.index).into_iter().flatten().chain(&driver) {
                 let is_known = setting.is_default() || self.has_address(vf.index, setting);
                 if vf.get(setting).is_none() && is_known {
                     continue;
@@ -371,7 +359,7 @@ impl<C: Card> ManagedNic<C> {
             }
         }
         vfs.iter_mut().for_each(|vf| self.forget_random(vf));
-        self.record_netdevs(target)?;
+        self.record_netdevs(target, &vfs)?;
         self.record_settings(&vfs, target)?;
         for vf in &vfs {
             for setting in target.vfs.get(&vf.index).into_iter().flatten() {
@@ -402,6 +390,31 @@ impl<C: Card> ManagedNic<C> {
         };
         wait_until(REPORT_TIMEOUT, || self.card.vfs().map_or(true, is_whole));
         self.card.vfs()
+    }
+
+    fn vfs(&self) -> Result<Vec<VfState>, SriovError> {
+        let setting = || [("num_vfs", self.card.num_vfs().to_string())];
+        self.card.vfs().map_err(|source| self.refused(None, &setting(), source))
+    }
+
+    /// Drops from the record what is back as it was, or was left to others: it is theirs to change
+    /// from now on. A setting that is wanted again is recorded again.
+    fn forget_restored(&mut self, wanted: &WantedNic, observed: &ObservedNic) {
+        let Some(mut record) = self.record.original().cloned() else { return };
+        for vf in &observed.vfs {
+            let mut vf = vf.clone();
+            self.forget_random(&mut vf);
+            let Some(settings) = record.vfs.get_mut(&vf.index) else { continue };
+            settings.retain(|it| {
+                let is_back = vf.get(it) == Some(it) || self.is_others(observed, vf.index, it);
+                let is_wanted = wanted.vfs.contains_key(&vf.index);
+                let is_driver = matches!(it, VfSetting::Driver(_));
+                !is_back || self.is_given(vf.index) || (is_wanted && !is_driver)
+            });
+        }
+        record.vfs.retain(|_, settings| !settings.is_empty());
+        // A longer record restores more, and is no reason for undoing a change.
+        let _ = self.record.write(record);
     }
 
     /// The record, or a new one.

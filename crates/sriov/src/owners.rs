@@ -11,11 +11,19 @@ use crate::error::{OwnedBy, VfOwner};
 use crate::pf;
 use crate::sysfs::Sysfs;
 
+/// Directory of the devices of VFIO.
+const VFIO_DEVICES: &str = "/dev/vfio";
+
 /// VFs of a PF in use: by a process through vfio-pci, or with the interface in another network
 /// namespace than sysfs shows. Needs the rights to open devices of VFIO, and to see the open files
 /// of processes.
 pub(crate) fn owners(sysfs: &Sysfs, pf: PciAddress) -> Vec<VfOwner> {
-    owners_with(sysfs, Path::new("/dev/vfio"), pf)
+    owners_with(sysfs, Path::new(VFIO_DEVICES), pf)
+}
+
+/// `true` if a process has a VF open through vfio-pci, or that cannot be told.
+pub(crate) fn is_open_by_vfio(sysfs: &Sysfs, vf: PciAddress) -> bool {
+    owner(sysfs, Path::new(VFIO_DEVICES), vf) == Some(OwnedBy::Vfio)
 }
 
 fn owners_with(sysfs: &Sysfs, devices: &Path, pf: PciAddress) -> Vec<VfOwner> {

@@ -34,6 +34,12 @@ pub(crate) struct NicTarget {
     /// In a record: VFs whose interface a guest has, or was removed with them.
     #[serde(default)]
     pub(crate) given: BTreeSet<u16>,
+    /// In a record: VFs whose interface is on its way to a guest, and may be half set.
+    #[serde(default)]
+    pub(crate) placing: BTreeSet<u16>,
+    /// In a record: VFs that Shunt has bound to another driver, for VMs.
+    #[serde(default)]
+    pub(crate) bound: BTreeSet<u16>,
 }
 
 impl NicTarget {

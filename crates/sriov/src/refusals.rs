@@ -96,7 +96,7 @@ pub const REFUSALS: &[Refusal] = &[
     refusal!("link_state", "", INVAL, "the driver has no such VF or link state: write link_state = \"auto\"", "netdevsim netdev.c: nsim_set_vf_link_state", "netdevsim"),
     refusal!("query_rss", "", OPNOTSUPP, "the driver does not share the PF's RSS settings with VFs: leave it out", "net/core/rtnetlink.c: do_setvfinfo", "igb"),
     refusal!("driver", "", NODEV, "no driver took the VF: load its module; vfio-pci needs an IOMMU (intel_iommu=on)", "crates/sriov/src/driver.rs", "a unit test"),
-    refusal!("driver", "", BUSY, "the driver does not release the VF: close what uses it", "crates/sriov/src/driver.rs", "a unit test"),
+    refusal!("driver", "", BUSY, "a VM has the VF, or its driver does not release it: shut the VM down, or close what uses it", "crates/sriov/src/driver.rs", "a unit test"),
     refusal!("driver", "", PERM, "the launcher binds no such driver: use the VF's own, or one of VFIO", "crates/sriov/src/change.rs", "a unit test"),
     refusal!("", "ice", BUSY, "the VF is in reset: try again", "ice_vf_lib.c: ice_check_vf_ready_for_cfg", ""),
     refusal!("", "i40e", AGAIN, "the driver is busy, or the VF is in reset: try again", "i40e_virtchnl_pf.c: i40e_check_vf_init_timeout", ""),
@@ -105,6 +105,7 @@ pub const REFUSALS: &[Refusal] = &[
     Refusal { errno: ENOTSUPP, name: "ENOTSUPP (524)", ..refusal!("", "bnxt_en", OPNOTSUPP, "the card's firmware is too old for this setting: update it, or leave the setting out", "bnxt_sriov.c: bnxt_set_vf_spoofchk", "") },
     refusal!("", "mlx5_core", PERM, "this PF does not manage the eswitch: set the VFs on the DPU", "mlx5 esw/legacy.c: mlx5_eswitch_set_vport_trust", ""),
     refusal!("", "", PERM, "CAP_NET_ADMIN is missing in the host's namespaces: start the daemon as root", "net/core/rtnetlink.c: rtnetlink_rcv_msg", "igb"),
+    refusal!("", "", ROFS, "/sys cannot be written here: set ProtectKernelTunables=no in the service (docs/service.md)", "systemd.exec(5)", ""),
     refusal!("", "", NODEV, "the interface or the VF has vanished: see the kernel's log (dmesg)", "net/core/rtnetlink.c: rtnl_setlink", "igb"),
     refusal!("", "", OPNOTSUPP, "the driver does not have this setting: leave it out", "net/core/rtnetlink.c: do_setvfinfo", "igb"),
 ];

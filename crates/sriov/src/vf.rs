@@ -11,7 +11,7 @@
 
 use host::links::{INTERFACE_HEADER, RTM_GETLINK, RTM_SETLINK};
 use host::netlink::{KernelError, Netlink, NetlinkMessage, attribute, attributes, u16_at, u32_at};
-use model::state::{LinkState, MacText, Vlan, VlanProto};
+use model::state::{LinkState, MacText, VfCounters, Vlan, VlanProto};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use wire::Mac;
@@ -132,7 +132,7 @@ pub struct VfState {
     pub index: u16,
     /// Its settings; without those that the driver does not report.
     pub settings: Vec<VfSetting>,
-    /// Its counters, if they were asked for.
+    /// Its counters, if they were asked for, and if the driver has counted anything.
     pub counters: Option<VfCounters>,
 }
 
@@ -141,27 +141,6 @@ impl VfState {
     pub fn get(&self, like: &VfSetting) -> Option<&VfSetting> {
         self.settings.iter().find(|setting| setting.is_same_setting(like))
     }
-}
-
-/// Counters of a VF; 0 where the driver does not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VfCounters {
-    /// Received packets.
-    pub rx_packets: u64,
-    /// Transmitted packets.
-    pub tx_packets: u64,
-    /// Received bytes.
-    pub rx_bytes: u64,
-    /// Transmitted bytes.
-    pub tx_bytes: u64,
-    /// Broadcast packets.
-    pub broadcast: u64,
-    /// Multicast packets.
-    pub multicast: u64,
-    /// Dropped packets on reception.
-    pub rx_dropped: u64,
-    /// Dropped packets on transmission.
-    pub tx_dropped: u64,
 }
 
 /// Reads the VFs of a PF by the index of its interface.
@@ -213,7 +192,7 @@ fn vf(info: &[u8]) -> Option<VfState> {
     Some(VfState {
         index: u16::try_from(index).ok()?,
         settings: settings.into_iter().flatten().collect(),
-        counters: attribute(info, IFLA_VF_STATS).map(counters),
+        counters: attribute(info, IFLA_VF_STATS).and_then(counters),
     })
 }
 
@@ -226,12 +205,13 @@ fn vlan(info: &[u8]) -> Option<Option<Vlan>> {
     Some((id != 0).then_some(Vlan { id, qos, proto: proto.unwrap_or_default() }))
 }
 
-fn counters(stats: &[u8]) -> VfCounters {
+/// Counters, unless all are 0: so the kernel shows a driver that does not count.
+fn counters(stats: &[u8]) -> Option<VfCounters> {
     let counter = |kind| {
         let value = attribute(stats, kind).and_then(|value| value.first_chunk());
         value.map_or(0, |value| u64::from_ne_bytes(*value))
     };
-    VfCounters {
+    let counters = VfCounters {
         rx_packets: counter(0),
         tx_packets: counter(1),
         rx_bytes: counter(2),
@@ -240,7 +220,8 @@ fn counters(stats: &[u8]) -> VfCounters {
         multicast: counter(5),
         rx_dropped: counter(7),
         tx_dropped: counter(8),
-    }
+    };
+    (counters != VfCounters::default()).then_some(counters)
 }
 
 /// Changes a setting of a VF of a PF, by the index of the PF's interface.

@@ -3,7 +3,7 @@
 
     numbers.py send ADDRESS PORT RATE       until SIGTERM; then how many
     numbers.py receive PORT                 until SIGTERM; then what came, as JSON
-    numbers.py talk ADDRESS PORT RATE       a TCP connection to `listen`, on which each number comes back
+    numbers.py talk ADDRESS PORT RATE [S]   a TCP connection to `listen`, on which each number comes back within S seconds
     numbers.py listen PORT
 
 Runs in guests and in namespaces of the host, with nothing but Python.
@@ -77,10 +77,10 @@ def receive(port):
         gap_ms=round(max(gaps) * 1000), gaps_ms=[round(gap * 1000) for gap in gaps if gap > GAP_S][:1000])
 
 
-def talk(address, port, rate):
+def talk(address, port, rate, limit=60):
     with socket.create_connection((address, int(port)), 30) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.settimeout(60)
+        peer.settimeout(float(limit))
         answers = peer.makefile("rb")
         asked, longest = 0, 0.0
         print("ready", flush=True)

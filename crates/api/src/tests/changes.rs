@@ -28,11 +28,13 @@ fn a_dry_run_tells_the_steps_and_does_none() {
 }
 
 #[test]
-fn the_same_again_changes_nothing() {
+fn the_same_again_changes_nothing_and_tries_again_what_has_failed() {
     let site = Site::new();
     site.apply(document());
+    assert_eq!(site.plane.0.lock().unwrap().retries, 0);
     let again = site.apply(document()).body;
     assert_eq!((&again["generation"], &again["plan"]["steps"]), (&json!(1), &json!([])));
+    assert_eq!(site.plane.0.lock().unwrap().retries, 1);
     let put = site.does("PUT", "/v1/state", document());
     assert_eq!(put.body, state(&document()).to_document());
     assert_eq!(put.generation, Some(1));

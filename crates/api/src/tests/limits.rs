@@ -66,7 +66,7 @@ fn bodies_that_are_too_large_are_413() {
     let most = format!("{LEAST}{}", " ".repeat(MAX_BODY_BYTES - LEAST.len()));
     assert_eq!(parsed(&site.raw(&request("PUT /v1/state", "", &most))).0, 200);
     let endless = format!(
-        "PUT /v1/state HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{blanks}\r\n",
+        "PUT /v1/state HTTP/1.1\r\nHost: shunt\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{blanks}\r\n",
         blanks.len()
     );
     assert_eq!(parsed(&site.raw(endless.as_bytes())).0, 413);
@@ -124,7 +124,8 @@ fn what_is_no_http_at_all_ends_that_connection_only() {
 fn half_a_request_holds_up_nobody() {
     let site = Site::new();
     let mut halves: Vec<UnixStream> = Vec::new();
-    for half in ["GET /v1/st", "PUT /v1/state HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"]
+    for half in
+        ["GET /v1/st", "PUT /v1/state HTTP/1.1\r\nHost: shunt\r\nContent-Length: 100\r\n\r\n{"]
     {
         let mut stream = UnixStream::connect(site.socket()).unwrap();
         stream.write_all(half.as_bytes()).unwrap();

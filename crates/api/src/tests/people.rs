@@ -15,7 +15,7 @@ const TOKEN: &str = "correct-horse-battery";
 
 fn tcp(address: &str) -> Tcp {
     let token = Token::new(TOKEN).unwrap();
-    Tcp { address: address.parse().unwrap(), token, tls: None }
+    Tcp { address: address.parse().unwrap(), token, tls: None, public_read: false }
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn answer(stream: &mut TcpStream) -> String {
 }
 
 fn ask(stream: &mut TcpStream, headers: &str) -> String {
-    let request = format!("GET /v1/nics HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+    let request = format!("GET /v1/nics HTTP/1.1\r\nHost: shunt\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     answer(stream)
 }
@@ -139,7 +139,7 @@ fn over_tcp_who_has_no_token_keeps_nobody_out_who_has_it() {
     let mut strangers: Vec<TcpStream> = (0..100)
         .map(|n| {
             let mut stream = connect();
-            let half = ["", "GET /v1/st", "GET /v1/state HTTP/1.1\r\nHost: x\r\nX: "][n % 3];
+            let half = ["", "GET /v1/st", "GET /v1/state HTTP/1.1\r\nHost: shunt\r\nX: "][n % 3];
             stream.write_all(half.as_bytes()).unwrap();
             stream
         })

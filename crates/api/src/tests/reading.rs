@@ -69,7 +69,7 @@ fn what_is_not_there_is_404_and_says_what() {
         ("/v1/switches/sw9/ports/web", "switch sw9 does not exist"),
         ("/v1/adapters/ghost", "adapter ghost does not exist"),
         ("/v2/state", "this path does not exist"),
-        ("/", "this path does not exist"),
+        ("/v1", "this path does not exist"),
     ] {
         let refusal = site.refuses(404, "GET", path, null());
         assert!(refusal.body.to_string().contains(says), "{path}: {refusal:?}");
@@ -102,10 +102,18 @@ fn answers_are_json_and_carry_the_generation() {
 fn metrics_are_text_with_the_adapters_of_now() {
     let site = Site::new();
     site.apply(document());
-    let answer = site.raw(&request("GET /metrics", "", ""));
-    let media_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(media_type), "{answer}");
-    assert!(answer.contains("\nshunt_adapter_path{adapter=\"db\",path=\""), "{answer}");
+    for (accept, media_type) in [
+        ("Accept: */*\r\n", "text/plain; version=0.0.4; charset=utf-8"),
+        (
+            "Accept: application/openmetrics-text;version=1.0.0\r\n",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+    ] {
+        let answer = site.raw(&request("GET /metrics", accept, ""));
+        let header = format!("content-type: {media_type}\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(&header), "{answer}");
+        assert!(answer.contains("\nshunt_adapter_path{adapter=\"db\",path=\""), "{answer}");
+    }
 }
 
 #[test]

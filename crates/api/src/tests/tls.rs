@@ -20,7 +20,7 @@ fn file(name: &str) -> PathBuf {
 fn tcp(certificate: &str, key: &str) -> Tcp {
     let tls = Tls { certificate: file(certificate), key: file(key) };
     let token = Token::new("correct-horse-battery").unwrap();
-    Tcp { address: "127.0.0.1:0".parse().unwrap(), token, tls: Some(tls) }
+    Tcp { address: "127.0.0.1:0".parse().unwrap(), token, tls: Some(tls), public_read: false }
 }
 
 #[test]

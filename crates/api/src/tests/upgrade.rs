@@ -82,7 +82,7 @@ fn a_daemon_that_was_replaced_says_so_and_does_nothing_more() {
 fn nobody_upgrades_over_tcp() {
     let token = "correct-horse-battery";
     let address = "127.0.0.1:0".parse().unwrap();
-    let tcp = Tcp { address, token: Token::new(token).unwrap(), tls: None };
+    let tcp = Tcp { address, token: Token::new(token).unwrap(), tls: None, public_read: false };
     let site = Site::with_tcp(Some(tcp));
     let orders = answer(&site, Err(failed("")));
     let address = site.server.as_ref().unwrap().tcp_address().unwrap();

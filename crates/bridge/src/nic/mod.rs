@@ -60,6 +60,7 @@ mod classify;
 mod config;
 mod edit;
 mod error;
+mod explain;
 mod flows;
 mod function;
 mod map;

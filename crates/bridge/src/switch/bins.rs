@@ -145,6 +145,13 @@ impl Bins {
         Self { bins, hash: Hash::new(seed), shift: KEY_BITS - count.ilog2() }
     }
 
+    /// A copy; each entry is copied whole.
+    pub(crate) fn copy(&self) -> Self {
+        let word = |word: &AtomicU64| word.load(Relaxed).into();
+        let bins = self.bins.iter().map(|Bin(words)| Bin(words.each_ref().map(word)));
+        Self { bins: bins.collect(), hash: self.hash, shift: self.shift }
+    }
+
     /// Capacity in entries.
     pub(crate) fn capacity(&self) -> usize {
         self.bins.len()

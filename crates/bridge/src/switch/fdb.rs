@@ -28,6 +28,12 @@ impl State {
     pub fn new(fdb: Fdb) -> Self {
         Self { fdb, meters: Meters::new() }
     }
+
+    /// A copy for a trace: learning and charging there changes nothing here. Others may learn
+    /// meanwhile; each address is copied whole, or not at all.
+    pub fn copy(&self) -> Self {
+        Self { fdb: self.fdb.copy(), meters: self.meters.copy() }
+    }
 }
 
 /// Forwarding database: the port of each learned address of each VLAN.
@@ -98,6 +104,16 @@ impl Fdb {
             count: AtomicU32::new(0),
             writer: Mutex::new(()),
         })
+    }
+
+    /// A copy of all addresses. Takes no lock: a lane that finds it held does not learn.
+    fn copy(&self) -> Self {
+        Self {
+            bins: self.bins.copy(),
+            of_port: self.of_port.iter().map(|count| count.load(Relaxed).into()).collect(),
+            count: self.count.load(Relaxed).into(),
+            writer: Mutex::new(()),
+        }
     }
 
     /// Capacity in addresses.

@@ -138,7 +138,7 @@ impl Table {
 
     /// The port of a static entry.
     #[inline]
-    fn fixed(&self, key: u64) -> Option<PortId> {
+    pub(crate) fn fixed(&self, key: u64) -> Option<PortId> {
         let statics = self.statics.as_ref()?;
         statics.bins.find(key).map(|found| found.port())
     }

@@ -45,6 +45,14 @@ impl Meters {
         Self((0..MAX_PORTS).map(|_| [const { AtomicU64::new(0) }; KINDS]).collect())
     }
 
+    /// A copy with the same charges.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = |kinds: &[AtomicU64; KINDS]| {
+            kinds.each_ref().map(|full_at| full_at.load(Relaxed).into())
+        };
+        Self(self.0.iter().map(copy).collect())
+    }
+
     /// Number of `frames` of a kind that may pass now.
     pub(crate) fn take(
         &self,

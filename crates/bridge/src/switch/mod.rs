@@ -70,6 +70,7 @@ mod bins;
 mod classify;
 mod config;
 mod error;
+mod explain;
 mod fdb;
 mod flows;
 mod forward;

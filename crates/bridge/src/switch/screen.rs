@@ -109,7 +109,12 @@ impl Table {
     }
 
     /// Applies guards, then the ACL; returns the drop reason, if any.
-    fn search(&self, screen: &Screen, key: &Key, counted: impl FnMut(usize)) -> Option<DropReason> {
+    pub(crate) fn search(
+        &self,
+        screen: &Screen,
+        key: &Key,
+        counted: impl FnMut(usize),
+    ) -> Option<DropReason> {
         if screen.dhcp_guard && is_dhcp_server(key) {
             return Some(DropReason::DhcpGuard);
         }

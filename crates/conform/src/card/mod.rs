@@ -420,7 +420,7 @@ impl Subject for CardNic {
         let pf = Interfaces::of(None)?.state(&self.device.interface)?.index;
         let vfs = sriov::read_vfs(&Netlink::route()?, pf, true)?;
         let of_guest = |(name, guest): (&String, &CardGuest)| {
-            let counters = vfs.iter().find(|vf| vf.index == guest.vf)?.counters?;
+            let counters = vfs.iter().find(|vf| vf.index == guest.vf)?.counters.unwrap_or_default();
             Some((name.clone(), port_stats(counters, self.stations.get(name))))
         };
         Ok(self.guests.iter().filter_map(of_guest).collect())

@@ -1,10 +1,15 @@
 //! State in force, as reported by the API.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use api::capture::CaptureError;
 use api::compile::{CompiledNic, PortOwner};
 use api::fdb::FdbEntry;
 use api::stats::{OffloadStats, RuleStats};
+use api::trace::TraceError;
+use engine::capture::CaptureSpec;
+use engine::{Port, SoftNic};
 use model::state::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
     Allocation, DeviceState, GuestState, Nic, Reason, Switch, Vxlan,
@@ -95,6 +100,58 @@ impl DataPlane {
         self.compiled.nics.iter().find_map(compiled).unwrap_or_default()
     }
 
+    /// Port of this name, with its NIC. A name is that of an adapter or tunnel, or a label with or
+    /// without the NIC.
+    pub(super) fn port_named(&self, name: &str) -> Result<(Arc<SoftNic>, Arc<Port>), TraceError> {
+        let all = self.instances.values().flat_map(|instance| {
+            instance.served.iter().map(|(of, served)| (of, &instance.soft, &served.port))
+        });
+        let all: Vec<_> = all.collect();
+        let is_named = |(of, _, port): &&(&PortOwner, &Arc<SoftNic>, &Arc<Port>)| match of {
+            PortOwner::Adapter(own) | PortOwner::Tunnel(own) if own == name => true,
+            _ => {
+                let short = port.label.split_once('/').map(|(_, short)| short);
+                port.label == name || short == Some(name)
+            }
+        };
+        let labels = |all: &mut dyn Iterator<Item = &(_, _, &Arc<Port>)>| {
+            all.map(|(_, _, port)| port.label.clone()).collect()
+        };
+        let found: Vec<_> = all.iter().filter(is_named).collect();
+        match found[..] {
+            [(_, nic, port)] => Ok(((*nic).clone(), (*port).clone())),
+            [] => Err(TraceError::NoPort { known: labels(&mut all.iter()) }),
+            _ => Err(TraceError::Ambiguous { known: labels(&mut found.into_iter()) }),
+        }
+    }
+
+    /// NICs of a capture, and the capture with the labels of its ports.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub(super) fn captured(
+        &self,
+        spec: CaptureSpec,
+    ) -> Result<(Vec<Arc<SoftNic>>, CaptureSpec), CaptureError> {
+        if spec.ports.is_empty() {
+            let nics = self.instances.values().map(|instance| instance.soft.clone());
+            return Ok((nics.collect(), spec));
+        }
+        let (mut nics, mut ports): (Vec<Arc<SoftNic>>, Vec<String>) = Default::default();
+        for name in &spec.ports {
+            let named = self.port_named(name);
+            let (nic, port) =
+                named.map_err(|error| CaptureError::Port { name: name.clone(), error })?;
+            if !nics.iter().any(|known| Arc::ptr_eq(known, &nic)) {
+                nics.push(nic);
+            }
+            if !ports.contains(&port.label) {
+                ports.push(port.label.clone());
+            }
+        }
+        Ok((nics, CaptureSpec { ports, ..spec }))
+    }
+
     /// Counters of all switchdev rules.
     pub(in super::super) fn offloads(&self) -> Vec<OffloadStats> {
         let nics = self.compiled.nics.iter();
@@ -141,6 +198,7 @@ impl DataPlane {
             let function = function.and_then(Option::as_ref);
             ActualVf {
                 reported: BTreeMap::new(),
+                counters: None,
                 index,
                 adapter: holder(index),
                 mac: function.map(|function| function.mac.to_string()),

@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Events;
+use api::capture::CaptureError;
 use api::fdb::FdbEntry;
 use api::plane::{ParkedCounters, Plane, PlaneError, TakenFrames};
+use api::trace::{TraceAnswer, TraceError};
+use engine::capture::{CaptureSpec, CaptureStream};
 use model::state::{Actual, Attachment, SocketMode, State, Stream, VhostUser};
 
 use super::super::port_spec::PortSpec;
@@ -79,6 +82,10 @@ impl Plane for SharedDataPlane {
         Ok(data_plane.actual())
     }
 
+    fn retry(&mut self) {
+        self.lock().retry_cards();
+    }
+
     fn actual(&self) -> Actual {
         self.lock().actual()
     }
@@ -97,6 +104,20 @@ impl Plane for SharedDataPlane {
 
     fn fdb(&self, switch: &str) -> Vec<FdbEntry> {
         self.lock().fdb(switch)
+    }
+
+    fn trace(&self, port: &str, frames: &[Vec<u8>]) -> Result<TraceAnswer, TraceError> {
+        // Without the lock: guests are served meanwhile.
+        let (nic, port) = self.lock().port_named(port)?;
+        let traces = frames.iter().map(|frame| Ok(nic.trace(&port, frame)?.into()));
+        let frames = traces.collect::<Result<_, TraceError>>()?;
+        Ok(TraceAnswer { port: port.label.clone(), frames })
+    }
+
+    fn capture(&self, spec: CaptureSpec) -> Result<CaptureStream, CaptureError> {
+        // Without the lock: the buffer takes milliseconds.
+        let (nics, spec) = self.lock().captured(spec)?;
+        Ok(CaptureStream::begin(nics, spec)?)
     }
 
     fn announce(&mut self, adapter: &str) -> usize {

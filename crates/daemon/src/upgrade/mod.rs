@@ -53,7 +53,7 @@ mod requests;
 mod takeover;
 
 pub use new_process::take_over;
-pub(super) use notify::ready;
+pub(super) use notify::{Watchdog, ready};
 pub(super) use old_process::LaunchContext;
 pub(super) use program::{EndProgram, Files, NameFiles, StartProgram, name_files, set_own_program};
 pub(super) use requests::{UpgradeRequests, UpgradeSender, channel};

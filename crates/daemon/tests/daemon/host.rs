@@ -14,7 +14,7 @@ use crate::guest::Guest;
 use crate::log::Log;
 
 /// Timeout for events that must happen; only a bug exceeds it.
-pub(crate) const WAIT: Duration = Duration::from_secs(20);
+pub(crate) const WAIT: Duration = Duration::from_secs(60);
 
 /// Waits for `what`.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {

@@ -195,7 +195,7 @@ fn run_ends_at_a_signal() {
         with_parent: false,
         sandbox: daemon::Sandbox::default(),
     };
-    let daemon = std::thread::spawn(move || run(&config, launch, || ready.send(()).unwrap()));
+    let daemon = std::thread::spawn(move || run(&config, launch, |_| ready.send(()).unwrap()));
     is_ready.recv_timeout(WAIT).unwrap();
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     a.send(&frame(mac(1), mac(0), 1));

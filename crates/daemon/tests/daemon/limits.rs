@@ -335,8 +335,9 @@ fn strangers_of_the_api_disturb_no_guest_and_leave_nothing_open() {
             stream.read_exact(&mut answer).unwrap();
             String::from_utf8_lossy(&answer).into_owned()
         };
-        let known =
-            format!("GET /v1/nics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+        let known = format!(
+            "GET /v1/nics HTTP/1.1\r\nHost: shunt\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        );
         assert_eq!(ask(&known), "HTTP/1.1 200"); // creates what is allocated once
         assert!(host.events(0).last > 0);
         let before = Resources::now();
@@ -345,7 +346,7 @@ fn strangers_of_the_api_disturb_no_guest_and_leave_nothing_open() {
                 .map(|n| {
                     let mut stream = TcpStream::connect(address).unwrap();
                     let half =
-                        ["", "GET /v1/st", "GET /v1/nics HTTP/1.1\r\nHost: x\r\n\r\n"][n % 3];
+                        ["", "GET /v1/st", "GET /v1/nics HTTP/1.1\r\nHost: shunt\r\n\r\n"][n % 3];
                     stream.write_all(half.as_bytes()).unwrap();
                     stream
                 })
@@ -354,7 +355,7 @@ fn strangers_of_the_api_disturb_no_guest_and_leave_nothing_open() {
             drop(strangers);
             let body = r#"{"version":1,"nic":[],"nic":[]}"#;
             let twice = format!(
-                "PUT /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: \
+                "PUT /v1/state HTTP/1.1\r\nHost: shunt\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: \
                  application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             );

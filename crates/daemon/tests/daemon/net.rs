@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 
 use api::Method;
+use api::hex::{from_hex, to_hex};
+use api::trace::{FrameTrace, TraceAnswer};
 use api::{Client, ClientError, Reply};
 use model::config::Config;
 use serde_json::{Value, json};
@@ -188,13 +190,32 @@ impl Net {
     /// Sends a frame that exactly these members receive, with the given bytes.
     pub(crate) fn arrives(&mut self, from: &str, frame: &[u8], as_what: &[(&'static str, &[u8])]) {
         let wanted: Got = as_what.iter().map(|(name, frame)| (*name, frame.to_vec())).collect();
+        let mut traced = self.trace(from, frame).deliveries;
+        traced.retain(|it| MEMBERS.iter().any(|name| it.port == format!("n/{name}")));
+        traced.sort_by(|a, b| a.port.cmp(&b.port));
+        let traced = traced.into_iter().map(|it| (it.port, from_hex(&it.frame).unwrap()));
+        let named = |(name, frame): &(&str, Vec<u8>)| (format!("n/{name}"), frame.clone());
+        assert_eq!(traced.collect::<Vec<_>>(), wanted.iter().map(named).collect::<Vec<_>>());
         let got = self.send(from, frame);
         assert!(got == wanted, "{}\n{}wanted:\n{}", self.told(from), shown(&got), shown(&wanted));
+    }
+
+    /// Trace of a frame from a member.
+    pub(crate) fn trace(&self, from: &str, frame: &[u8]) -> FrameTrace {
+        let request = json!({"port": format!("n/{from}"), "frames": [to_hex(frame)]});
+        let reply = self.request(Method::POST, "/v1/trace", Some(&request)).unwrap();
+        let answer: TraceAnswer = serde_json::from_value(reply.body).unwrap();
+        assert_eq!((answer.port, answer.frames.len()), (format!("n/{from}"), 1));
+        answer.frames.into_iter().next().unwrap()
     }
 
     /// Sends a frame that is dropped, counted under `reason` only.
     pub(crate) fn drops(&mut self, from: &str, frame: &[u8], reason: &str) {
         let before = self.dropped(from);
+        let traced = self.trace(from, frame);
+        let counters: Vec<&str> = traced.drops.iter().map(|drop| &*drop.counter).collect();
+        assert_eq!((counters, traced.deliveries.len()), (vec![reason], 0));
+        assert_eq!(self.dropped(from), before, "a trace counts");
         let got = self.send(from, frame);
         assert!(got.is_empty(), "{}\n{}", self.told(from), shown(&got));
         let mut wanted = before.clone();

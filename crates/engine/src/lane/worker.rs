@@ -206,7 +206,10 @@ impl Worker {
             cycles = self.busy_until.wrapping_sub(self.scratch.transmit.began);
             self.busy += cycles;
             let TxRing { port, pair, .. } = &self.rings[ring as usize].ring;
-            port.block(*pair).add(port_counter::TX_CYCLES, cycles);
+            let block = port.block(*pair);
+            block.add(port_counter::TX_CYCLES, cycles);
+            block.add(port_counter::TX_BURSTS, 1);
+            block.add(port_counter::TX_BACKLOG_BURSTS, u64::from(polled.backlog));
         }
         self.schedule.took(bytes, cycles.min(self.dearest.max(bytes)), polled.backlog);
         u64::from(frames)

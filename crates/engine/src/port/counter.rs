@@ -29,7 +29,10 @@ pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
 pub(crate) const TX_FAULTS: usize = TX_UNPLUGGED + 1;
 /// Cycles of lanes for the bursts that it sent.
 pub(crate) const TX_CYCLES: usize = TX_FAULTS + Fault::ALL.len();
-const TX_END: usize = TX_CYCLES + 1;
+/// Bursts with frames, and those of them that left frames waiting in the ring.
+pub(crate) const TX_BURSTS: usize = TX_CYCLES + 1;
+pub(crate) const TX_BACKLOG_BURSTS: usize = TX_CYCLES + 2;
+const TX_END: usize = TX_BACKLOG_BURSTS + 1;
 pub(crate) const RX_FRAMES: usize = TX_END.next_multiple_of(16);
 pub(crate) const RX_BYTES: usize = RX_FRAMES + 1;
 pub(crate) const RX_NOTIFIES: usize = RX_FRAMES + 2;
@@ -71,6 +74,8 @@ pub(crate) fn schema() -> Vec<String> {
     name(TX_BYTES, "tx_bytes");
     name(TX_NOTIFIES, "tx_notifies");
     name(TX_CYCLES, "tx_cycles");
+    name(TX_BURSTS, "tx_bursts");
+    name(TX_BACKLOG_BURSTS, "tx_backlog_bursts");
     for (counter, at) in DROPS.iter().flat_map(|drop| drop.counters) {
         let [half, reason] = [&counter[..2], &counter[3..]];
         name(*at, &format!("{half}_drop_{reason}"));

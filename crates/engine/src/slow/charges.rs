@@ -162,7 +162,12 @@ impl Pipeline<'_> {
                     counter::TX_DROPS + DropReason::Storm.nic_index()
                 }
             };
-            self.source.block().add(word, u64::from(delivered.over_limit));
+            let frames = match indices {
+                // Of several frames it is not known which; captures deliver singly.
+                [index] => &[view.frame(*index)][..],
+                _ => &[],
+            };
+            self.source.count_drops(word, u64::from(delivered.over_limit), frames);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A burst of a port enters the pipeline, by the location of the port.
 
-use port::{Burst, Polled, Transmit};
+use port::{BURST, Burst, Polled, Transmit};
 
 use super::charges::{Charges, Storm};
 use super::scratch::Scratch;
-use super::view::BurstView;
+use super::view::{BurstView, indices_of};
 use super::{BurstSource, NicEgress, Pipeline, SwitchEgress};
 use crate::lane::sender::Sender;
 use crate::port::counter;
@@ -12,7 +12,44 @@ use crate::snapshot::PortLocation;
 
 /// Forwards a burst that is not the usual case; returns the bytes delivered to all receivers.
 /// `summary` is the NIC's classification of the burst of a [function](PortLocation::Function).
+#[inline(never)]
 pub(crate) fn enter(
+    source: BurstSource<'_>,
+    location: Option<PortLocation>,
+    summary: bridge::Summary,
+    polled: &Polled,
+    transmit: &dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) -> u64 {
+    match source.snapshot.captures.is_empty() {
+        true => dispatch(source, location, summary, polled, transmit, sender, scratch),
+        false => captured(source, location, summary, polled, transmit, sender, scratch),
+    }
+}
+
+/// As [`enter`], and records the burst for captures.
+#[cold]
+#[inline(never)]
+fn captured(
+    source: BurstSource<'_>,
+    location: Option<PortLocation>,
+    summary: bridge::Summary,
+    polled: &Polled,
+    transmit: &dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) -> u64 {
+    let mut log = std::mem::take(&mut scratch.log);
+    let logged = BurstSource { log: Some(&log), ..source };
+    let delivered = dispatch(logged, location, summary, polled, transmit, sender, scratch);
+    log.record_burst(&source, &transmit.burst(&scratch.transmit), &scratch.transmit);
+    scratch.log = log;
+    delivered
+}
+
+/// As [`enter`], without a record.
+fn dispatch(
     source: BurstSource<'_>,
     location: Option<PortLocation>,
     summary: bridge::Summary,
@@ -28,22 +65,23 @@ pub(crate) fn enter(
         Some(PortLocation::Function(id)) => {
             from_function(source, id, summary, transmit, sender, scratch)
         }
-        Some(PortLocation::Switch(id)) => {
-            from_switch(source, id, polled, transmit, sender, scratch)
-        }
+        Some(PortLocation::Switch(id)) => from_switch(source, id, transmit, sender, scratch),
         Some(PortLocation::Piped(id)) => from_piped(source, id, transmit, sender, scratch),
         Some(PortLocation::Representor(of)) => {
             from_representor(source, of, transmit, sender, scratch)
         }
-        None => unplugged(source, polled),
+        None => unplugged(source, &transmit.burst(&scratch.transmit)),
     }
 }
 
 /// Drops a burst of a port without a location.
 #[cold]
-fn unplugged(source: BurstSource<'_>, polled: &Polled) -> u64 {
-    let frames = polled.frames - polled.malformed(); // malformed frames are counted separately
-    source.block().add(counter::TX_UNPLUGGED, u64::from(frames));
+fn unplugged(source: BurstSource<'_>, burst: &Burst<'_>) -> u64 {
+    // Malformed frames are counted separately.
+    let all = u64::MAX >> (BURST - burst.frames.len());
+    let mut indices = [0; BURST];
+    let frames = indices_of(all & !burst.malformed, &mut indices);
+    source.count_drops(counter::TX_UNPLUGGED, frames.len() as u64, frames);
     0
 }
 
@@ -87,14 +125,13 @@ fn from_function(
 fn from_switch(
     source: BurstSource<'_>,
     id: bridge::PortId,
-    polled: &Polled,
     transmit: &dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> u64 {
     let Scratch { nic, switch, view_buffer, transmit: buffers, receive, .. } = scratch;
     let Some(own) = &source.snapshot.switch else {
-        return unplugged(source, polled); // its switch was removed
+        return unplugged(source, &transmit.burst(buffers)); // its switch was removed
     };
     if own.needs_snapshots(id) {
         buffers.snapshot_headers(transmit);

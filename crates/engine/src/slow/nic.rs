@@ -1,13 +1,13 @@
 //! The NIC stage of the pipeline.
 
 use bridge::{Action, DropReason, PortId};
-use port::{BurstBuffers, HeaderBytes, VlanEdit};
+use port::{BURST, BurstBuffers, HeaderBytes, VlanEdit};
 
 use super::charges::FloodPoint;
 use super::{NicEgress, Pipeline, SwitchEgress};
 use crate::port::counter;
 use crate::slow::scratch::NicScratch;
-use crate::slow::view::{ALL_INDICES, BurstView};
+use crate::slow::view::{ALL_INDICES, BurstView, indices_of};
 
 impl Pipeline<'_> {
     /// Forwards frames from the switch's uplink into the NIC.
@@ -40,7 +40,7 @@ impl Pipeline<'_> {
         };
         let tagged = view.headers.iter().enumerate().filter(has_tag);
         let skip = tagged.fold(view.skip, |skip, (i, _)| skip | 1 << i);
-        self.drop_at_nic(DropReason::VlanForbidden, skip.count_ones() as usize);
+        self.drop_at_nic(DropReason::VlanForbidden, &view, indices_of(skip, &mut [0; BURST]));
         BurstView { skip, ..view }
     }
 
@@ -93,12 +93,12 @@ impl Pipeline<'_> {
                         delivered += self.flood_nic(from, view, i, egress);
                     } else {
                         stopped |= 1 << i;
-                        self.drop_at_nic(DropReason::Storm, 1);
+                        self.drop_at_nic(DropReason::Storm, view, &ALL_INDICES[i..=i]);
                     }
                 }
                 Action::Drop(DropReason::NoMatch | DropReason::LinkDown | DropReason::Hairpin)
                     if view.flooded => {}
-                Action::Drop(reason) => self.drop_at_nic(reason, 1),
+                Action::Drop(reason) => self.drop_at_nic(reason, view, &ALL_INDICES[i..=i]),
             }
         }
         while let Some((to, indices)) = groups.next() {
@@ -176,10 +176,11 @@ impl Pipeline<'_> {
     ) -> usize {
         let Some(port) = self.snapshot().port(to) else {
             // A NIC may have no uplink, and a VF no guest's adapter.
-            self.drop_at_nic(DropReason::NoMatch, indices.len());
+            self.drop_at_nic(DropReason::NoMatch, view, indices);
             return 0;
         };
-        let delivered = self.deliver(port, view, indices, edit, buffers);
+        let by_queue = to.queue_index().is_some();
+        let delivered = self.deliver(port, by_queue, view, indices, edit, buffers);
         let (frames, bytes) = (u64::from(delivered.frames), delivered.bytes);
         if to == PortId::UPLINK {
             self.source.block().add(counter::TX_UPLINK_FRAMES, frames);
@@ -228,7 +229,8 @@ impl Pipeline<'_> {
                     bridge::nic::MirrorTarget::Capture(number) => self.snapshot().monitor(number),
                 };
                 if let Some(port) = port {
-                    self.deliver(port, view, &ALL_INDICES[i..=i], copy.edit, egress.receive);
+                    let indices = &ALL_INDICES[i..=i];
+                    self.deliver(port, false, view, indices, copy.edit, egress.receive);
                 }
             });
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bridge::{PortId, Summary};
 use port::BurstBuffers;
 
+use crate::capture::log::BurstLog;
 use crate::slow::groups::Groups;
 use crate::slow::view::{BurstView, ViewBuffer};
 use crate::snapshot::{AclHits, SwitchSnapshot};
@@ -110,6 +111,8 @@ pub(crate) struct Scratch {
     pub(crate) actions: bridge::nic::SwitchdevActions,
     pub(crate) transmit: BurstBuffers,
     pub(crate) receive: BurstBuffers,
+    /// For captures.
+    pub(crate) log: BurstLog,
 }
 
 impl Scratch {
@@ -121,6 +124,7 @@ impl Scratch {
             actions: bridge::nic::SwitchdevActions::new(),
             transmit: BurstBuffers::default(),
             receive: BurstBuffers::default(),
+            log: BurstLog::default(),
         }
     }
 }

@@ -70,7 +70,8 @@ impl Pipeline<'_> {
                 }
                 Action::Drop(DropReason::NoMatch | DropReason::Hairpin) if view.flooded => {}
                 Action::Drop(reason) => {
-                    self.source.block().add(counter::switch_drop(reason), 1);
+                    let indices = &ALL_INDICES[i..=i];
+                    self.drop_frames(counter::switch_drop(reason), view, indices);
                 }
             }
         }
@@ -116,11 +117,10 @@ impl Pipeline<'_> {
             PortId::UPLINK => self.enter_nic(view, indices, edit, egress),
             _ => match switch.port(to) {
                 Some(port) => {
-                    self.deliver(port, view, indices, edit, egress.receive).frames as usize
+                    self.deliver(port, false, view, indices, edit, egress.receive).frames as usize
                 }
                 None => {
-                    let word = counter::TX_SWITCH_DROPS + DropReason::NoMatch.switch_index();
-                    self.source.block().add(word, indices.len() as u64);
+                    self.drop_frames(counter::switch_drop(DropReason::NoMatch), view, indices);
                     0
                 }
             },
@@ -155,7 +155,8 @@ impl Pipeline<'_> {
                 let port = switch.table.mirror_port(mirror).and_then(|to| switch.port(to));
                 if let Some(port) = port {
                     let edit = switch.table.mirror_edit(mirror, from, &view.headers[i]);
-                    self.deliver(port, view, &ALL_INDICES[i..=i], edit, egress.receive);
+                    let indices = &ALL_INDICES[i..=i];
+                    self.deliver(port, false, view, indices, edit, egress.receive);
                 }
             }
         }

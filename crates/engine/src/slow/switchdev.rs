@@ -6,7 +6,7 @@ use bridge::{DropReason, PortId};
 use port::{BURST, BurstBuffers};
 
 use super::Pipeline;
-use crate::slow::view::{ALL_INDICES, BurstView};
+use crate::slow::view::{ALL_INDICES, BurstView, indices_of};
 
 impl Pipeline<'_> {
     /// Forwards the frames that the NIC has classified; returns the number delivered. Frames with
@@ -55,7 +55,7 @@ impl Pipeline<'_> {
             }
         }
         if stopped != 0 {
-            self.drop_at_nic(DropReason::Storm, stopped.count_ones() as usize);
+            self.drop_at_nic(DropReason::Storm, view, indices_of(stopped, &mut [0; BURST]));
         }
         stopped
     }
@@ -72,7 +72,7 @@ impl Pipeline<'_> {
         let number = match action {
             SwitchdevAction::Slow => return self.send_to_representor(from, view, indices, buffers),
             SwitchdevAction::Drop(reason) => {
-                self.drop_at_nic(reason, indices.len());
+                self.drop_at_nic(reason, view, indices);
                 return 0;
             }
             SwitchdevAction::Rule(number) => number,
@@ -84,7 +84,7 @@ impl Pipeline<'_> {
         match rule.to {
             RuleTarget::Representor => self.send_to_representor(from, view, indices, buffers),
             RuleTarget::Drop => {
-                self.drop_at_nic(DropReason::Rule, indices.len());
+                self.drop_at_nic(DropReason::Rule, view, indices);
                 0
             }
             RuleTarget::Port(to) => {
@@ -115,14 +115,11 @@ impl Pipeline<'_> {
                 buffers,
             );
         }
-        let (mut indices, mut len) = ([0; BURST], 0);
-        for frame in (0..view.headers.len()).filter(|frame| view.skip >> frame & 1 == 0) {
-            indices[len] = frame as u8;
-            len += 1;
-        }
-        match len {
-            0 => 0,
-            _ => self.pipe_to_function((PortId::PF, of), view, &indices[..len], buffers),
+        let mut indices = [0; BURST];
+        let all = u64::MAX >> (BURST - view.headers.len());
+        match indices_of(all & !view.skip, &mut indices) {
+            [] => 0,
+            indices => self.pipe_to_function((PortId::PF, of), view, indices, buffers),
         }
     }
 
@@ -134,10 +131,10 @@ impl Pipeline<'_> {
         buffers: &mut BurstBuffers,
     ) -> usize {
         let Some(port) = self.snapshot().representor(of) else {
-            self.drop_at_nic(DropReason::NoMatch, indices.len());
+            self.drop_at_nic(DropReason::NoMatch, view, indices);
             return 0;
         };
-        let delivered = self.deliver(port, view, indices, port::VlanEdit::None, buffers);
+        let delivered = self.deliver(port, false, view, indices, port::VlanEdit::None, buffers);
         self.charge((of, PortId::PF), delivered.frames.into(), || delivered.bytes);
         delivered.frames as usize
     }
@@ -150,7 +147,7 @@ impl Pipeline<'_> {
         buffers: &mut BurstBuffers,
     ) -> usize {
         if !self.snapshot().table.is_up(to) {
-            self.drop_at_nic(DropReason::LinkDown, indices.len());
+            self.drop_at_nic(DropReason::LinkDown, view, indices);
             return 0;
         }
         self.hand_over((from, to), view, indices, port::VlanEdit::None, buffers)

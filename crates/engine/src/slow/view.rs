@@ -16,6 +16,17 @@ pub(crate) const ALL_INDICES: [u8; BURST] = {
     all
 };
 
+/// Indices of the bits that are set in a mask.
+pub(crate) fn indices_of(mask: u64, indices: &mut [u8; BURST]) -> &[u8] {
+    let (mut left, mut len) = (mask, 0);
+    while left != 0 {
+        indices[len] = left.trailing_zeros() as u8;
+        left &= left - 1;
+        len += 1;
+    }
+    &indices[..len]
+}
+
 /// Frames of a burst as a stage sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BurstView<'a> {
@@ -67,6 +78,14 @@ impl ViewBuffer {
             headers: Box::new([[0; 16]; BURST]),
             snapshots: Box::new([HeaderSnapshot::EMPTY; BURST]),
             frames: Box::new([0; BURST]),
+        }
+    }
+
+    /// First frame of the last view, of a buffer that was used once.
+    pub(crate) fn first(&self) -> HeaderSnapshot {
+        match self.snapshots[0].len {
+            0 => HeaderSnapshot::of_frame(&self.headers[0]),
+            _ => self.snapshots[0],
         }
     }
 

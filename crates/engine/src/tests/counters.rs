@@ -68,9 +68,13 @@ fn blocks_of_one_label_are_added_up() {
     blocks[0].add_shared(1, 1u64.wrapping_neg());
     blocks[1].add_shared(1, 1);
     blocks[2].set(0, 4);
-    let now = Reader::open(&file(&dir)).unwrap().read();
+    let reader = Reader::open(&file(&dir)).unwrap();
+    let now = reader.read();
     assert_eq!(now.len(), 2);
     assert_eq!((now[0].values["a"], now[0].values["b"], now[1].values["a"]), (3, 0, 4));
+    let each = reader.read_each();
+    let each: Vec<_> = each.iter().map(|block| (&*block.label, block.values["a"])).collect();
+    assert_eq!(each, [("x", 1), ("x", 2), ("y", 4)]);
 }
 
 #[test]

@@ -184,14 +184,23 @@ fn any_frame() -> impl Strategy<Value = Sent> {
     })
 }
 
-fn any_world() -> impl Strategy<Value = World> {
+/// A NIC with up to a PF and four VFs, of which some may have equal MACs.
+pub(super) fn any_nic() -> impl Strategy<Value = NicConfig> {
     let functions = prop::collection::vec(prop::option::weighted(0.9, any_function()), 5);
+    functions.prop_map(|mut functions| {
+        let pf = functions.remove(0);
+        NicConfig { pf, vfs: functions, ..NicConfig::default() }
+    })
+}
+
+fn any_world() -> impl Strategy<Value = World> {
     let guests = prop::collection::vec(prop::option::weighted(0.85, any_shape()), 6);
     let frames = prop::collection::vec(any_frame(), 1..60);
-    (functions, 1_usize..4, guests, frames).prop_map(|(mut functions, lanes, guests, frames)| {
-        let pf = functions.remove(0);
-        let config = NicConfig { pf, vfs: functions, ..NicConfig::default() };
-        World { config, lanes, guests, frames }
+    (any_nic(), 1_usize..4, guests, frames).prop_map(|(config, lanes, guests, frames)| World {
+        config,
+        lanes,
+        guests,
+        frames,
     })
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use bridge::PortId;
 use bridge::nic::{NicConfig, Table};
-use port::{Burst, BurstBuffers, Notification, Placed, Polled, Readiness, Transmit};
+use port::{Burst, BurstBuffers, FrameRules, Notification, Placed, Polled, Readiness, Transmit};
 use virtq::Fault;
 
 use super::kit::{Bench, Guest, OUTSIDE, frame, mac, plain};
@@ -40,6 +40,10 @@ impl Transmit for Device {
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    fn frame_rules(&self) -> FrameRules {
+        FrameRules::LARGEST
     }
 }
 

@@ -9,6 +9,7 @@ use api::testing::Site;
 use model::testing::{adapter, document};
 
 use super::*;
+use crate::tests::fake_pair::FakePair;
 
 /// Fault of QEMU or of its guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +42,7 @@ enum Fault {
 
 struct World {
     fault: Fault,
-    /// Id of the primary, and whether the guest uses it.
-    primary: Option<(String, bool)>,
-    added: Vec<Value>,
+    pair: FakePair,
     /// Frames went to the primary, when each command came.
     told: Vec<(String, bool)>,
 }
@@ -76,7 +75,7 @@ impl Lab {
             site.plane.0.lock().unwrap().set_connected(adapter, fault != Fault::NoDriver);
         }
         let dir = tempfile::tempdir().unwrap();
-        let world = World { fault, primary: None, added: Vec::new(), told: Vec::new() };
+        let world = World { fault, pair: FakePair::new("02:00:00:00:01:07"), told: Vec::new() };
         let world = Arc::new(Mutex::new(world));
         let listener = UnixListener::bind(dir.path().join("qmp.sock")).unwrap();
         let (plane, served) = (site.plane.clone(), world.clone());
@@ -98,7 +97,7 @@ impl Lab {
     }
 
     fn plugged(self, used: bool) -> Lab {
-        self.world.lock().unwrap().primary = Some(("old".to_owned(), used));
+        self.world.lock().unwrap().pair.primary = Some(("old".to_owned(), used));
         self
     }
 
@@ -106,6 +105,7 @@ impl Lab {
         PairSpec {
             adapter: adapter.into(),
             daemon: Client::new(&self.site.socket()),
+            site: "",
             qmp: self.dir.path().join("qmp.sock"),
             timeout: Duration::from_millis(300),
             dry_run: false,
@@ -168,13 +168,13 @@ fn serve(stream: UnixStream, world: &Mutex<World>, at_primary: &dyn Fn() -> bool
         let data = json!({"device": asked["arguments"]["id"]});
         say(json!({"event": "DEVICE_DELETED", "data": {"device": "disk0"}}));
         match world.fault {
-            Fault::LosesEvent => world.primary = None,
+            Fault::LosesEvent => world.pair.primary = None,
             Fault::RejectsUnplug => {
                 say(json!({"event": "DEVICE_UNPLUG_GUEST_ERROR", "data": data}));
             }
             Fault::IgnoresPlug | Fault::IgnoresUnplug | Fault::RefusesUnplug => {}
             _ => {
-                world.primary = None;
+                world.pair.primary = None;
                 say(json!({"event": "DEVICE_DELETED", "data": data}));
             }
         }
@@ -188,51 +188,34 @@ impl World {
     }
 
     fn answer(&mut self, name: &str, arguments: &Value) -> Result<Value, String> {
-        let is = |fault: Fault| self.fault == fault;
+        let fault = self.fault;
+        let is = |one: Fault| fault == one;
+        let property = |name: &str| json!({"path": "/machine/peripheral/nic", "property": name});
         Ok(match name {
             "query-status" => {
                 json!({"status": if is(Fault::Paused) { "paused" } else { "running" }})
             }
-            "qom-list" => {
-                let id = self.primary.iter().map(|(id, _)| ("child<e1000e>", id.as_str()));
-                let all = [("child<virtio-net-pci>", "nic"), ("child<serial>", "s0")];
-                let all = all.into_iter().chain(id).chain([("string", "type")]);
-                all.map(|(kind, name)| json!({"name": name, "type": kind})).collect()
+            "qom-get" if is(Fault::OtherGuest) && *arguments == property("mac") => {
+                json!("02:00:00:00:01:01")
             }
-            "qom-get" => {
-                let path = arguments["path"].as_str().unwrap();
-                match (path.rsplit('/').next().unwrap(), arguments["property"].as_str().unwrap()) {
-                    ("nic", "mac") if is(Fault::OtherGuest) => json!("02:00:00:00:01:01"),
-                    ("nic", "mac") => json!("02:00:00:00:01:07"),
-                    ("nic", "failover") => json!(!is(Fault::NoFailover)),
-                    ("s0" | "type", _) => return Err("no such property".into()),
-                    (_, "failover_pair_id") => json!("nic"),
-                    _ => json!(""),
-                }
-            }
-            "query-pci" => {
-                let device = |(id, used): &(String, bool)| {
-                    let address = if *used { 4096 } else { -1 };
-                    json!({"qdev_id": id, "regions": [{"bar": 0, "address": address}]})
-                };
-                let devices: Vec<Value> = self.primary.iter().map(device).collect();
-                json!([{"devices": [{"qdev_id": "slot1", "pci_bridge": {"devices": devices}}]}])
+            "qom-get" if is(Fault::NoFailover) && *arguments == property("failover") => {
+                json!(false)
             }
             "device_add" if is(Fault::RejectsDevice) => {
                 return Err("Cannot attach more than one primary device".into());
             }
             "device_add" if is(Fault::NotAccepted) => json!({}),
-            "device_add" => {
-                self.added.push(arguments.clone());
-                let id = arguments["id"].as_str().unwrap().to_owned();
-                self.primary = Some((id, !is(Fault::IgnoresPlug)));
-                json!({})
-            }
             "device_del" if is(Fault::RefusesUnplug) => return Err("no hot\u{1b} plug".into()),
             "device_del" if is(Fault::UnplugPending) => {
                 return Err("Device old is already in the process of unplug".into());
             }
-            _ => json!({}),
+            _ => {
+                let answer = self.pair.answer(name, arguments).unwrap_or_else(|| Ok(json!({})))?;
+                if let (true, Some((_, used))) = (is(Fault::IgnoresPlug), &mut self.pair.primary) {
+                    *used = false;
+                }
+                answer
+            }
         })
     }
 }
@@ -259,7 +242,7 @@ fn frames_move_before_the_plug_and_after_the_unplug() {
         );
         let id = format!("primary-{adapter}");
         assert_eq!((status.standby.as_str(), status.primary), ("nic", Some(id.clone())));
-        let added = lab.world.lock().unwrap().added.remove(0);
+        let added = lab.world.lock().unwrap().pair.added.remove(0);
         assert_eq!((&added["failover_pair_id"], &added["id"]), (&json!("nic"), &json!(id)));
         assert_eq!(added["mac"].is_string(), adapter == "vm", "a VF has its address from its PF");
         let refused = lab.attach(adapter).unwrap_err().to_string();

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::fake_pair::FakePair;
+
 /// The fault to simulate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -40,6 +42,10 @@ pub(super) enum Fault {
     SourceMute,
     /// Once the guest runs there, the target's QEMU does not answer.
     TargetMute,
+    /// The guest does not release its primary.
+    KeepsPrimary,
+    /// QEMU rejects a primary.
+    RejectsPrimary,
     /// The memory copy never ends, with a stream of unrelated events.
     Chatty,
 }
@@ -69,6 +75,10 @@ struct FakeState {
     hook: Option<(&'static str, Hook, Seen)>,
     /// The guest has VFs enabled.
     vfs: bool,
+    /// Pairs of the guest at the source and at the target.
+    pairs: Option<[FakePair; 2]>,
+    /// Data of an event to send.
+    deleted: Option<Value>,
 }
 
 /// One fake QEMU.
@@ -102,12 +112,27 @@ impl FakeQemu {
     /// Returns `true` if only queries were received.
     pub(super) fn only_queries(&self) -> bool {
         let world = self.world.lock().unwrap();
-        let is_query = |name: &str| name.starts_with("query-") || name == "qmp_capabilities";
+        let others = ["qmp_capabilities", "qom-list", "qom-get"];
+        let is_query = |name: &str| name.starts_with("query-") || others.contains(&name);
         world.told[self.at].iter().all(|(name, _)| is_query(name))
     }
 
     pub(super) fn status(&self) -> String {
         self.world.lock().unwrap().status[self.at].clone()
+    }
+
+    /// Gives the guest a pair; at the source with this primary.
+    pub(super) fn set_pair(&self, mac: &'static str, primary: Option<&str>) {
+        let mut pairs = [FakePair::new(mac), FakePair::new(mac)];
+        pairs[0].primary = primary.map(|id| (id.to_owned(), true));
+        self.world.lock().unwrap().pairs = Some(pairs);
+    }
+
+    /// Primary, and the devices that were plugged.
+    pub(super) fn pair(&self) -> (Option<String>, Vec<Value>) {
+        let world = self.world.lock().unwrap();
+        let pair = &world.pairs.as_ref().unwrap()[self.at];
+        (pair.primary.as_ref().map(|(id, _)| id.clone()), pair.added.clone())
     }
 
     /// Starts a guest agent; returns its socket and its log of requests. Disabling VFs exits with
@@ -152,6 +177,8 @@ pub(super) fn pair(
         told: Default::default(),
         hook: None,
         vfs: fault == Some(Fault::VfsEnabled),
+        pairs: None,
+        deleted: None,
     };
     let world = Arc::new(Mutex::new(world));
     let fake = |at: usize| {
@@ -206,19 +233,23 @@ fn serve(stream: UnixStream, at: usize, world: &Mutex<FakeState>) -> bool {
             break;
         }
         let before = world.migration.clone();
-        let answer = match world.answer(at, &name) {
+        let answer = match world.answer(at, &name, &asked["arguments"]) {
             Ok(value) => json!({"return": value, "id": asked["id"]}),
             Err(why) => {
                 json!({"error": {"class": "GenericError", "desc": why}, "id": asked["id"]})
             }
         };
         let (now, gone, mute) = (world.migration.clone(), name == "quit", world.is_mute(at));
+        let deleted = world.deleted.take();
         let chats = at == 0 && name == "migrate" && world.fault == Some(Fault::Chatty);
         drop(world);
         if mute {
             continue;
         }
         say(&to, &answer);
+        if let Some(data) = deleted {
+            say(&to, &json!({"event": "DEVICE_DELETED", "data": data}));
+        }
         if at == 0 && now != before {
             say(&to, &json!({"event": "MIGRATION", "data": {"status": now}}));
         }
@@ -280,8 +311,25 @@ fn say(to: &Mutex<UnixStream>, value: &Value) -> bool {
 }
 
 impl FakeState {
-    fn answer(&mut self, at: usize, command: &str) -> Result<Value, String> {
+    fn answer(&mut self, at: usize, command: &str, arguments: &Value) -> Result<Value, String> {
         use Fault as Is;
+        if let Some(pairs) = &mut self.pairs {
+            let pair = &mut pairs[at];
+            match command {
+                "device_del" if self.fault == Some(Is::KeepsPrimary) => {}
+                "device_del" => {
+                    pair.primary = None;
+                    self.deleted = Some(json!({"device": arguments["id"]}));
+                }
+                "device_add" if self.fault == Some(Is::RejectsPrimary) => {
+                    return Err("netdev n1 is not there".into());
+                }
+                _ => {}
+            }
+            if let Some(answer) = pair.answer(command, arguments) {
+                return answer;
+            }
+        }
         let is = |fault: Fault| self.fault == Some(fault);
         Ok(match command {
             "query-version" => json!({"qemu": {"major": 11, "minor": 1, "micro": 3}}),

@@ -83,6 +83,16 @@ fn a_guest_that_only_its_qemu_knows_to_be_moving_runs_again() {
 }
 
 #[test]
+fn a_guest_that_is_on_its_standby_is_told_of() {
+    let lab = Lab::new(Some(Fault::CutAtSwitch));
+    lab.here.does("PATCH", "/v1/adapters/web", json!({"path": "synthetic"}));
+    lab.source.set_pair("02:00:00:00:01:01", None);
+    let id = lab.unclear();
+    let text = lab.abort(&id).unwrap().steps[0].text.clone();
+    assert!(text.ends_with("; web is on its standby: shunt vm attach web"), "{text}");
+}
+
+#[test]
 fn a_guest_that_is_at_the_target_is_left_there_and_the_rest_finished() {
     let lab = Lab::new(Some(Fault::Silent));
     lab.keep(&[FRAME]);

@@ -46,7 +46,15 @@ pub(super) fn check(
 }
 
 fn api(api: &ApiSettings, problems: &mut Problems) {
-    let ApiSettings { enabled: _, socket: _, tcp, token_file, tls_certificate, tls_key } = api;
+    let ApiSettings {
+        enabled: _,
+        socket: _,
+        tcp,
+        token_file,
+        tls_certificate,
+        tls_key,
+        public_read,
+    } = api;
     let shown = |path: &Option<PathBuf>| path.as_ref().map(|it| it.to_string_lossy().into_owned());
     let given = [
         ("tcp", tcp.map(|tcp| tcp.to_string())),
@@ -74,6 +82,10 @@ fn api(api: &ApiSettings, problems: &mut Problems) {
                 allowed,
             ));
         }
+    }
+    if *public_read && tcp.is_none() {
+        let allowed = "write tcp, the address it is for";
+        problems.push(Problem::new("api.public_read", true, "needs tcp", allowed));
     }
     if let (Some(tcp), None) = (tcp, tls_certificate)
         && !tcp.ip().is_loopback()

@@ -167,6 +167,30 @@ pub struct ActualVf {
     /// Settings that the driver of a card reports, by their names in the document.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reported: BTreeMap<String, String>,
+    /// Counters of the driver of a card, if it has counted anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<VfCounters>,
+}
+
+/// Counters of a VF of a card; 0 where its driver does not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VfCounters {
+    /// Received packets.
+    pub rx_packets: u64,
+    /// Transmitted packets.
+    pub tx_packets: u64,
+    /// Received bytes.
+    pub rx_bytes: u64,
+    /// Transmitted bytes.
+    pub tx_bytes: u64,
+    /// Broadcast packets.
+    pub broadcast: u64,
+    /// Multicast packets.
+    pub multicast: u64,
+    /// Dropped packets on reception.
+    pub rx_dropped: u64,
+    /// Dropped packets on transmission.
+    pub tx_dropped: u64,
 }
 
 /// An adapter in force.

@@ -66,6 +66,10 @@ pub struct ApiSettings {
     /// PEM file with the certificate's key.
     #[schema(value_type = String, format = "file")]
     pub tls_key: Option<PathBuf>,
+    /// Let clients over TCP read without the token: figures, state, events. Changes and captures
+    /// need it.
+    #[schema(default = false)]
+    pub public_read: bool,
 }
 
 impl Default for ApiSettings {
@@ -77,6 +81,7 @@ impl Default for ApiSettings {
             token_file: None,
             tls_certificate: None,
             tls_key: None,
+            public_read: false,
         }
     }
 }

@@ -107,12 +107,27 @@ pub struct Vf {
     /// Administrative MAC address; only a trusted guest may change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacText>,
+    /// Driver of the VF, on a NIC of kind `pci`: `vfio-pci` for a VM. Left out: the one that it
+    /// has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<VfDriver>,
+    /// Let the guest read the PF's RSS key and table, on a NIC of kind `pci`. Left out: as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query_rss: Option<bool>,
     /// Connection of a guest: gives the VF to an adapter `NIC-vfN` with these settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
     /// Settings of its traffic.
     #[serde(flatten)]
     pub settings: PortSettings,
+}
+
+/// Driver of a VF that its guest does not have from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VfDriver {
+    /// For a VMM such as QEMU; needs an IOMMU.
+    VfioPci,
 }
 
 /// The PF, in use by a guest.

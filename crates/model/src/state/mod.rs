@@ -42,7 +42,7 @@ use utoipa::ToSchema;
 
 pub use actual::{
     Actual, ActualAdapter, ActualCard, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel,
-    ActualVf, ActualVpf, ActualVpfVf, DeviceState, Difference, GuestState, VfSettings,
+    ActualVf, ActualVpf, ActualVpfVf, DeviceState, Difference, GuestState, VfCounters, VfSettings,
 };
 pub use adapter::short_name;
 pub use adapter::{Adapter, WantedPath};
@@ -51,7 +51,9 @@ pub use allocate::{Allocation, Facts, allocate};
 pub use attachment::*;
 pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
 use fill::{Filled, fill};
-pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};
+pub use function::{
+    LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, VfDriver, Vlan, VlanProto,
+};
 pub use interface_address::InterfaceAddress;
 pub use move_request::{MoveRequest, MoveStep};
 pub use moving::{MovePhase, Moving};
@@ -169,6 +171,18 @@ impl State {
     /// The document with all defaults.
     pub fn to_document(&self) -> Value {
         serde_json::to_value(self).expect("a state is JSON")
+    }
+
+    /// An object of one of the document's lists, such as `adapter`, by its name, with all defaults.
+    pub fn object(&self, list: &str, name: &str) -> Option<Value> {
+        let object = match list {
+            "nic" => self.nic(name).map(serde_json::to_value),
+            "switch" => self.switch(name).map(serde_json::to_value),
+            "adapter" => self.adapter(name).map(serde_json::to_value),
+            "vpf" => self.vpf(name).map(serde_json::to_value),
+            _ => None,
+        };
+        object.map(|object| object.expect("an object is JSON"))
     }
 
     /// `true` without any object.

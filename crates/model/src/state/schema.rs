@@ -94,11 +94,12 @@ fn whole(all: &Map<String, Value>, parts: Vec<Value>) -> Value {
 /// Checks `value` against the schema `name`; `path` is for the problems.
 pub fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
     let mut problems = Problems::default();
-    walk(&schemas()[name], value, path, &mut problems);
+    walk(&schemas()[name], value, &mut path.to_owned(), &mut problems);
     problems.or(())
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
+/// Checks a value at `path`, which is the same again afterwards.
+fn walk(schema: &Value, value: &Value, path: &mut String, problems: &mut Problems) {
     if let Some(name) = reference(schema) {
         return walk(&schemas()[name], value, path, problems);
     }
@@ -129,7 +130,7 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
 
 /// Checks an object with the fields of its kind, or its short form. `either` has the schemas of the
 /// text and of each kind's object.
-fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Problems) {
+fn attachment(either: &[Value], value: &Value, path: &mut String, problems: &mut Problems) {
     let expanded = value.as_str().and_then(Attachment::table_of);
     let value = expanded.as_ref().unwrap_or(value);
     let Some(fields) = value.as_object() else {
@@ -190,20 +191,21 @@ fn members(
     schema: &Value,
     fields: &Map<String, Value>,
     error: &str,
-    path: &str,
+    path: &mut String,
     problems: &mut Problems,
 ) {
     if let open @ Value::Object(_) = &schema["additionalProperties"] {
         are_few(fields.len(), &schema["maxProperties"], path, problems);
         return fields.iter().for_each(|(name, value)| {
-            walk(open, value, &join(path, &name.escape_debug().to_string()), problems);
+            let name = name.escape_debug().to_string();
+            below(path, &name, |path| walk(open, value, path, problems));
         });
     }
     let none = Map::new();
     let known = schema["properties"].as_object().unwrap_or(&none);
     for (name, value) in fields {
         match known.get(name) {
-            Some(schema) => walk(schema, value, &join(path, name), problems),
+            Some(schema) => below(path, name, |path| walk(schema, value, path, problems)),
             None => problems.push(unknown(&join(path, name), (name, error), known)),
         }
     }
@@ -233,17 +235,31 @@ fn unknown(path: &str, (name, error): (&str, &str), known: &Map<String, Value>) 
     Problem::new(path.escape_debug().to_string(), Value::Null, error, remedy)
 }
 
-fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {
+fn list(schema: &Value, items: &[Value], path: &mut String, problems: &mut Problems) {
     if !are_few(items.len(), &schema["maxItems"], path, problems) {
         return;
     }
     if items.is_empty() && schema["minItems"].as_u64().is_some_and(|least| least > 0) {
         let allowed = "write at least one entry, or leave it out";
-        problems.push(Problem::new(path, Value::Null, "has no entry", allowed));
+        problems.push(Problem::new(path.clone(), Value::Null, "has no entry", allowed));
     }
+    let length = path.len();
     for (i, item) in items.iter().enumerate() {
-        walk(&schema["items"], item, &format!("{path}[{i}]"), problems);
+        path.push_str(&format!("[{i}]"));
+        walk(&schema["items"], item, path, problems);
+        path.truncate(length);
     }
+}
+
+/// Calls `check` with the path of a field of the object at `path`.
+fn below(path: &mut String, name: &str, check: impl FnOnce(&mut String)) {
+    let length = path.len();
+    if length > 0 {
+        path.push('.');
+    }
+    path.push_str(name);
+    check(path);
+    path.truncate(length);
 }
 
 /// Checks the number of entries against the schema.

@@ -210,6 +210,28 @@ pub fn crossover(machine: &Machine, frames: &FrameMix) -> Option<u32> {
 }
 
 impl Advice {
+    /// Result in two sentences: the carried traffic with its bottleneck, and the VFs and cores that
+    /// it takes.
+    pub fn verdict(&self, workload: &Workload) -> [String; 2] {
+        let Self { scale, binding, functions, switch_cores, .. } = self;
+        let said = match (workload.has_rates, *scale >= 1.0) {
+            (true, true) if *scale > 1000.0 => {
+                format!("All traffic is carried; headroom over 1000x before {binding} is full.")
+            }
+            (true, true) => {
+                format!("All traffic is carried; headroom {scale:.2}x before {binding} is full.")
+            }
+            (true, false) => {
+                format!("{:.0} % of the traffic can be carried: {binding} is full.", scale * 100.0)
+            }
+            (false, _) => format!("{binding} is full first."),
+        };
+        let search = if self.is_exact { "" } else { " Not all combinations were tried." };
+        let taken =
+            format!("It takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}");
+        [said, taken]
+    }
+
     /// Name of the adapter or service to which a resource belongs; empty for a shared resource.
     pub fn owner(&self, workload: &Workload, of: Scope) -> String {
         match of {

@@ -42,10 +42,39 @@ pub struct Machine {
     pub host: Host,
 }
 
+/// NIC of a query that names none.
+pub const DEFAULT_NIC: &str = "xl710";
+/// Host of a query that names none.
+pub const DEFAULT_HOST: &str = "nfv-2017";
+
 /// Maximum number of VFs of a software NIC.
 pub const SOFT_VFS: u32 = 255;
 
 impl Machine {
+    /// A NIC and a host by names of profiles that come with the program; no file is read. Without a
+    /// name: the default.
+    ///
+    /// # Errors
+    /// The name is unknown, or a NIC is named and path `vf` of the host is the software NIC.
+    pub fn shipped(nic: Option<&str>, host: Option<&str>) -> Result<Self, Problems> {
+        let (card, place) = (nic.unwrap_or(DEFAULT_NIC), host.unwrap_or(DEFAULT_HOST));
+        let unknown = |field, value: &str, known| {
+            Problems::from(Problem::not_one_of(field, value, "is no profile", known))
+        };
+        if !nics().any(|known| known == card) {
+            return Err(unknown("nic", card, nics().collect::<Vec<_>>()));
+        }
+        if !hosts().any(|known| known == place) {
+            return Err(unknown("host", place, hosts().collect()));
+        }
+        let machine = Self { nic: Nic::named(card)?, host: Host::named(place)? };
+        if nic.is_some() && machine.host.soft_nic.is_some() {
+            let message = format!("is not used: path vf of host {place} is the software NIC");
+            return Err(Problem::new("nic", card, message, "leave nic out").into());
+        }
+        Ok(machine)
+    }
+
     /// VFs of the card, or of the software NIC in its place.
     pub fn vfs(&self) -> u32 {
         if self.host.soft_nic.is_some() { SOFT_VFS } else { self.nic.vfs }
@@ -157,6 +186,24 @@ mod tests {
             let host = Host::named(name).unwrap();
             assert_eq!(host.name, name);
             assert!(host.figures().iter().all(|(_, figure)| figure.source.len() > 3), "{name}");
+        }
+    }
+
+    /// A path would have a client of the API read files.
+    #[test]
+    fn shipped_profiles_are_found_by_name_only() {
+        let machine = Machine::shipped(None, None).unwrap();
+        assert_eq!((&machine.nic.name[..], &machine.host.name[..]), (DEFAULT_NIC, DEFAULT_HOST));
+        assert!(Machine::shipped(None, Some("shunt")).unwrap().host.soft_nic.is_some());
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/xl710.toml");
+        assert!(Nic::named(file).is_ok());
+        for (nic, host, said) in [
+            (Some(file), None, "is no profile; write one of 82598, cx6"),
+            (None, Some("/etc/passwd"), "is no profile; write one of nfv-2017, shunt"),
+            (Some("e810"), Some("shunt"), "is not used: path vf of host shunt is the software NIC"),
+        ] {
+            let error = Machine::shipped(nic, host).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
         }
     }
 

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use wire::segment::Segment;
 
-use super::CaptureState;
 use super::ring::{Producer, Record, RingSlices};
+use super::{CaptureState, now_ns};
 use crate::burst::{Burst, Delivered, HeaderEdit, VlanEdit};
 use crate::burst_buffers::BurstBuffers;
 use crate::deliver::SliceWriter;
@@ -123,9 +122,4 @@ impl Drop for CaptureReceive {
         self.shared.closed.store(true, Ordering::Release);
         self.writer.unpark();
     }
-}
-
-/// Time since the epoch; 0 if the clock is before it.
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

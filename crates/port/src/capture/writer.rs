@@ -4,7 +4,6 @@
 //! the file is cut back to that length, so that it is readable at any time. Frames of the next
 //! second are lost and counted; then the write is retried.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -14,14 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pcap_file::DataLink;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption, InterfaceTsResolution,
-};
-use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
-use pcap_file::pcapng::{PcapNgWriteError, PcapNgWriter};
+use pcap_file::Endianness;
+use pcap_file::pcapng::PcapNgWriteError;
 
+use super::blocks::{Blocks, PacketBlock};
 use super::ring::Consumer;
 use super::{CaptureError, CaptureLimits, CaptureState, IDLE_POLL_INTERVAL, POLL_INTERVAL};
 
@@ -63,7 +58,7 @@ pub(super) struct CaptureWriter<D> {
     consumer: Consumer,
     shared: Arc<CaptureState>,
     file_bytes_max: u64,
-    blocks: PcapNgWriter<Vec<u8>>,
+    blocks: Blocks,
     pending: Pending,
     /// Bytes of the file, in whole blocks.
     len: u64,
@@ -95,10 +90,10 @@ impl<D: CaptureDisk> CaptureWriter<D> {
         let failed = |source| CaptureError::Write { path: shared.path.clone(), source };
         let mut blocks = preamble(interface, limits.snap_len).map_err(|e| failed(other(e)))?;
         match bytes {
-            0 => disk.put(blocks.get_ref(), 0).map_err(failed)?,
+            0 => disk.put(blocks.bytes(), 0).map_err(failed)?,
             _ => {
                 disk.cut(bytes).map_err(failed)?;
-                blocks.get_mut().clear();
+                blocks.bytes_mut().clear();
             }
         }
         let mut writer = Self {
@@ -141,7 +136,7 @@ impl<D: CaptureDisk> CaptureWriter<D> {
             any = true;
             self.missed += record.missed;
             self.add(record.time_ns, record.len, now);
-            if self.blocks.get_ref().len() >= WRITE_BYTES {
+            if self.blocks.bytes().len() >= WRITE_BYTES {
                 self.flush(now);
             }
         }
@@ -154,27 +149,25 @@ impl<D: CaptureDisk> CaptureWriter<D> {
         if self.full || self.retry_at.is_some_and(|at| now < at) {
             return self.lose(1);
         }
-        let before = self.blocks.get_ref().len();
-        let missed = (self.missed > 0).then_some(EnhancedPacketOption::DropCount(self.missed));
-        let block = EnhancedPacketBlock {
-            interface_id: 0,
-            timestamp: Duration::from_nanos(time_ns),
-            original_len: len,
-            data: Cow::Borrowed(&self.frame),
-            options: missed.into_iter().collect(),
-        };
-        let result = self.blocks.write_pcapng_block(block);
-        let end = self.len + self.blocks.get_ref().len() as u64;
+        let before = self.blocks.bytes().len();
+        let result = self.blocks.packet(&PacketBlock {
+            time_ns,
+            len,
+            data: &self.frame,
+            missed: self.missed,
+            ..PacketBlock::default()
+        });
+        let end = self.len + self.blocks.bytes().len() as u64;
         self.full = end > self.file_bytes_max;
-        if let (Ok(_), false) = (&result, self.full) {
+        if let (Ok(()), false) = (&result, self.full) {
             self.pending.frames += 1;
             self.pending.missed += std::mem::take(&mut self.missed);
             return;
         }
-        self.blocks.get_mut().truncate(before);
+        self.blocks.bytes_mut().truncate(before);
         self.lose(1);
         match result {
-            Ok(_) => {
+            Ok(()) => {
                 let bytes = self.file_bytes_max;
                 self.report(|path| CaptureError::Full { path, bytes });
                 // The file is full, so the lane need not copy.
@@ -186,12 +179,12 @@ impl<D: CaptureDisk> CaptureWriter<D> {
 
     /// Writes the pending blocks.
     fn flush(&mut self, now: Instant) {
-        if self.blocks.get_ref().is_empty() {
+        if self.blocks.bytes().is_empty() {
             return;
         }
         // After a failure, cuts off the rest that could not be cut off then.
         let cut = if self.retry_at.is_some() { self.disk.cut(self.len) } else { Ok(()) };
-        match cut.and_then(|()| self.disk.put(self.blocks.get_ref(), self.len)) {
+        match cut.and_then(|()| self.disk.put(self.blocks.bytes(), self.len)) {
             Ok(()) => {
                 self.retry_at = None;
                 self.written();
@@ -204,15 +197,15 @@ impl<D: CaptureDisk> CaptureWriter<D> {
                 let Pending { frames, missed } = std::mem::take(&mut self.pending);
                 self.missed += missed;
                 self.lose(frames);
-                self.blocks.get_mut().clear();
+                self.blocks.bytes_mut().clear();
             }
         }
     }
 
     /// Counts the pending blocks as written.
     fn written(&mut self) {
-        self.len += self.blocks.get_ref().len() as u64;
-        self.blocks.get_mut().clear();
+        self.len += self.blocks.bytes().len() as u64;
+        self.blocks.bytes_mut().clear();
         let Pending { frames, .. } = std::mem::take(&mut self.pending);
         self.shared.file_bytes.store(self.len, Ordering::Relaxed);
         self.shared.written.fetch_add(frames, Ordering::Relaxed);
@@ -235,19 +228,9 @@ fn other(error: PcapNgWriteError) -> io::Error {
 }
 
 /// First blocks of a file.
-fn preamble(interface: &str, snap_len: u32) -> Result<PcapNgWriter<Vec<u8>>, PcapNgWriteError> {
-    let section = SectionHeaderBlock {
-        options: vec![SectionHeaderOption::UserApplication("shunt".into())],
-        ..SectionHeaderBlock::default()
-    };
-    let mut blocks = PcapNgWriter::with_section_header(Vec::new(), section)?;
-    blocks.write_pcapng_block(InterfaceDescriptionBlock {
-        linktype: DataLink::ETHERNET,
-        snaplen: snap_len,
-        options: vec![
-            InterfaceDescriptionOption::IfName(interface.into()),
-            InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
-        ],
-    })?;
+fn preamble(interface: &str, snap_len: u32) -> Result<Blocks, PcapNgWriteError> {
+    // The order of a file that another daemon began.
+    let mut blocks = Blocks::begin(Endianness::Big)?;
+    blocks.interface(interface, snap_len)?;
     Ok(blocks)
 }

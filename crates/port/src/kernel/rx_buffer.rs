@@ -20,9 +20,18 @@ pub(crate) struct RxBuffer {
 impl RxBuffer {
     /// Allocates `bytes` bytes.
     pub(crate) fn new(name: &str, bytes: u64, rules: FrameRules) -> Result<RxBuffer, MapError> {
-        let pool = FramePool::create(name, bytes, Pages::Collapsed)?;
+        Ok(RxBuffer::of(FramePool::create(name, bytes, Pages::Collapsed)?, rules))
+    }
+
+    /// Takes frames in the memory of `pool`.
+    pub(crate) fn of(pool: FramePool, rules: FrameRules) -> RxBuffer {
         let offloads = Box::new([NetHeader::PLAIN; BURST]);
-        Ok(RxBuffer { pool, rules, offloads, has_offloads: false, is_odd: false })
+        RxBuffer { pool, rules, offloads, has_offloads: false, is_odd: false }
+    }
+
+    /// Limits by which the frames are validated.
+    pub(crate) fn rules(&self) -> FrameRules {
+        self.rules
     }
 
     /// Drops all frames.
@@ -87,8 +96,7 @@ impl RxBuffer {
                 false => &buffers.headers[i],
             };
             let valid = self.rules.validate((header, frame.len), self.offloads[i], &mut polled);
-            buffers.malformed |= u64::from(valid.is_none()) << i;
-            buffers.offloads[i] = valid.unwrap_or(NetHeader::PLAIN);
+            buffers.note_valid(i, valid);
         }
         polled
     }

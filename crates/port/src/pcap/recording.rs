@@ -196,6 +196,20 @@ pub(super) fn load(path: &Path) -> Result<(Recording, RxBuffer), PcapError> {
     }
 }
 
+/// Reads the first frames of a file, at most so many.
+///
+/// # Errors
+/// The file cannot be read, is no capture of Ethernet frames, or has no complete frame.
+pub fn read_frames(path: &Path, most: usize) -> Result<Vec<Vec<u8>>, PcapError> {
+    let (recording, rx_buffer) = load(path)?;
+    let frames = recording.frames.iter().take(most).map(|frame| {
+        let mut bytes = vec![0; frame.len as usize];
+        rx_buffer.room(frame.at, frame.len).read_bytes(&mut bytes);
+        bytes
+    });
+    Ok(frames.collect())
+}
+
 fn begins_with(file: &mut File, bytes: [u8; 4]) -> io::Result<bool> {
     let mut begin = Vec::new();
     file.take(4).read_to_end(&mut begin)?;

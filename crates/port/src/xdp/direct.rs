@@ -29,6 +29,7 @@ use super::XdpShared;
 use crate::burst::{Burst, NetHeader, Placed, Polled};
 use crate::burst_buffers::BurstBuffers;
 use crate::half::{GuestRing, Notification, Readiness, Transmit};
+use crate::validate::FrameRules;
 use crate::virtio_net::{HEADER_LEN, RingEvents};
 
 /// A header without an offload, for one buffer.
@@ -320,6 +321,11 @@ impl Transmit for DirectRing {
 
     fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
         Some(self)
+    }
+
+    /// It takes no frames.
+    fn frame_rules(&self) -> FrameRules {
+        FrameRules::LARGEST
     }
 }
 

@@ -109,9 +109,10 @@ impl FromWire {
     fn validate(&self, polled: &mut Polled, buffers: &mut BurstBuffers, frame_bytes_max: u32) {
         let rules = FrameRules { frame_bytes_max, leaves: OffloadSet::empty() };
         let (frames, _) = self.inbound.buffers();
-        for (i, (frame, header)) in frames.iter().zip(buffers.headers.iter()).enumerate() {
+        for (i, frame) in frames.iter().enumerate() {
+            let header = &buffers.headers[i];
             let valid = rules.validate((header, frame.len), NetHeader::PLAIN, polled);
-            buffers.malformed |= u64::from(valid.is_none()) << i;
+            buffers.note_valid(i, valid);
         }
     }
 }
@@ -179,5 +180,10 @@ impl Transmit for FromWire {
             Some(copies) => Some(copies.either.as_fd()),
             None => Some(self.inbound.handle().as_fd()),
         }
+    }
+
+    fn frame_rules(&self) -> FrameRules {
+        let frame_bytes_max = self.device.frame_bytes_max.load(Ordering::Relaxed);
+        FrameRules { frame_bytes_max, leaves: OffloadSet::empty() }
     }
 }

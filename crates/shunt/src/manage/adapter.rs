@@ -251,6 +251,20 @@ impl Adapters {
     }
 }
 
+/// Cells of an adapter's path in force and of the reason for it, from `/v1/actual`.
+pub(crate) fn path_and_reason(actual: &Value) -> [String; 2] {
+    let path = match (actual["vf"].as_u64(), actual["queue"].as_u64()) {
+        (Some(vf), _) => format!("vf {vf}"),
+        (_, Some(queue)) => format!("vmq {queue}"),
+        _ => cell(&actual["path"]),
+    };
+    let reason = match actual["reason"].as_str() {
+        Some("Supported") | None => "-".to_owned(),
+        Some(code) => code.to_owned(),
+    };
+    [path, reason]
+}
+
 fn list(target: &DaemonArgs) -> Result<()> {
     let (wished, actual) = (target.get("/v1/adapters")?, target.get("/v1/actual")?);
     let joined: Vec<Value> = entries(&wished)
@@ -263,15 +277,7 @@ fn list(target: &DaemonArgs) -> Result<()> {
     target.show_list(fields, &joined, |joined| {
         let row = |wanted: &Value| {
             let actual = &wanted["actual"];
-            let place = match (actual["vf"].as_u64(), actual["queue"].as_u64()) {
-                (Some(vf), _) => format!("vf {vf}"),
-                (_, Some(queue)) => format!("vmq {queue}"),
-                _ => cell(&actual["path"]),
-            };
-            let reason = match actual["reason"].as_str() {
-                Some("Supported") | None => "-".to_owned(),
-                Some(code) => code.to_owned(),
-            };
+            let [place, reason] = path_and_reason(actual);
             let on = if wanted["switch"].is_null() { &wanted["nic"] } else { &wanted["switch"] };
             // `adapter show` has the reason: it may be as long as an error of the kernel's.
             let guest = match &actual["device"]["state"] {

@@ -1,7 +1,7 @@
 //! Client of the daemon's API: common options, requests and output.
 
 use anyhow::Result;
-use api::{ApplyOutcome, ClientError, Method, Reply};
+use api::{AnswerStream, ApplyOutcome, ClientError, Method, Reply};
 use model::state::Problem;
 use serde_json::Value;
 
@@ -52,6 +52,12 @@ impl DaemonArgs {
             eprintln!("warning: {warning}");
         }
         Ok(reply)
+    }
+
+    /// Sends a request whose answer is a stream.
+    pub(super) fn stream(&self, method: Method, path: &str, body: &Value) -> Result<AnswerStream> {
+        let client = self.daemon.client()?;
+        client.stream(method, path, Some(body)).map_err(usage_or_failure)
     }
 
     /// Gets the resource at a path.

@@ -7,6 +7,7 @@
 mod acl;
 pub(crate) mod adapter;
 pub(crate) mod apply;
+pub(crate) mod capture;
 mod cells;
 mod client;
 pub(crate) mod events;
@@ -16,6 +17,7 @@ mod patch;
 pub(crate) mod pci;
 mod rules;
 pub(crate) mod switch;
+pub(crate) mod trace;
 mod tunnel;
 pub(crate) mod upgrade;
 pub(crate) mod vf;

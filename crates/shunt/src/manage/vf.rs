@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates};
 use super::client::{ChangeArgs, DaemonArgs, encode_segment, release_path};
-use super::patch::{FunctionFlags, Patch};
+use super::patch::{FunctionFlags, OnOff, Patch, or_none, switched};
 use crate::complete;
 use crate::flat::Fields;
 use crate::pages::Title;
@@ -99,6 +99,12 @@ struct Set {
     /// Administrative MAC address.
     #[arg(long)]
     mac: Option<String>,
+    /// Driver of a card's VF: vfio-pci for a VM; none leaves it to others.
+    #[arg(long, add = complete::one_of("VfDriver"))]
+    driver: Option<String>,
+    /// Let the guest of a card's VF read the PF's RSS key and table.
+    #[arg(long)]
+    query_rss: Option<OnOff>,
     #[command(flatten)]
     settings: FunctionFlags,
     #[command(flatten)]
@@ -107,7 +113,11 @@ struct Set {
 
 impl Set {
     fn patch(&self) -> Patch {
-        self.settings.patch(Patch::default().set("mac", self.mac.as_deref()))
+        let own = Patch::default()
+            .set("mac", self.mac.as_deref())
+            .set("driver", self.driver.as_deref().map(or_none))
+            .set("query_rss", switched(self.query_rss));
+        self.settings.patch(own)
     }
 }
 

@@ -117,8 +117,8 @@ struct PairArgs {
     #[arg(long, value_name = "SOCKET")]
     qmp: PathBuf,
     /// Longest wait for the guest, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 10,
-          value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "S", default_value_t = failover::TIMEOUT_S,
+          value_parser = clap::value_parser!(u64).range(1..=failover::TIMEOUT_S_MAX))]
     timeout: u64,
     /// Change nothing; check the pair, and show it.
     #[arg(long)]
@@ -131,7 +131,7 @@ impl Vms {
         match self.command {
             Command::Attach { pair, bus, vf, primary } => {
                 let device = match &primary {
-                    Some(primary) => device_of(primary)?,
+                    Some(primary) => device_of("--primary", primary)?,
                     None => match vfio_device(target, &pair.adapter, vf) {
                         Ok(device) => device,
                         // None is needed if the VM has a primary already.
@@ -175,6 +175,7 @@ fn spec(target: &DaemonArgs, pair: &PairArgs) -> Result<PairSpec> {
     Ok(PairSpec {
         adapter: pair.adapter.clone(),
         daemon: target.daemon.client()?,
+        site: "",
         qmp: pair.qmp.clone(),
         timeout: Duration::from_secs(pair.timeout),
         dry_run: pair.dry_run,
@@ -251,12 +252,16 @@ fn vfio_device(
     adapter: &str,
     vf: Option<PciAddress>,
 ) -> Result<Map<String, Value>> {
-    let vf = match vf {
-        Some(vf) => vf,
-        None => {
-            let state = state(target)?;
-            vf_of(target, &state, adapter_of(&state, adapter)?)?
+    let state = state(target)?;
+    let own = vf_of(target, &state, adapter_of(&state, adapter)?);
+    let vf = match (vf, own) {
+        (Some(vf), Ok(own)) if vf != own => {
+            let message = format!("is not the VF that the settings of adapter {adapter} are on");
+            let remedy = format!("name {own}, or leave it out");
+            return Err(UsageError::option("--vf", vf.to_string(), &message, remedy).into());
         }
+        (Some(vf), _) => vf,
+        (None, own) => own?,
     };
     let device = json!({"driver": "vfio-pci", "host": vf.to_string()});
     Ok(device.as_object().cloned().unwrap_or_default())
@@ -268,10 +273,10 @@ fn with_bus(mut device: Map<String, Value>, bus: Option<String>) -> Map<String, 
 }
 
 /// A device of QEMU: `driver,property=value,...`, or JSON. QMP wants numbers and booleans as such.
-fn device_of(text: &str) -> Result<Map<String, Value>, UsageError> {
+pub(crate) fn device_of(option: &str, text: &str) -> Result<Map<String, Value>, UsageError> {
     let wrong = || {
         let remedy = "write DRIVER,PROPERTY=VALUE,..., or a JSON object with driver";
-        UsageError::option("--primary", text, "is no device", remedy)
+        UsageError::option(option, text, "is no device", remedy)
     };
     if text.starts_with('{') {
         let device: Map<String, Value> = serde_json::from_str(text).map_err(|_| wrong())?;
@@ -352,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_device_is_as_qemu_wants_it() {
-        let device = |text: &str| device_of(text).map(Value::Object).map_err(|_| ());
+        let device = |text: &str| device_of("--primary", text).map(Value::Object).map_err(|_| ());
         let wanted = json!({"driver": "e1000e", "netdev": "n1", "romfile": "", "x": true, "n": 7});
         assert_eq!(device("e1000e,netdev=n1,romfile=,x=on,n=7"), Ok(wanted));
         assert_eq!(device(r#"{"driver": "a", "b": "on"}"#), Ok(json!({"driver": "a", "b": "on"})));

@@ -7,11 +7,11 @@ use model::state::Problems;
 use plan::advise::{AdapterAdvice, Advice, advise, crossover};
 use plan::frames::FrameMix;
 use plan::limit::Resource;
-use plan::machine::Machine;
+use plan::machine::{DEFAULT_HOST, Machine};
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
-use super::input::{HOST, MachineArgs, of_file, read_toml, titles, write_new};
+use super::input::{MachineArgs, of_file, read_toml, titles, write_new};
 use super::{file, sweep};
 use crate::error::UsageError;
 use crate::text::{print, table, wrapped};
@@ -67,7 +67,7 @@ impl Advise {
 /// Hint if the answer is not for the user's own host.
 fn default_host(on: &MachineArgs) -> String {
     let told = format!(
-        "For the host {HOST}, since --host is not given. For yours: shunt lab, then shunt plan \
+        "For the host {DEFAULT_HOST}, since --host is not given. For yours: shunt lab, then shunt plan \
          validate --from DIR --write host.toml, then --host host.toml."
     );
     if on.host.is_none() { format!("\n{}", wrapped(&told)) } else { String::new() }
@@ -136,7 +136,7 @@ fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
     let header = ["ADAPTER", "PATH", "MPPS IN", "OUT", "BOTTLENECK", "FREE", "ALTERNATIVE"];
     text += &table(header, advice.adapters.iter().map(row).collect());
     text += "\n";
-    text += &verdict(workload, advice);
+    text.extend(advice.verdict(workload).map(|sentence| wrapped(&sentence)));
     let row = |of: &(Resource, f64)| {
         let (what, taken) = of;
         [
@@ -150,26 +150,6 @@ fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
     text += &table(["RESOURCE", "OF", "TAKEN"], resources);
     text += &format!("\n{}", crossovers(machine));
     text
-}
-
-fn verdict(workload: &Workload, advice: &Advice) -> String {
-    let Advice { scale, binding, functions, switch_cores, .. } = advice;
-    let said = match (workload.has_rates, *scale >= 1.0) {
-        (true, true) if *scale > 1000.0 => {
-            format!("All traffic is carried; headroom over 1000x before {binding} is full.")
-        }
-        (true, true) => {
-            format!("All traffic is carried; headroom {scale:.2}x before {binding} is full.")
-        }
-        (true, false) => {
-            format!("{:.0} % of the traffic can be carried: {binding} is full.", scale * 100.0)
-        }
-        (false, _) => format!("{binding} is full first."),
-    };
-    let search = if advice.is_exact { "" } else { " Not all combinations were tried." };
-    let taken =
-        format!("It takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}");
-    wrapped(&said) + &wrapped(&taken)
 }
 
 /// Crossovers between guests.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use clap::Args;
 use plan::CORES;
-use plan::machine::{Figure, Host, Machine, Nic};
+use plan::machine::{DEFAULT_HOST, DEFAULT_NIC, Figure, Host, Machine, Nic};
 
 use model::config::cannot_read;
 use model::state::{Problem, Problems};
@@ -31,20 +31,15 @@ pub(super) struct MachineArgs {
     pub(super) cores: Option<f64>,
 }
 
-/// Default NIC.
-pub(super) const NIC: &str = "xl710";
-/// Default host.
-pub(super) const HOST: &str = "nfv-2017";
-
 impl MachineArgs {
     /// Name of the NIC; `None` for the software NIC.
     pub(super) fn nic(&self, machine: &Machine) -> Option<&str> {
-        machine.host.soft_nic.is_none().then(|| self.nic.as_deref().unwrap_or(NIC))
+        machine.host.soft_nic.is_none().then(|| self.nic.as_deref().unwrap_or(DEFAULT_NIC))
     }
 
     /// Name of the host.
     pub(super) fn host(&self) -> &str {
-        self.host.as_deref().unwrap_or(HOST)
+        self.host.as_deref().unwrap_or(DEFAULT_HOST)
     }
 
     pub(super) fn machine(&self) -> Result<Machine, UsageError> {
@@ -55,7 +50,7 @@ impl MachineArgs {
                 format!("is not used: path vf of host {} is the software NIC", self.host());
             return Err(UsageError::option("--nic", nic.as_str(), &message, "leave --nic out"));
         }
-        let nic = Nic::named(self.nic.as_deref().unwrap_or(NIC))
+        let nic = Nic::named(self.nic.as_deref().unwrap_or(DEFAULT_NIC))
             .map_err(|problems| of_option("--nic", problems))?;
         if let Some(cores) = self.cores {
             if !CORES.contains(&cores) {

@@ -12,7 +12,7 @@ use super::NumVfsError;
 use crate::address::PciAddress;
 use crate::change::{BindDriver, ChangeVf, ChangeVfs, EswitchMode, VfsAnswer};
 use crate::driver::{Binding, own_driver, wait_until};
-use crate::error::SriovError;
+use crate::error::{SriovError, VfOwner};
 use crate::netdev::{self, HostNetdev, NetdevError, PlaceNetdev, VfNetdev};
 use crate::pf;
 use crate::sysfs::Sysfs;
@@ -43,6 +43,8 @@ pub(super) trait Card {
     /// `None` if the driver has no eswitch.
     fn mode(&self) -> Option<NicMode>;
     fn vfs(&self) -> Result<Vec<VfState>, KernelError>;
+    /// VFs in use.
+    fn owners(&self) -> Result<Vec<VfOwner>, KernelError>;
     /// Sets the number of VFs from or to 0, and waits for them. A driver may accept a number and
     /// enable another.
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError>;
@@ -50,6 +52,8 @@ pub(super) trait Card {
     fn set_vf(&mut self, vf: u16, setting: &VfSetting) -> Result<(), KernelError>;
     /// Interface of a VF here.
     fn netdev(&self, vf: u16) -> Option<HostNetdev>;
+    /// Use of a VF's interface by the host; `None` if it has none.
+    fn host_use(&self, vf: u16) -> Option<String>;
     /// `true` if a namespace has the interface of a VF.
     fn is_netdev_in(&self, vf: u16, netns: &str) -> bool;
     /// Moves the interface of a VF out of this namespace, or sets it here; returns notes.
@@ -152,7 +156,7 @@ impl Card for KernelCard {
         let Some((_, index)) = pf::interface(&self.sysfs, self.address) else {
             return Ok(Vec::new());
         };
-        let mut vfs = read_vfs(&self.netlink, index, false)?;
+        let mut vfs = read_vfs(&self.netlink, index, true)?;
         if vfs.is_empty() && self.driver().as_deref() == Some(VIRTIO) {
             // It has no settings of VFs: their addresses are given.
             let address = |vf| Some(VfSetting::Mac(Some(MacText(self.netdev(vf)?.address))));
@@ -171,10 +175,17 @@ impl Card for KernelCard {
         Ok(vfs)
     }
 
+    fn owners(&self) -> Result<Vec<VfOwner>, KernelError> {
+        match ask(ChangeVfs { pf: self.address, num_vfs: None }, &[])? {
+            (VfsAnswer::Done, _) => Ok(Vec::new()),
+            (VfsAnswer::InUse(owners), _) => Ok(owners),
+        }
+    }
+
     fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
         let before = self.num_vfs();
         self.is_reset = true;
-        let (answer, _) = ask(ChangeVfs { pf: self.address, num_vfs }, &[])?;
+        let (answer, _) = ask(ChangeVfs { pf: self.address, num_vfs: Some(num_vfs) }, &[])?;
         match answer {
             VfsAnswer::Done => {}
             VfsAnswer::InUse(owners) => return Err(NumVfsError::InUse(owners)),
@@ -229,6 +240,10 @@ impl Card for KernelCard {
 
     fn netdev(&self, vf: u16) -> Option<HostNetdev> {
         netdev::read(&self.sysfs, pf::vf(&self.sysfs, self.address, vf)?)
+    }
+
+    fn host_use(&self, vf: u16) -> Option<String> {
+        netdev::host_use(&self.sysfs, pf::vf(&self.sysfs, self.address, vf)?)
     }
 
     fn is_netdev_in(&self, vf: u16, netns: &str) -> bool {

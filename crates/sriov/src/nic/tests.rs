@@ -47,6 +47,12 @@ struct Machine {
     vfs: Vec<VfState>,
     /// Interface of each VF, if its driver has made one, and its address.
     netdevs: Vec<Option<(VfNetdev, Mac)>>,
+    /// VFs that a VM has open.
+    of_vms: BTreeSet<u16>,
+    /// VFs whose interface the host uses.
+    of_host: BTreeSet<u16>,
+    /// Error of reading the VFs.
+    unreadable: Option<Errno>,
     /// Most VFs that its driver enables, without an error.
     most: u16,
     /// A VF in reset, which is not reported, and the number of readings until it is.
@@ -65,6 +71,9 @@ impl Machine {
             mode: NicMode::Legacy,
             vfs: Vec::new(),
             netdevs: Vec::new(),
+            of_vms: BTreeSet::new(),
+            of_host: BTreeSet::new(),
+            unreadable: None,
             most: 7,
             in_reset: None,
             event: None,
@@ -129,6 +138,9 @@ impl Machine {
         let place = own.iter_mut().find(|own| own.is_same_setting(&setting));
         let place = place.ok_or(Errno::OPNOTSUPP)?;
         let is_bound = matches!(&setting, VfSetting::Driver(_)) && *place != setting;
+        if is_bound && self.of_vms.contains(&vf) {
+            return Err(Errno::BUSY);
+        }
         *place = setting.clone();
         if is_bound {
             let vf = usize::from(vf);
@@ -174,7 +186,9 @@ impl FakeCard {
         }
         let result =
             if event == Some(Event::KillBefore) { Err(Errno::IO) } else { change(&mut machine) };
-        machine.changes.push(name);
+        if !name.is_empty() {
+            machine.changes.push(name);
+        }
         drop(machine);
         if matches!(event, Some(Event::KillBefore | Event::KillAfter)) {
             resume_unwind(Box::new(Killed));
@@ -215,6 +229,9 @@ impl Card for FakeCard {
 
     fn vfs(&self) -> Result<Vec<VfState>, KernelError> {
         let mut machine = self.0.borrow_mut();
+        if let Some(errno) = machine.unreadable {
+            return Err(errno.into());
+        }
         let mut vfs = machine.vfs.clone();
         match &mut machine.in_reset {
             Some((_, 0)) | None => {}
@@ -226,15 +243,19 @@ impl Card for FakeCard {
         Ok(vfs)
     }
 
-    fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
+    fn owners(&self) -> Result<Vec<VfOwner>, KernelError> {
+        let machine = self.0.borrow();
         let is_out = |netdev: &Option<(VfNetdev, Mac)>| {
             netdev.as_ref().is_some_and(|(netdev, _)| netdev.netns.is_some())
         };
-        let owners: Vec<VfOwner> = (0..)
-            .zip(&self.0.borrow().netdevs)
-            .filter(|(_, netdev)| is_out(netdev))
-            .map(|(vf, _)| VfOwner { vf, by: OwnedBy::Namespace })
-            .collect();
+        let out = (0..).zip(&machine.netdevs).filter(|(_, netdev)| is_out(netdev));
+        let out = out.map(|(vf, _)| VfOwner { vf, by: OwnedBy::Namespace });
+        let open = machine.of_vms.iter().map(|vf| VfOwner { vf: *vf, by: OwnedBy::Vfio });
+        Ok(out.chain(open).collect())
+    }
+
+    fn set_num_vfs(&mut self, num_vfs: u16) -> Result<(), NumVfsError> {
+        let owners = self.owners().unwrap();
         if !owners.is_empty() && num_vfs == 0 {
             return Err(NumVfsError::InUse(owners));
         }
@@ -272,14 +293,26 @@ impl Card for FakeCard {
         Some(HostNetdev { netdev, address, is_random: false })
     }
 
+    fn host_use(&self, vf: u16) -> Option<String> {
+        let uses = self.0.borrow().of_host.contains(&vf);
+        uses.then(|| format!("its interface eth{} has IP addresses on the host", vf + 1))
+    }
+
     fn is_netdev_in(&self, vf: u16, netns: &str) -> bool {
         self.0.borrow().netdev(vf, Some(netns)).is_some()
     }
 
     fn place(&mut self, vf: u16, to: &VfNetdev) -> Result<Vec<String>, NetdevError> {
+        // First it moves, and then it is set.
+        self.change(String::new(), |machine| {
+            machine.netdev(vf, None).ok_or(Errno::NODEV)?;
+            let moved = machine.netdevs[usize::from(vf)].as_mut();
+            moved.ok_or(Errno::NODEV)?.0.netns.clone_from(&to.netns);
+            Ok(())
+        })?;
         let netns = to.netns.as_deref().unwrap_or("here");
         Ok(self.change(format!("VF {vf} is {} {netns}", to.name), |machine| {
-            let (_, address) = *machine.netdev(vf, None).ok_or(Errno::NODEV)?;
+            let (_, address) = *machine.netdev(vf, to.netns.as_deref()).ok_or(Errno::NODEV)?;
             let address = to.mac.map_or(address, |MacText(mac)| mac);
             machine.netdevs[usize::from(vf)] = Some((to.clone(), address));
             Ok(Vec::new())
@@ -367,9 +400,12 @@ fn any_wanted() -> impl Strategy<Value = WantedNic> {
     let netdevs = proptest::collection::btree_map(0u16..4, (0u8..3, any::<bool>()), 0..3);
     (0u16..4, mode, vfs, netdevs).prop_map(|(num_vfs, mode, mut vfs, given)| {
         let mut netdevs = BTreeMap::new();
-        // A document has no drivers.
-        let has_driver = |it: &VfSetting| matches!(it, VfSetting::Driver(_));
-        vfs.values_mut().for_each(|settings| settings.retain(|it| !has_driver(it)));
+        // A document has only this driver, and not for the interface of a guest.
+        let vfio = VfSetting::Driver(Binding::vfio_pci());
+        for (vf, settings) in &mut vfs {
+            let may_be = |it: &VfSetting| *it == vfio && !given.contains_key(vf);
+            settings.retain(|it| !matches!(it, VfSetting::Driver(_)) || may_be(it));
+        }
         for (vf, (last, one)) in given {
             // Their settings are an adapter's: with an address.
             let address = MacText(Mac([2, 0, 0, 0, 0, last]));
@@ -613,12 +649,20 @@ fn the_interface_of_a_vf_goes_to_a_guest_and_comes_back_whatever_that_did() {
     let mut nic = process(&machine, records.path(), "boot");
     nic.apply(&all).unwrap();
     assert!(nic.is_out(1) && changes(&machine).is_empty());
-    assert!(nic.has_given(&nic.observe(), [1].into_iter()));
     // An operator has given the VF to another driver.
     machine.borrow_mut().set(1, &VfSetting::Driver(Binding::vfio_pci())).unwrap();
-    assert!(!nic.has_given(&nic.observe(), [1].into_iter()));
+    let drift = nic.differences(&all, &nic.observe());
+    let [driver] = &drift[..] else { panic!("{drift:?}") };
+    assert_eq!(
+        (&*driver.setting, &*driver.wanted, &*driver.actual),
+        ("driver", "igbvf", "vfio-pci")
+    );
+    machine.borrow_mut().of_vms.insert(1);
+    let error = nic.apply(&all).unwrap_err().to_string();
+    assert!(error.contains("driver = igbvf is refused: a VM has the VF"), "{error}");
+    machine.borrow_mut().of_vms.clear();
     nic.apply(&all).unwrap();
-    assert!(nic.has_given(&nic.observe(), [1].into_iter()));
+    assert!(nic.is_out(1) && nic.differences(&all, &nic.observe()).is_empty());
     changes(&machine);
     // The namespace has ended, and the kernel has returned the interface.
     machine.borrow_mut().netdevs[1].as_mut().unwrap().0.netns = None;
@@ -635,6 +679,148 @@ fn the_interface_of_a_vf_goes_to_a_guest_and_comes_back_whatever_that_did() {
     nic.apply(&wanted(2, &[])).unwrap();
     let back = ["VF 1 vlan none", "VF 1 mac none", unbound, bound, "VF 1 is eth2 here"];
     assert_eq!(changes(&machine), back);
+    assert_eq!(machine.borrow().state(), before);
+}
+
+#[test]
+fn an_interface_that_a_killed_process_has_set_by_half_is_set_again() {
+    let mut all = wanted(2, &[]);
+    all.netdevs.insert(1, netdev(Some("web"), "net1", None));
+    let mut was_half_set = false;
+    for step in 0.. {
+        let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 2));
+        machine.borrow_mut().event = Some((step, Event::KillAfter));
+        let killed = catch_unwind(AssertUnwindSafe(|| {
+            let _ = process(&machine, records.path(), "boot").apply(&all);
+        }));
+        let there = machine.borrow().netdev(1, Some("web")).cloned();
+        was_half_set |= there.is_some_and(|(netdev, _)| netdev.name != "net1");
+        let mut nic = process(&machine, records.path(), "boot");
+        nic.apply(&all).unwrap();
+        assert_eq!(machine.borrow().netdev(1, Some("web")).unwrap().0, all.netdevs[&1]);
+        assert!(nic.record.original().unwrap().placing.is_empty());
+        if killed.is_ok() {
+            break;
+        }
+        machine.borrow_mut().event = None;
+    }
+    assert!(was_half_set);
+}
+
+#[test]
+fn a_vf_that_an_operator_has_bound_for_a_vm_stays_with_it() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 2));
+    let vfio = VfSetting::Driver(Binding::vfio_pci());
+    let mut nic = process(&machine, records.path(), "boot");
+    let given = || {
+        let mut given = wanted(2, &[(0, &[mac(1)])]);
+        let address = MacText(Mac([2, 0, 0, 0, 0, 1]));
+        given.netdevs.insert(0, netdev(Some("web"), "net1", Some(address)));
+        given
+    };
+    // The VF was bound again: for another address, by a container, or with others.
+    for before in [wanted(2, &[(0, &[mac(1)])]), given(), wanted(3, &[])] {
+        nic.apply(&before).unwrap();
+        nic.apply(&wanted(2, &[])).unwrap();
+        machine.borrow_mut().set(0, &vfio).unwrap();
+        machine.borrow_mut().set(0, &mac(7)).unwrap(); // as libvirt does
+        machine.borrow_mut().of_vms.insert(0);
+        machine.borrow_mut().changes.clear();
+        nic.apply(&wanted(2, &[(1, &[vlan(5)])])).unwrap();
+        nic.apply(&wanted(2, &[])).unwrap();
+        assert_eq!(machine.borrow().changes, ["VF 1 vlan 5", "VF 1 vlan none"]);
+        assert_eq!(nic.vfs_of_vms(), Ok([0].into()));
+        machine.borrow_mut().of_vms.clear();
+        machine.borrow_mut().make_vfs(2);
+    }
+    // A container's VF, when the container's adapter is deleted.
+    nic.apply(&given()).unwrap();
+    machine.borrow_mut().set(0, &vfio).unwrap();
+    machine.borrow_mut().of_vms.insert(0);
+    nic.apply(&wanted(2, &[])).unwrap();
+    assert_eq!(nic.release(), Ok(()));
+    assert_eq!(machine.borrow().vfs[0].get(&vfio), Some(&vfio));
+}
+
+#[test]
+fn a_vf_is_bound_for_a_vm_and_its_interface_comes_back_as_it_was() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 2));
+    machine.borrow_mut().netdevs[1].as_mut().unwrap().0.name = "lan1".to_owned();
+    let before = machine.borrow().state();
+    let vfio = VfSetting::Driver(Binding::vfio_pci());
+    let all = wanted(2, &[(1, std::slice::from_ref(&vfio))]);
+    machine.borrow_mut().of_host.insert(1);
+    let error = process(&machine, records.path(), "boot").apply(&all).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("its interface eth2 has IP addresses on the host"), "{source}");
+    assert_eq!(machine.borrow().state(), before);
+    machine.borrow_mut().of_host.clear();
+    // Without a driver it has no interface.
+    process(&machine, records.path(), "boot").apply(&all).unwrap();
+    let is_bound = || machine.borrow().vfs[1].get(&vfio) == Some(&vfio);
+    assert!(is_bound());
+    // Another process leaves it bound, and a VM keeps it.
+    let mut nic = process(&machine, records.path(), "boot");
+    nic.apply(&all).unwrap();
+    assert!(is_bound() && nic.differences(&all, &nic.observe()).is_empty());
+    machine.borrow_mut().of_vms.insert(1);
+    let error = nic.apply(&wanted(2, &[])).unwrap_err().to_string();
+    assert!(error.contains("driver = igbvf is refused: a VM has the VF") && is_bound(), "{error}");
+    assert!(nic.release().is_err() && is_bound());
+    machine.borrow_mut().of_vms.clear();
+    let mut nic = process(&machine, records.path(), "boot");
+    nic.apply(&wanted(2, &[])).unwrap();
+    assert_eq!(machine.borrow().state(), before);
+    // One that an operator has bound stays so.
+    machine.borrow_mut().set(1, &vfio).unwrap();
+    nic.apply(&all).unwrap();
+    nic.release().unwrap();
+    assert!(is_bound());
+}
+
+#[test]
+fn a_vf_that_a_vm_or_the_host_uses_goes_to_no_container() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Igb, 1));
+    let mut nic = process(&machine, records.path(), "boot");
+    let mut all = wanted(1, &[(0, &[vlan(5), mac(1)])]);
+    let address = MacText(Mac([2, 0, 0, 0, 0, 1]));
+    all.netdevs.insert(0, netdev(Some("web"), "net1", Some(address)));
+    machine.borrow_mut().of_host.insert(0);
+    let refusal = |nic: &mut FakeNic, all: &WantedNic| {
+        let error = nic.apply(all).unwrap_err();
+        std::error::Error::source(&error).unwrap().to_string()
+    };
+    let text = refusal(&mut nic, &all);
+    assert_eq!(
+        text,
+        "its interface eth1 has IP addresses on the host: undo that, or name another VF"
+    );
+    machine.borrow_mut().of_host.clear();
+    machine.borrow_mut().set(0, &VfSetting::Driver(Binding::vfio_pci())).unwrap();
+    machine.borrow_mut().of_vms.insert(0);
+    let text = refusal(&mut nic, &all);
+    assert!(text.starts_with("a VM has the VF"), "{text}");
+    assert!(machine.borrow().changes.is_empty(), "not even for a moment");
+    machine.borrow_mut().of_vms.clear();
+    nic.apply(&all).unwrap();
+    // The interface is the container's from now on.
+    machine.borrow_mut().of_host.insert(0);
+    assert_eq!(nic.apply(&all), Ok(vec![]));
+}
+
+#[test]
+fn vfs_that_cannot_be_read_are_not_taken_for_none() {
+    let (records, machine) = (tempfile::tempdir().unwrap(), machine(Model::Netdevsim, 1));
+    machine.borrow_mut().set(0, &vlan(7)).unwrap();
+    let before = machine.borrow().state();
+    let mut nic = process(&machine, records.path(), "boot");
+    machine.borrow_mut().unreadable = Some(Errno::NOBUFS);
+    let error = nic.apply(&wanted(3, &[])).unwrap_err();
+    assert!(matches!(error, SriovError::Refused { .. }), "{error}");
+    assert!(machine.borrow().changes.is_empty() && nic.record.original().is_none());
+    machine.borrow_mut().unreadable = None;
+    nic.apply(&wanted(3, &[])).unwrap();
+    nic.release().unwrap();
     assert_eq!(machine.borrow().state(), before);
 }
 

@@ -36,6 +36,12 @@ impl Compiled {
         decided.map_or(self.default_allow, |rule| self.actions[rule] == RuleAction::Allow)
     }
 
+    /// Rule of a counter that [`allows`](Self::allows) was called with, and its action.
+    pub(crate) fn rule(&self, counter: usize) -> Option<(usize, RuleAction)> {
+        let rule = counter.checked_sub(self.first_counter)?;
+        Some((rule, *self.actions.get(rule)?))
+    }
+
     /// Bits of a key that some rule examines; other bits do not change the result.
     pub(crate) fn mask(&self) -> Words {
         self.list.mask()

@@ -1,7 +1,9 @@
-//! Every drop reason: provoked through a port of a running daemon, and found in `stats` by name.
+//! Every drop reason: provoked through a port of a running daemon, and found by name in `stats` and
+//! in a trace of the frame.
 
 use api::Method;
-use api::stats::DROPS;
+use api::hex::to_hex;
+use api::stats::{DROPS, ReasonEntry};
 use serde_json::{Value, json};
 use testguest::{HEADER, QueuePair};
 use vhost_user::Features;
@@ -17,6 +19,14 @@ use crate::switchdev;
 const NOT_PROVOKED: [(&str, &str); 2] = [
     ("tx_unplugged", "counts for microseconds, from a port's removal to the end of its session"),
     ("tx_no_function", "a snapshot of the daemon has each VF that has a port"),
+];
+
+/// Counters that a trace does not show, with the cause.
+const NOT_TRACED: [(&str, &str); 4] = [
+    ("tx_offload", "a traced frame has no virtio header"),
+    ("tx_storm", "its lane keeps the storm limit of a VF"),
+    ("rx_no_buffer", "buffers of guests are not traced"),
+    ("rx_too_small", "buffers of guests are not traced"),
 ];
 
 /// A switch whose uplink has no part in the VLAN of the only adapter.
@@ -54,6 +64,26 @@ pub(crate) fn wait_until_shown(host: &Host, port: &str, kind: &str, counter: &st
     });
 }
 
+/// Waits until `stats` shows the counter of a port for a frame from the port `from`. A trace of the
+/// frame shows the same, with the text of the table.
+fn wait_until_dropped(host: &Host, from: &str, frame: &[u8], (port, counter): (&str, &str)) {
+    wait_until_shown(host, port, "drops", counter);
+    if NOT_TRACED.iter().any(|(name, _)| *name == counter) {
+        return;
+    }
+    let request = json!({"port": from, "frames": [to_hex(frame)]});
+    let reply = host.client().send(Method::POST, "/v1/trace", Some(&request), None).unwrap();
+    let drops = reply.body["frames"][0]["drops"].as_array().unwrap();
+    let is_shown = |drop: &Value| drop["port"] == port && drop["counter"] == counter;
+    let drop = drops.iter().find(|drop| is_shown(drop));
+    let drop = drop.unwrap_or_else(|| panic!("no {counter} of {port}: {:#}", reply.body));
+    let reason = ReasonEntry::find(counter).unwrap();
+    assert_eq!(
+        (&drop["meaning"], &drop["remedy"]),
+        (&reason.meaning.into(), &reason.remedy.into())
+    );
+}
+
 /// Counter of a port in the JSON of `stats`.
 fn count(stats: &Value, port: &str, kind: &str, counter: &str) -> u64 {
     let mut ports = stats["ports"].as_array().unwrap().iter();
@@ -65,7 +95,8 @@ fn count(stats: &Value, port: &str, kind: &str, counter: &str) -> u64 {
 fn net_drops(counter: &str, path: &'static str, settings: Value, from: &str, frames: &[Vec<u8>]) {
     let mut net = Net::new(TestedPath { path, lanes: 1 }, settings);
     net.send_all(from, frames);
-    wait_until_shown(&net.host, &format!("n/{from}"), "drops", counter);
+    let port = format!("n/{from}");
+    wait_until_dropped(&net.host, &port, &frames[0], (&port, counter));
 }
 
 /// VF 0 sends a frame to VF 1, whose port counts it.
@@ -78,8 +109,9 @@ fn receiver_drops(counter: &str, receiver: Option<QueuePair>) {
         guest.connect(&host.socket("vf1"));
         guest
     });
-    sender.send(&frame(mac(1), mac(0), 1));
-    wait_until_shown(&host, "n/vf1", "drops", counter);
+    let sent = frame(mac(1), mac(0), 1);
+    sender.send(&sent);
+    wait_until_dropped(&host, "n/vf0", &sent, ("n/vf1", counter));
 }
 
 /// Rings of a guest with `buffers` receive buffers of `len` bytes, virtio-net header included.
@@ -107,14 +139,14 @@ fn provoke(counter: &str) {
             let mut unknown_segmentation = [0; HEADER];
             unknown_segmentation[1] = 7;
             guest.send_with(unknown_segmentation, &good);
-            wait_until_shown(&host, "n/vf0", "drops", counter);
+            wait_until_dropped(&host, "n/vf0", &good, ("n/vf0", counter));
         }
         "tx_disabled" => {
             let host = Host::start(TWO);
             let [mut guest] = host.guests(["vf0"]);
             guest.frontend().enable_ring(TX, false).unwrap();
             guest.send(&good);
-            wait_until_shown(&host, "n/vf0", "drops", counter);
+            wait_until_dropped(&host, "n/vf0", &good, ("n/vf0", counter));
         }
         "tx_link_down" => in_nic(json!({"a": {"link_state": "disable"}}), &[good]),
         "tx_storm" => {
@@ -127,7 +159,7 @@ fn provoke(counter: &str) {
             switchdev::wait_for_link(&mut guest, true);
             switchdev::set_rules(&host, json!([{"from": "vf0", "to": "drop"}]));
             guest.send(&good);
-            wait_until_shown(&host, "n/vf0", "drops", counter);
+            wait_until_dropped(&host, "n/vf0", &good, ("n/vf0", counter));
         }
         "tx_spoofed_mac" => in_nic(json!({}), &[frame(B, STRANGER, 1)]),
         "tx_source_multicast" => {
@@ -138,8 +170,9 @@ fn provoke(counter: &str) {
         "tx_no_match" => {
             let host = Host::start(TWO);
             let [mut wire] = host.guests(["uplink"]);
-            wire.send(&frame(STRANGER, ELSEWHERE, 1));
-            wait_until_shown(&host, "n/uplink", "drops", counter);
+            let unknown = frame(STRANGER, ELSEWHERE, 1);
+            wire.send(&unknown);
+            wait_until_dropped(&host, "n/uplink", &unknown, ("n/uplink", counter));
         }
         "tx_isolated" => in_nic(json!({"nic": {"bridging": "isolated"}}), &[good]),
         "rx_no_buffer" => receiver_drops(counter, Some(receiver(0, 2048))),
@@ -166,8 +199,9 @@ fn provoke_in_switch(counter: &str) {
         "tx_switch_no_match" => {
             let host = Host::start(ALONE);
             let [mut guest] = host.guests(["a"]);
-            guest.send(&in_vlan(&frame(STRANGER, mac(0), 1), 10));
-            wait_until_shown(&host, "n/a", "drops", counter);
+            let unknown = in_vlan(&frame(STRANGER, mac(0), 1), 10);
+            guest.send(&unknown);
+            wait_until_dropped(&host, "n/a", &unknown, ("n/a", counter));
         }
         "tx_switch_isolated" => {
             let isolated = ["a", "b"].map(|name| json!({"adapter": name, "isolated": true}));

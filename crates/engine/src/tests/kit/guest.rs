@@ -6,8 +6,8 @@ use std::sync::Arc;
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{HEADER_LEN, ReceiveLayout, ReceiveRing, RingEvents, TransmitRing};
 use port::{
-    Burst, BurstBuffers, ForeignFd, GuestRing, Notification, OffloadSet, Polled, Readiness,
-    Transmit,
+    Burst, BurstBuffers, ForeignFd, FrameRules, GuestRing, Notification, OffloadSet, Polled,
+    Readiness, Transmit,
 };
 use testguest::{QueuePair, RING};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, InflightRecord, Start};
@@ -245,5 +245,9 @@ impl Transmit for Treacherous {
 
     fn guest_ring(&mut self) -> Option<&mut dyn GuestRing> {
         self.ring.guest_ring()
+    }
+
+    fn frame_rules(&self) -> FrameRules {
+        self.ring.frame_rules()
     }
 }

@@ -14,6 +14,7 @@ fn told(lines: &str) -> String {
 fn what_goes_together() {
     insta::assert_snapshot!(told("tcp = \"127.0.0.1:80\""), @r#"shunt.toml:2:7: api.tcp: "127.0.0.1:80" needs token_file; write token_file, the token for clients"#);
     insta::assert_snapshot!(told("token_file = \"/t\""), @r#"shunt.toml:2:14: api.token_file: "/t" needs tcp; write tcp, the address it is for"#);
+    insta::assert_snapshot!(told("public_read = true"), @"shunt.toml:2:15: api.public_read: true needs tcp; write tcp, the address it is for");
     insta::assert_snapshot!(told("tls_key = \"/k\"\ntcp = \"127.0.0.1:80\"\ntoken_file = \"/t\""), @r#"shunt.toml:2:11: api.tls_key: "/k" needs tls_certificate; write tls_certificate, the key's certificate"#);
     insta::assert_snapshot!(told("tls_certificate = \"/c\""), @r#"
     shunt.toml:2:19: api.tls_certificate: "/c" needs tcp; write tcp, the address it is for

@@ -102,8 +102,8 @@ fn switches_and_words() {
 fn unknown_fields() {
     insta::assert_snapshot!(vf("spoofcheck = true"), @"shunt.toml:8:1: VF 0 of NIC nic0, spoofcheck: unknown field; did you mean spoof_check?");
     insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: VF 0 of NIC nic0, vlan_id: unknown field; did you mean vlan?");
-    insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: VF 0 of NIC nic0, bandwidth: unknown field; expected one of attachment, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
-    insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: VF 0 of NIC nic0, sleep: unknown field; expected one of attachment, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
+    insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: VF 0 of NIC nic0, bandwidth: unknown field; expected one of attachment, driver, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, query_rss, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
+    insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: VF 0 of NIC nic0, sleep: unknown field; expected one of attachment, driver, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, query_rss, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
     insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field; did you mean vpf?");
     insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field; did you mean cpus?");
     insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: NIC nic0, vfs: unknown field; did you mean vf?");

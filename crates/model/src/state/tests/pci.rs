@@ -15,7 +15,7 @@ fn document() -> Value {
             "vf": [{
                 "index": 1, "mac": "02:00:00:00:00:01", "spoof_check": false, "trust": true,
                 "vlan": {"id": 7, "qos": 3, "proto": "802.1ad"}, "link_state": "enable",
-                "min_tx_mbps": 10, "max_tx_mbps": 100,
+                "min_tx_mbps": 10, "max_tx_mbps": 100, "driver": "vfio-pci", "query_rss": true,
             }],
         }],
         "switch": [{"name": "sw0", "nic": "nic0"}],
@@ -82,9 +82,12 @@ fn settings_of_the_other_kind_are_refused() {
     // The PF of a NIC with a switch is refused for that as well.
     let pf = State::parse(&with(document(), "/nic/0/pf", tap)).unwrap_err().to_string();
     assert!(pf.contains("needs kind soft"), "{pf}");
-    let soft = json!({"version": 1, "nic": [{"name": "n", "drift": "repair", "device": "eth0"}]});
-    let text = State::parse(&soft).unwrap_err().to_string();
-    assert_eq!(text.matches("needs kind pci").count(), 2, "{text}");
+    let vf = json!({"driver": "vfio-pci", "query_rss": false});
+    let nic = json!({
+        "name": "n", "total_vfs": 1, "vf": [vf], "drift": "repair", "device": "eth0",
+    });
+    let text = State::parse(&json!({"version": 1, "nic": [nic]})).unwrap_err().to_string();
+    assert_eq!(text.matches("needs kind pci").count(), 4, "{text}");
 }
 
 fn vf_interface() -> Value {
@@ -110,6 +113,7 @@ fn an_adapter_on_a_card_has_a_vf_and_its_interface() {
         ("/adapter/1/macs", json!(["02:00:00:00:00:05"]), "Linux has no interface for it"),
         ("/adapter/1/attachment/gateway", json!(["10.0.0.1"]), "needs an IPv4 address in ip"),
         ("/nic/0/kind", json!("soft"), "is for adapters with a VF of a card"),
+        ("/adapter/1/vf", json!(1), "has no interface: its driver is \"vfio-pci\""),
     ];
     for (pointer, value, words) in cases {
         let problems = State::parse(&with(document.clone(), pointer, value)).expect_err(pointer);

@@ -17,9 +17,17 @@ impl<'a> Check<'a> {
     pub(super) fn soft(&mut self, nic: &'a Nic, at: &str) {
         let device = nic.device.as_ref().map(|device| ("device", json!(device)));
         let drift = (nic.drift != Drift::Report).then(|| ("drift", json!(nic.drift)));
-        for (field, value) in device.into_iter().chain(drift) {
+        let of_nic = device.into_iter().chain(drift);
+        let of_nic = of_nic.map(|(field, value)| (format!("{at}.{field}"), value));
+        let of_vfs = nic.vfs.iter().enumerate().flat_map(|(i, vf)| {
+            let driver = vf.driver.map(|driver| ("driver", json!(driver)));
+            let query_rss = vf.query_rss.map(|query_rss| ("query_rss", json!(query_rss)));
+            let given = driver.into_iter().chain(query_rss);
+            given.map(move |(field, value)| (format!("{at}.vf[{i}].{field}"), value))
+        });
+        for (field, value) in of_nic.chain(of_vfs) {
             let remedy = "leave it out, or write kind = \"pci\"";
-            self.wrong(format!("{at}.{field}"), value, "needs kind pci", remedy);
+            self.wrong(field, value, "needs kind pci", remedy);
         }
         self.switchdev(nic, at);
     }
@@ -77,6 +85,12 @@ impl<'a> Check<'a> {
                 let error = format!("is no attachment to a VF of {}, a card", nic.name);
                 let remedy = "write kind = \"vf\" with interface and netns, or name a switch";
                 self.wrong(format!("{at}.attachment.kind"), kind, &error, remedy);
+            }
+            let own = nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf);
+            if let Some(driver) = own.and_then(|vf| vf.driver) {
+                let error = format!("has no interface: its driver is {}", json!(driver));
+                let remedy = "name another VF, or leave out driver of this one";
+                self.wrong(format!("{at}.vf"), json!(adapter.vf), &error, remedy);
             }
             return;
         }
