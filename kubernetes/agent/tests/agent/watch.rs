@@ -1,0 +1,196 @@
+//! Work of the agent without a call: it publishes the devices of its node, and releases adapters
+//! whose pod is gone.
+
+use std::thread::sleep;
+
+use serde_json::{Value, json};
+use shunt_agent::proto::health::dra_resource_health_client::DraResourceHealthClient;
+use shunt_agent::proto::health::{HealthStatus, NodeWatchResourcesRequest};
+
+use crate::rig::{Rig, channel, eventually, wait};
+
+fn generation(rig: &Rig) -> i64 {
+    let slices = rig.api.all("resourceslices");
+    slices.first().map_or(0, |slice| slice["spec"]["pool"]["generation"].as_i64().unwrap())
+}
+
+/// Names of the published devices, each with its taints; none while a part of the pool is missing.
+fn published(rig: &Rig) -> Vec<(String, Vec<String>)> {
+    let slices = rig.api.all("resourceslices");
+    let mut all = Vec::new();
+    for slice in &slices {
+        let pool = &slice["spec"]["pool"];
+        if pool["resourceSliceCount"] != slices.len() || pool["generation"] != generation(rig) {
+            return Vec::new();
+        }
+        for device in slice["spec"]["devices"].as_array().unwrap() {
+            let taints = device["taints"].as_array().cloned().unwrap_or_default();
+            let keys = taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned());
+            all.push((device["name"].as_str().unwrap().to_owned(), keys.collect()));
+        }
+    }
+    all
+}
+
+fn untainted(names: &[&str]) -> Vec<(String, Vec<String>)> {
+    names.iter().map(|name| ((*name).to_owned(), vec![])).collect()
+}
+
+#[test]
+fn devices_are_published_and_change_as_one() {
+    let mut rig = Rig::new();
+    let all = untainted(&["nic0-vf0", "nic0-vf1", "sw0-port"]);
+    eventually("the devices are published", || published(&rig) == all);
+    let slice = &rig.api.all("resourceslices")[0];
+    assert_eq!(
+        (&slice["spec"]["driver"], &slice["spec"]["nodeName"]),
+        (&json!("shunt.dev"), &json!("node1"))
+    );
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["uid"], "n1");
+    assert_eq!(generation(&rig), 1);
+    // An agent that starts again leaves them.
+    rig.stop();
+    rig.start();
+    // The kubelet deletes the slices of a driver that was away too long.
+    rig.api.remove("resourceslices", "", "node1-shunt.dev-0");
+    eventually("they are published again", || published(&rig) == all);
+    // An operator's adapter takes a VF.
+    rig.site.apply(json!({"version": 1, "adapter": [{
+        "name": "web", "nic": "nic0", "vf": 0, "mac": "02:00:00:00:00:01", "iov_weight": 100,
+        "attachment": {"socket": "/run/shunt/web.sock"},
+    }]}));
+    let used = vec![("nic0-vf0".to_owned(), vec!["shunt.dev/in-use".to_owned()])];
+    let expected = [used, untainted(&["nic0-vf1", "sw0-port"])].concat();
+    eventually("the VF is tainted", || published(&rig) == expected);
+    let before = generation(&rig);
+    rig.api.writes();
+    sleep(rig.options.interval * 3);
+    assert_eq!((rig.api.writes(), generation(&rig)), (vec![], before), "nothing has changed");
+    rig.site.server = None;
+    eventually("the daemon's end is a taint of all", || {
+        let all = published(&rig);
+        all.len() == 3 && all.iter().all(|(_, taints)| taints == &["shunt.dev/daemon-down"])
+    });
+    rig.stop();
+    rig.start();
+    sleep(rig.options.interval);
+    assert_eq!(published(&rig).len(), 3, "an agent without a daemon keeps them");
+    rig.site.start(None);
+    eventually("it is back", || published(&rig) == expected);
+}
+
+#[test]
+fn many_devices_are_several_slices_of_one_generation() {
+    let rig = Rig::new();
+    let nic = json!({"name": "nic1", "num_vfs": 200});
+    rig.site.apply(json!({"version": 1, "nic": [nic]}));
+    eventually("all are published", || published(&rig).len() == 203);
+    let slices = rig.api.all("resourceslices");
+    assert_eq!(slices.len(), 4);
+    let generations: Vec<&Value> =
+        slices.iter().map(|it| &it["spec"]["pool"]["generation"]).collect();
+    assert!(generations.iter().all(|it| *it == generations[0]), "{generations:?}");
+    rig.site.does("DELETE", "/v1/nics/nic1", Value::Null);
+    eventually("the others are withdrawn", || rig.api.all("resourceslices").len() == 1);
+    assert_eq!(published(&rig).len(), 3);
+}
+
+#[test]
+fn adapters_without_a_pod_are_released_and_no_others() {
+    let rig = Rig::new();
+    for (name, uid) in [("gone", "u1"), ("lives", "u2"), ("shared", "u3"), ("again", "u4")] {
+        rig.add_claim(name, uid, "sw0-port", &json!({}));
+        assert_eq!(rig.prepare(&[(name, uid)])[uid].error, "");
+    }
+    rig.add_pod("cni-lives", "c1");
+    let mirror = json!({"kubernetes.io/config.mirror": "c2"});
+    rig.api.put("pods", json!({
+        "apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "node1"},
+        "metadata": {"name": "static", "namespace": "default", "uid": "x", "annotations": mirror},
+    }));
+    let adapter = |name: &str, last: u8, owner: Value| {
+        json!({
+            "name": name, "switch": "sw0", "mac": format!("02:00:00:00:01:{last:02x}"),
+            "owner": owner, "attachment": {"socket": format!("/run/shunt/{name}.sock")},
+        })
+    };
+    rig.site.apply(json!({"version": 1, "adapter": [
+        adapter("cni-lives", 1, json!({"cni": "blue", "uid": "c1"})),
+        adapter("cni-static", 2, json!({"cni": "blue", "uid": "c2"})),
+        adapter("cni-gone", 3, json!({"cni": "blue", "uid": "c3"})),
+        adapter("cni-podman", 4, json!({"cni": "blue", "container": "c4"})),
+        adapter("operators", 5, json!({"uid": "c5"})),
+        adapter("dra-lost", 6, json!({"claim": "u9", "uid": "c6"})),
+    ]}));
+    // The claim of one pod is shared: its other pod lives.
+    rig.api.remove("pods", "default", "pod-shared");
+    rig.add_pod("other", "p9");
+    let mut shared = rig
+        .api
+        .all("resourceclaims")
+        .into_iter()
+        .find(|it| it["metadata"]["name"] == "shared")
+        .unwrap();
+    shared["status"]["reservedFor"] = json!([{"resource": "pods", "name": "other", "uid": "p9"}]);
+    rig.api.put("resourceclaims", shared);
+    // Without the API server nothing is released.
+    rig.api.set_down(true);
+    rig.remove_pod("gone");
+    rig.remove_pod("again");
+    sleep(rig.options.interval * 3);
+    assert_eq!(rig.adapters().len(), 10);
+    // A claim of the same name, for another pod.
+    rig.add_claim("again", "u5", "sw0-port", &json!({}));
+    rig.api.set_down(false);
+    assert_eq!(rig.prepare(&[("again", "u5")])["u5"].error, "");
+    let left = ["cni-lives", "cni-podman", "cni-static", "operators", "u2", "u3", "u5"];
+    let names = || {
+        let name =
+            |it: &Value| it["owner"]["claim"].as_str().or(it["name"].as_str()).unwrap().to_owned();
+        let mut names: Vec<String> = rig.adapters().iter().map(name).collect();
+        names.sort();
+        names
+    };
+    eventually("what has no pod is released", || names() == left);
+    sleep(rig.options.interval * 2);
+    assert_eq!(names(), left, "the others stay");
+    let checkpoint = rig.checkpoint();
+    let uids: Vec<&String> = checkpoint.as_object().unwrap().keys().collect();
+    assert_eq!(uids, ["u2", "u3", "u5"]);
+    assert_eq!(rig.cdi_files().len(), 3);
+    assert_eq!(rig.unprepare(&[("gone", "u1")]), [""], "the kubelet may still ask");
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_it_is_prepared_leaves_nothing() {
+    let rig = Rig::new();
+    rig.add_claim("web", "u1", "nic0-vf0", &json!({}));
+    // The pod is gone when the answer comes, and no other call ever does.
+    rig.api.remove("pods", "default", "pod-web");
+    assert_eq!(rig.prepare(&[("web", "u1")])["u1"].error, "");
+    rig.api.remove("resourceclaims", "default", "web");
+    eventually("it is released", || rig.adapters().is_empty() && rig.checkpoint() == json!({}));
+    assert!(rig.cdi_files().is_empty());
+}
+
+#[test]
+fn the_kubelet_hears_of_the_health_of_devices() {
+    let mut rig = Rig::new();
+    wait(async {
+        let mut client = DraResourceHealthClient::new(channel(rig.socket()).await);
+        let stream = client.node_watch_resources(NodeWatchResourcesRequest {}).await;
+        let mut stream = stream.unwrap().into_inner();
+        for expected in [HealthStatus::Healthy, HealthStatus::Unhealthy] {
+            loop {
+                let devices = stream.message().await.unwrap().unwrap().devices;
+                if devices.len() == 3 && devices.iter().all(|it| it.health() == expected) {
+                    assert_eq!(devices[0].device.as_ref().unwrap().pool_name, "node1");
+                    let is_healthy = expected == HealthStatus::Healthy;
+                    assert_eq!(devices[0].message.is_empty(), is_healthy);
+                    break;
+                }
+            }
+            rig.site.server = None;
+        }
+    });
+}
