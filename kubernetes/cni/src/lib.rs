@@ -7,7 +7,8 @@
 //! each command finds what ADD made, and GC finds what no container has. Addresses come from an
 //! IPAM plugin; the daemon sets them with the interface.
 //!
-//! The same executable is the hook of containers with adapters of a claim ([`hook`]).
+//! The same executable is the hook of containers with adapters of a claim ([`hook`]), and copies
+//! itself to a node ([`install`]).
 //!
 //! Order: an adapter is deleted before its address is released, so no two have it.
 
@@ -18,6 +19,7 @@ pub mod delegate;
 pub mod environment;
 pub mod error;
 pub mod hook;
+pub mod install;
 pub mod result;
 
 use std::io::Read;
