@@ -186,7 +186,7 @@ fn without_a_daemon_the_pci_nics_are_listed_with_a_note() {
     command.args(["nic", "list"]).stdin(Stdio::null());
     command.env("XDG_RUNTIME_DIR", dir.path()).env_remove("SHUNT_RUN_DIR");
     if rustix::process::geteuid().is_root() {
-        command.uid(65_534).gid(65_534);
+        command.uid(65_533).gid(65_533);
     }
     let output = command.output().expect("it was copied");
     let told = String::from_utf8_lossy(&output.stderr);
