@@ -14,16 +14,30 @@ import time
 OVER = ("/etc", "/var")  # as on the real host, but what is written there is the test's
 EMPTY = ("/etc/init.d", "/etc/systemd", "/run", "/tmp", "/usr/local/bin", "/var/lib/systemd", "/var/log", "/var/tmp")
 UNITS = ("basic.target", "sysinit.target", "shutdown.target", "multi-user.target", "network.target", "systemd-journald.service", "systemd-journald.socket")
-BOOT = """
+# A tree's own root; what is written is the test's.
+ROOT = """
+mkdir {site}/upper {site}/work {site}/root
+mount -t overlay -o lowerdir={root},upperdir={site}/upper,workdir={site}/work overlay {site}/root
+cd {site}/root
+for path in dev sys; do mount --rbind /$path $path; done
+mount -t proc proc proc
+mkdir -p old
+pivot_root . old
+umount -l /old
+"""
+# The real host's root.
+OVERLAYS = """
 mount -t proc proc /proc
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-mkdir {site}/units
-for unit in {units}; do cp /lib/systemd/system/$unit {site}/units; done
 for path in {over}; do
     mkdir -p {site}/upper$path {site}/work$path
     mount -t overlay -o lowerdir=$path,upperdir={site}/upper$path,workdir={site}/work$path overlay $path
 done
 rm -rf /etc/shunt /var/lib/shunt
+"""
+BOOT = """
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mkdir {site}/units
+for unit in {units}; do cp /lib/systemd/system/$unit {site}/units; done
 for path in {empty}; do mkdir -p $path; mount -t tmpfs -o mode=755 tmpfs $path; done
 mkdir -p /etc/systemd/system/sysinit.target.wants
 ln -s /lib/systemd/system/systemd-journald.service /etc/systemd/system/sysinit.target.wants/
@@ -42,14 +56,15 @@ class SystemdError(Exception):
 
 
 class Host:
-    """A running systemd; commands run in its namespaces, in a directory of the test. `over`: further directories in which
-    what is written is the test's."""
+    """A running systemd; commands run in its namespaces, in a directory of the test. `root`: a tree of Debian to run, in
+    place of the real host's."""
 
-    def __init__(self, over=()):
+    def __init__(self, root=None):
         self.dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
         self.cgroup = os.path.join(cgroup2(), os.path.basename(self.dir))
         os.mkdir(self.cgroup)
-        boot = BOOT.format(site=self.dir, units=" ".join(UNITS), over=" ".join((*OVER, *over)), empty=" ".join(EMPTY))
+        boot = (ROOT if root else OVERLAYS) + BOOT
+        boot = boot.format(site=self.dir, root=root, units=" ".join(UNITS), over=" ".join(OVER), empty=" ".join(EMPTY))
         enter = f"echo $$ >{self.cgroup}/cgroup.procs; exec unshare -m -p -C -i -u -n --fork --kill-child sh -ec '{boot}'"
         self._log = os.path.join(self.dir, "systemd.log")
         with open(self._log, "wb") as log:
