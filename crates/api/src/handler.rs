@@ -334,7 +334,8 @@ fn carry_out_locked(
             Ok(ApiResponse::new(Explanation::all().collect::<Vec<_>>()))
         }
         (OperationKind::Metrics, None) => {
-            let text = metrics::text(manager.stats()?, manager.actual(), asked.format);
+            let text =
+                metrics::text(manager.stats()?, manager.actual(), manager.state(), asked.format);
             Ok(ApiResponse {
                 media_type: asked.format.media_type(),
                 ..ApiResponse::ready(text.into())

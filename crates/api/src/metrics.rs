@@ -1,15 +1,17 @@
 //! Counters and states as text for Prometheus: OpenMetrics, or its older format.
 //!
 //! Names and labels are stable; docs/api.md lists them. Those that begin with `sriov_vf_` are the
-//! SR-IOV network metrics exporter's, with the same meaning: `rx` is what the VF received.
+//! SR-IOV network metrics exporter's, with the same meaning: `rx` is what the VF received. Its
+//! counters have no `_total`, which OpenMetrics has for all counters, so their type is unknown.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use model::state::{Actual, VfCounters};
+use model::state::{Actual, Adapter, State, VfCounters, short_name};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
@@ -57,6 +59,7 @@ struct Metric<T> {
 /// A value, as it is encoded: counters exactly.
 enum Value {
     Counter(u64),
+    Exact(i64),
     Gauge(f64),
 }
 
@@ -66,6 +69,11 @@ const fn counter<T>(name: &'static str, help: &'static str, value: fn(&T) -> u64
 
 const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> u64) -> Metric<T> {
     Metric { name, help, kind: MetricType::Gauge, value, unit: 1.0 }
+}
+
+/// A counter whose name does not end in `_total`.
+const fn unnamed<T>(name: &'static str, help: &'static str, value: fn(&T) -> u64) -> Metric<T> {
+    Metric { name, help, kind: MetricType::Unknown, value, unit: 1.0 }
 }
 
 /// Metrics of a port, with the label `port`; transmitted and received are the guest's.
@@ -132,15 +140,19 @@ const LIMIT: [Metric<LimitStats>; 3] = [
     counter("shunt_limit_refused", "Times that the limit was met", |it| it.refused),
 ];
 
-/// Metrics of a VF, with the labels `pf` (the NIC) and `vf` (the index).
+/// Metrics of a VF, with the labels of [`VfLabels`].
 const VF: [Metric<VfCounters>; 6] = [
-    counter("sriov_vf_rx_packets", "Frames that the VF received", |it| it.rx_packets),
-    counter("sriov_vf_rx_bytes", "Bytes that the VF received", |it| it.rx_bytes),
-    counter("sriov_vf_rx_dropped", "Frames to the VF that were dropped", |it| it.rx_dropped),
-    counter("sriov_vf_tx_packets", "Frames that the VF sent", |it| it.tx_packets),
-    counter("sriov_vf_tx_bytes", "Bytes that the VF sent", |it| it.tx_bytes),
-    counter("sriov_vf_tx_dropped", "Frames of the VF that were dropped", |it| it.tx_dropped),
+    unnamed("sriov_vf_rx_packets", "Frames that the VF received", |it| it.rx_packets),
+    unnamed("sriov_vf_rx_bytes", "Bytes that the VF received", |it| it.rx_bytes),
+    unnamed("sriov_vf_rx_dropped", "Frames to the VF that were dropped", |it| it.rx_dropped),
+    unnamed("sriov_vf_tx_packets", "Frames that the VF sent", |it| it.tx_packets),
+    unnamed("sriov_vf_tx_bytes", "Bytes that the VF sent", |it| it.tx_bytes),
+    unnamed("sriov_vf_tx_dropped", "Frames of the VF that were dropped", |it| it.tx_dropped),
 ];
+
+/// Labels of a VF: interface of its PF, or name of a soft NIC; index; PCI address and NUMA node, of
+/// a card's VF.
+type VfLabels<'a> = [(&'static str, Cow<'a, str>); 4];
 
 /// Counters of a soft NIC's VF, by those of its port.
 fn counters_of(port: &PortStats) -> VfCounters {
@@ -159,10 +171,37 @@ fn counters_of(port: &PortStats) -> VfCounters {
     }
 }
 
+/// Labels of an adapter with an owner: its name, its port, and the owner's.
+type OwnerLabels = Vec<(String, String)>;
+
+fn owners(state: &State) -> Vec<OwnerLabels> {
+    let owned = state.adapters.iter().filter(|adapter| !adapter.owner.is_empty());
+    owned
+        .filter_map(|adapter| Some(labels_of_owner(adapter, &state.nic_of(adapter)?.name)))
+        .collect()
+}
+
+fn labels_of_owner(adapter: &Adapter, nic: &str) -> OwnerLabels {
+    let port = format!("{nic}/{}", short_name(nic, &adapter.name));
+    let mut labels = vec![("adapter".to_owned(), adapter.name.clone()), ("port".to_owned(), port)];
+    for (name, value) in &adapter.owner {
+        let is_allowed = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        let mut name = name.replace(|it| !is_allowed(it), "_");
+        if !name.starts_with(|it: char| it.is_ascii_alphabetic()) {
+            name.insert_str(0, "owner_");
+        }
+        if labels.iter().all(|(other, _)| *other != name) {
+            labels.push((name, value.clone()));
+        }
+    }
+    labels
+}
+
 /// The text of all metrics.
-pub(crate) fn text(stats: Stats, actual: Actual, format: Format) -> String {
+pub(crate) fn text(stats: Stats, actual: Actual, state: &State, format: Format) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { stats, actual }));
+    let owners = owners(state);
+    registry.register_collector(Box::new(Metrics { stats, actual, owners }));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes all text");
     match format {
@@ -171,7 +210,8 @@ pub(crate) fn text(stats: Stats, actual: Actual, format: Format) -> String {
     }
 }
 
-/// OpenMetrics in the older format, in which a counter's own name ends in `_total`.
+/// OpenMetrics in the older format, in which a counter's own name ends in `_total`, and the unknown
+/// type is called untyped.
 fn older(text: &str) -> String {
     let mut older = String::with_capacity(text.len() + text.len() / 16);
     let mut lines = text.lines().filter(|line| *line != "# EOF").peekable();
@@ -185,7 +225,10 @@ fn older(text: &str) -> String {
             Some((name, (before, behind))) => {
                 older.extend([before, name, "_total", behind, "\n"]);
             }
-            None => older.extend([line, "\n"]),
+            None => match line.strip_suffix(" unknown").filter(|it| it.starts_with("# TYPE ")) {
+                Some(line) => older.extend([line, " untyped\n"]),
+                None => older.extend([line, "\n"]),
+            },
         }
     }
     older
@@ -195,11 +238,12 @@ fn older(text: &str) -> String {
 struct Metrics {
     stats: Stats,
     actual: Actual,
+    owners: Vec<OwnerLabels>,
 }
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Metrics { stats, actual } = self;
+        let Metrics { stats, actual, owners } = self;
         for metric in &PORT {
             metric
                 .encode(&mut encoder, stats.ports.iter().map(|it| ([("port", &*it.name)], it)))?;
@@ -247,9 +291,15 @@ impl Collector for Metrics {
             let connected = f64::from(u8::from(adapter.connected));
             one(&mut family, &[("adapter", &*adapter.name)], Value::Gauge(connected))?;
         }
+        let help = "Owner of an adapter, as labels; always 1";
+        let mut family =
+            encoder.encode_descriptor("shunt_adapter_owner", help, None, MetricType::Gauge)?;
+        for labels in owners {
+            one(&mut family, labels, Value::Gauge(1.0))?;
+        }
         let vfs: Vec<_> = self.vfs().collect();
         for metric in &VF {
-            let vfs = vfs.iter().map(|(nic, vf, it)| ([("pf", *nic), ("vf", &**vf)], it));
+            let vfs = vfs.iter().map(|(labels, it)| (labels.each_ref().map(borrowed), it));
             metric.encode(&mut encoder, vfs)?;
         }
         Ok(())
@@ -257,8 +307,8 @@ impl Collector for Metrics {
 }
 
 impl Metrics {
-    /// VFs that count: NIC, index, and counters of the card's driver or of the VF's port.
-    fn vfs(&self) -> impl Iterator<Item = (&str, String, VfCounters)> {
+    /// VFs that count: labels, and counters of the card's driver or of the VF's port.
+    fn vfs(&self) -> impl Iterator<Item = (VfLabels<'_>, VfCounters)> {
         let all = self.actual.nics.iter().flat_map(|nic| nic.vfs.iter().map(move |vf| (nic, vf)));
         all.filter_map(|(nic, vf)| {
             let of_port = || {
@@ -267,7 +317,16 @@ impl Metrics {
                 self.stats.ports.iter().find(|port| port.name == name).map(counters_of)
             };
             let counters = vf.counters.or_else(of_port)?;
-            Some((&*nic.name, vf.index.to_string(), counters))
+            let card = nic.card.as_ref();
+            let pf = card.and_then(|card| card.interface.as_ref()).unwrap_or(&nic.name);
+            let numa_node = card.and_then(|card| card.numa_node);
+            let labels = [
+                ("pf", pf.into()),
+                ("vf", vf.index.to_string().into()),
+                ("pciAddr", vf.address.as_deref().unwrap_or_default().into()),
+                ("numa_node", numa_node.map(|node| node.to_string()).unwrap_or_default().into()),
+            ];
+            Some((labels, counters))
         })
     }
 }
@@ -286,6 +345,7 @@ impl<T> Metric<T> {
             let value = (self.value)(it);
             let value = match self.kind {
                 MetricType::Counter => Value::Counter(value),
+                MetricType::Unknown => Value::Exact(value.try_into().unwrap_or(i64::MAX)),
                 _ => Value::Gauge(value as f64 * self.unit),
             };
             one(&mut family, &labels, value)?;
@@ -294,14 +354,16 @@ impl<T> Metric<T> {
     }
 }
 
-fn one<const N: usize>(
-    family: &mut MetricEncoder<'_>,
-    labels: &[(&str, &str); N],
-    value: Value,
-) -> fmt::Result {
+/// A label as it is encoded.
+fn borrowed<'a>((name, value): &'a (&'static str, Cow<'_, str>)) -> (&'a str, &'a str) {
+    (name, value)
+}
+
+fn one(family: &mut MetricEncoder<'_>, labels: &impl EncodeLabelSet, value: Value) -> fmt::Result {
     let mut metric = family.encode_family(labels)?;
     match value {
         Value::Counter(value) => metric.encode_counter::<NoLabelSet, _, f64>(&value, None),
+        Value::Exact(value) => metric.encode_gauge(&value),
         Value::Gauge(value) => metric.encode_gauge(&value),
     }
 }
@@ -340,6 +402,7 @@ mod tests {
         let counters = VfCounters { tx_bytes: 1 << 50, rx_dropped: 2, ..VfCounters::default() };
         let vf = |index, adapter: Option<&str>| ActualVf {
             index,
+            address: (index == 3).then(|| "0000:03:10.6".to_owned()),
             adapter: adapter.map(str::to_owned),
             mac: None,
             vlan: None,
@@ -355,9 +418,22 @@ mod tests {
         Actual { nics: vec![nic], adapters, tunnels: Vec::new() }
     }
 
+    fn state() -> State {
+        let adapter = json!({
+            "name": "web", "switch": "sw0", "mac": "02:00:00:00:00:01",
+            "attachment": {"kind": "vhost-user", "socket": "/run/shunt/web.sock"},
+            "owner": {"pod": "web-0", "claim-name": "c", "9": "x", "port": "a port of its own"},
+        });
+        let document = json!({
+            "version": 1, "nic": [{"name": "n"}], "switch": [{"name": "sw0", "nic": "n"}],
+            "adapter": [adapter],
+        });
+        State::read(&document).unwrap()
+    }
+
     #[test]
     fn each_counter_has_its_object_as_labels() {
-        let text = text(stats(), actual(), Format::OpenMetrics);
+        let text = text(stats(), actual(), &state(), Format::OpenMetrics);
         for line in [
             "# TYPE shunt_port_tx_frames counter",
             "# HELP shunt_port_rx_bytes Bytes of the frames that the guest received",
@@ -371,11 +447,13 @@ mod tests {
             "shunt_forbidden_calls_total 4",
             "shunt_adapter_path{adapter=\"web\",path=\"vf\",reason=\"Supported\"} 1.0",
             "shunt_adapter_connected{adapter=\"web\"} 1.0",
-            "sriov_vf_rx_dropped_total{pf=\"n\",vf=\"0\"} 6",
-            "sriov_vf_tx_dropped_total{pf=\"n\",vf=\"0\"} 3",
-            "sriov_vf_tx_packets_total{pf=\"n\",vf=\"1\"} 0",
-            "sriov_vf_tx_bytes_total{pf=\"n\",vf=\"3\"} 1125899906842624",
-            "sriov_vf_rx_dropped_total{pf=\"n\",vf=\"3\"} 2",
+            "shunt_adapter_owner{adapter=\"web\",port=\"n/web\",owner_9=\"x\",claim_name=\"c\",\
+             pod=\"web-0\"} 1.0",
+            "sriov_vf_rx_dropped{pf=\"n\",vf=\"0\",pciAddr=\"\",numa_node=\"\"} 6",
+            "sriov_vf_tx_dropped{pf=\"n\",vf=\"0\",pciAddr=\"\",numa_node=\"\"} 3",
+            "sriov_vf_tx_packets{pf=\"n\",vf=\"1\",pciAddr=\"\",numa_node=\"\"} 0",
+            "sriov_vf_tx_bytes{pf=\"n\",vf=\"3\",pciAddr=\"0000:03:10.6\",numa_node=\"\"} 1125899906842624",
+            "sriov_vf_rx_dropped{pf=\"n\",vf=\"3\",pciAddr=\"0000:03:10.6\",numa_node=\"\"} 2",
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
         }
@@ -385,7 +463,7 @@ mod tests {
     #[test]
     fn the_older_format_has_the_same_samples_and_other_names_of_counters() {
         let [open, older] =
-            [Format::OpenMetrics, Format::Text].map(|it| text(stats(), actual(), it));
+            [Format::OpenMetrics, Format::Text].map(|it| text(stats(), actual(), &state(), it));
         let samples = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
         };
@@ -394,6 +472,7 @@ mod tests {
             "# HELP shunt_port_tx_frames_total Frames that the guest sent, dropped ones included",
             "# TYPE shunt_port_tx_frames_total counter",
             "# TYPE shunt_adapter_connected gauge",
+            "# TYPE sriov_vf_rx_packets untyped",
         ] {
             assert!(older.lines().any(|it| it == line), "{line} is not in:\n{older}");
         }
@@ -406,7 +485,7 @@ mod tests {
     #[test]
     fn the_page_names_all_of_them_with_their_labels() {
         let page = include_str!("../../../docs/api.md");
-        let text = text(stats(), actual(), Format::OpenMetrics);
+        let text = text(stats(), actual(), &state(), Format::OpenMetrics);
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         for name in names {
             assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/api.md");

@@ -275,6 +275,7 @@ impl Cards {
                 fields.map(|(name, value)| (name.to_owned(), value)).collect();
             ActualVf {
                 index: vf.index,
+                address: vf.address.map(|address| address.to_string()),
                 adapter: None,
                 mac: reported.get("mac").filter(|mac| *mac != "none").cloned(),
                 vlan: vf.settings.iter().find_map(sriov::VfSetting::vlan_id),
@@ -296,6 +297,7 @@ impl Cards {
                 present,
                 interface: observed.and_then(|observed| observed.interface.clone()),
                 driver: observed.and_then(|observed| observed.driver.clone()),
+                numa_node: observed.and_then(|observed| observed.numa_node),
                 differences: differences.clone(),
             }),
         })

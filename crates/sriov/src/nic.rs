@@ -55,6 +55,8 @@ pub struct ObservedNic {
     pub interface: Option<String>,
     /// Driver of the PF.
     pub driver: Option<String>,
+    /// NUMA node of the PF; `None` on a machine with one.
+    pub numa_node: Option<u32>,
     /// Most VFs; 0 without SR-IOV.
     pub total_vfs: u16,
     /// Enabled VFs.
@@ -173,6 +175,7 @@ impl<C: Card> ManagedNic<C> {
             address: self.card.address(),
             interface: self.card.interface(),
             driver: self.card.driver(),
+            numa_node: self.card.numa_node(),
             total_vfs: self.card.total_vfs(),
             num_vfs: self.card.num_vfs(),
             mode: self.card.mode(),

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use wire::Mac;
 
+use crate::PciAddress;
 use crate::driver::Binding;
 
 const IFLA_VFINFO_LIST: u16 = 22;
@@ -130,6 +131,8 @@ fn shown_vlan(vlan: Option<Vlan>) -> String {
 pub struct VfState {
     /// Its index.
     pub index: u16,
+    /// Address of its PCI function; `None` where that was not looked for.
+    pub address: Option<PciAddress>,
     /// Its settings; without those that the driver does not report.
     pub settings: Vec<VfSetting>,
     /// Its counters, if they were asked for, and if the driver has counted anything.
@@ -191,6 +194,7 @@ fn vf(info: &[u8]) -> Option<VfState> {
     ];
     Some(VfState {
         index: u16::try_from(index).ok()?,
+        address: None,
         settings: settings.into_iter().flatten().collect(),
         counters: attribute(info, IFLA_VF_STATS).and_then(counters),
     })

@@ -197,6 +197,7 @@ impl DataPlane {
             let function = config.and_then(|config| config.vfs.get(usize::from(index)));
             let function = function.and_then(Option::as_ref);
             ActualVf {
+                address: None,
                 reported: BTreeMap::new(),
                 counters: None,
                 index,

@@ -102,6 +102,9 @@ pub struct ActualCard {
     pub interface: Option<String>,
     /// Driver of the PF.
     pub driver: Option<String>,
+    /// NUMA node of the PF; null on a machine with one.
+    #[serde(default)]
+    pub numa_node: Option<u32>,
     /// Settings in force that differ from the document's.
     pub differences: Vec<Difference>,
 }
@@ -156,6 +159,9 @@ pub struct ActualRepresentor {
 pub struct ActualVf {
     /// Its index.
     pub index: u16,
+    /// PCI address of a card's VF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// The adapter on it.
     pub adapter: Option<String>,
     /// MAC address in force.

@@ -20,7 +20,7 @@ pub struct Switch {
     /// Unique name among switches.
     #[schema(value_type = String, format = "name")]
     pub name: String,
-    /// Labels of the owner, such as `pod = "web-0"`; the daemon ignores them.
+    /// Labels of the owner, such as `pod = "web-0"`; the daemon only reports them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,

@@ -590,7 +590,7 @@ pub(super) fn owner() -> RefOr<Schema> {
         .max_properties(Some(16))
         .additional_properties(Some(Schema::Object(value.build())))
         .description(Some(
-            "Labels of the owner, such as `pod = \"web-0\"`; the daemon ignores them.",
+            "Labels of the owner, such as `pod = \"web-0\"`; the daemon only reports them.",
         ))
         .into();
     if let Schema::Object(owner) = &mut owner {

@@ -22,7 +22,7 @@ pub struct Vpf {
     /// Unique name among virtual PFs.
     #[schema(value_type = String, format = "label")]
     pub name: String,
-    /// Labels of the owner, such as `pod = "web-0"`; the daemon ignores them.
+    /// Labels of the owner, such as `pod = "web-0"`; the daemon only reports them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,

@@ -279,9 +279,11 @@ fn card(card: &Value) -> String {
     let Ok(card) = serde_json::from_value::<ActualCard>(card.clone()) else {
         return String::new();
     };
-    let ActualCard { address, present, interface, driver, differences } = card;
+    let ActualCard { address, present, interface, driver, numa_node, differences } = card;
     let part = |name: &str, value: Option<String>| value.map(|value| format!(", {name} {value}"));
-    let parts = [part("interface", interface), part("driver", driver)];
+    let numa_node = numa_node.map(|node| node.to_string());
+    let parts =
+        [part("interface", interface), part("driver", driver), part("NUMA node", numa_node)];
     let missing = if present { "" } else { " (missing)" };
     let mut text = format!("# card {address}{missing}");
     text.extend(parts.into_iter().flatten());

@@ -38,6 +38,10 @@ pub(super) trait Card {
     fn is_present(&self) -> bool;
     fn interface(&self) -> Option<String>;
     fn driver(&self) -> Option<String>;
+    /// NUMA node of the PF; `None` on a machine with one.
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
     fn total_vfs(&self) -> u16;
     fn num_vfs(&self) -> u16;
     /// `None` if the driver has no eswitch.
@@ -139,6 +143,11 @@ impl Card for KernelCard {
         Sysfs::target(&self.function().join("driver"))
     }
 
+    fn numa_node(&self) -> Option<u32> {
+        // -1 stands for none.
+        pf::number(&self.sysfs, self.address, "numa_node")
+    }
+
     fn total_vfs(&self) -> u16 {
         pf::number(&self.sysfs, self.address, "sriov_totalvfs").unwrap_or(0)
     }
@@ -162,13 +171,15 @@ impl Card for KernelCard {
             let address = |vf| Some(VfSetting::Mac(Some(MacText(self.netdev(vf)?.address))));
             let vf = |index| VfState {
                 index,
+                address: None,
                 settings: address(index).into_iter().collect(),
                 counters: None,
             };
             vfs = (0..self.num_vfs()).map(vf).collect();
         }
         for vf in &mut vfs {
-            if let Some(address) = pf::vf(&self.sysfs, self.address, vf.index) {
+            vf.address = pf::vf(&self.sysfs, self.address, vf.index);
+            if let Some(address) = vf.address {
                 vf.settings.push(VfSetting::Driver(Binding::of(&self.sysfs, address)));
             }
         }

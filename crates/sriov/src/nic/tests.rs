@@ -113,7 +113,8 @@ impl Machine {
             VfSetting::LinkState(LinkState::Auto),
             VfSetting::Driver(Binding::own(own_driver(self.driver()))),
         ];
-        let vf = |index| VfState { index, settings: settings.clone(), counters: None };
+        let settings = || settings.clone();
+        let vf = |index| VfState { index, address: None, settings: settings(), counters: None };
         self.vfs = (0..number).map(vf).collect();
         self.netdevs = vec![None; usize::from(number)];
         (0..usize::from(number)).for_each(|vf| self.make_netdev(vf));

@@ -60,9 +60,10 @@ fn vfs_are_read_with_what_their_driver_reports() {
         VfSetting::QueryRss(true),
     ];
     let want = [
-        VfState { index: 0, settings, counters: Some(counters) },
+        VfState { index: 0, address: None, settings, counters: Some(counters) },
         VfState {
             index: 1,
+            address: None,
             settings: vec![VfSetting::Vlan(None), VfSetting::Mac(None)],
             counters: None,
         },
