@@ -24,6 +24,7 @@ use crate::health::{self, Health};
 use crate::inventory::{self, Node, Taint};
 use crate::keeper::{Keeper, Work};
 use crate::log;
+use crate::node_config::{self, Nodes};
 use crate::options::Options;
 use crate::plugin::Plugin;
 use crate::proto::dra::dra_plugin_server::DraPluginServer;
@@ -47,6 +48,8 @@ pub struct Agent {
     cluster: Cluster,
     keeper: Keeper,
     changed: Arc<Notify>,
+    /// Addresses of the cluster's nodes; empty until they are known.
+    nodes: watch::Sender<Nodes>,
     health: watch::Sender<NodeWatchResourcesResponse>,
 }
 
@@ -58,8 +61,9 @@ impl Agent {
     pub fn new(options: Options, config: kube::Config) -> anyhow::Result<Agent> {
         let cluster = Cluster::connect(config, &options)?;
         let keeper = Keeper::start(&options)?;
-        let (changed, health) = (Arc::default(), watch::Sender::default());
-        Ok(Agent { options: Arc::new(options), cluster, keeper, changed, health })
+        let (changed, nodes) = (Arc::default(), watch::Sender::default());
+        let health = watch::Sender::default();
+        Ok(Agent { options: Arc::new(options), cluster, keeper, changed, nodes, health })
     }
 
     /// Serves the kubelet until `stop`; then the kubelet unregisters the driver.
@@ -104,8 +108,33 @@ impl Agent {
             done = calls => done.context("the socket of the driver has failed"),
             done = registered => done.context("the socket of the registration has failed"),
             () = self.watch() => Ok(()),
+            () = self.follow_nodes() => Ok(()),
             () = stop => Ok(()),
         }
+    }
+
+    /// Follows the addresses of nodes, for tunnels between them.
+    async fn follow_nodes(&self) {
+        if self.options.node_config.is_none() {
+            return std::future::pending().await;
+        }
+        let mut nodes = self.nodes.subscribe();
+        let follow = async {
+            loop {
+                if let Err(error) = self.cluster.follow_nodes(&self.nodes).await {
+                    let error = reason(error).context("the nodes are not known");
+                    self.changed.notify_one(); // what is known holds
+                    log(&format!("{error:#}"));
+                }
+                tokio::time::sleep(LOOK_TIME.min(self.options.interval / 2)).await;
+            }
+        };
+        let tell = async {
+            while nodes.changed().await.is_ok() {
+                self.changed.notify_one();
+            }
+        };
+        tokio::join!(follow, tell);
     }
 
     /// Looks at the daemon again and again, and at the API server twice an interval.
@@ -114,6 +143,7 @@ impl Agent {
             pool: Pool::new(self.cluster.clone(), &self.options),
             suspects: Suspects::default(),
             reported: BTreeSet::new(),
+            configured: None,
             next_check: Instant::now(),
             next_pass: Instant::now(),
         };
@@ -144,6 +174,7 @@ impl Agent {
         });
         let node = read.await.context("the daemon cannot be asked")?;
         let claims = self.keeper.claims();
+        let configured = self.configure(watch, node.as_ref().ok()).await;
         let published = self.publish(watch, node.as_ref().ok(), &claims).await;
         let reported = self.report(&mut watch.reported).await;
         let adapters = node.map(|mut node| match node.document["adapter"].take() {
@@ -153,7 +184,36 @@ impl Agent {
         let adapters = adapters?;
         let collected = self.collect(watch, &claims, &adapters).await;
         let restored = self.restore(&claims, &adapters).await;
-        published.and(reported).and(collected).and(restored)
+        configured.and(published).and(reported).and(collected).and(restored)
+    }
+
+    /// Gives the daemon the document of the node, if that or the list of nodes is new, or if the
+    /// daemon has lost objects.
+    async fn configure(&self, watch: &mut Watch, node: Option<&Node>) -> anyhow::Result<()> {
+        let (Some(directory), Some(node)) = (&self.options.node_config, node) else {
+            return Ok(());
+        };
+        let nodes = self.nodes.borrow().clone();
+        if !nodes.contains_key(&self.options.node) {
+            return Ok(()); // tunnels that there are would lose their peers
+        }
+        let Some(wanted) = node_config::read(directory, &self.options, &nodes)? else {
+            return Ok(());
+        };
+        let driver = self.options.driver.clone();
+        if watch.configured.as_ref() == Some(&wanted)
+            && node_config::is_complete(&node.document, &wanted, &driver)
+        {
+            return Ok(());
+        }
+        let daemon = Daemon::at(&self.options.run_dir);
+        let (document, applied) = (node.document.clone(), wanted.clone());
+        let apply = move || node_config::apply(&daemon, &document, &applied, &driver);
+        spawn_blocking(apply).await.context("the daemon cannot be asked")??;
+        log("the daemon has the document of the node");
+        watch.configured = Some(wanted);
+        self.changed.notify_one(); // there are other devices
+        Ok(())
     }
 
     /// Publishes the devices, and their health.
@@ -248,6 +308,8 @@ struct Watch {
     suspects: Suspects,
     /// Claims whose status is written, by UID.
     reported: BTreeSet<String>,
+    /// Document of the node that the daemon has got.
+    configured: Option<Value>,
     /// Time of the next look at the slices of the API server.
     next_check: Instant,
     /// Time of the next look for what has no pod.

@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::{Claim, Device};
 use crate::options::Options;
-use crate::parameters::{Attachment, Parameters, interface, mbps};
+use crate::parameters::{Attachment, Mode, Parameters, interface, mbps};
 
 /// End of the name of the device for ports of a switch.
 const PORT: &str = "-port";
 /// Part of the name of a VF's device between NIC and index.
 const VF: &str = "-vf";
+/// Annotation of a claim made from a template: the pod's name for it.
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 /// Capacity of a switch in bit/s.
 pub const BANDWIDTH: &str = "bandwidth";
 
@@ -67,6 +69,7 @@ pub fn claim(
         uid: metadata.uid.clone().unwrap_or_default(),
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
+        pod_claim: metadata.annotations.as_ref().and_then(|all| all.get(POD_CLAIM)).cloned(),
         pods: pods.iter().map(|pod| pod.uid.clone()).collect(),
         devices: Vec::new(),
     };
@@ -119,7 +122,14 @@ fn adapter(
         // Its directory is a mount of the pod, whatever user that has, and of no others.
         Kind::VhostUser => {
             let socket = options.socket_dir().join(&name).join("vhost.sock");
-            json!({"kind": "vhost-user", "socket": socket, "socket_mode": "0666"})
+            match parameters.mode {
+                None | Some(Mode::Server) => {
+                    json!({"kind": "vhost-user", "socket": socket, "socket_mode": "0666"})
+                }
+                Some(Mode::Client) => {
+                    json!({"kind": "vhost-user", "socket": socket, "mode": "client"})
+                }
+            }
         }
         // The hook sets the namespace of the pod; until then this one is missing.
         kind => json!({
@@ -183,7 +193,7 @@ pub(crate) mod tests {
         json!({"request": request, "driver": "shunt.dev", "pool": "node1", "device": device})
     }
 
-    fn made(results: &Value, parameters: &Value) -> anyhow::Result<Claim> {
+    pub(crate) fn made(results: &Value, parameters: &Value) -> anyhow::Result<Claim> {
         let config = json!([{
             "source": "FromClass", "opaque": {"driver": "shunt.dev", "parameters": parameters},
         }]);

@@ -2,8 +2,9 @@
 //! has a device of a claim.
 //!
 //! Each device has a `createRuntime` hook, without whose success no container starts. A device with
-//! a vhost-user socket also has the socket's directory as a mount. The files are in a run
-//! directory, which a reboot empties: [`Cdi::rewrite`] writes all of them.
+//! a vhost-user socket also has the socket's directory as a mount, and the first device of a
+//! request the request's [`metadata`]. The files are in a run directory, which a reboot empties:
+//! [`Cdi::rewrite`] writes all of them.
 
 use std::fs;
 use std::io;
@@ -13,10 +14,11 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::checkpoint::{Claim, Claims};
+use crate::metadata;
 use crate::options::Options;
 
 /// Directory in a container with a directory for each of its vhost-user sockets.
-const CONTAINER_DIR: &str = "/run/shunt";
+pub const CONTAINER_DIR: &str = "/run/shunt";
 /// Time that the hook has, in seconds: it waits for the daemon.
 const HOOK_TIMEOUT: u32 = 45;
 
@@ -24,6 +26,8 @@ const HOOK_TIMEOUT: u32 = 45;
 #[derive(Debug)]
 pub struct Cdi {
     directory: PathBuf,
+    /// Directory of the claims' metadata.
+    metadata: PathBuf,
     driver: String,
     hook: String,
     run_dir: String,
@@ -34,6 +38,7 @@ impl Cdi {
     pub fn new(options: &Options) -> Cdi {
         Cdi {
             directory: options.cdi_dir.clone(),
+            metadata: options.plugin_dir().join("metadata"),
             driver: options.driver.clone(),
             hook: options.hook.clone(),
             run_dir: options.run_dir.display().to_string(),
@@ -54,16 +59,39 @@ impl Cdi {
     /// # Errors
     /// It cannot be written.
     pub fn write(&self, claim: &Claim) -> anyhow::Result<()> {
-        let devices: Vec<Value> = claim.adapters().map(|adapter| self.device(adapter)).collect();
+        let mut devices: Vec<(&str, Value)> = Vec::new();
+        for device in &claim.devices {
+            let request = metadata::base(&device.request);
+            let Some(adapter) = &device.adapter else { continue };
+            let mut made = self.device(adapter);
+            if devices.iter().all(|(other, _)| *other != request) {
+                let mounts = &mut made["containerEdits"]["mounts"];
+                let mut all = mounts.as_array().cloned().unwrap_or_default();
+                all.push(json!({
+                    "hostPath": self.metadata_of(&claim.uid).join(file_of(request)),
+                    "containerPath": metadata::container_path(claim, request, &self.driver),
+                    "options": ["bind", "ro"],
+                }));
+                *mounts = json!(all);
+            }
+            devices.push((request, made));
+        }
         if devices.is_empty() {
             return self.remove(&claim.uid);
         }
+        let devices: Vec<Value> = devices.into_iter().map(|(_, device)| device).collect();
         let spec = json!({
             "cdiVersion": "0.5.0", "kind": format!("{}/adapter", self.driver), "devices": devices,
         });
         let path = self.path(&claim.uid);
         let new = path.with_extension("new"); // runtimes read only .json and .yaml
         let write = || {
+            let directory = self.metadata_of(&claim.uid);
+            fs::create_dir_all(&directory)?;
+            for request in metadata::requests(claim) {
+                let contents = metadata::contents(claim, request, &self.driver);
+                fs::write(directory.join(file_of(request)), contents.to_string())?;
+            }
             fs::create_dir_all(&self.directory)?;
             fs::write(&new, spec.to_string())?;
             fs::rename(&new, &path)
@@ -78,20 +106,25 @@ impl Cdi {
             "args": ["shunt-cni", "attach", self.run_dir, name],
         }]});
         if let Some(socket) = adapter["attachment"]["socket"].as_str() {
-            let interface = adapter["owner"]["interface"].as_str().unwrap_or_default();
             edits["mounts"] = json!([{
                 "hostPath": Path::new(socket).parent(), "options": ["rbind", "rw"],
-                "containerPath": format!("{CONTAINER_DIR}/{interface}"),
+                "containerPath": metadata::socket_directory(adapter),
             }]);
         }
         json!({"name": name, "containerEdits": edits})
     }
 
-    /// Removes the file of a claim, if there is one.
+    /// Directory of a claim's metadata.
+    fn metadata_of(&self, uid: &str) -> PathBuf {
+        self.metadata.join(uid)
+    }
+
+    /// Removes the files of a claim, if there are any.
     ///
     /// # Errors
     /// It cannot be removed.
     pub fn remove(&self, uid: &str) -> anyhow::Result<()> {
+        let _ = fs::remove_dir_all(self.metadata_of(uid)); // no container has it
         let path = self.path(uid);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -113,10 +146,16 @@ impl Cdi {
             let name = file.file_name();
             let uid = name.to_str().and_then(|name| name.strip_prefix(&prefix));
             let uid = uid.and_then(|rest| rest.split('.').next());
-            if uid.is_some_and(|uid| !claims.contains_key(uid)) {
+            if let Some(uid) = uid.filter(|uid| !claims.contains_key(*uid)) {
+                let _ = fs::remove_dir_all(self.metadata_of(uid));
                 let _ = fs::remove_file(file.path()); // removed with its claim next time
             }
         }
         Ok(())
     }
+}
+
+/// Name of the file with a request's metadata.
+fn file_of(request: &str) -> String {
+    format!("{request}.json")
 }

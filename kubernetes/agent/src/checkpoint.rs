@@ -22,6 +22,9 @@ pub struct Claim {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Name that the pod has for a claim made from a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_claim: Option<String>,
     /// UIDs of the pods for which it was prepared.
     pub pods: Vec<String>,
     /// Its devices.
@@ -132,6 +135,7 @@ mod tests {
             uid: "u1".to_owned(),
             namespace: "default".to_owned(),
             name: "web".to_owned(),
+            pod_claim: None,
             pods: vec!["p1".to_owned()],
             devices: vec![device],
         };

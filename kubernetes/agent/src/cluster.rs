@@ -1,16 +1,22 @@
 //! Requests to the API server.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_stream::StreamExt as _;
 
 use crate::checkpoint::Claim;
+use crate::metadata;
+use crate::node_config::Nodes;
 use crate::options::Options;
 
 /// Name under which the agent's fields are recorded.
@@ -19,11 +25,15 @@ const MANAGER: &str = "shunt-agent";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Limit for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Longest time for which the API server sends changes after one request, in seconds.
+const WATCH_S: u32 = 240;
 
 /// The API server, as an agent uses it.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    /// The same, for answers that take as long as changes are sent.
+    watcher: Client,
     node: String,
     driver: String,
 }
@@ -36,8 +46,13 @@ impl Cluster {
     pub fn connect(mut config: Config, options: &Options) -> anyhow::Result<Cluster> {
         config.connect_timeout = Some(ANSWER_LIMIT);
         config.read_timeout = Some(ANSWER_LIMIT);
-        let client = Client::try_from(config).context("the API server's address is invalid")?;
-        Ok(Cluster { client, node: options.node.clone(), driver: options.driver.clone() })
+        let client =
+            |config| Client::try_from(config).context("the API server's address is invalid");
+        let watching = Duration::from_secs((WATCH_S + 20).into());
+        let mut watcher = config.clone();
+        watcher.read_timeout = Some(watching);
+        let (watcher, client) = (client(watcher)?, client(config)?);
+        Ok(Cluster { client, watcher, node: options.node.clone(), driver: options.driver.clone() })
     }
 
     fn claims(&self, namespace: &str) -> Api<ResourceClaim> {
@@ -121,6 +136,35 @@ impl Cluster {
         }
     }
 
+    /// Follows the addresses of all nodes for some minutes.
+    ///
+    /// # Errors
+    /// The API server does not answer, or no longer.
+    pub async fn follow_nodes(&self, addresses: &watch::Sender<Nodes>) -> kube::Result<()> {
+        let nodes = Api::<Node>::all(self.watcher.clone());
+        let list = nodes.list(&ListParams::default()).await?;
+        let mut known: Nodes = list.items.iter().filter_map(address_of).collect();
+        set(addresses, &known);
+        let version = list.metadata.resource_version.unwrap_or_default();
+        let changes = nodes.watch(&WatchParams::default().timeout(WATCH_S), &version).await?;
+        let mut changes = pin!(changes);
+        while let Some(change) = changes.try_next().await? {
+            match change {
+                WatchEvent::Added(node) | WatchEvent::Modified(node) => {
+                    known.remove(node.metadata.name.as_deref().unwrap_or_default());
+                    known.extend(address_of(&node));
+                }
+                WatchEvent::Deleted(node) => {
+                    known.remove(node.metadata.name.as_deref().unwrap_or_default());
+                }
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            }
+            set(addresses, &known);
+        }
+        Ok(())
+    }
+
     /// UID of this node.
     ///
     /// # Errors
@@ -129,6 +173,21 @@ impl Cluster {
         let node = Api::<Node>::all(self.client.clone()).get_metadata(&self.node).await?;
         Ok(node.metadata.uid.unwrap_or_default())
     }
+}
+
+fn set(addresses: &watch::Sender<Nodes>, known: &Nodes) {
+    addresses.send_if_modified(|before| {
+        let is_new = before != known;
+        before.clone_from(known);
+        is_new
+    });
+}
+
+/// Name of a node and its address in the cluster's network.
+fn address_of(node: &Node) -> Option<(String, IpAddr)> {
+    let mut addresses = node.status.as_ref()?.addresses.as_ref()?.iter();
+    let internal = addresses.find(|it| it.type_ == "InternalIP")?;
+    Some((node.metadata.name.clone()?, internal.address.parse().ok()?))
 }
 
 /// `true` if the API server has answered, and will not answer otherwise.
@@ -160,10 +219,7 @@ fn device_status(driver: &str, device: &crate::checkpoint::Device, now: &str) ->
     if let Some(adapter) = &device.adapter {
         let attachment = &adapter["attachment"];
         status["data"] = json!({"adapter": adapter["name"], "kind": attachment["kind"]});
-        status["networkData"] = json!({
-            "interfaceName": adapter["owner"]["interface"], "hardwareAddress": adapter["mac"],
-            "ips": attachment["ip"].as_array().cloned().unwrap_or_default(),
-        });
+        status["networkData"] = metadata::network(adapter);
     } else {
         status["conditions"][0]["message"] = json!("shunt-cni makes its adapter");
     }

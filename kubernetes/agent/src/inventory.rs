@@ -322,6 +322,7 @@ mod tests {
             uid: "u1".to_owned(),
             namespace: String::new(),
             name: String::new(),
+            pod_claim: None,
             pods: vec![],
             devices: vec![device],
         };

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -219,13 +219,15 @@ impl Books {
 
     /// Makes the directories of a claim's sockets, for the user of the daemon.
     fn make_socket_dirs(&self, claim: &Claim) -> anyhow::Result<()> {
-        for directory in socket_dirs(claim) {
+        for (directory, is_client) in socket_dirs(claim) {
+            // The pod makes the socket itself, as any user.
+            let mode = if is_client { 0o777 } else { 0o755 };
             let make = || {
                 let top = self.options.socket_dir();
                 fs::create_dir_all(&directory)?;
                 // Users of the node do not reach sockets of pods.
                 fs::set_permissions(&top, Permissions::from_mode(0o700))?;
-                fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
+                fs::set_permissions(&directory, Permissions::from_mode(mode))?;
                 let user = fs::metadata(&self.options.run_dir)?;
                 [top.as_path(), &directory]
                     .into_iter()
@@ -237,7 +239,7 @@ impl Books {
     }
 
     fn remove_socket_dirs(&self, claim: Option<&Claim>) {
-        for directory in claim.into_iter().flat_map(socket_dirs) {
+        for (directory, _) in claim.into_iter().flat_map(socket_dirs) {
             if directory.starts_with(self.options.socket_dir()) {
                 let _ = fs::remove_dir_all(&directory); // a stray one is empty
             }
@@ -245,9 +247,12 @@ impl Books {
     }
 }
 
-fn socket_dirs(claim: &Claim) -> impl Iterator<Item = std::path::PathBuf> + '_ {
-    let sockets = claim.adapters().filter_map(|it| it["attachment"]["socket"].as_str());
-    sockets.filter_map(|socket| Some(Path::new(socket).parent()?.to_owned()))
+/// Directories of a claim's sockets; `true` if the daemon is the client.
+fn socket_dirs(claim: &Claim) -> impl Iterator<Item = (PathBuf, bool)> + '_ {
+    claim.adapters().map(|it| &it["attachment"]).filter_map(|attachment| {
+        let socket = Path::new(attachment["socket"].as_str()?);
+        Some((socket.parent()?.to_owned(), attachment["mode"] == "client"))
+    })
 }
 
 /// Brings a list of adapters to what the claims are: exactly for those that `changed`, without
@@ -334,6 +339,7 @@ mod tests {
             uid,
             namespace: "default".to_owned(),
             name: format!("claim-{number}"),
+            pod_claim: None,
             pods: vec![format!("p{number}")],
             devices: vec![Device {
                 request: "net1".to_owned(),

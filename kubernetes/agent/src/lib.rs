@@ -10,7 +10,8 @@
 //!
 //! The daemon's document says what there is: the owner of an adapter has the UIDs of claim and pod.
 //! The [`checkpoint`] says what was promised to the kubelet, for the time when the daemon has
-//! forgotten or CDI files are gone. [`reconcile`] releases what no pod has.
+//! forgotten or CDI files are gone. [`reconcile`] releases what no pod has. [`node_config`] gives
+//! the daemon its NICs, switches and tunnels.
 
 pub mod agent;
 pub mod allocation;
@@ -20,6 +21,8 @@ pub mod cluster;
 pub mod health;
 pub mod inventory;
 pub mod keeper;
+pub mod metadata;
+pub mod node_config;
 pub mod options;
 pub mod parameters;
 pub mod plugin;

@@ -19,6 +19,7 @@ The node agent of Shunt: a DRA driver of Kubernetes. docs/kubernetes.md has more
   --cdi-dir DIR           directory of CDI files that containerd reads [/var/run/cdi]
   --hook FILE             shunt-cni, as the node's container runtime finds it [/opt/cni/bin/shunt-cni]
   --interval SECONDS      time until an adapter without its pod is released, 2 to 3600 [60]
+  --node-config DIR       documents for the daemon: NODE.toml, or default.toml for other nodes
   --physical-network NIC=NAME   physical network behind a NIC; may be repeated
 ";
 
@@ -39,6 +40,8 @@ pub struct Options {
     pub hook: String,
     /// Time until an adapter without its pod is released.
     pub interval: Duration,
+    /// Directory of documents for the daemons of nodes.
+    pub node_config: Option<PathBuf>,
     /// Physical networks, by NIC.
     pub physical_networks: BTreeMap<String, String>,
     /// The kernel's tree of devices.
@@ -59,6 +62,7 @@ impl Options {
             cdi_dir: "/var/run/cdi".into(),
             hook: "/opt/cni/bin/shunt-cni".to_owned(),
             interval: Duration::from_secs(60),
+            node_config: None,
             physical_networks: BTreeMap::new(),
             sysfs: "/sys".into(),
             patience: Duration::from_secs(30),
@@ -92,6 +96,7 @@ impl Options {
                     })?;
                     options.interval = Duration::from_secs(seconds);
                 }
+                "--node-config" => options.node_config = Some(value.into()),
                 "--physical-network" => {
                     let Some((nic, network)) = value.split_once('=') else {
                         bail!("--physical-network {value}: write NIC=NAME, such as nic0=physnet1");

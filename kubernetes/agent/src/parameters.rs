@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// Parameters that claims may set.
-const OF_CLAIM: [&str; 6] = ["attachment", "gateways", "interface", "ips", "mac", "mtu"];
+const OF_CLAIM: [&str; 7] = ["attachment", "gateways", "interface", "ips", "mac", "mode", "mtu"];
 /// Parameters that only classes may set.
 const OF_CLASS: [&str; 11] = [
     "iovWeight",
@@ -47,12 +47,25 @@ pub enum Cni {
     Cni,
 }
 
+/// The daemon's part in a vhost-user connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// The pod connects.
+    Server,
+    /// The pod makes the socket, as QEMU of KubeVirt does.
+    Client,
+}
+
 /// Parameters of a device.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Parameters {
     /// Attachment; by default the interface of a card's VF, or else a tap.
     #[serde(default)]
     pub attachment: Option<Attachment>,
+    /// The daemon's part, for a vhost-user socket; by default the server.
+    #[serde(default)]
+    pub mode: Option<Mode>,
     /// Name of the interface in the pod, by default that of the request.
     #[serde(default)]
     interface: Option<String>,
@@ -118,6 +131,9 @@ impl Parameters {
                  or use attachment \"tap\""
             );
         }
+        if !is_socket && self.mode.is_some() {
+            bail!("parameter mode is for attachment \"vhost-user\": remove it, or set attachment");
+        }
         Ok(())
     }
 
@@ -170,6 +186,7 @@ fn first_wrong(all: &Map<String, Value>) -> anyhow::Error {
         let error = serde_json::from_value::<Parameters>(alone).err()?;
         let expected = match name.as_str() {
             "attachment" => "expected \"tap\", \"vf\", \"vhost-user\" or \"cni\"".to_owned(),
+            "mode" => "expected \"server\" or \"client\"".to_owned(),
             _ => error.to_string(),
         };
         Some(anyhow!("parameter {name}: {value} is invalid: {expected}"))

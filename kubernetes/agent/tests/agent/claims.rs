@@ -99,9 +99,16 @@ fn a_socket_for_dpdk_is_a_mount() {
     let mount = json!({
         "hostPath": directory, "containerPath": "/run/shunt/net1", "options": ["rbind", "rw"],
     });
-    assert_eq!((&edits["mounts"], edits["hooks"].as_array().unwrap().len()), (&json!([mount]), 1));
+    let [first, metadata] = &edits["mounts"].as_array().unwrap()[..] else { panic!() };
+    assert_eq!((first, edits["hooks"].as_array().unwrap().len()), (&mount, 1));
+    let inside = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/dpdk/net1";
+    assert_eq!(metadata["containerPath"], format!("{inside}/shunt.dev-metadata.json"));
+    let file = std::path::Path::new(metadata["hostPath"].as_str().unwrap());
+    let read: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let device = &read["requests"][0]["devices"][0];
+    assert_eq!(device["attributes"]["vhost-user-path"]["string"], "/run/shunt/net1/vhost.sock");
     assert_eq!(rig.unprepare(&[("dpdk", "u1")]), [""]);
-    assert!(!directory.exists());
+    assert!(!directory.exists() && !file.exists());
 }
 
 #[test]

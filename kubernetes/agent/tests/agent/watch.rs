@@ -194,3 +194,47 @@ fn the_kubelet_hears_of_the_health_of_devices() {
         }
     });
 }
+
+fn add_node(rig: &Rig, name: &str, address: &str) {
+    let host = json!({"type": "Hostname", "address": name});
+    let addresses = json!([host, {"type": "InternalIP", "address": address}]);
+    let metadata = json!({"name": name, "uid": name});
+    let status = json!({"addresses": addresses});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status});
+    rig.api.put("nodes", node);
+}
+
+#[test]
+fn the_daemon_gets_the_document_of_its_node_and_the_other_nodes_as_peers() {
+    let mut rig = Rig::without_agent();
+    add_node(&rig, "node1", "10.0.0.1");
+    add_node(&rig, "node2", "10.0.0.2");
+    let directory = rig.directory.path().join("nodes");
+    std::fs::create_dir(&directory).unwrap();
+    let document = "[[nic]]\nname = \"nic1\"\nnum_vfs = 1\n[[switch]]\nname = \"sw1\"\nnic = \"nic1\"\n\
+                    [[switch.vxlan]]\nname = \"nodes\"\nvni = 7\n";
+    std::fs::write(directory.join("default.toml"), document).unwrap();
+    let peers = |rig: &Rig| {
+        let switches = rig.site.get("/v1/switches");
+        let switch = switches.as_array().unwrap().iter().find(|it| it["name"] == "sw1").cloned();
+        switch.map(|switch| switch["vxlan"][0]["peers"].clone())
+    };
+    rig.options.node_config = Some(directory.clone());
+    rig.start();
+    eventually("the daemon has the switch", || peers(&rig) == Some(json!(["10.0.0.2"])));
+    let all = untainted(&["nic0-vf0", "nic0-vf1", "nic1-vf0", "sw0-port", "sw1-port"]);
+    eventually("its devices are published", || published(&rig) == all);
+    add_node(&rig, "node3", "10.0.0.3");
+    let both = json!(["10.0.0.2", "10.0.0.3"]);
+    eventually("a new node is a peer", || peers(&rig) == Some(both.clone()));
+    rig.api.remove("nodes", "", "node2");
+    eventually("a node that is gone is none", || peers(&rig) == Some(json!(["10.0.0.3"])));
+    // Objects that the document no longer names go, and those of others stay.
+    std::fs::write(directory.join("default.toml"), "[[nic]]\nname = \"nic1\"\nnum_vfs = 1\n")
+        .unwrap();
+    eventually("the switch is removed", || peers(&rig).is_none());
+    assert_eq!(rig.site.get("/v1/switches").as_array().unwrap().len(), 1);
+    rig.site.does("DELETE", "/v1/nics/nic1", Value::Null);
+    let has_nic = |rig: &Rig| rig.site.get("/v1/nics").as_array().unwrap().len() == 2;
+    eventually("what is lost comes again", || has_nic(&rig));
+}

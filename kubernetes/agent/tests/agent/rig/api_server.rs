@@ -1,5 +1,5 @@
 //! An API server of nothing but objects in memory: reads, lists with field selectors, server-side
-//! apply of a whole `spec` or `status`, and deletion.
+//! apply of a whole `spec` or `status`, deletion, and a watch that says what there is and ends.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -99,9 +99,16 @@ impl ApiServer {
                 None => bare(&answer),
             };
         }
+        let mut text = answer.to_string();
+        if query.contains("watch=true") && status == StatusCode::OK {
+            let items = answer["items"].as_array().into_iter().flatten();
+            text = items
+                .map(|it| format!("{}\n", json!({"type": "MODIFIED", "object": it})))
+                .collect();
+        }
         let response =
             Response::builder().status(status).header("content-type", "application/json");
-        Ok(response.body(Full::new(Bytes::from(answer.to_string()))).unwrap())
+        Ok(response.body(Full::new(Bytes::from(text))).unwrap())
     }
 
     fn answer(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> (StatusCode, Value) {
