@@ -202,9 +202,10 @@ class Claims(ClusterCase):
 
     def test_lost_unprepare(self):
         """A pod is deleted by force while its kubelet is away: the agent releases its adapter."""
-        [web, db] = self.pods("blue", ("web", self.one), ("db", self.one))
+        # A name of its own: the kubelet prepares no other claim of that name before its next pass, a minute later.
+        [gone, db] = self.pods("blue", ("gone", self.one), ("db", self.one))
         self.one.kill("kubelet")
-        web.delete("--force", "--grace-period=0")
+        gone.delete("--force", "--grace-period=0")
         self.wait_adapters(1)
         self.one.restart("kubelet")
         db.wait()
