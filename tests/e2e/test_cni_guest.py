@@ -32,6 +32,10 @@ class Cni:
         said = self.guest.run(*words, given=json.dumps(network))
         return json.loads(said) if said.strip() else None
 
+    def name(self):
+        [adapter] = json.loads(self.guest.says("adapter", "list", "--json"))
+        return adapter["name"]
+
     def create(self, *words):
         space = self.guest.namespace("web")
         self.addCleanup(self.guest.ip, "netns", "del", "web")

@@ -61,6 +61,10 @@ class VpfContainers(VpfBase):
         self.assertEqual(space.link("net1")["address"], self.mac())
         return space
 
+    def name(self):
+        """Name of the container's adapter in the guest."""
+        return "web"
+
     def dropped(self, reason):
         """Frames of the container that were dropped outside for a reason."""
         return self.vpf.counters(self.function)["drops"].get(reason, 0)
@@ -120,7 +124,7 @@ class Igb(VpfContainers):
         self.assert_vlan(space)
         self.set_peer(vlan={"id": FORBIDDEN})
         before = self.dropped("tx_vlan_forbidden")
-        self.guest.says("adapter", "set", "web", "--vlan", str(FORBIDDEN))
+        self.guest.says("adapter", "set", self.name(), "--vlan", str(FORBIDDEN))
         self.assert_cut_off(space, PEER)
         self.assertGreater(self.dropped("tx_vlan_forbidden"), before)
 
