@@ -76,7 +76,7 @@ pub fn is_complete(document: &Value, wanted: &Value, driver: &str) -> bool {
         let mut all = names(wanted, list);
         all.all(|name| names(document, list).any(|it| it == name))
     };
-    LISTS.iter().all(|list| has_all(list)) && left(document, wanted, driver).next().is_none()
+    LISTS.iter().all(has_all) && left(document, wanted, driver).next().is_none()
 }
 
 /// Objects of ours that are wanted no longer: their list, and their name.
