@@ -174,6 +174,11 @@ fn counters_of(port: &PortStats) -> VfCounters {
 /// Labels of an adapter with an owner: its name, its port, and the owner's.
 type OwnerLabels = Vec<(String, String)>;
 
+/// Name of an adapter's port in the counters.
+fn port_of(nic: &str, adapter: &str) -> String {
+    format!("{nic}/{}", short_name(nic, adapter))
+}
+
 fn owners(state: &State) -> Vec<OwnerLabels> {
     let owned = state.adapters.iter().filter(|adapter| !adapter.owner.is_empty());
     owned
@@ -182,7 +187,7 @@ fn owners(state: &State) -> Vec<OwnerLabels> {
 }
 
 fn labels_of_owner(adapter: &Adapter, nic: &str) -> OwnerLabels {
-    let port = format!("{nic}/{}", short_name(nic, &adapter.name));
+    let port = port_of(nic, &adapter.name);
     let mut labels = vec![("adapter".to_owned(), adapter.name.clone()), ("port".to_owned(), port)];
     for (name, value) in &adapter.owner {
         let is_allowed = |it: char| it.is_ascii_alphanumeric() || it == '_';
@@ -313,7 +318,7 @@ impl Metrics {
         all.filter_map(|(nic, vf)| {
             let of_port = || {
                 let own = format!("vf{}", vf.index);
-                let name = format!("{}/{}", nic.name, vf.adapter.as_ref().unwrap_or(&own));
+                let name = port_of(&nic.name, vf.adapter.as_ref().unwrap_or(&own));
                 self.stats.ports.iter().find(|port| port.name == name).map(counters_of)
             };
             let counters = vf.counters.or_else(of_port)?;
