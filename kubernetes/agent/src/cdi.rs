@@ -17,8 +17,6 @@ use crate::checkpoint::{Claim, Claims};
 use crate::metadata;
 use crate::options::Options;
 
-/// Directory in a container with a directory for each of its vhost-user sockets.
-pub const CONTAINER_DIR: &str = "/run/shunt";
 /// Time that the hook has, in seconds: it waits for the daemon.
 const HOOK_TIMEOUT: u32 = 45;
 
@@ -59,27 +57,18 @@ impl Cdi {
     /// # Errors
     /// It cannot be written.
     pub fn write(&self, claim: &Claim) -> anyhow::Result<()> {
-        let mut devices: Vec<(&str, Value)> = Vec::new();
+        let mut requests = metadata::requests(claim);
+        let mut devices = Vec::new();
         for device in &claim.devices {
-            let request = metadata::base(&device.request);
             let Some(adapter) = &device.adapter else { continue };
-            let mut made = self.device(adapter);
-            if devices.iter().all(|(other, _)| *other != request) {
-                let mounts = &mut made["containerEdits"]["mounts"];
-                let mut all = mounts.as_array().cloned().unwrap_or_default();
-                all.push(json!({
-                    "hostPath": self.metadata_of(&claim.uid).join(file_of(request)),
-                    "containerPath": metadata::container_path(claim, request, &self.driver),
-                    "options": ["bind", "ro"],
-                }));
-                *mounts = json!(all);
-            }
-            devices.push((request, made));
+            let request = metadata::base(&device.request);
+            let is_first = requests.remove(request);
+            let mount = is_first.then(|| self.metadata_mount(claim, request));
+            devices.push(self.device(adapter, mount));
         }
         if devices.is_empty() {
             return self.remove(&claim.uid);
         }
-        let devices: Vec<Value> = devices.into_iter().map(|(_, device)| device).collect();
         let spec = json!({
             "cdiVersion": "0.5.0", "kind": format!("{}/adapter", self.driver), "devices": devices,
         });
@@ -99,19 +88,32 @@ impl Cdi {
         write().with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    fn device(&self, adapter: &Value) -> Value {
+    /// A device with its hook, and with mounts of its socket's directory and of `metadata`.
+    fn device(&self, adapter: &Value, metadata: Option<Value>) -> Value {
         let name = adapter["name"].as_str().unwrap_or_default();
+        let socket = adapter["attachment"]["socket"].as_str().map(|socket| {
+            json!({
+                "hostPath": Path::new(socket).parent(), "options": ["rbind", "rw"],
+                "containerPath": metadata::socket_directory(adapter),
+            })
+        });
         let mut edits = json!({"hooks": [{
             "hookName": "createRuntime", "path": self.hook, "timeout": HOOK_TIMEOUT,
             "args": ["shunt-cni", "attach", self.run_dir, name],
         }]});
-        if let Some(socket) = adapter["attachment"]["socket"].as_str() {
-            edits["mounts"] = json!([{
-                "hostPath": Path::new(socket).parent(), "options": ["rbind", "rw"],
-                "containerPath": metadata::socket_directory(adapter),
-            }]);
+        let mounts: Vec<Value> = socket.into_iter().chain(metadata).collect();
+        if !mounts.is_empty() {
+            edits["mounts"] = json!(mounts);
         }
         json!({"name": name, "containerEdits": edits})
+    }
+
+    fn metadata_mount(&self, claim: &Claim, request: &str) -> Value {
+        json!({
+            "hostPath": self.metadata_of(&claim.uid).join(file_of(request)),
+            "containerPath": metadata::container_path(claim, request, &self.driver),
+            "options": ["bind", "ro"],
+        })
     }
 
     /// Directory of a claim's metadata.

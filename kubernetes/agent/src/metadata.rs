@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::cdi::CONTAINER_DIR;
 use crate::checkpoint::{Claim, Device};
 
 /// Directory of the files in a container.
 const DIRECTORY: &str = "/var/run/kubernetes.io/dra-device-attributes";
+/// Directory in a container with a directory for each of its vhost-user sockets.
+const CONTAINER_DIR: &str = "/run/shunt";
 /// MTU of an adapter that has none.
 const MTU: u64 = 1500;
 

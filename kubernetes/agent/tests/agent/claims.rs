@@ -3,17 +3,17 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::rig::{Rig, channel, eventually, wait};
+use crate::test_node::{TestNode, channel, eventually, wait};
 use serde_json::{Value, json};
 use shunt_agent::proto::registration::registration_client::RegistrationClient;
 use shunt_agent::proto::registration::{InfoRequest, RegistrationStatus};
 
 #[test]
 fn the_kubelet_finds_the_driver() {
-    let mut rig = Rig::new();
+    let mut test_node = TestNode::new();
     for _ in 0..2 {
         let info = wait(async {
-            let mut client = RegistrationClient::new(channel(rig.registry()).await);
+            let mut client = RegistrationClient::new(channel(test_node.registry()).await);
             let info = client.get_info(InfoRequest {}).await.unwrap().into_inner();
             for plugin_registered in [true, false] {
                 let error = "refused ".repeat(100);
@@ -24,23 +24,23 @@ fn the_kubelet_finds_the_driver() {
         });
         assert_eq!((info.r#type.as_str(), info.name.as_str()), ("DRAPlugin", "shunt.dev"));
         assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]);
-        assert_eq!(info.endpoint, rig.socket().display().to_string());
-        rig.stop();
-        assert!(!rig.registry().exists(), "the kubelet unregisters it");
-        fs::write(rig.registry(), "left by a crash").unwrap();
-        rig.start();
+        assert_eq!(info.endpoint, test_node.socket().display().to_string());
+        test_node.stop();
+        assert!(!test_node.registry().exists(), "the kubelet unregisters it");
+        fs::write(test_node.registry(), "left by a crash").unwrap();
+        test_node.start();
     }
 }
 
 #[test]
 fn a_claim_is_prepared_and_unprepared_twice() {
-    let rig = Rig::new();
-    rig.add_claim("web", "u1", "sw0-port", &json!({"vlan": 7, "ips": ["10.0.0.5/24"]}));
-    let first = rig.prepare(&[("web", "u1")]);
+    let test_node = TestNode::new();
+    test_node.add_claim("web", "u1", "sw0-port", &json!({"vlan": 7, "ips": ["10.0.0.5/24"]}));
+    let first = test_node.prepare(&[("web", "u1")]);
     let [device] = &first["u1"].devices[..] else { panic!("{first:?}") };
     assert_eq!((device.pool_name.as_str(), device.device_name.as_str()), ("node1", "sw0-port"));
     assert_eq!(device.request_names, ["net1"]);
-    let [adapter] = &rig.adapters()[..] else { panic!() };
+    let [adapter] = &test_node.adapters()[..] else { panic!() };
     let name = adapter["name"].as_str().unwrap();
     assert_eq!(device.cdi_device_ids, [format!("shunt.dev/adapter={name}")]);
     assert_eq!((&adapter["vlan"]["id"], &adapter["switch"]), (&json!(7), &json!("sw0")));
@@ -49,22 +49,22 @@ fn a_claim_is_prepared_and_unprepared_twice() {
         "interface": "net1", "pod": "pod-web", "uid": "pod-u1",
     });
     assert_eq!(adapter["owner"], owner);
-    assert_eq!(rig.checkpoint()["u1"]["devices"][0]["adapter"]["name"], name);
-    let file = rig.options.cdi_dir.join("shunt.dev-claim-u1.json");
+    assert_eq!(test_node.checkpoint()["u1"]["devices"][0]["adapter"]["name"], name);
+    let file = test_node.options.cdi_dir.join("shunt.dev-claim-u1.json");
     let cdi: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let hook = &cdi["devices"][0]["containerEdits"]["hooks"][0];
     assert_eq!(
         (&hook["hookName"], &hook["path"]),
         (&json!("createRuntime"), &json!("/opt/cni/bin/shunt-cni"))
     );
-    assert_eq!(hook["args"], json!(["shunt-cni", "attach", rig.options.run_dir, name]));
+    assert_eq!(hook["args"], json!(["shunt-cni", "attach", test_node.options.run_dir, name]));
     // A pod that has its interface keeps it when the kubelet asks again.
     let netns = json!({"attachment": {"netns": "/run/netns/web"}});
-    rig.site.does("PATCH", &format!("/v1/adapters/{name}"), netns);
-    assert_eq!(rig.prepare(&[("web", "u1")]), first);
-    assert_eq!(rig.adapters()[0]["attachment"]["netns"], "/run/netns/web");
+    test_node.site.does("PATCH", &format!("/v1/adapters/{name}"), netns);
+    assert_eq!(test_node.prepare(&[("web", "u1")]), first);
+    assert_eq!(test_node.adapters()[0]["attachment"]["netns"], "/run/netns/web");
     eventually("the status is written", || {
-        let claims = rig.api.all("resourceclaims");
+        let claims = test_node.api.all("resourceclaims");
         let device = &claims[0]["status"]["devices"][0];
         device["networkData"]
             == json!({
@@ -73,18 +73,18 @@ fn a_claim_is_prepared_and_unprepared_twice() {
             && device["conditions"][0]["type"] == "Ready"
     });
     for _ in 0..2 {
-        assert_eq!(rig.unprepare(&[("web", "u1"), ("other", "u9")]), ["", ""]);
-        assert_eq!((rig.adapters(), rig.checkpoint()), (vec![], json!({})));
-        assert!(rig.cdi_files().is_empty());
+        assert_eq!(test_node.unprepare(&[("web", "u1"), ("other", "u9")]), ["", ""]);
+        assert_eq!((test_node.adapters(), test_node.checkpoint()), (vec![], json!({})));
+        assert!(test_node.cdi_files().is_empty());
     }
 }
 
 #[test]
 fn a_socket_for_dpdk_is_a_mount() {
-    let rig = Rig::new();
-    rig.add_claim("dpdk", "u1", "nic0-vf1", &json!({"attachment": "vhost-user"}));
-    assert_eq!(rig.prepare(&[("dpdk", "u1")])["u1"].error, "");
-    let [adapter] = &rig.adapters()[..] else { panic!() };
+    let test_node = TestNode::new();
+    test_node.add_claim("dpdk", "u1", "nic0-vf1", &json!({"attachment": "vhost-user"}));
+    assert_eq!(test_node.prepare(&[("dpdk", "u1")])["u1"].error, "");
+    let [adapter] = &test_node.adapters()[..] else { panic!() };
     assert_eq!((&adapter["nic"], &adapter["vf"]), (&json!("nic0"), &json!(1)));
     let socket = adapter["attachment"]["socket"].as_str().unwrap();
     let directory = std::path::Path::new(socket).parent().unwrap();
@@ -93,7 +93,7 @@ fn a_socket_for_dpdk_is_a_mount() {
     let mode = |it: &std::path::Path| fs::metadata(it).unwrap().permissions().mode() & 0o777;
     let modes = [mode(directory), mode(directory.parent().unwrap())];
     assert_eq!(modes, [0o755, 0o700], "of the pod, and of no other user of the node");
-    let file = rig.options.cdi_dir.join("shunt.dev-claim-u1.json");
+    let file = test_node.options.cdi_dir.join("shunt.dev-claim-u1.json");
     let cdi: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let edits = &cdi["devices"][0]["containerEdits"];
     let mount = json!({
@@ -107,21 +107,21 @@ fn a_socket_for_dpdk_is_a_mount() {
     let read: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let device = &read["requests"][0]["devices"][0];
     assert_eq!(device["attributes"]["vhost-user-path"]["string"], "/run/shunt/net1/vhost.sock");
-    assert_eq!(rig.unprepare(&[("dpdk", "u1")]), [""]);
+    assert_eq!(test_node.unprepare(&[("dpdk", "u1")]), [""]);
     assert!(!directory.exists() && !file.exists());
 }
 
 #[test]
 fn one_claims_mistake_is_no_others() {
-    let rig = Rig::new();
-    rig.add_claim("first", "u1", "nic0-vf0", &json!({}));
-    assert_eq!(rig.prepare(&[("first", "u1")])["u1"].error, "");
-    rig.add_claim("late", "u2", "nic0-vf0", &json!({})); // the last VF, a second time
-    rig.add_claim("wrong", "u3", "sw0-port", &json!({"vlan": 5000}));
-    rig.add_claim("unknown", "u4", "sw0-port", &json!({"vlam": 7}));
-    rig.add_claim("good", "u5", "sw0-port", &json!({}));
-    rig.add_claim("again", "u6", "sw0-port", &json!({}));
-    rig.add_claim("cni", "u7", "nic0-vf1", &json!({"attachment": "cni"}));
+    let test_node = TestNode::new();
+    test_node.add_claim("first", "u1", "nic0-vf0", &json!({}));
+    assert_eq!(test_node.prepare(&[("first", "u1")])["u1"].error, "");
+    test_node.add_claim("late", "u2", "nic0-vf0", &json!({})); // the last VF, a second time
+    test_node.add_claim("wrong", "u3", "sw0-port", &json!({"vlan": 5000}));
+    test_node.add_claim("unknown", "u4", "sw0-port", &json!({"vlam": 7}));
+    test_node.add_claim("good", "u5", "sw0-port", &json!({}));
+    test_node.add_claim("again", "u6", "sw0-port", &json!({}));
+    test_node.add_claim("cni", "u7", "nic0-vf1", &json!({"attachment": "cni"}));
     let all = [
         ("late", "u2"),
         ("wrong", "u3"),
@@ -131,7 +131,7 @@ fn one_claims_mistake_is_no_others() {
         ("gone", "u8"),
         ("cni", "u7"),
     ];
-    let answers = rig.prepare(&all);
+    let answers = test_node.prepare(&all);
     for (uid, expected) in [
         ("u2", "vf"),
         ("u3", "vlan.id: 5000 is out of range"),
@@ -147,73 +147,73 @@ fn one_claims_mistake_is_no_others() {
     let cni = &answers["u7"];
     assert_eq!((cni.error.as_str(), cni.devices.len()), ("", 1));
     assert!(cni.devices[0].cdi_device_ids.is_empty(), "shunt-cni makes the adapter");
-    let checkpoint = rig.checkpoint();
+    let checkpoint = test_node.checkpoint();
     let uids: Vec<&String> = checkpoint.as_object().unwrap().keys().collect();
     assert_eq!(uids, ["u1", "u5", "u7"]);
-    assert_eq!(rig.adapters().len(), 2);
+    assert_eq!(test_node.adapters().len(), 2);
 }
 
 #[test]
 fn what_a_crash_leaves_is_found_again() {
-    let mut rig = Rig::new();
-    rig.add_claim("web", "u1", "sw0-port", &json!({}));
-    rig.add_claim("db", "u2", "nic0-vf0", &json!({}));
+    let mut test_node = TestNode::new();
+    test_node.add_claim("web", "u1", "sw0-port", &json!({}));
+    test_node.add_claim("db", "u2", "nic0-vf0", &json!({}));
     let both = [("web", "u1"), ("db", "u2")];
-    let answers = rig.prepare(&both);
-    let adapters = rig.adapters();
-    rig.stop();
+    let answers = test_node.prepare(&both);
+    let adapters = test_node.adapters();
+    test_node.stop();
     // A reboot: run directories are empty, and another driver's file is no concern.
-    fs::remove_dir_all(&rig.options.cdi_dir).unwrap();
-    fs::create_dir_all(&rig.options.cdi_dir).unwrap();
+    fs::remove_dir_all(&test_node.options.cdi_dir).unwrap();
+    fs::create_dir_all(&test_node.options.cdi_dir).unwrap();
     for stray in ["shunt.dev-claim-u9.json", "shunt.dev-claim-u1.new", "gpu.example.json"] {
-        fs::write(rig.options.cdi_dir.join(stray), "{}").unwrap();
+        fs::write(test_node.options.cdi_dir.join(stray), "{}").unwrap();
     }
-    rig.start();
-    let files = rig.cdi_files();
+    test_node.start();
+    let files = test_node.cdi_files();
     for uid in ["u1", "u2"] {
         assert!(files.contains(&format!("shunt.dev-claim-{uid}.json")), "{files:?}");
     }
     assert!(files.contains("gpu.example.json") && !files.contains("shunt.dev-claim-u9.json"));
-    assert_eq!(rig.prepare(&both), answers);
+    assert_eq!(test_node.prepare(&both), answers);
     // Killed before the checkpoint was written.
-    rig.stop();
-    fs::remove_file(rig.options.plugin_dir().join("claims.json")).unwrap();
-    rig.start();
-    assert_eq!(rig.prepare(&both[..1])["u1"], answers["u1"]);
-    assert_eq!(rig.unprepare(&both[1..]), [""], "its adapter is found by its owner");
-    assert_eq!(rig.adapters().len(), 1);
+    test_node.stop();
+    fs::remove_file(test_node.options.plugin_dir().join("claims.json")).unwrap();
+    test_node.start();
+    assert_eq!(test_node.prepare(&both[..1])["u1"], answers["u1"]);
+    assert_eq!(test_node.unprepare(&both[1..]), [""], "its adapter is found by its owner");
+    assert_eq!(test_node.adapters().len(), 1);
     assert_eq!(
-        rig.adapters()[0]["mac"],
+        test_node.adapters()[0]["mac"],
         adapters.iter().find(|it| it["owner"]["claim"] == "u1").unwrap()["mac"]
     );
 }
 
 #[test]
 fn a_daemon_that_forgets_gets_the_adapters_again() {
-    let rig = Rig::new();
-    rig.add_claim("web", "u1", "sw0-port", &json!({}));
-    rig.prepare(&[("web", "u1")]);
-    let name = rig.adapters()[0]["name"].as_str().unwrap().to_owned();
+    let test_node = TestNode::new();
+    test_node.add_claim("web", "u1", "sw0-port", &json!({}));
+    test_node.prepare(&[("web", "u1")]);
+    let name = test_node.adapters()[0]["name"].as_str().unwrap().to_owned();
     let path = format!("/v1/adapters/{name}");
-    rig.site.does("PATCH", &path, json!({"attachment": {"netns": "/run/netns/web"}}));
+    test_node.site.does("PATCH", &path, json!({"attachment": {"netns": "/run/netns/web"}}));
     eventually("the namespace is in the checkpoint", || {
-        let adapter = &rig.checkpoint()["u1"]["devices"][0]["adapter"];
+        let adapter = &test_node.checkpoint()["u1"]["devices"][0]["adapter"];
         adapter["attachment"]["netns"] == "/run/netns/web"
     });
-    rig.site.does("DELETE", &path, Value::Null);
-    eventually("the adapter is there again", || rig.adapters().len() == 1);
-    assert_eq!(rig.adapters()[0]["attachment"]["netns"], "/run/netns/web");
+    test_node.site.does("DELETE", &path, Value::Null);
+    eventually("the adapter is there again", || test_node.adapters().len() == 1);
+    assert_eq!(test_node.adapters()[0]["attachment"]["netns"], "/run/netns/web");
 }
 
 #[test]
 fn a_call_waits_for_the_daemon_and_then_fails() {
-    let mut rig = Rig::new();
-    rig.add_claim("web", "u1", "sw0-port", &json!({}));
-    rig.site.server = None;
-    let error = rig.prepare(&[("web", "u1")])["u1"].error.clone();
+    let mut test_node = TestNode::new();
+    test_node.add_claim("web", "u1", "sw0-port", &json!({}));
+    test_node.site.server = None;
+    let error = test_node.prepare(&[("web", "u1")])["u1"].error.clone();
     assert!(error.contains("daemon at "), "{error}");
-    assert!(rig.unprepare(&[("web", "u1")])[0].contains("does not run"));
-    let socket = rig.socket();
+    assert!(test_node.unprepare(&[("web", "u1")])[0].contains("does not run"));
+    let socket = test_node.socket();
     let waiting = std::thread::spawn(move || {
         wait(async {
             let mut client = shunt_agent::proto::dra::dra_plugin_client::DraPluginClient::new(
@@ -229,7 +229,7 @@ fn a_call_waits_for_the_daemon_and_then_fails() {
             client.node_prepare_resources(request).await.unwrap().into_inner()
         })
     });
-    rig.site.start(None);
+    test_node.site.start(None);
     assert_eq!(waiting.join().unwrap().claims["u1"].error, "");
-    assert_eq!(rig.adapters().len(), 1);
+    assert_eq!(test_node.adapters().len(), 1);
 }

@@ -2,5 +2,5 @@
 
 mod claims;
 mod killed;
-mod rig;
+mod test_node;
 mod watch;

@@ -26,7 +26,7 @@ use api_server::ApiServer;
 /// Time in which what is to happen happens, on a machine that does much else.
 const SOON: Duration = Duration::from_secs(20);
 
-pub(crate) struct Rig {
+pub(crate) struct TestNode {
     pub(crate) api: ApiServer,
     pub(crate) site: Site,
     pub(crate) directory: tempfile::TempDir,
@@ -43,15 +43,15 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-impl Rig {
+impl TestNode {
     /// A node with a NIC of two VFs and a switch; its agent runs.
-    pub(crate) fn new() -> Rig {
-        let mut rig = Rig::without_agent();
-        rig.start();
-        rig
+    pub(crate) fn new() -> TestNode {
+        let mut test_node = TestNode::without_agent();
+        test_node.start();
+        test_node
     }
 
-    pub(crate) fn without_agent() -> Rig {
+    pub(crate) fn without_agent() -> TestNode {
         let site = Site::new();
         site.apply(json!({
             "version": 1, "nic": [{"name": "nic0", "num_vfs": 2}],
@@ -72,7 +72,7 @@ impl Rig {
             sysfs: "/nowhere".into(),
             ..Options::of("node1")
         };
-        Rig { api, site, directory, options, agent: None }
+        TestNode { api, site, directory, options, agent: None }
     }
 
     pub(crate) fn start(&mut self) {
@@ -187,7 +187,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for TestNode {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.agent.take() {
             let _ = stop.send(());
