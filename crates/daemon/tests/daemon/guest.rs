@@ -3,6 +3,7 @@
 //! Its memory and rings outlive a connection, as a virtual machine's do.
 
 use std::collections::BTreeSet;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -40,6 +41,12 @@ pub(crate) struct Guest {
 
 pub(crate) fn event() -> OwnedFd {
     testguest::event().unwrap()
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
 }
 
 impl Guest {
@@ -114,9 +121,12 @@ impl Guest {
         &mut self.frontend.as_mut().expect("connected").0
     }
 
-    /// Closes the connection, like a VMM that dies.
+    /// Closes the connection, like a VMM that dies. The daemon sees it at once, even if another
+    /// test has just forked, and its child has the socket until it runs a program.
     pub(crate) fn disconnect(&mut self) {
-        self.frontend = None;
+        if let Some((_, stream)) = self.frontend.take() {
+            let _ = stream.shutdown(Shutdown::Both); // the daemon may have closed it
+        }
     }
 
     /// Shares the regions at these guest addresses, and no others.
