@@ -83,6 +83,8 @@ class Package(unittest.TestCase):
         time.sleep(1)
         first = self.main()
         run("systemctl reload shunt")
+        self.assertEqual(self.main(), first)
+        run("shunt upgrade")
         self.host.wait_until(lambda: self.main() != first, "systemd to see the new process")
         second = self.main()
         run("dpkg -i later.deb", timeout=120)

@@ -34,7 +34,7 @@ use crate::store::Owner;
 pub(super) const CAPTURE_TYPE: &str = "application/x-pcapng";
 
 /// Result of an apply, or of its dry run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApplyOutcome {
     /// `true` if `dry_run` was requested, so nothing changed.
     pub dry_run: bool,

@@ -46,6 +46,15 @@ impl Listen {
         let socket = socket.clone().unwrap_or_else(|| socket_path(&config.run_dir));
         Ok(Some(Listen { socket, tcp: tcp.transpose()? }))
     }
+
+    /// Reads the files of a configuration's API: token, certificate and key.
+    ///
+    /// # Errors
+    /// This user cannot read one, or its content is wrong.
+    pub fn check(config: &Config) -> Result<()> {
+        let tcp = Listen::of(config)?.and_then(|listen| listen.tcp);
+        tcp.and_then(|tcp| tcp.tls).map_or(Ok(()), |tls| acceptor(&tls).map(drop))
+    }
 }
 
 /// The API over TCP.

@@ -8,11 +8,12 @@ use model::state::{Problem, Problems, Remedy};
 use super::limits::{self, Amounts};
 
 /// Checks that the machine has the CPUs of the lanes, this process what the ports need, and that
-/// this user can have the directories; returns warnings, also of a daemon that has `run_dir` now.
+/// this user can have the directories and the API's files; returns warnings, also of a daemon that
+/// has `run_dir` now.
 ///
 /// # Errors
-/// Each CPU that is not online, each resource of which there is too little, and each directory that
-/// a start could not use.
+/// Each CPU that is not online, each resource of which there is too little, and each directory or
+/// file that a start could not use.
 pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
     let online = online();
     let mut problems = Problems::default();
@@ -27,6 +28,9 @@ pub fn check_machine(config: &Config) -> Result<Vec<String>, Problems> {
     let state_dir = config.state_dir.as_deref().map(|dir| check_writable("state_dir", dir));
     let directories = [Some(run_dir::check(&config.run_dir)), state_dir];
     directories.into_iter().flatten().filter_map(Result::err).for_each(|one| problems.push(*one));
+    if let Err(error) = api::Listen::check(config) {
+        problems.push(Problem { path: "api".into(), ..Problem::of_error(error.as_ref()) });
+    }
     let checked = limits::check(&config.state, config.lanes.count(), Amounts::allowed());
     let checked = match (problems.or(()), checked) {
         (Ok(()), checked) => checked,

@@ -783,6 +783,11 @@ fn input_that_is_empty_removes_nothing() {
             assert_eq!(piped.status.code(), Some(2), "{text}");
         }
     }
+    // The daemon's own file, whose objects were all made by commands.
+    fs::write(&file, "socket_mode = \"0600\"\n").expect("a file");
+    let shown = file.display().to_string();
+    assert!(site.says(&format!("apply -f {shown}")).starts_with("nothing to do"));
+    site.fails(2, &format!("apply -f {shown} --prune --yes"), &["version: is missing", &shown]);
     assert_eq!(site.says("export"), before);
 }
 

@@ -1,6 +1,6 @@
 //! Files that a daemon finds at its start, and files that it removes.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -139,6 +139,21 @@ fn a_directory_of_another_user_is_refused() {
     let told = refusal(&host);
     assert!(told.contains("belongs to user 65534"), "{told}");
     assert!(is_whole(&theirs));
+}
+
+#[test]
+fn a_check_reads_the_token() {
+    let mut host = Host::stopped(TWO);
+    let token = host.socket("token");
+    host.config.api.tcp = Some("127.0.0.1:0".parse().unwrap());
+    host.config.api.token_file = Some(token.clone());
+    let told = || daemon::check_machine(&host.config).map_err(|problems| problems.to_string());
+    assert!(told().unwrap_err().contains("cannot open the token file"));
+    std::fs::write(&token, "0123456789abcdef\n").unwrap();
+    std::fs::set_permissions(&token, PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(told().unwrap_err().contains("chmod 600"));
+    std::fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).unwrap();
+    told().unwrap();
 }
 
 #[test]

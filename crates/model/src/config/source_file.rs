@@ -85,6 +85,14 @@ impl SourceFile {
         Ok(document)
     }
 
+    /// Returns `true` for a file with settings of the daemon and nothing else.
+    pub fn has_only_settings(&self) -> bool {
+        let Ok((value, _)) = self.value(Path::new("/")) else { return false };
+        let (settings, state) = parts(value);
+        let is_empty = |part: &Value| part.as_object().is_some_and(Map::is_empty);
+        !is_empty(&settings) && is_empty(&state)
+    }
+
     /// The value with current names and absolute socket paths, and the problems of its old names.
     /// Relative sockets are in the file's `run_dir`, or in the given one.
     pub(super) fn value(&self, default: &Path) -> Result<(Value, Problems), Problems> {

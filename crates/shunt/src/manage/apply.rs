@@ -19,8 +19,8 @@ use crate::text::print;
 /// The file holds NICs, switches, adapters and virtual PFs in TOML or JSON, as `shunt export`
 /// writes them. Objects that the file does not name stay; with --prune they are removed. A file
 /// without any object is rejected. It may be the daemon's own file, whose other settings are
-/// ignored. The plan is shown first. If another client changes the state between the plan and the
-/// apply, no change is made.
+/// ignored, and which needs no object without --prune. The plan is shown first. If another client
+/// changes the state between the plan and the apply, no change is made.
 #[derive(Debug, Args)]
 #[command(add = Title("atomic application of a state file"))]
 #[command(after_help = "\
@@ -63,6 +63,15 @@ impl Apply {
             })
         };
         let prune = self.prune;
+        if !prune && source.has_only_settings() {
+            let generation = self.target.send(Method::GET, "/v1/state", None, None)?.generation;
+            let outcome = ApplyOutcome {
+                dry_run: self.dry_run,
+                generation: generation.unwrap_or_default(),
+                ..ApplyOutcome::default()
+            };
+            return self.target.show(&serde_json::to_value(&outcome)?, |_| shown(&outcome));
+        }
         let planned = post(&format!("/v1/apply?dry_run=true&prune={prune}"), None)?;
         let plan: ApplyOutcome = serde_json::from_value(planned.body.clone())?;
         if self.dry_run {
