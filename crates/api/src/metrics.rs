@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use model::state::{Actual, Adapter, State, VfCounters, short_name};
+use model::state::{Actual, Adapter, State, VfCounters, port_of};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
@@ -173,11 +173,6 @@ fn counters_of(port: &PortStats) -> VfCounters {
 
 /// Labels of an adapter with an owner: its name, its port, and the owner's.
 type OwnerLabels = Vec<(String, String)>;
-
-/// Name of an adapter's port in the counters.
-fn port_of(nic: &str, adapter: &str) -> String {
-    format!("{nic}/{}", short_name(nic, adapter))
-}
 
 fn owners(state: &State) -> Vec<OwnerLabels> {
     let owned = state.adapters.iter().filter(|adapter| !adapter.owner.is_empty());

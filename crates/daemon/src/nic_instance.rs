@@ -14,7 +14,7 @@ use bridge::nic::{Budget, Capacity};
 use engine::{
     AclHits, Fabric, ForwardingSnapshot, Plug, Port, RuleHits, SnapshotSpec, SoftNic, SwitchSpec,
 };
-use model::state::{UPLINK, short_name};
+use model::state::{UPLINK, port_of};
 use port::capture::{Capture, CaptureBuffer, CaptureError, CaptureLimits};
 
 use super::device::Identity;
@@ -376,7 +376,7 @@ pub(super) fn label(nic: &str, of: &PortOwner) -> String {
     match of {
         PortOwner::Uplink => format!("{nic}/uplink"),
         PortOwner::Pf => format!("{nic}/pf"),
-        PortOwner::Adapter(name) => format!("{nic}/{}", short_name(nic, name)),
+        PortOwner::Adapter(name) => port_of(nic, name),
         PortOwner::Tunnel(name) => format!("{nic}/vxlan:{name}"),
         PortOwner::Representor(of) => format!("{nic}/{}", of.port_name()),
     }

@@ -15,9 +15,14 @@ use super::text::{self, MacText};
 
 /// Name of an adapter in counters, after its NIC's name: `vfN` for an adapter that a file's
 /// `[[nic.vf]]` defines.
-pub fn short_name<'a>(nic: &str, adapter: &'a str) -> &'a str {
+pub(super) fn short_name<'a>(nic: &str, adapter: &'a str) -> &'a str {
     let short = adapter.strip_prefix(nic).and_then(|rest| rest.strip_prefix('-'));
     short.filter(|rest| rest.starts_with("vf")).unwrap_or(adapter)
+}
+
+/// Name of an adapter's port in counters: `nic0/web`.
+pub fn port_of(nic: &str, adapter: &str) -> String {
+    format!("{nic}/{}", short_name(nic, adapter))
 }
 
 /// A guest's network adapter.

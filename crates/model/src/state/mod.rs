@@ -44,8 +44,7 @@ pub use actual::{
     Actual, ActualAdapter, ActualCard, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel,
     ActualVf, ActualVpf, ActualVpfVf, DeviceState, Difference, GuestState, VfCounters, VfSettings,
 };
-pub use adapter::short_name;
-pub use adapter::{Adapter, WantedPath};
+pub use adapter::{Adapter, WantedPath, port_of};
 pub use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};
 pub use attachment::*;

@@ -81,13 +81,14 @@ fn the_example_shows_every_field_of_the_daemon_and_of_a_vf() {
     DeTable::parse(EXAMPLE).unwrap();
 }
 
-/// The rows of an object's fields, without those of `besides`.
+/// The rows of an object's fields, without those that `besides` has too.
 fn rows(schema: &Value, besides: &Value) -> String {
     let none = Map::new();
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let fields = schema["properties"].as_object().unwrap_or(&none).iter();
-    let fields = fields.filter(|(name, _)| besides["properties"].get(name.as_str()).is_none());
+    let fields =
+        fields.filter(|(name, field)| besides["properties"].get(name.as_str()) != Some(field));
     let (first, rest): (Vec<_>, Vec<_>) =
         fields.partition(|(name, _)| required.contains(&name.as_str()));
     // A new card is a new file, and no change of the page.
