@@ -57,6 +57,17 @@ resolvConf: ""
 """
 
 
+# Each process but the first of the machine, which keeps it, and this one.
+POWER_CUT = """\
+kill -KILL -1
+sed -n 's|^[^ ]* [^ ]* [^ ]* [^ ]* \\(/run/[^ ]*\\|/var/lib/[^ ]*/[^ ]*\\) .*|\\1|p' /proc/self/mountinfo | sort -r | xargs -r umount -l
+find /run -mindepth 1 -delete
+mkdir /run/netns
+cd /sys/class/net
+for name in *; do [ $name = lo ] || [ $name = eth0 ] || ip link delete $name 2>/dev/null || true; done
+"""
+
+
 class Node(Machine):
     """A node: its machine is on the bridge under `address`."""
 
@@ -79,13 +90,27 @@ class Node(Machine):
         self.write("/etc/containerd/config.toml", CONTAINERD.format(bin=f"{CACHE}/bin"))
         self.write("/etc/kubelet.yaml", KUBELET.format(address=self.address, pki=pki.directory))
         self.start("containerd", "containerd")
-        until(lambda: self.ask("ctr", "version").returncode == 0, f"containerd of {self.name}", 30, self.processes["containerd"], self.path("containerd.log"))
+        self.wait_containerd()
         for image in sorted(os.listdir(f"{CACHE}/images")):
             self.load(f"{CACHE}/images/{image}")
         self.start("kubelet", "kubelet", "--config=/etc/kubelet.yaml", f"--kubeconfig={pki.path(self.name)}.kubeconfig",
                    f"--hostname-override={self.name}", f"--node-ip={self.address}", "--v=2")  # fmt: skip
         self.start("kube-proxy", "kube-proxy", "--proxy-mode=nftables", f"--kubeconfig={pki.path('proxy')}.kubeconfig",
                    f"--hostname-override={self.name}", "--bind-address=0.0.0.0", "--conntrack-max-per-core=0", "--cluster-cidr=10.244.0.0/16")  # fmt: skip
+
+    def wait_containerd(self):
+        """Waits until containerd answers."""
+        until(lambda: self.ask("ctr", "version").returncode == 0, f"containerd of {self.name}", 30, self.processes["containerd"], self.path("containerd.log"))
+
+    def reboot(self):
+        """Like a power cut: processes, mounts, `/run` and interfaces are gone, and `/var` remains. Its services start again."""
+        self.run("sh", "-ec", POWER_CUT)
+        for process in self.processes.values():
+            process.wait(timeout=10)
+        self.restart("containerd")
+        self.wait_containerd()
+        for name in ("kubelet", "kube-proxy"):
+            self.restart(name)
 
     def load(self, archive):
         """Makes an image known to containerd."""

@@ -13,10 +13,7 @@ INTERVAL_S = 2  # in which the agents release what has no pod
 SUBNET = "10.56.0"
 MTU = 1450  # leaves room for the tunnel's header
 
-NODE = """\
-[lanes]
-cpus = [{cpu}]
-
+DOCUMENT = """\
 [[nic]]
 name = "nic0"
 kind = "soft"
@@ -26,20 +23,7 @@ total_vfs = {vfs}
 name = "sw0"
 nic = "nic0"
 iov = true
-
-[[switch.vxlan]]
-name = "blue"
-vni = 4711
-vlan = 100
-local = "{local}"
-peers = ["{peer}"]
-
-[[switch.vxlan]]
-name = "red"
-vni = 4712
-vlan = 101
-local = "{local}"
-peers = ["{peer}"]
+vxlan = [{{ name = "blue", vni = 4711, vlan = 100 }}, {{ name = "red", vni = 4712, vlan = 101 }}]
 """
 
 
@@ -77,19 +61,16 @@ class Deployed(Cluster):
         for node in self.nodes:
             for archive in done.stdout.split():
                 node.load(archive)
-        cpus = sorted(os.sched_getaffinity(0))
-        one, other = self.nodes
-        files = {
-            f"{node.name}.toml": NODE.format(cpu=cpus[(node.number - 1) % len(cpus)], vfs=vfs, local=node.address, peer=peer.address)
-            for node, peer in ((one, other), (other, one))
-        }
+        self.kubectl("apply", "-f", f"{ROOT}/deploy/kubernetes/namespace.yaml")
+        document = {"default.toml": DOCUMENT.format(vfs=vfs)}
+        self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shunt-nodes", "namespace": "shunt"}, "data": document})
         self.kubectl("apply", "-k", f"{ROOT}/deploy/kubernetes")
-        self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shunt-nodes", "namespace": "shunt"}, "data": files})
         interval = [{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["--interval", str(INTERVAL_S)]}]
         self.kubectl("-n", "shunt", "patch", "daemonset", "shunt-agent", "--type=json", "-p", json.dumps(interval))
         for name in ("shunt", "shunt-agent"):
             self.kubectl("-n", "shunt", "rollout", "status", f"daemonset/{name}", "--timeout=60s", timeout=70)
-        until(lambda: len(self.get("resourceslices")["items"]) == 2, "the slices of both nodes", 60)
+        devices = [vfs + 1] * 2
+        until(lambda: [len(it["spec"].get("devices", [])) for it in self.get("resourceslices")["items"]] == devices, "the slices of both nodes", 60)
 
     def address(self):
         """An address that no other pod of the cluster has."""
@@ -139,26 +120,27 @@ class Pod:
         self.address = address
         self.uid = None
 
-    def create(self, network, claim=None, **options):
-        """Creates its claim, and the pod."""
+    def create(self, network, claim=None, parameters=None, **options):
+        """Creates its claim, with its address or other parameters, and the pod."""
         claim = claim or self.name
+        parameters = parameters or {"ips": [f"{self.address}/24"]}
         self.cluster.apply(
             {
                 "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": claim},
                 "spec": {"devices": {
                     "requests": [{"name": "net1", "exactly": {"deviceClassName": network}}],
-                    "config": [{"opaque": {"driver": "shunt.dev", "parameters": {"ips": [f"{self.address}/24"]}}}],
+                    "config": [{"opaque": {"driver": "shunt.dev", "parameters": parameters}}],
                 }},
             },
             self.manifest({"resourceClaims": [{"name": "net", "resourceClaimName": claim}]}, {"claims": [{"name": "net"}]}, **options),
         )  # fmt: skip
         self.uid = self.get()["metadata"]["uid"]
 
-    def manifest(self, spec, resources, command="sleep 100000"):
+    def manifest(self, spec, resources, command=None, image="busybox:1.35"):
         """The pod; it ends at once when it is to."""
         container = {
-            "name": "main", "image": "busybox:1.35", "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", f"trap 'exit 0' TERM; {command} & wait"],
-            "resources": resources,
+            "name": "main", "image": image, "imagePullPolicy": "Never", "resources": resources,
+            "command": command or ["/bin/sh", "-c", "trap 'exit 0' TERM; sleep 100000 & wait"],
         }  # fmt: skip
         place = {"nodeSelector": {"kubernetes.io/hostname": self.node.name}} if self.node else {}
         spec = {"terminationGracePeriodSeconds": 1, "containers": [container], **place, **spec}
@@ -187,9 +169,13 @@ class Pod:
         self.node = next(node for node in self.cluster.nodes if node.name == name)
         return self
 
+    def container(self):
+        """Its container's ID, of the last one that started."""
+        return self.get()["status"]["containerStatuses"][0].get("containerID", "").removeprefix("containerd://")
+
     def within(self, *argv):
         """A command of the node in the pod's network namespace."""
-        container = self.get()["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+        container = self.container()
         tasks = self.node.run("ctr", "-n", "k8s.io", "tasks", "ls")
         pid = next(line.split()[1] for line in tasks.splitlines() if line.startswith(container))
         return ["nsenter", "-t", pid, "-n", *argv]

@@ -5,7 +5,7 @@ import os
 import time
 import unittest
 
-from deployed import INTERVAL_S, Deployed, Pod
+from deployed import INTERVAL_S, Deployed, Pings, Pod
 from machine import until
 
 ROOT_ONLY = unittest.skipUnless(os.geteuid() == 0, "needs root: makes namespaces")
@@ -146,6 +146,26 @@ class Claims(ClusterCase):
             pod.run("ip", "link", "set", "net1", "address", own)
             sink.run("ip", "neigh", "flush", "dev", "net1")
             pod.wait_reaches(sink)
+
+    def test_dpdk(self):
+        """testpmd gets a socket by its claim, and answers echo requests of pods with interfaces, on its node and another."""
+        self.cluster.network("dpdk", "synthetic", vlan=100, attachment="vhost-user")
+        mac, cpu = "02:00:00:00:0d:0d", max(os.sched_getaffinity(0))
+        eal = f"--lcores 0@{cpu},1@{cpu} -m 128 --no-huge --no-pci --no-telemetry --vdev net_virtio_user0,path=/run/shunt/net1/vhost.sock,mac={mac}"
+        command = f"dpdk-testpmd {eal} -- --forward-mode=icmpecho --stats-period 5 --total-num-mbufs=4096".split()
+        dpdk = self.cluster.pod("dpdk", "dpdk", self.one, parameters={"mac": mac}, image="testpmd:1", command=command)
+        web, far = self.pods("blue", ("web", self.one), ("far", self.other))
+        dpdk.wait()
+        for pod in (web, far):
+            pod.wait_reaches(dpdk, 30)
+            with Pings(pod, dpdk) as pings:
+                time.sleep(5)
+            sent, answered = pings.counts()
+            print(f"    {pod.name}: {answered} of {sent} echo requests answered by testpmd", flush=True)
+            self.assertEqual((answered, sent > 50), (sent, True), pings.text)
+        self.assertEqual(dpdk.adapter()["mac"], mac)
+        dpdk.delete()
+        self.wait_adapters(2)
 
     def test_extended_resource(self):
         """`limits: {shunt.dev/vf: 1}` gives a VF, without a claim of the user's."""

@@ -8,6 +8,7 @@ from machine import MachineError, until
 from test_claims import ROOT_ONLY, ClusterCase
 
 KILLS = 20 if "--all" in sys.argv else 3
+REBOOTS = 3 if "--all" in sys.argv else 1
 
 
 @ROOT_ONLY
@@ -89,6 +90,18 @@ class Faults(ClusterCase):
             until(lambda: self.cluster.ask("get", "--raw", "/readyz").returncode == 0, "the API server", 60)
 
         self.kill_in_turn(fault)
+
+    def test_node_reboots(self):
+        """The first node loses power: its pods run again with their adapters, and those of the other node never stopped."""
+        [near_vf] = self.pods("blue-vf", ("near-vf", self.one))
+        own = (self.near, near_vf)
+        for _ in range(REBOOTS):
+            before = {pod.name: pod.container() for pod in own}
+            self.one.reboot()
+            for pod in own:
+                until(lambda pod=pod: pod.phase() == "Running" and pod.container() != before[pod.name], f"{pod.name} to run again", 180)
+                pod.wait_reaches(self.far, 60)
+            self.wait_consistent()
 
     def test_api_server_away(self):
         """The API server is away for a minute: pods keep their adapters."""
