@@ -81,13 +81,28 @@ pub enum Identity {
     Missing(PathBuf),
 }
 
-/// Identity of a namespace, by its name; `None`: of this process.
+/// Identity of a namespace, by its name; `None`: of this process. A daemon asks for that of each
+/// tap at each change, so the launcher is asked only for what this process may not see, such as a
+/// namespace in `/proc` of another user's process.
 pub fn identity(netns: Option<&str>) -> Identity {
     let path = path_of(netns.unwrap_or("/proc/self/ns/net"));
-    match ask(IdentifyNamespace { path: path.clone() }, &[]) {
-        Ok(((device, inode), _)) => Identity::Existing(device, inode),
-        Err(_) => Identity::Missing(path),
-    }
+    let found = match identify(&path) {
+        Err(Errno::ACCESS | Errno::PERM) => {
+            ask(IdentifyNamespace { path: path.clone() }, &[]).map(|(found, _)| found)
+        }
+        found => found,
+    };
+    found.map_or(Identity::Missing(path), |(device, inode)| Identity::Existing(device, inode))
+}
+
+/// Device and inode of a namespace's file.
+fn identify(path: &Path) -> Result<(u64, u64), Errno> {
+    let file = find(path).map_err(|step| match step {
+        Step::Open(errno) => Errno::from_raw_os_error(errno),
+        Step::Enter(_) => Errno::INVAL,
+    })?;
+    let file = rustix::fs::fstat(file)?;
+    Ok((file.st_dev, file.st_ino))
 }
 
 /// Device and inode of a namespace's file.
@@ -102,12 +117,7 @@ impl Request for IdentifyNamespace {
     type Reply = (u64, u64);
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<(u64, u64)> {
-        let file = find(&self.path).map_err(|step| match step {
-            Step::Open(errno) => Errno::from_raw_os_error(errno),
-            Step::Enter(_) => Errno::INVAL,
-        })?;
-        let file = rustix::fs::fstat(file)?;
-        Ok(((file.st_dev, file.st_ino), Vec::new()))
+        Ok((identify(&self.path)?, Vec::new()))
     }
 }
 
