@@ -6,16 +6,19 @@ import statistics
 import subprocess
 import time
 import unittest
+from multiprocessing.pool import ThreadPool
 
 from bench import cpus
 from managed import Managed
 from netns import Network
 from pages import fenced, page
+from qemu import TARGET
 from test_containers import SWITCH
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PLUGINS = "/usr/lib/cni"  # of Debian's containernetworking-plugins
 PLUGIN = os.environ.get("SHUNT_CNI", os.path.join(ROOT, "kubernetes/target/release/shunt-cni"))
+CNITOOL = os.path.join(os.path.abspath(TARGET), "e2e-go", "bin", "cnitool")
 
 
 class Runtime:
@@ -52,8 +55,7 @@ class Cni(unittest.TestCase):
     """Containers are namespaces here."""
 
     limit_s = 600
-    # Its plugin is not built for CI.
-    long_tests = ("test_page", "test_sockets", "test_faults", "test_garbage", "test_time_beside_the_bridge_plugin")
+    long_tests = ("test_time_beside_the_bridge_plugin",)
 
     def setUp(self):
         self.assertTrue(os.path.exists(PLUGIN), "run: cargo build --release --manifest-path kubernetes/Cargo.toml")
@@ -106,6 +108,52 @@ class Cni(unittest.TestCase):
                 runtime.does("DEL", space, container)
         self.assertEqual((self.adapters(), self.addresses()), ([], []))
         self.assertIsNone(spaces[1].link("net1"))
+
+    def test_cnitool(self):
+        """Each command by the reference client, twice; its GC knows no valid attachment."""
+        if not os.path.exists(CNITOOL):
+            raise unittest.SkipTest(f"cnitool is not in {os.path.dirname(CNITOOL)}: run tests/e2e/setup")
+        space, networks, kept = self.network.namespace("web"), self.daemon.path("networks"), self.daemon.path("cnitool")
+        for directory in (networks, kept):
+            os.mkdir(directory)
+        plugin = {key: value for key, value in self.runtime.config.items() if key not in ("name", "cniVersion", "ipam")}
+        with open(f"{networks}/blue.conflist", "w", encoding="utf-8") as file:
+            json.dump({"cniVersion": "1.1.0", "name": "blue", "plugins": [plugin | {"capabilities": {"ips": True}}]}, file)
+        variables = {
+            "CNI_PATH": os.path.dirname(PLUGIN), "NETCONFPATH": networks, "CNI_IFNAME": "net1", "CAP_ARGS": json.dumps({"ips": ["10.56.0.9/24"]}),
+        }  # fmt: skip
+        # It keeps results in /var/lib/cni.
+        own = f"mount -t tmpfs none /var/lib; mkdir /var/lib/cni; mount --bind {kept} /var/lib/cni"
+
+        def tool(command):
+            script = f"{own}; exec {CNITOOL} {command} blue {space.path}"
+            argv = ["unshare", "--mount", "sh", "-ec", script]
+            done = subprocess.run(argv, env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, f"{command}: {done.stdout}{done.stderr}")
+            return done.stdout
+
+        for command, adapters in (("add", 1), ("check", 1), ("status", 1), ("del", 0), ("add", 1), ("gc", 0)):
+            for _ in range(2):
+                said = tool(command)
+                self.assertEqual(len(self.adapters()), adapters, command)
+            if command == "add":
+                self.assertEqual(json.loads(said)["ips"][0]["address"], "10.56.0.9/24")
+                self.assertEqual(space.link("net1")["address"], self.adapters()[0]["mac"])
+            elif adapters == 0:
+                self.assertIsNone(space.link("net1"))
+
+    def test_hundred_at_once(self):
+        """A hundred containers come at once, and go at once."""
+        spaces = [self.space(f"c{i}") for i in range(100)]
+        with ThreadPool(len(spaces)) as pool:
+            for command in ("ADD", "DEL"):
+                begin = time.monotonic()
+                pool.starmap(lambda i, space, command=command: self.runtime.does(command, space, f"c{i}"), enumerate(spaces))
+                print(f"    {command} of {len(spaces)} containers at once: {time.monotonic() - begin:.1f} s")
+                links = [space.link("net1") is not None for space in spaces]
+                self.assertEqual(links, [command == "ADD"] * len(spaces))
+                self.assertEqual(len(self.adapters()), sum(links))
+        self.assertEqual(self.addresses(), [])
 
     def test_sockets(self):
         """A vhost-user socket, and its description."""
