@@ -261,17 +261,20 @@ impl Port {
 
     /// Receive ring for frames of the source's queue pair `pair`, and its counters: a flow stays on
     /// one ring.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(
         &self,
         pair: usize,
     ) -> (MutexGuard<'_, Option<AttachedRing<dyn Receive>>>, &CounterBlock) {
-        let pair = match self.receiving.load(Ordering::Relaxed) {
-            0 | 1 => 0,
-            DETOURED => return self.receive_detoured(pair),
-            receiving => pair % receiving,
-        };
-        let pair = &self.pairs[pair];
+        let receiving = self.receiving.load(Ordering::Relaxed);
+        if receiving <= 1 {
+            let pair = &self.pairs[0];
+            return (pair.receive.lock(), &pair.block);
+        }
+        if receiving == DETOURED {
+            return self.receive_detoured(pair);
+        }
+        let pair = &self.pairs[pair % receiving];
         (pair.receive.lock(), &pair.block)
     }
 }
