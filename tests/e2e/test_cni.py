@@ -110,7 +110,7 @@ class Cni(unittest.TestCase):
         self.assertIsNone(spaces[1].link("net1"))
 
     def test_cnitool(self):
-        """Each command by the reference client, twice; its GC knows no valid attachment."""
+        """Each command by the reference client, twice; its GC deletes what it has added, and gives no list."""
         if not os.path.exists(CNITOOL):
             raise unittest.SkipTest(f"cnitool is not in {os.path.dirname(CNITOOL)}: run tests/e2e/setup")
         space, networks, kept = self.network.namespace("web"), self.daemon.path("networks"), self.daemon.path("cnitool")

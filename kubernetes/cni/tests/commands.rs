@@ -168,8 +168,9 @@ fn garbage_is_what_no_container_has() {
     let mut other = network.clone();
     (other["name"], other["vlan"]) = (json!("red"), json!(8));
     node.add("c4", &other);
-    assert_eq!(node.run("GC", "", &network).unwrap_err()["code"], 7, "it could delete all");
     node.asked();
+    assert_eq!(node.run("GC", "", &network), Ok(None));
+    assert_eq!((node.asked().len(), node.adapters().len()), (0, 4), "no list says what is left");
     network["cni.dev/valid-attachments"] = json!([{"containerID": "c3", "ifname": "net1"}]);
     for _ in 0..2 {
         assert_eq!(node.run("GC", "", &network), Ok(None));
