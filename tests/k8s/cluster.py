@@ -57,10 +57,10 @@ resolvConf: ""
 """
 
 
-# Each process but the first of the machine, which keeps it, and this one.
+# Ends each process but the first of the machine, which keeps it, and this one. Mounts below others cannot be unmounted.
 POWER_CUT = """\
 kill -KILL -1
-sed -n 's|^[^ ]* [^ ]* [^ ]* [^ ]* \\(/run/[^ ]*\\|/var/lib/[^ ]*/[^ ]*\\) .*|\\1|p' /proc/self/mountinfo | sort -r | xargs -r umount -l
+sed -n 's,^[^ ]* [^ ]* [^ ]* [^ ]* \\(/run/[^ ]*\\|/var/lib/[^ ]*/[^ ]*\\) .*,\\1,p' /proc/self/mountinfo | sort -r | xargs -r umount -l 2>/dev/null || true
 find /run -mindepth 1 -delete
 mkdir /run/netns
 cd /sys/class/net
