@@ -66,14 +66,17 @@ impl Request for SocketFile {
     }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
-        let address = || SocketAddrUnix::new(&self.path);
         let mut made = None;
         match (self.operation, fds) {
             (Operation::Bind, [socket]) => {
-                rustix::net::bind(socket, &address()?)?;
+                rustix::net::bind(socket, &SocketAddrUnix::new(&self.path)?)?;
                 made = Place::of(&self.path)?.find(None).ok().map(|(_, is)| identity(&is));
             }
-            (Operation::Connect, [socket]) => rustix::net::connect(socket, &address()?)?,
+            (Operation::Connect, [socket]) => {
+                // A guest may own the directory: a link in it could lead to any socket of the host.
+                let (opened, _) = Place::of(&self.path)?.find(None)?;
+                rustix::net::connect(socket, &SocketAddrUnix::new(itself(&opened))?)?;
+            }
             (Operation::RemoveStale, []) => {
                 let place = Place::of(&self.path)?;
                 check_stale(&place.find(None)?.0)?;
