@@ -86,12 +86,11 @@ pub enum Identity {
 /// namespace in `/proc` of another user's process.
 pub fn identity(netns: Option<&str>) -> Identity {
     let path = path_of(netns.unwrap_or("/proc/self/ns/net"));
-    let found = match identify(&path) {
-        Err(Errno::ACCESS | Errno::PERM) => {
-            ask(IdentifyNamespace { path: path.clone() }, &[]).map(|(found, _)| found)
-        }
-        found => found,
-    };
+    let found = identify(&path).or_else(|errno| match errno {
+        // `/proc` may hide the processes of others.
+        Errno::NOENT if !path.starts_with("/proc") => Err(errno),
+        _ => ask(IdentifyNamespace { path: path.clone() }, &[]).map(|(found, _)| found),
+    });
     found.map_or(Identity::Missing(path), |(device, inode)| Identity::Existing(device, inode))
 }
 
