@@ -15,7 +15,7 @@ KEYS = {"--vlan": "vlan", "--max-tx-mbps": "max_tx_rate"}
 class Cni:
     """The container's adapter is made by the plugin instead of by `shunt`."""
 
-    long_tests = True  # its plugin is not built for CI
+    long_tests = True  # four guests
 
     @classmethod
     def setUpClass(cls):

@@ -1,6 +1,6 @@
 """A cluster of Kubernetes: a machine with the control plane, and two nodes with containerd and kubelet, on one bridge.
 
-Pods have the bridge plugin's `eth0`, and Services kube-proxy, as in any cluster. Shunt is not there yet: shuntd.py adds it.
+Pods have the bridge plugin's `eth0`, and Services kube-proxy, as in any cluster. Shunt is not there yet: deployed.py adds it.
 """
 
 import json

@@ -94,7 +94,7 @@ class Faults(ClusterCase):
     def test_node_reboots(self):
         """The first node loses power: its pods run again with their adapters, and those of the other node never stopped."""
         [near_vf] = self.pods("blue-vf", ("near-vf", self.one))
-        own = (self.near, near_vf)
+        own, beside = (self.near, near_vf), self.far.container()
         for _ in range(REBOOTS):
             before = {pod.name: pod.container() for pod in own}
             self.one.reboot()
@@ -102,6 +102,7 @@ class Faults(ClusterCase):
                 until(lambda pod=pod: pod.phase() == "Running" and pod.container() != before[pod.name], f"{pod.name} to run again", 180)
                 pod.wait_reaches(self.far, 60)
             self.wait_consistent()
+            self.assertEqual(self.far.container(), beside, "a pod of the other node was started again")
 
     def test_api_server_away(self):
         """The API server is away for a minute: pods keep their adapters."""
