@@ -194,13 +194,6 @@ impl Agent {
             return Ok(());
         };
         let nodes = self.nodes.borrow().clone();
-        if nodes.is_empty() {
-            return Ok(()); // tunnels that there are would lose their peers
-        }
-        if !nodes.contains_key(&self.options.node) {
-            let node = &self.options.node;
-            anyhow::bail!("node {node} has no InternalIP, which its document needs: give it one");
-        }
         let Some(wanted) = node_config::read(directory, &self.options, &nodes)? else {
             return Ok(());
         };

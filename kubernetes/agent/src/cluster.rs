@@ -192,7 +192,7 @@ fn address_of(node: &Node) -> Option<(String, IpAddr)> {
 
 /// `true` if the API server has answered, and will not answer otherwise.
 pub fn is_final(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+    matches!(error, kube::Error::Api(status) if [404, 422].contains(&status.code))
 }
 
 /// Reason of an error, in the words of the API server.

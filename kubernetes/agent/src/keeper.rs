@@ -201,6 +201,10 @@ impl Books {
             let mut adapters = before.clone();
             edit(&mut adapters);
             if adapters != before {
+                let stays = |name: &Value| adapters.iter().any(|it| it["name"] == *name);
+                let gone: Vec<&Value> =
+                    before.iter().map(|it| &it["name"]).filter(|name| !stays(name)).collect();
+                forget(&mut document, &gone);
                 document["adapter"] = json!(adapters);
                 let path = "/v1/state?prune=true";
                 client.send(Method::PUT, path, Some(&document), read.generation)?;
@@ -253,6 +257,20 @@ fn socket_dirs(claim: &Claim) -> impl Iterator<Item = (PathBuf, bool)> + '_ {
         let socket = Path::new(attachment["socket"].as_str()?);
         Some((socket.parent()?.to_owned(), attachment["mode"] == "client"))
     })
+}
+
+/// Removes what an operator has set for the ports of adapters that go: without them the document is
+/// invalid.
+fn forget(document: &mut Value, gone: &[&Value]) {
+    for switch in document["switch"].as_array_mut().into_iter().flatten() {
+        for (list, port) in [("port", "adapter"), ("static", "port")] {
+            if let Some(entries) = switch[list].as_array_mut() {
+                entries.retain(|entry| !gone.contains(&&entry[port]));
+            }
+        }
+        // Lists that the switch did not have.
+        switch.as_object_mut().into_iter().for_each(|it| it.retain(|_, value| !value.is_null()));
+    }
 }
 
 /// Brings a list of adapters to what the claims are: exactly for those that `changed`, without
@@ -371,6 +389,19 @@ mod tests {
 
     fn adapters(site: &Site) -> usize {
         site.get("/v1/adapters").as_array().unwrap().len()
+    }
+
+    #[test]
+    fn settings_of_ports_go_with_their_adapters() {
+        let switch = json!({
+            "name": "sw0", "port": [{"adapter": "web"}, {"adapter": "db"}],
+            "static": [{"mac": "02:00:00:00:00:01", "port": "web"}],
+        });
+        let mut document = json!({"switch": [switch, {"name": "sw1"}]});
+        forget(&mut document, &[&json!("web")]);
+        let left =
+            json!([{"name": "sw0", "port": [{"adapter": "db"}], "static": []}, {"name": "sw1"}]);
+        assert_eq!(document["switch"], left);
     }
 
     #[test]

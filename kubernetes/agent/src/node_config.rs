@@ -5,13 +5,13 @@
 //! beside those that others make; adapters of pods stay. A tunnel without `peers` leads to all
 //! other nodes: the agent fills in their addresses, and the node's own as `local`. Objects get the
 //! label [`MANAGER`] as owner, by which those that the document no longer names are found and
-//! removed.
+//! removed. An object without it is another's, and neither replaced nor removed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use api::Method;
 use common::Daemon;
 use model::config::SourceFile;
@@ -30,13 +30,38 @@ pub type Nodes = BTreeMap<String, IpAddr>;
 /// The document of a node in `directory`; `None` if there is neither of its files.
 ///
 /// # Errors
-/// It cannot be read, or is no document.
+/// It cannot be read, is no document, has settings of the daemon, names no object, or has a tunnel
+/// without `peers` while the node's own address is unknown.
 pub fn read(directory: &Path, options: &Options, nodes: &Nodes) -> anyhow::Result<Option<Value>> {
     let files = [options.node.as_str(), "default"].map(|it| directory.join(format!("{it}.toml")));
     let Some(path) = files.iter().find(|path| path.exists()) else { return Ok(None) };
     let file = SourceFile::read(path, "--node-config").map_err(|error| anyhow!("{error}"))?;
     let document = file.document(&options.run_dir).map_err(|error| anyhow!("{error}"))?;
+    let (name, settings) = (file.name(), file.settings());
+    if !settings.is_empty() {
+        bail!(
+            "{name}: {} is for the daemon's own file: remove it here, and give `shunt up` that file",
+            settings.join(", ")
+        );
+    }
+    if LISTS.iter().all(|list| names(&document, list).next().is_none()) {
+        bail!("{name} names no NIC or switch; to remove all, delete them: shunt nic delete");
+    }
+    if !nodes.contains_key(&options.node) && has_open_tunnel(&document) {
+        bail!(
+            "{name}: a tunnel without peers waits for the InternalIP of node {}; give it one, or \
+             name peers",
+            options.node
+        );
+    }
     Ok(Some(completed(document, options, nodes)))
+}
+
+/// `true` with a tunnel whose peers are the other nodes.
+fn has_open_tunnel(document: &Value) -> bool {
+    let switches = document["switch"].as_array().into_iter().flatten();
+    let mut tunnels = switches.flat_map(|it| it["vxlan"].as_array().into_iter().flatten());
+    tunnels.any(|tunnel| tunnel["peers"].is_null())
 }
 
 /// A document with the tunnels' addresses, and with owners.
@@ -70,13 +95,23 @@ fn names<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a str> {
     document[list].as_array().into_iter().flatten().filter_map(|it| it["name"].as_str())
 }
 
-/// `true` if `document`, the daemon's, has all objects of the wanted one, and no other of ours.
+/// `true` if `document`, the daemon's, has all objects of the wanted one as ours, and no other of
+/// ours.
 pub fn is_complete(document: &Value, wanted: &Value, driver: &str) -> bool {
     let has_all = |list: &&str| {
-        let mut all = names(wanted, list);
-        all.all(|name| names(document, list).any(|it| it == name))
+        let is_ours = |name| find(document, list, name).is_some_and(|it| is_of(it, driver));
+        names(wanted, list).all(is_ours)
     };
     LISTS.iter().all(has_all) && left(document, wanted, driver).next().is_none()
+}
+
+fn find<'a>(document: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
+    document[list].as_array()?.iter().find(|it| it["name"] == name)
+}
+
+/// `true` for an object that an agent with this driver has made.
+fn is_of(object: &Value, driver: &str) -> bool {
+    object["owner"][MANAGER] == driver
 }
 
 /// Objects of ours that are wanted no longer: their list, and their name.
@@ -87,7 +122,7 @@ fn left<'a>(
 ) -> impl Iterator<Item = (&'static str, &'a str)> {
     LISTS.into_iter().flat_map(move |list| {
         let all = document[list].as_array().into_iter().flatten();
-        let ours = all.filter(move |it| it["owner"][MANAGER] == driver);
+        let ours = all.filter(move |it| is_of(it, driver));
         let names_of = ours.filter_map(|it| it["name"].as_str());
         names_of
             .filter(move |name| !names(wanted, list).any(|it| it == *name))
@@ -98,13 +133,22 @@ fn left<'a>(
 /// Brings the daemon to the wanted document; `document` is what it has.
 ///
 /// # Errors
-/// The daemon does not answer, or rejects it.
+/// The daemon does not answer, rejects it, or has an object of that name which is another's.
 pub fn apply(
     daemon: &Daemon,
     document: &Value,
     wanted: &Value,
     driver: &str,
 ) -> anyhow::Result<()> {
+    for list in LISTS {
+        let others = |name: &&str| find(document, list, name).is_some_and(|it| !is_of(it, driver));
+        if let Some(name) = names(wanted, list).find(others) {
+            bail!(
+                "{list} {name} of the node's document is there already, and not the agent's: give \
+                 it another name, or delete the one that is there"
+            );
+        }
+    }
     if LISTS.iter().any(|list| names(wanted, list).next().is_some()) {
         let applied = daemon.ask(Method::POST, "/v1/apply", Some(wanted));
         applied.context("the document of the node is not applied")?;
@@ -175,9 +219,40 @@ mod tests {
 
         fs::write(directory.path().join("node1.toml"), "[[nic]]\nname = \"nic7\"").unwrap();
         assert_eq!(read(&nodes()).unwrap().unwrap()["nic"][0]["name"], "nic7");
-        fs::write(directory.path().join("node1.toml"), "[[nic]\n").unwrap();
-        let error = read(&nodes()).unwrap_err().to_string();
-        assert!(error.contains("node1.toml:1"), "{error}");
+        for (text, told) in [
+            ("[[nic]\n", "node1.toml:1"),
+            ("[lanes]\ncpus = [1]\n[[nic]]\nname = \"nic7\"", "lanes is for the daemon's own file"),
+            ("version = 1", "names no NIC or switch"),
+        ] {
+            fs::write(directory.path().join("node1.toml"), text).unwrap();
+            let error = read(&nodes()).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_tunnels_need_addresses_of_nodes() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("default.toml");
+        let read = || super::read(directory.path(), &Options::of("node1"), &Nodes::new());
+        fs::write(&file, "[[nic]]\nname = \"nic0\"").unwrap();
+        assert_eq!(read().unwrap().unwrap()["nic"][0]["name"], "nic0");
+        fs::write(&file, DEFAULT).unwrap();
+        assert!(read().unwrap_err().to_string().contains("InternalIP of node node1"));
+    }
+
+    #[test]
+    fn an_object_of_others_is_left_alone() {
+        let site = Site::new();
+        site.apply(json!({"version": 1, "nic": [{"name": "nic0", "num_vfs": 3}]}));
+        let daemon = Daemon::at(site.dir.path());
+        let wanted = json!({"version": 1, "nic": [{"name": "nic0"}, {"name": "nic1"}]});
+        let wanted = completed(wanted, &Options::of("node1"), &nodes());
+        let state = site.get("/v1/state");
+        assert!(!is_complete(&state, &wanted, "shunt.dev"));
+        let error = apply(&daemon, &state, &wanted, "shunt.dev").unwrap_err().to_string();
+        assert!(error.contains("nic nic0") && error.contains("not the agent's"), "{error}");
+        assert_eq!(site.get("/v1/state"), state);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! ignored, as plugins do: a configuration may have keys for others.
 
 use common::{Kind, Settings};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::error::{CniError, Code};
@@ -30,8 +30,8 @@ pub struct Network {
     /// Part that the runtime adds for a container.
     #[serde(default, rename = "runtimeConfig")]
     pub runtime: Runtime,
-    /// Attachments that still exist, for GC.
-    #[serde(default, rename = "cni.dev/valid-attachments")]
+    /// Attachments that still exist, for GC: none if the list is `null`, as Go writes an empty one.
+    #[serde(default, rename = "cni.dev/valid-attachments", deserialize_with = "given_list")]
     pub valid: Option<Vec<Valid>>,
     /// Directory of the daemon.
     #[serde(default = "run_dir", rename = "runDir")]
@@ -139,6 +139,10 @@ impl Network {
 
 fn oldest() -> String {
     VERSIONS[0].to_owned()
+}
+
+fn given_list<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Vec<Valid>>, D::Error> {
+    Option::deserialize(list).map(|list| Some(list.unwrap_or_default()))
 }
 
 fn run_dir() -> String {

@@ -181,6 +181,9 @@ fn garbage_is_what_no_container_has() {
         owners.sort_by_key(|(cni, _)| cni.to_string());
         assert_eq!(owners, [(&json!("blue"), &json!("c3")), (&json!("red"), &json!("c4"))]);
     }
+    network["cni.dev/valid-attachments"] = Value::Null; // an empty list of a program in Go
+    assert_eq!(node.run("GC", "", &network), Ok(None));
+    assert_eq!(node.adapters().len(), 1, "of the other network");
 }
 
 #[test]

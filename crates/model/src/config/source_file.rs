@@ -85,12 +85,11 @@ impl SourceFile {
         Ok(document)
     }
 
-    /// Returns `true` for a file with settings of the daemon and nothing else.
-    pub fn has_only_settings(&self) -> bool {
-        let Ok((value, _)) = self.value(Path::new("/")) else { return false };
-        let (settings, state) = parts(value);
-        let is_empty = |part: &Value| part.as_object().is_some_and(Map::is_empty);
-        !is_empty(&settings) && is_empty(&state)
+    /// Names of the daemon's own settings in the file, such as `lanes`; none if it has mistakes.
+    pub fn settings(&self) -> Vec<String> {
+        let Ok((value, _)) = self.value(Path::new("/")) else { return Vec::new() };
+        let settings = parts(value).0;
+        settings.as_object().into_iter().flat_map(Map::keys).cloned().collect()
     }
 
     /// The value with current names and absolute socket paths, and the problems of its old names.

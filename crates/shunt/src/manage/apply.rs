@@ -63,7 +63,8 @@ impl Apply {
             })
         };
         let prune = self.prune;
-        if !prune && source.has_only_settings() {
+        let is_empty = document.as_object().is_some_and(|it| it.is_empty());
+        if !prune && is_empty && !source.settings().is_empty() {
             let generation = self.target.send(Method::GET, "/v1/state", None, None)?.generation;
             let outcome = ApplyOutcome {
                 dry_run: self.dry_run,
