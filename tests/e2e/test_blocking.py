@@ -258,7 +258,7 @@ class Blocking(unittest.TestCase):
                 self.can_be_reached()
                 pair.go_on()
                 self.assertEqual(bad.answer(), 1)
-                self.assertIn("another process blocks it", self.daemon.log())
+                until("the line of the log", lambda: "another process blocks it" in self.daemon.log())
                 bad.close()
                 pair.go_on()
                 self.can_be_reached()
