@@ -136,7 +136,7 @@ pub(crate) enum Attempt {
     Connected(UnixStream),
     /// No such file.
     Missing,
-    /// The file exists, but nothing listens.
+    /// The file exists, but nothing listens, or it is no socket.
     Refused,
     /// The listener has a full queue, or another type of socket.
     Busy,
@@ -164,7 +164,8 @@ pub(crate) fn attempt(path: &Path) -> Result<Attempt, ConnectError> {
     match socket_file::connect(&socket, path) {
         Ok(()) => Ok(Attempt::Connected(UnixStream::from(socket))),
         Err(Errno::NOENT) => Ok(Attempt::Missing),
-        Err(Errno::CONNREFUSED) => Ok(Attempt::Refused),
+        // A link, which is not followed, and any other file.
+        Err(Errno::CONNREFUSED | Errno::NOTSOCK) => Ok(Attempt::Refused),
         Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(Attempt::Busy),
         Err(errno) => Err(failed(errno)),
     }
