@@ -259,17 +259,15 @@ fn socket_dirs(claim: &Claim) -> impl Iterator<Item = (PathBuf, bool)> + '_ {
     })
 }
 
-/// Removes what an operator has set for the ports of adapters that go: without them the document is
-/// invalid.
+/// Removes what an operator has set for the ports of adapters that go: a document that still has it
+/// is invalid.
 fn forget(document: &mut Value, gone: &[&Value]) {
     for switch in document["switch"].as_array_mut().into_iter().flatten() {
         for (list, port) in [("port", "adapter"), ("static", "port")] {
-            if let Some(entries) = switch[list].as_array_mut() {
+            if let Some(entries) = switch.get_mut(list).and_then(Value::as_array_mut) {
                 entries.retain(|entry| !gone.contains(&&entry[port]));
             }
         }
-        // Lists that the switch did not have.
-        switch.as_object_mut().into_iter().for_each(|it| it.retain(|_, value| !value.is_null()));
     }
 }
 
