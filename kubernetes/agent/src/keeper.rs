@@ -202,10 +202,10 @@ impl Books {
             edit(&mut adapters);
             if adapters != before {
                 let stays = |name: &Value| adapters.iter().any(|it| it["name"] == *name);
-                let gone: Vec<&Value> =
-                    before.iter().map(|it| &it["name"]).filter(|name| !stays(name)).collect();
-                forget(&mut document, &gone);
+                let gone = before.iter().map(|it| it["name"].clone());
+                let gone: Vec<Value> = gone.filter(|name| !stays(name)).collect();
                 document["adapter"] = json!(adapters);
+                forget(&mut document, &gone);
                 let path = "/v1/state?prune=true";
                 client.send(Method::PUT, path, Some(&document), read.generation)?;
             }
@@ -259,15 +259,23 @@ fn socket_dirs(claim: &Claim) -> impl Iterator<Item = (PathBuf, bool)> + '_ {
     })
 }
 
-/// Removes what an operator has set for the ports of adapters that go: a document that still has it
-/// is invalid.
-fn forget(document: &mut Value, gone: &[&Value]) {
-    for switch in document["switch"].as_array_mut().into_iter().flatten() {
-        for (list, port) in [("port", "adapter"), ("static", "port")] {
-            if let Some(entries) = switch.get_mut(list).and_then(Value::as_array_mut) {
-                entries.retain(|entry| !gone.contains(&&entry[port]));
+/// Removes what is said of ports that go: their settings, and the static entries and mirrors that
+/// name them. A document that still has it is invalid.
+pub(crate) fn forget(document: &mut Value, gone: &[Value]) {
+    match document {
+        Value::Array(items) => items.iter_mut().for_each(|item| forget(item, gone)),
+        Value::Object(fields) => {
+            if fields.get("mirror").is_some_and(|mirror| gone.contains(&mirror["adapter"])) {
+                fields.remove("mirror");
             }
+            for (list, port) in [("port", "adapter"), ("static", "port")] {
+                if let Some(entries) = fields.get_mut(list).and_then(Value::as_array_mut) {
+                    entries.retain(|entry| !gone.contains(&entry[port]));
+                }
+            }
+            fields.values_mut().for_each(|field| forget(field, gone));
         }
+        _ => {}
     }
 }
 
@@ -395,11 +403,23 @@ mod tests {
             "name": "sw0", "port": [{"adapter": "web"}, {"adapter": "db"}],
             "static": [{"mac": "02:00:00:00:00:01", "port": "web"}],
         });
-        let mut document = json!({"switch": [switch, {"name": "sw1"}]});
-        forget(&mut document, &[&json!("web")]);
+        let mirrors = |to: &str| json!([{"index": 0, "mirror": {"adapter": to}}, {"index": 1}]);
+        let nics = json!([
+            {"name": "a", "pf": {"mirror": {"adapter": "web"}}, "vf": mirrors("web")},
+            {"name": "b", "pf": {"mirror": {"file": "f"}}, "vf": mirrors("db")},
+        ]);
+        let mut document = json!({"switch": [switch, {"name": "sw1"}], "nic": nics});
+        forget(&mut document, &[json!("web")]);
         let left =
             json!([{"name": "sw0", "port": [{"adapter": "db"}], "static": []}, {"name": "sw1"}]);
         assert_eq!(document["switch"], left);
+        assert_eq!(
+            document["nic"],
+            json!([
+                {"name": "a", "pf": {}, "vf": [{"index": 0}, {"index": 1}]},
+                {"name": "b", "pf": {"mirror": {"file": "f"}}, "vf": mirrors("db")},
+            ])
+        );
     }
 
     #[test]

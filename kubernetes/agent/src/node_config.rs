@@ -17,6 +17,7 @@ use common::Daemon;
 use model::config::SourceFile;
 use serde_json::{Value, json};
 
+use crate::keeper::forget;
 use crate::options::Options;
 
 /// Label of the objects' owner, whose value is the driver's name.
@@ -74,16 +75,22 @@ fn completed(mut document: Value, options: &Options, nodes: &Nodes) -> Value {
     let own = nodes.get(&options.node);
     let is_peer = |it: &IpAddr| own.is_some_and(|own| own != it && own.is_ipv4() == it.is_ipv4());
     let peers: Vec<&IpAddr> = nodes.values().filter(|it| is_peer(it)).collect();
-    let switches = document["switch"].as_array_mut().into_iter().flatten();
-    for tunnels in switches.filter_map(|it| it["vxlan"].as_array_mut()) {
+    for switch in document["switch"].as_array_mut().into_iter().flatten() {
+        let Some(tunnels) = switch.get_mut("vxlan").and_then(Value::as_array_mut) else { continue };
         // The only node has none to lead to.
-        tunnels.retain(|tunnel| !(tunnel["peers"].is_null() && peers.is_empty()));
+        let mut gone = Vec::new();
+        tunnels.retain(|tunnel| {
+            let stays = !(tunnel["peers"].is_null() && peers.is_empty());
+            gone.extend((!stays).then(|| tunnel["name"].clone()));
+            stays
+        });
         for tunnel in tunnels.iter_mut().filter(|tunnel| tunnel["peers"].is_null()) {
             tunnel["peers"] = json!(peers);
             if tunnel["local"].is_null() {
                 tunnel["local"] = json!(own);
             }
         }
+        forget(switch, &gone);
     }
     // Lists that were only asked for are none.
     document.as_object_mut().into_iter().for_each(|it| it.retain(|_, value| !value.is_null()));
@@ -187,6 +194,9 @@ mod tests {
         name = "others"
         vni = 8
         peers = ["192.0.2.1"]
+        [[switch.static]]
+        mac = "02:00:00:00:00:09"
+        port = "nodes"
     "#;
 
     fn nodes() -> Nodes {
