@@ -21,6 +21,7 @@ fn lab(args: &[&str]) -> (Option<i32>, Value) {
     let said = String::from_utf8_lossy(&output.stderr);
     let json = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("shunt lab {}: {error}\n{said}", args.join(" ")));
+    eprintln!("{said}");
     (output.status.code(), json)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn random_rings(session: &mut Session, random: &mut Random) -> Result
             0 => random.bits(),
             1 => USER + SIZE - 16 * random.below(64),
             2 => USER + RINGS - 16 * random.below(64),
-            3 => u64::MAX - 16 * random.below(64) + 1,
+            3 => (16 * random.below(64)).wrapping_neg(),
             _ => USER + 16 * random.below(SIZE / 16),
         };
         let parts = [part(), part(), part()];
