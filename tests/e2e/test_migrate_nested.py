@@ -2,8 +2,7 @@
 
 The servers are guests (see `nested`). On the wire, a bridge that learns, are their cards and a peer with a TCP connection to
 the VM. Another network, between the servers, has QEMU's stream, and the sockets of daemon and QEMU, passed on as by ssh.
-Two emulated processors in one need a machine with nothing else to do, so this runs by hand: SHUNT_E2E_NESTED=1. It has not
-passed as a whole yet; each of its steps has, but for the cases without a VF on one of the servers.
+A processor emulated in an emulated one is slow: plugging the VF keeps the VM from answering for a minute or more.
 """
 
 import json
@@ -101,7 +100,6 @@ def mac(number):
     return f"02:0e:2f:00:00:{number:02x}"
 
 
-@unittest.skipUnless(os.environ.get("SHUNT_E2E_NESTED"), "by hand: SHUNT_E2E_NESTED=1")
 class TwoServers(unittest.TestCase):
     """The VM of docs/qemu.md, with VF 0 of docs/cards.md on each server that has one."""
 
@@ -166,7 +164,8 @@ class TwoServers(unittest.TestCase):
         self.vfs(0, 4)
         self.move(False, True)
         answered = talker.stop()
-        print(f"     {answered['answered']} questions answered by TCP, the longest after {answered['longest_ms']} ms", flush=True)
+        print(f"     {answered['answered']} questions answered by TCP, the longest after {answered['longest_ms']} ms, "
+              f"asked at {answered['longest_at_ms']} ms", flush=True)  # fmt: skip
         self.assertGreater(answered["answered"], 10)
 
 

@@ -82,15 +82,17 @@ def talk(address, port, rate, limit=60):
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.settimeout(float(limit))
         answers = peer.makefile("rb")
-        asked, longest = 0, 0.0
+        asked, longest, longest_at, start = 0, 0.0, 0.0, time.monotonic()
         print("ready", flush=True)
         for number in paced(float(rate)):
             begun = time.monotonic()
             peer.sendall(struct.pack("!Q", number))
             (answer,) = struct.unpack("!Q", answers.read(8))
             assert answer == number, f"{answer} for {number}"
-            asked, longest = asked + 1, max(longest, time.monotonic() - begun)
-    say(answered=asked, longest_ms=round(longest * 1000))
+            asked, took = asked + 1, time.monotonic() - begun
+            if took > longest:
+                longest, longest_at = took, begun - start
+    say(answered=asked, longest_ms=round(longest * 1000), longest_at_ms=round(longest_at * 1000))
 
 
 def listen(port):
