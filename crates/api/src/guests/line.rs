@@ -9,6 +9,8 @@ use super::protocol::LINE_MAX;
 pub(super) struct Lines {
     /// At most one line and its newline.
     bytes: Vec<u8>,
+    /// Number of leading bytes among which there is no newline.
+    searched: usize,
     /// `true` while the rest of an overlong line is discarded.
     passing: bool,
 }
@@ -47,17 +49,20 @@ impl Lines {
     /// The next line that is not empty.
     pub(super) fn next(&mut self) -> Option<Line> {
         loop {
-            let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') else {
+            let newline = self.unsearched().iter().position(|byte| *byte == b'\n');
+            let Some(end) = newline.map(|at| self.searched + at) else {
+                self.searched = self.bytes.len();
                 if self.bytes.len() <= LINE_MAX {
                     return None;
                 }
-                self.bytes.clear();
+                self.clear();
                 if std::mem::replace(&mut self.passing, true) {
                     return None;
                 }
                 return Some(Line::TooLong);
             };
             let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
+            self.searched = 0;
             line.pop();
             // An empty line is no request; it also ends a discarded one.
             if std::mem::take(&mut self.passing) || line.trim_ascii().is_empty() {
@@ -70,7 +75,17 @@ impl Lines {
     /// Discards the buffer, and the rest of a line that has begun.
     pub(super) fn discard(&mut self) {
         self.passing = self.bytes.last().map_or(self.passing, |last| *last != b'\n');
+        self.clear();
+    }
+
+    fn clear(&mut self) {
         self.bytes.clear();
+        self.searched = 0;
+    }
+
+    /// Bytes that no search for a newline has seen.
+    fn unsearched(&self) -> &[u8] {
+        &self.bytes[self.searched..]
     }
 
     /// `true` if the buffer is empty.
@@ -82,13 +97,13 @@ impl Lines {
     pub(super) fn waiting(&self) -> usize {
         match self.bytes.len() > LINE_MAX {
             true => LINE_MAX,
-            false => self.bytes.iter().filter(|byte| **byte == b'\n').count(),
+            false => self.unsearched().iter().filter(|byte| **byte == b'\n').count(),
         }
     }
 
     /// `true` if a line is in the buffer.
     pub(super) fn has_line(&self) -> bool {
-        self.bytes.len() > LINE_MAX || self.bytes.contains(&b'\n')
+        self.bytes.len() > LINE_MAX || self.unsearched().contains(&b'\n')
     }
 }
 
