@@ -104,9 +104,9 @@ class Agent:
             raise GuestError(f"{self.name}: {do}: {error}") from error
         return number
 
-    def answer(self, number, timeout):
-        """The answer to a request, or None when there is none in time."""
-        boots = len(self.boots)
+    def answer(self, number, timeout, boots=None):
+        """The answer to a request, or None when there is none in time. `boots`: starts of the guest before the request."""
+        boots = len(self.boots) if boots is None else boots
         deadline = time.monotonic() + timeout
         with self._changed:
             while number not in self._answers:
@@ -146,6 +146,7 @@ class Running:
 
     def __init__(self, agent, argv, given=""):
         self.agent, self.argv = agent, argv
+        self._boots = len(agent.boots)
         self._number = agent.send("run", argv=list(argv), given=given, limit=None)
         self.done = None
 
@@ -156,7 +157,7 @@ class Running:
         return self.done.status if self.done else None
 
     def _take(self, timeout):
-        answer = self.agent.answer(self._number, timeout)
+        answer = self.agent.answer(self._number, timeout, self._boots)
         if answer:
             self.done = Done(answer["status"], answer["out"], answer["err"], answer["late"])
 

@@ -15,6 +15,8 @@ from daemon import Daemon, DaemonError, binary
 
 NOBODY = 65534
 TOKEN = "end-to-end-0123456789abcdef"
+# Warnings on an honest guest where a hypervisor takes CPU time from this machine.
+SLOW_MACHINE = ("more than 1 ms in a second; its interrupts", " by a page fault; its rings", " ms in that page fault")
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -169,10 +171,10 @@ class Managed(Daemon):
         return exchange(connection, method, path, headers=headers, **request)
 
     def complaints(self, expected=()):
-        """Lines of the log that warn, tell of an error or of a panic, but for those with an expected text."""
+        """Lines of the log that warn, tell of an error or of a panic, but for those with an expected text, or of a slow machine."""
         signs = (" WARN ", " ERROR ", "panicked", "WARN:", "ERROR:")
         lines = [line for line in self.log().splitlines() if any(sign in line for sign in signs)]
-        return [line for line in lines if not any(text in line for text in expected)]
+        return [line for line in lines if not any(text in line for text in (*expected, *SLOW_MACHINE))]
 
     def close_process(self):
         """Ends the daemon."""
