@@ -137,7 +137,7 @@ impl Agent {
         tokio::join!(follow, tell);
     }
 
-    /// Looks at the daemon again and again, and at the API server twice an interval.
+    /// Compares daemon and claims again and again, and at the API server twice an interval.
     async fn watch(&self) {
         let mut watch = Watch {
             pool: Pool::new(self.cluster.clone(), &self.options),
@@ -149,7 +149,7 @@ impl Agent {
         };
         let mut last_error = String::new();
         loop {
-            let done = self.look(&mut watch).await;
+            let done = self.compare(&mut watch).await;
             let error = done.map_or_else(|error| format!("{error:#}"), |()| String::new());
             if !error.is_empty() && error != last_error {
                 log(&error);
@@ -165,7 +165,7 @@ impl Agent {
 
     /// Does all that is to be done now, each part of it whatever becomes of the others; returns the
     /// first error.
-    async fn look(&self, watch: &mut Watch) -> anyhow::Result<()> {
+    async fn compare(&self, watch: &mut Watch) -> anyhow::Result<()> {
         let daemon = Daemon::at(&self.options.run_dir);
         let read = spawn_blocking(move || {
             let document = daemon.ask(Method::GET, "/v1/state", None)?;
@@ -261,8 +261,8 @@ impl Agent {
 
     /// Has the daemon make adapters again that it has lost.
     async fn restore(&self, claims: &Claims, adapters: &[Value]) -> anyhow::Result<()> {
-        let learned = self.keeper.change(Work::Learn(adapters.to_vec())).await;
-        learned.map_err(anyhow::Error::msg)?;
+        let kept = self.keeper.change(Work::KeepNamespaces(adapters.to_vec())).await;
+        kept.map_err(anyhow::Error::msg)?;
         let is_lost = |adapter: &Value| !adapters.iter().any(|it| it["name"] == adapter["name"]);
         let mut restored = JoinSet::new();
         for (uid, claim) in claims.iter().filter(|(_, claim)| claim.adapters().any(is_lost)) {

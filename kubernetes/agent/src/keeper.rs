@@ -46,7 +46,7 @@ pub enum Work {
     /// Adapters of the claim of that UID are made again if the daemon has lost them.
     Restore(String),
     /// Namespaces that hooks have given to these adapters of the daemon are remembered.
-    Learn(Vec<Value>),
+    KeepNamespaces(Vec<Value>),
 }
 
 impl Work {
@@ -78,12 +78,12 @@ impl Keeper {
     /// # Errors
     /// A file cannot be read or written.
     pub fn start(options: &Options) -> anyhow::Result<Keeper> {
-        let books = Books::open(options)?;
-        let claims = books.claims.clone();
+        let keeper = KeeperThread::open(options)?;
+        let claims = keeper.claims.clone();
         let (jobs, queue) = mpsc::channel();
         thread::Builder::new()
             .name("keeper".to_owned())
-            .spawn(move || books.run(&queue))
+            .spawn(move || keeper.run(&queue))
             .context("cannot start a thread; raise the limit of tasks")?;
         Ok(Keeper { jobs, claims })
     }
@@ -106,7 +106,7 @@ impl Keeper {
 }
 
 /// All that the thread has.
-struct Books {
+struct KeeperThread {
     options: Options,
     daemon: Daemon,
     checkpoint: Checkpoint,
@@ -114,14 +114,14 @@ struct Books {
     claims: Arc<Mutex<Claims>>,
 }
 
-impl Books {
-    fn open(options: &Options) -> anyhow::Result<Books> {
+impl KeeperThread {
+    fn open(options: &Options) -> anyhow::Result<KeeperThread> {
         let (checkpoint, claims) = Checkpoint::open(&options.plugin_dir())?;
         let cdi = Cdi::new(options);
         cdi.rewrite(&claims)?;
         let daemon = Daemon::at(&options.run_dir);
         let claims = Arc::new(Mutex::new(claims));
-        Ok(Books { options: options.clone(), daemon, checkpoint, cdi, claims })
+        Ok(KeeperThread { options: options.clone(), daemon, checkpoint, cdi, claims })
     }
 
     fn run(&self, queue: &mpsc::Receiver<Job>) {
@@ -167,7 +167,7 @@ impl Books {
                     garbage.extend(adapters.iter().cloned());
                 }
                 Work::Restore(uid) => drop(lasting.insert(uid.clone())),
-                Work::Learn(adapters) => learn_namespaces(&mut after, adapters),
+                Work::KeepNamespaces(adapters) => keep_namespaces(&mut after, adapters),
             }
         }
         let added: Vec<&Claim> = changed.iter().filter_map(|uid| after.get(uid)).collect();
@@ -288,15 +288,10 @@ fn edit(
     garbage: &BTreeSet<String>,
     lasting: &BTreeSet<String>,
 ) {
-    let mut gone = Vec::new();
-    adapters.retain(|adapter| {
-        let is_gone =
-            is_in(garbage, &adapter["name"]) || is_in(changed, &adapter["owner"]["claim"]);
-        if is_gone {
-            gone.push(adapter.clone());
-        }
-        !is_gone
-    });
+    let is_gone = |adapter: &mut Value| {
+        is_in(garbage, &adapter["name"]) || is_in(changed, &adapter["owner"]["claim"])
+    };
+    let gone: Vec<Value> = adapters.extract_if(.., is_gone).collect();
     let wanted = changed.union(lasting).filter_map(|uid| claims.get(uid));
     for adapter in wanted.flat_map(Claim::adapters) {
         if adapters.iter().any(|it| it["name"] == adapter["name"]) {
@@ -309,8 +304,8 @@ fn edit(
     }
 }
 
-/// Takes over the namespaces that hooks have given to adapters, for a daemon that forgets them.
-fn learn_namespaces(claims: &mut Claims, adapters: &[Value]) {
+/// Remembers the namespaces that hooks have given to adapters, for a daemon that forgets them.
+fn keep_namespaces(claims: &mut Claims, adapters: &[Value]) {
     let devices = claims.values_mut().flat_map(|claim| &mut claim.devices);
     for adapter in devices.filter_map(|device| device.adapter.as_mut()) {
         take_namespace(adapter, adapters);
@@ -375,7 +370,7 @@ mod tests {
         }
     }
 
-    fn site() -> (Site, tempfile::TempDir, Books) {
+    fn site() -> (Site, tempfile::TempDir, KeeperThread) {
         let site = Site::new();
         site.apply(json!({
             "version": 1, "nic": [{"name": "nic0", "num_vfs": 2}],
@@ -389,8 +384,8 @@ mod tests {
             patience: Duration::ZERO,
             ..Options::of("node1")
         };
-        let books = Books::open(&options).unwrap();
-        (site, directory, books)
+        let keeper = KeeperThread::open(&options).unwrap();
+        (site, directory, keeper)
     }
 
     fn adapters(site: &Site) -> usize {
@@ -424,26 +419,26 @@ mod tests {
 
     #[test]
     fn all_that_waits_is_one_change() {
-        let (site, _directory, books) = site();
+        let (site, _directory, keeper) = site();
         let generation = || site.does("GET", "/v1/state", Value::Null).generation.unwrap();
         let before = generation();
         let prepare: Vec<Work> = (1..=20).map(|it| Work::Prepare(claim(it))).collect();
-        books.change(&prepare.iter().collect::<Vec<_>>(), Instant::now()).unwrap();
+        keeper.change(&prepare.iter().collect::<Vec<_>>(), Instant::now()).unwrap();
         assert_eq!((generation(), adapters(&site)), (before + 1, 20));
         let unprepare: Vec<Work> = (1..=20).map(|it| Work::Unprepare(format!("u{it}"))).collect();
         for _ in 0..2 {
-            books.change(&unprepare.iter().collect::<Vec<_>>(), Instant::now()).unwrap();
+            keeper.change(&unprepare.iter().collect::<Vec<_>>(), Instant::now()).unwrap();
             assert_eq!((generation(), adapters(&site)), (before + 2, 0), "once is enough");
         }
         let both = [&prepare[0], &unprepare[0], &prepare[1]];
-        books.change(&both, Instant::now()).unwrap();
-        assert_eq!(books.claims.lock().unwrap().keys().collect::<Vec<_>>(), ["u2"]);
+        keeper.change(&both, Instant::now()).unwrap();
+        assert_eq!(keeper.claims.lock().unwrap().keys().collect::<Vec<_>>(), ["u2"]);
     }
 
     #[test]
     fn a_claim_that_has_changed_is_not_released() {
-        let (site, _directory, books) = site();
-        let change = |work: Work| books.change(&[&work], Instant::now()).unwrap();
+        let (site, _directory, keeper) = site();
+        let change = |work: Work| keeper.change(&[&work], Instant::now()).unwrap();
         let judged = claim(1);
         change(Work::Prepare(judged.clone()));
         let again = Claim { pods: vec!["p9".to_owned()], ..judged.clone() };
@@ -456,14 +451,14 @@ mod tests {
 
     #[test]
     fn a_claim_whose_adapter_is_rejected_is_not_promised() {
-        let (site, _directory, books) = site();
+        let (site, _directory, keeper) = site();
         let mut wrong = claim(1);
         let adapter = wrong.devices[0].adapter.as_mut().unwrap();
         adapter["switch"] = json!("sw9");
-        let error = books.change(&[&Work::Prepare(wrong)], Instant::now()).unwrap_err();
+        let error = keeper.change(&[&Work::Prepare(wrong)], Instant::now()).unwrap_err();
         assert!(is_rejected(&error), "{error:#}");
-        assert!(books.claims.lock().unwrap().is_empty() && adapters(&site) == 0);
-        let (_, saved) = Checkpoint::open(&books.options.plugin_dir()).unwrap();
+        assert!(keeper.claims.lock().unwrap().is_empty() && adapters(&site) == 0);
+        let (_, saved) = Checkpoint::open(&keeper.options.plugin_dir()).unwrap();
         assert!(saved.is_empty());
     }
 }

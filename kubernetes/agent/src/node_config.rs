@@ -78,12 +78,9 @@ fn completed(mut document: Value, options: &Options, nodes: &Nodes) -> Value {
     for switch in document["switch"].as_array_mut().into_iter().flatten() {
         let Some(tunnels) = switch.get_mut("vxlan").and_then(Value::as_array_mut) else { continue };
         // The only node has none to lead to.
-        let mut gone = Vec::new();
-        tunnels.retain(|tunnel| {
-            let stays = !(tunnel["peers"].is_null() && peers.is_empty());
-            gone.extend((!stays).then(|| tunnel["name"].clone()));
-            stays
-        });
+        let is_gone = |tunnel: &mut Value| tunnel["peers"].is_null() && peers.is_empty();
+        let gone: Vec<Value> =
+            tunnels.extract_if(.., is_gone).map(|mut it| it["name"].take()).collect();
         for tunnel in tunnels.iter_mut().filter(|tunnel| tunnel["peers"].is_null()) {
             tunnel["peers"] = json!(peers);
             if tunnel["local"].is_null() {
