@@ -48,6 +48,11 @@ impl Fields {
         self.0.keys().map(String::as_str)
     }
 
+    /// `true` for a field with an array.
+    pub(crate) fn is_array(&self, name: &str) -> bool {
+        self.0.get(name) == Some(&true)
+    }
+
     /// Objects as an array of flat objects with these fields.
     pub(crate) fn flat(&self, list: &[Value]) -> Value {
         let object = |entry: &Value| -> Map<String, Value> {

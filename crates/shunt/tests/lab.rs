@@ -18,10 +18,9 @@ fn lab(args: &[&str]) -> (Option<i32>, Value) {
         .stdin(Stdio::null())
         .output()
         .expect("shunt was built for this test");
-    let said = String::from_utf8_lossy(&output.stderr);
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
     let json = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("shunt lab {}: {error}\n{said}", args.join(" ")));
-    eprintln!("{said}");
+        .unwrap_or_else(|error| panic!("shunt lab {}: {error}", args.join(" ")));
     (output.status.code(), json)
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::complete;
 use crate::error::UsageError;
+use crate::flat::Fields;
 
 /// A merge patch under construction.
 #[derive(Debug, Default)]
@@ -33,8 +34,8 @@ impl Patch {
     }
 
     /// Sets an attachment, if its flag was given: `kind:target`, and further fields as
-    /// `NAME=VALUE`; `none` removes one. An invalid value is passed on, and the daemon reports the
-    /// error.
+    /// `NAME=VALUE`, lists with commas; `none` removes one. An invalid value is passed on, and the
+    /// daemon reports the error.
     pub(super) fn attachment(self, field: &str, short: Option<&str>, options: &[String]) -> Patch {
         let table = short.and_then(Attachment::table_of);
         let mut patch = match (table, short) {
@@ -47,12 +48,9 @@ impl Patch {
         };
         for option in options {
             let (name, text) = option.split_once('=').unwrap_or((option, "true"));
-            let text = if text == "none" { "null" } else { text };
-            let value = serde_json::from_str(text)
-                .ok()
-                .filter(|value: &Value| value.is_number() || value.is_boolean() || value.is_null());
-            patch =
-                patch.set(&format!("{field}.{name}"), Some(value.unwrap_or_else(|| text.into())));
+            let is_list = text != "none" && Fields::of("Attachment").is_array(name);
+            let value = if is_list { list(text) } else { scalar(text) };
+            patch = patch.set(&format!("{field}.{name}"), Some(value));
         }
         patch
     }
@@ -263,6 +261,13 @@ impl MirrorFlags {
     }
 }
 
+/// Parses a number, `true`, `false`, or `none` as null; all else is a text.
+fn scalar(text: &str) -> Value {
+    let value = serde_json::from_str(if text == "none" { "null" } else { text }).ok();
+    let value = value.filter(|it: &Value| it.is_number() || it.is_boolean() || it.is_null());
+    value.unwrap_or_else(|| text.into())
+}
+
 /// Parses `5,100-199` as the list in the document; `none` as an empty one.
 pub(super) fn list(text: &str) -> Value {
     match text {
@@ -321,6 +326,9 @@ mod tests {
                 "filter": true, "busy_poll_us": 20}})
         );
         assert_eq!(patch(None, &["netns=blue".to_owned()]), json!({"uplink": {"netns": "blue"}}));
+        let lists = ["ip=192.0.2.1/24,2001:db8::1/64".to_owned(), "gateway=none".to_owned()];
+        let lists_set = json!({"ip": ["192.0.2.1/24", "2001:db8::1/64"], "gateway": null});
+        assert_eq!(patch(None, &lists), json!({"uplink": lists_set}));
         let unset = ["socket_group=none".to_owned(), "socket_mode=none".to_owned()];
         let null_fields = json!({"socket_group": null, "socket_mode": null});
         assert_eq!(patch(None, &unset), json!({"uplink": null_fields}));
