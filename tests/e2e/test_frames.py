@@ -86,9 +86,9 @@ def load_tests(loader, _standard, _pattern):
             name = f"{ring}mrg_rxbuf={int(mrg)}"
             guest = {"packed": packed, "mrg_rxbuf": mrg}
             rings = {
-                f"{name},in_order=1": {"guest": {**guest, "in_order": True}},
+                f"{name},in_order=1": {"long": not mrg, "guest": {**guest, "in_order": True}},
                 f"{name},in_order=refused": {"long": True, "guest": {**guest, "in_order": False}},
-                f"{name},in_order=not_offered": {"offer_in_order": False, "guest": guest},
+                f"{name},in_order=not_offered": {"long": mrg, "offer_in_order": False, "guest": guest},
             }
             for title, options in rings.items():
                 suite.addTests(case(loader, title, options))
@@ -104,7 +104,7 @@ def load_tests(loader, _standard, _pattern):
 
 def case(loader, title, options):
     """The tests of `FramesBase` with these options, under this title."""
-    long = options.pop("long", ())
+    long = options.pop("long", False) or ()
     kind = type(title, (FramesBase,), {"options": options, "long_tests": long, "__module__": __name__})
     kind.__qualname__ = title
     return loader.loadTestsFromTestCase(kind)

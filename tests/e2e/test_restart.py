@@ -1,11 +1,12 @@
 """A guest or the daemon is killed under load and restarted: traffic resumes without intervention."""
 
 import os
+import sys
 import time
 
 from bench import BURST, Bench, BenchCase
 
-TIMES = 10
+TIMES = 10 if "--all" in sys.argv else 4
 BURSTS = 8  # 256 frames from each port; a kill may double up to a burst of them, which must find room
 FRAME_BYTES = 60
 
@@ -126,7 +127,7 @@ class Restart(RestartBase):
     """The daemon connects, so that either side can go and come back."""
 
     def test_guest_killed(self):
-        """testpmd killed, ten times."""
+        """testpmd killed, again and again."""
         self.kill_guest(self.bench(), TIMES)
 
     def test_guest_killed_server_mode(self):
@@ -134,7 +135,7 @@ class Restart(RestartBase):
         self.kill_guest(self.bench(mode="server"), 3)
 
     def test_daemon_killed(self):
-        """The daemon killed, ten times."""
+        """The daemon killed, again and again."""
         self.kill_daemon(self.bench(), TIMES)
 
     def test_daemon_killed_not_in_order(self):
@@ -142,7 +143,7 @@ class Restart(RestartBase):
         self.kill_daemon(self.bench(guest={"in_order": False, "mrg_rxbuf": False}), TIMES)
 
     def test_guest_killed_packed(self):
-        """testpmd with packed rings killed, ten times."""
+        """testpmd with packed rings killed, again and again."""
         self.kill_guest(self.bench(guest={"packed": True}), TIMES)
 
     def test_daemon_killed_packed(self):

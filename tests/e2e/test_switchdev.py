@@ -8,6 +8,7 @@ import json
 import subprocess
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from bench import cpus
 from managed import Managed
@@ -136,13 +137,11 @@ class Bed:
 
     def matrix(self, count=3):
         """Connectivity over IPv4 and IPv6: each sender and receiver."""
-        found = {}
-        for sender in self.members():
-            for receiver in self.members():
-                if sender is not receiver:
-                    for address in (receiver.v4, receiver.v6):
-                        found[sender.of, address] = ping(sender.space, address, count=count, timeout=1) > 0
-        return found
+        pairs = [(sender, address) for sender in self.members() for receiver in self.members() if sender is not receiver
+                 for address in (receiver.v4, receiver.v6)]  # fmt: skip
+        with ThreadPoolExecutor() as pool:
+            answers = pool.map(lambda pair: ping(pair[0].space, pair[1], count=count, timeout=1), pairs)
+            return {(sender.of, address): answer > 0 for (sender, address), answer in zip(pairs, answers, strict=True)}
 
     def close(self):
         """Ends and removes everything."""

@@ -189,6 +189,7 @@ class XdpJumbo(UplinkBase):
 class PacketJumbo(UplinkBase):
     """AF_PACKET and frames of 9000 bytes."""
 
+    long_tests = True
     uplink = "packet:u0"
     mtu = 9000
 
