@@ -53,6 +53,7 @@ class Agent:
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
         self._answers = {}
+        self._sent = {}  # starts of the guest before each request
         self._socket = None
         self._held = b""
 
@@ -96,6 +97,7 @@ class Agent:
         data = json.dumps({"id": number, "do": do, **request}).encode() + b"\n"
         with self._changed:
             connection = self._socket
+            self._sent[number] = len(self.boots)
         try:
             if connection is None:
                 raise OSError("QEMU has ended")
@@ -104,16 +106,15 @@ class Agent:
             raise GuestError(f"{self.name}: {do}: {error}") from error
         return number
 
-    def answer(self, number, timeout, boots=None):
-        """The answer to a request, or None when there is none in time. `boots`: starts of the guest before the request."""
-        boots = len(self.boots) if boots is None else boots
+    def answer(self, number, timeout):
+        """The answer to a request, or None when there is none in time."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while number not in self._answers:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
-                if self._socket is None or len(self.boots) != boots:
+                if self._socket is None or len(self.boots) != self._sent[number]:
                     raise GuestError(f"{self.name}: the guest ended, or started anew, before it had answered")
                 self._changed.wait(left)
             answer = self._answers.pop(number)
@@ -146,7 +147,6 @@ class Running:
 
     def __init__(self, agent, argv, given=""):
         self.agent, self.argv = agent, argv
-        self._boots = len(agent.boots)
         self._number = agent.send("run", argv=list(argv), given=given, limit=None)
         self.done = None
 
@@ -157,7 +157,7 @@ class Running:
         return self.done.status if self.done else None
 
     def _take(self, timeout):
-        answer = self.agent.answer(self._number, timeout, self._boots)
+        answer = self.agent.answer(self._number, timeout)
         if answer:
             self.done = Done(answer["status"], answer["out"], answer["err"], answer["late"])
 

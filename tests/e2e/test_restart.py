@@ -127,7 +127,7 @@ class Restart(RestartBase):
     """The daemon connects, so that either side can go and come back."""
 
     def test_guest_killed(self):
-        """testpmd killed, again and again."""
+        """testpmd killed, `TIMES` times."""
         self.kill_guest(self.bench(), TIMES)
 
     def test_guest_killed_server_mode(self):
@@ -135,7 +135,7 @@ class Restart(RestartBase):
         self.kill_guest(self.bench(mode="server"), 3)
 
     def test_daemon_killed(self):
-        """The daemon killed, again and again."""
+        """The daemon killed, `TIMES` times."""
         self.kill_daemon(self.bench(), TIMES)
 
     def test_daemon_killed_not_in_order(self):
@@ -143,7 +143,7 @@ class Restart(RestartBase):
         self.kill_daemon(self.bench(guest={"in_order": False, "mrg_rxbuf": False}), TIMES)
 
     def test_guest_killed_packed(self):
-        """testpmd with packed rings killed, again and again."""
+        """testpmd with packed rings killed, `TIMES` times."""
         self.kill_guest(self.bench(guest={"packed": True}), TIMES)
 
     def test_daemon_killed_packed(self):

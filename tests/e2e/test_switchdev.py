@@ -9,6 +9,7 @@ import subprocess
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from bench import cpus
 from managed import Managed
@@ -137,11 +138,14 @@ class Bed:
 
     def matrix(self, count=3):
         """Connectivity over IPv4 and IPv6: each sender and receiver."""
-        pairs = [(sender, address) for sender in self.members() for receiver in self.members() if sender is not receiver
-                 for address in (receiver.v4, receiver.v6)]  # fmt: skip
-        with ThreadPoolExecutor() as pool:
-            answers = pool.map(lambda pair: ping(pair[0].space, pair[1], count=count, timeout=1), pairs)
-            return {(sender.of, address): answer > 0 for (sender, address), answer in zip(pairs, answers, strict=True)}
+        found = {}
+        for sender in self.members():
+            others = [other for other in self.members() if other is not sender]
+            addresses = [address for other in others for address in (other.v4, other.v6)]
+            with ThreadPoolExecutor() as pool:
+                asked = pool.map(partial(ping, sender.space, count=count, timeout=1), addresses)
+                found |= {(sender.of, address): answers > 0 for address, answers in zip(addresses, asked, strict=True)}
+        return found
 
     def close(self):
         """Ends and removes everything."""

@@ -44,7 +44,6 @@ class Kernel(unittest.TestCase):
     """One guest for all."""
 
     limit_s = 200
-    long_tests = ("test_golden_rule",)
 
     @classmethod
     def setUpClass(cls):

@@ -18,7 +18,8 @@
 //! # Limits
 //! A burst is reported [`STALL_MIN`] to twice that after its start while threads are busy, and
 //! [`crate::watchdog::IDLE_POLL_INTERVAL`] later if it is the first after a pause, provided that
-//! the watchdog gets a CPU. The burst itself cannot be ended.
+//! the watchdog gets a CPU. The burst itself cannot be ended. A fault that waits for a lock of the
+//! kernel, whose holder has no CPU, is reported as well.
 
 use std::fmt;
 use std::fs::File;

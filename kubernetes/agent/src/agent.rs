@@ -36,7 +36,7 @@ use crate::registration;
 use crate::slices::Pool;
 
 /// Longest time between two looks at the daemon.
-const LOOK_TIME: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Most characters of an error of the kubelet that are logged.
 const LOGGED_MAX: usize = 300;
 /// The kubelet's interfaces to the driver.
@@ -126,7 +126,7 @@ impl Agent {
                     self.changed.notify_one(); // what is known holds
                     log(&format!("{error:#}"));
                 }
-                tokio::time::sleep(LOOK_TIME.min(self.options.interval / 2)).await;
+                tokio::time::sleep(POLL_INTERVAL.min(self.options.interval / 2)).await;
             }
         };
         let tell = async {
@@ -137,7 +137,8 @@ impl Agent {
         tokio::join!(follow, tell);
     }
 
-    /// Compares daemon and claims again and again, and at the API server twice an interval.
+    /// Compares the daemon's adapters with the claims every few seconds and at each change, and
+    /// with the API server twice an interval.
     async fn watch(&self) {
         let mut watch = Watch {
             pool: Pool::new(self.cluster.clone(), &self.options),
@@ -155,7 +156,7 @@ impl Agent {
                 log(&error);
             }
             last_error = error;
-            let pause = tokio::time::sleep(LOOK_TIME.min(self.options.interval / 2));
+            let pause = tokio::time::sleep(POLL_INTERVAL.min(self.options.interval / 2));
             tokio::select! {
                 () = pause => {}
                 () = self.changed.notified() => {}

@@ -1,5 +1,5 @@
 //! Health of the devices (`v1alpha1.DRAResourceHealth`), which the kubelet shows in the status of
-//! pods. It follows from the taints, and is repeated with each look at the daemon.
+//! pods. It follows from the taints, and is repeated with each reading of the daemon.
 
 use std::pin::Pin;
 

@@ -80,7 +80,7 @@ fn completed(mut document: Value, options: &Options, nodes: &Nodes) -> Value {
         // The only node has none to lead to.
         let is_gone = |tunnel: &mut Value| tunnel["peers"].is_null() && peers.is_empty();
         let gone: Vec<Value> =
-            tunnels.extract_if(.., is_gone).map(|mut it| it["name"].take()).collect();
+            tunnels.extract_if(.., is_gone).map(|it| it["name"].clone()).collect();
         for tunnel in tunnels.iter_mut().filter(|tunnel| tunnel["peers"].is_null()) {
             tunnel["peers"] = json!(peers);
             if tunnel["local"].is_null() {

@@ -116,8 +116,8 @@ struct Settings {
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket",
         add = complete::attachment(), help = attachment_help("Attachment of its guest"))]
     attachment: Option<String>,
-    /// Another field of the attachment, such as netns=blue or ip=192.0.2.1/24,2001:db8::1/64; none
-    /// for its default; repeatable.
+    /// Another field of the attachment, such as netns=blue, lists with commas; none for its
+    /// default; repeatable.
     #[arg(long, value_name = "FIELD=VALUE", add = complete::attachment_field())]
     attachment_set: Vec<String>,
     /// Vhost-user socket of its guest, an absolute path.

@@ -46,9 +46,10 @@ impl Patch {
             }
             (_, short) => self.set(field, short),
         };
+        let fields = Fields::of("Attachment");
         for option in options {
             let (name, text) = option.split_once('=').unwrap_or((option, "true"));
-            let is_list = text != "none" && Fields::of("Attachment").is_array(name);
+            let is_list = text != "none" && fields.is_array(name);
             let value = if is_list { list(text) } else { scalar(text) };
             patch = patch.set(&format!("{field}.{name}"), Some(value));
         }
