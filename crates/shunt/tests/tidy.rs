@@ -233,7 +233,7 @@ fn unsafe_code_is_confined() {
             found.push(format!("{}: does not take the workspace's lints", source.path));
         }
     }
-    none("unsafe code outside guestmem, virtq, xdp, three files of host and one of vduse", found);
+    none("unsafe code outside guestmem, virtq, xdp, four files of host and one of vduse", found);
 }
 
 #[test]
