@@ -87,9 +87,9 @@ impl Forwarder {
 
     /// Forwards one burst; returns the number of frames moved.
     pub fn step(&mut self) -> u64 {
-        let sent = self.take_back();
         let mut frames = [(0, 0); BURST];
         let received = self.adapter.reap_receive(&mut frames);
+        let sent = self.take_back();
         for (buffer, _) in &frames[..received] {
             self.adapter.buffer(*buffer).prefetch_write(HEADER);
         }
@@ -107,7 +107,8 @@ impl Forwarder {
     }
 
     /// Frees the buffers of all frames that the switch has taken; returns their number. Were some
-    /// left, the ring might lack room: the frames of both ports can meet at one.
+    /// left, the ring might lack room: the frames of both ports can meet at one. So it comes after
+    /// frames are received: in between the switch may return a burst, and deliver another.
     fn take_back(&mut self) -> usize {
         let mut all = 0;
         loop {
