@@ -277,9 +277,10 @@ class Captures(unittest.TestCase):
         with Capturing(self.daemon, "web", "--filter", "icmp") as capture:
             self.assertEqual(ping(self.spaces["web"], ADDRESSES["db"], count=10), 10)
             self.daemon.upgrade()
-            self.assertEqual(capture.wait(), (20, 0))
+            frames, lost = capture.wait()
             self.assertIn("hot-restarted", capture.told)
-        self.assertEqual(len(fields(capture.file, "icmp.type")), 20)
+        self.assertGreaterEqual(frames, 20)  # more where answers are late
+        self.assertEqual((len(fields(capture.file, "icmp.type")), lost), (frames, 0))
         with Capturing(self.daemon, "web", "--filter", "icmp", "--frames", "2") as capture:
             ping(self.spaces["web"], ADDRESSES["db"], count=3)
             self.assertEqual(capture.wait(), (2, 0))
