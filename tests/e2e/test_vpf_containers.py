@@ -110,6 +110,7 @@ class VpfContainers(VpfBase):
 class Igb(VpfContainers):
     """igb: the guest's PF sets VLANs; outside all functions share a port, with its VLANs, addresses and rate."""
 
+    long_tests = True
     words = ("--model", "igb", "--max-tx-mbps", str(RATE_MBPS), "--trunks", "100-199")
     modules = ("igb", "igbvf", "8021q", "macvlan")
     function = "pf"
