@@ -65,11 +65,15 @@ fn has_open_tunnel(document: &Value) -> bool {
     tunnels.any(|tunnel| tunnel["peers"].is_null())
 }
 
-/// A document with the tunnels' addresses, and with owners.
+/// A document with the tunnels' addresses, and with owners. Values of wrong types are left for the
+/// daemon to reject.
 fn completed(mut document: Value, options: &Options, nodes: &Nodes) -> Value {
     for list in LISTS {
-        for object in document[list].as_array_mut().into_iter().flatten() {
-            object["owner"][MANAGER] = json!(options.driver);
+        let objects = document[list].as_array_mut().into_iter().flatten();
+        for object in objects.filter_map(Value::as_object_mut) {
+            if let Value::Object(owner) = object.entry("owner").or_insert_with(|| json!({})) {
+                owner.insert(MANAGER.to_owned(), json!(options.driver));
+            }
         }
     }
     let own = nodes.get(&options.node);
@@ -77,11 +81,12 @@ fn completed(mut document: Value, options: &Options, nodes: &Nodes) -> Value {
     let peers: Vec<&IpAddr> = nodes.values().filter(|it| is_peer(it)).collect();
     for switch in document["switch"].as_array_mut().into_iter().flatten() {
         let Some(tunnels) = switch.get_mut("vxlan").and_then(Value::as_array_mut) else { continue };
+        let is_open = |tunnel: &Value| tunnel.is_object() && tunnel["peers"].is_null();
         // The only node has none to lead to.
-        let is_gone = |tunnel: &mut Value| tunnel["peers"].is_null() && peers.is_empty();
+        let is_gone = |tunnel: &mut Value| is_open(tunnel) && peers.is_empty();
         let gone: Vec<Value> =
             tunnels.extract_if(.., is_gone).map(|it| it["name"].clone()).collect();
-        for tunnel in tunnels.iter_mut().filter(|tunnel| tunnel["peers"].is_null()) {
+        for tunnel in tunnels.iter_mut().filter(|tunnel| is_open(tunnel)) {
             tunnel["peers"] = json!(peers);
             if tunnel["local"].is_null() {
                 tunnel["local"] = json!(own);
@@ -246,6 +251,19 @@ mod tests {
         assert_eq!(read().unwrap().unwrap()["nic"][0]["name"], "nic0");
         fs::write(&file, DEFAULT).unwrap();
         assert!(read().unwrap_err().to_string().contains("InternalIP of node node1"));
+    }
+
+    #[test]
+    fn values_of_wrong_types_are_left_to_the_daemon() {
+        let wrong = json!({
+            "nic": ["x", {"name": "nic0", "owner": "me"}],
+            "switch": ["y", {"name": "sw0", "vxlan": ["z"]}],
+        });
+        for nodes in [nodes(), Nodes::new()] {
+            let completed = completed(wrong.clone(), &Options::of("node1"), &nodes);
+            assert_eq!(completed["nic"], wrong["nic"]);
+            assert_eq!(completed["switch"][1]["vxlan"], json!(["z"]));
+        }
     }
 
     #[test]
