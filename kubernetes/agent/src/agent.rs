@@ -35,7 +35,7 @@ use crate::reconcile::Suspects;
 use crate::registration;
 use crate::slices::Pool;
 
-/// Longest time between two looks at the daemon.
+/// Longest time between two requests to the daemon.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Most characters of an error of the kubelet that are logged.
 const LOGGED_MAX: usize = 300;

@@ -61,8 +61,11 @@ pub fn read(directory: &Path, options: &Options, nodes: &Nodes) -> anyhow::Resul
 /// `true` with a tunnel whose peers are the other nodes.
 fn has_open_tunnel(document: &Value) -> bool {
     let switches = document["switch"].as_array().into_iter().flatten();
-    let mut tunnels = switches.flat_map(|it| it["vxlan"].as_array().into_iter().flatten());
-    tunnels.any(|tunnel| tunnel["peers"].is_null())
+    switches.flat_map(|it| it["vxlan"].as_array().into_iter().flatten()).any(is_open)
+}
+
+fn is_open(tunnel: &Value) -> bool {
+    tunnel.is_object() && tunnel["peers"].is_null()
 }
 
 /// A document with the tunnels' addresses, and with owners. Values of wrong types are left for the
@@ -81,7 +84,6 @@ fn completed(mut document: Value, options: &Options, nodes: &Nodes) -> Value {
     let peers: Vec<&IpAddr> = nodes.values().filter(|it| is_peer(it)).collect();
     for switch in document["switch"].as_array_mut().into_iter().flatten() {
         let Some(tunnels) = switch.get_mut("vxlan").and_then(Value::as_array_mut) else { continue };
-        let is_open = |tunnel: &Value| tunnel.is_object() && tunnel["peers"].is_null();
         // The only node has none to lead to.
         let is_gone = |tunnel: &mut Value| is_open(tunnel) && peers.is_empty();
         let gone: Vec<Value> =
