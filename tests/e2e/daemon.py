@@ -68,11 +68,11 @@ class Daemon:
         self.cpu = cpu
         self.vfs = list(vfs)
         self.program = binary()
-        self._config = os.path.join(run_dir, "shunt.toml")
+        self.config_file = os.path.join(run_dir, "shunt.toml")
         self._log = os.path.join(run_dir, "shunt.log")
         self._process = None
         self._log_start = 0
-        with open(self._config, "w", encoding="utf-8") as file:
+        with open(self.config_file, "w", encoding="utf-8") as file:
             file.write(config or config_text(run_dir, self.vfs, cpu))
 
     def socket(self, index):
@@ -84,7 +84,7 @@ class Daemon:
         self._log_start = os.path.getsize(self._log) if os.path.exists(self._log) else 0
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                [*self.within, self.program, "up", "--config", self._config, *self.options],
+                [*self.within, self.program, "up", "--config", self.config_file, *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -107,7 +107,7 @@ class Managed(Daemon):
         """Starts again without a stored state: the objects are in the configuration, as TOML."""
         self.kill()
         shutil.rmtree(self.state_dir)
-        with open(self._config, "r+", encoding="utf-8") as file:
+        with open(self.config_file, "r+", encoding="utf-8") as file:
             values, tables = file.read().split("[", 1)
             file.seek(0)
             file.write(f"{values}{objects}\n[{tables}")

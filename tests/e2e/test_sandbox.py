@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import tempfile
 import time
 import unittest
@@ -220,6 +221,70 @@ class Sandbox(unittest.TestCase):
         with open(text, encoding="ascii") as file:
             self.assertEqual(file.read(), "precious")
         self.clean()
+
+    def test_only_what_the_file_names(self):
+        """With `--sandbox=file` nothing else is served, whatever the API says; the file is read again at an upgrade."""
+        network = Network()
+        self.addCleanup(network.close)
+        first, second = (network.namespace(name) for name in ("n1", "n2"))
+        outside = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, outside, ignore_errors=True)
+        self.daemon = Managed(cpu=cpus()[0])
+        self.addCleanup(self.daemon.close)
+        inside = self.daemon.config_file
+        with open(inside, encoding="utf-8") as file:
+            values, tables = file.read().split("[", 1)
+
+        def write(path, *attachments):
+            """The file with an adapter for each attachment."""
+            adapters = (
+                f"{{ name = 'a{n}', switch = 'sw0', mac = '02:00:00:00:00:0{n}', attachment = {attachment} }}"
+                for n, attachment in enumerate(attachments, start=1)
+            )
+            objects = f"nic = [{{ name = 'nic0' }}]\nswitch = [{{ name = 'sw0', nic = 'nic0' }}]\nadapter = [{', '.join(adapters)}]"
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"{values}{objects}\n[{tables}")
+
+        taps = [f"{{ kind = 'tap', interface = 'net0', netns = '{space.path}', ip = ['10.0.0.{n}/24'] }}" for n, space in ((1, first), (2, second))]
+        named, other = (os.path.join(outside, name) for name in ("web.sock", "other.sock"))
+        write(inside, taps[0], f"{{ socket = '{named}' }}")
+        argv = [self.daemon.program, "up", "--sandbox=file", "--config", inside]
+        refused = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("move it out of run_dir and state_dir", refused.stderr)
+
+        self.daemon.config_file = os.path.join(self.daemon.programs, "shunt.toml")
+        os.rename(inside, self.daemon.config_file)
+        self.daemon.options = ["--sandbox=file"]
+        self.daemon.forbids = True
+        self.daemon.start()
+        self.daemon.wait_ready()
+        self.assertTrue(first.link("net0"))
+        self.assertEqual(os.listdir(outside), ["web.sock"])
+        for _ in range(2):
+            for number, attachment in enumerate(
+                (["--attachment", "tap:net1", "--netns", first.path], ["--attachment", "tap:net0", "--netns", second.path], ["--socket", other]),
+                start=3,
+            ):
+                self.assertIn("not permitted", self.create(f"a{number}", number, attachment))
+                self.daemon.command("adapter", "delete", f"a{number}")  # a tap's is there, and down
+            self.assertEqual(self.create("a6", 6, ["--socket", self.daemon.path("any.sock")]), "", "its own directory")
+            self.daemon.says("adapter", "delete", "a6")
+            time.sleep(0.5)  # a guest of its socket might still return
+            self.daemon.upgrade()
+            self.assertTrue(first.link("net0"))
+        self.assertFalse(first.link("net1"))
+        self.assertFalse(second.link("net0"))
+        self.assertEqual(os.listdir(outside), ["web.sock"])
+        events = [event["text"] for event in self.daemon.ask("/v1/events").body["events"] if event["kind"] == "forbidden"]
+        for request in ("open-tap", "open-namespace", "socket-file"):
+            self.assertTrue(any(text.startswith(f"refused {request}, ") and "does not name" in text for text in events), (request, events))
+
+        write(self.daemon.config_file, *taps)
+        time.sleep(0.5)
+        self.daemon.upgrade()
+        self.tap(second, 3)
+        self.assertTrue(second.link("net0"))
 
     def test_without_its_launcher(self):
         """What it has goes on; what needs rights is an error."""

@@ -1,9 +1,11 @@
 //! System calls that the sandbox refused: logged, counted, and recorded as events. The end of the
-//! launcher is logged too.
+//! launcher is logged too, and requests that it does not answer or refuses.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use api::{EventKind, Events};
+use host::launcher::Failed;
 use host::sandbox::Refused;
 
 /// Refused calls that are logged already.
@@ -12,7 +14,12 @@ pub(super) struct ForbiddenCalls {
     logged: u64,
     /// The launcher's end is logged already.
     is_launcher_gone: bool,
+    /// Requests of what is not named that are logged already.
+    not_named: BTreeSet<String>,
 }
+
+/// Most of them that are logged.
+const NOT_NAMED_MAX: usize = 1000;
 
 impl ForbiddenCalls {
     /// Reports new calls; returns their number.
@@ -24,12 +31,25 @@ impl ForbiddenCalls {
                  so does shunt upgrade; restart the daemon"
             );
         }
-        if let Some(request) = host::launcher::unanswered() {
-            tracing::error!(
-                "sandbox: the process shunt-launcher has not answered {request} for {} s, and may \
-                 still do it: see the kernel's log; if it stays so, restart the daemon",
-                host::launcher::ANSWER_MAX.as_secs()
-            );
+        for failed in host::launcher::failed() {
+            match failed {
+                Failed::Unanswered(request) => tracing::error!(
+                    "sandbox: the process shunt-launcher has not answered {request} for {} s, and \
+                     may still do it: see the kernel's log; if it stays so, restart the daemon",
+                    host::launcher::ANSWER_MAX.as_secs()
+                ),
+                // Requests may be repeated for ever.
+                Failed::NotNamed(request, fields) => {
+                    let text = format!(
+                        "refused {request}, {fields}: the configuration file does not name that \
+                         (--sandbox=file); add it, and use shunt upgrade"
+                    );
+                    if self.not_named.len() < NOT_NAMED_MAX && self.not_named.insert(text.clone()) {
+                        tracing::warn!("sandbox: {text}");
+                        events.caused(EventKind::Forbidden, "sandbox".to_owned(), text, now);
+                    }
+                }
+            }
         }
         host::sandbox::refused().map_or(0, |refused| self.report(&refused, events, now))
     }

@@ -77,7 +77,7 @@ use stop::IgnoredSignals;
 use upgrade::{LaunchContext, PendingTakeover, UpgradeRequests, UpgradeSender, Watchdog};
 
 pub use machine::check_machine;
-pub use sandbox::Sandbox;
+pub use sandbox::{Sandbox, SandboxMode};
 pub use stop::Stop;
 pub use upgrade::take_over;
 

@@ -10,22 +10,34 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use host::sandbox::FileRights;
 use model::config::Config;
 
-use super::{launcher, upgrade};
+use super::launcher;
+use super::upgrade::{self, OwnProgram};
 
 /// Bits of the parts.
 const CAPABILITIES: u64 = 1;
 const CALLS: u64 = 2;
 const FILES: u64 = 4;
 
+/// Use of the sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// Rights are with the launcher.
+    On,
+    /// The launcher serves only what this configuration file names; an absolute path.
+    File(PathBuf),
+    /// There is neither launcher nor restriction.
+    #[default]
+    Off,
+}
+
 /// Sandbox of this process.
 #[derive(Debug, Clone, Default)]
 pub struct Sandbox {
-    /// `false` with `--sandbox=off`.
-    is_on: bool,
+    mode: SandboxMode,
     /// Parts in force, a bit for each of [`PARTS`](host::sandbox::PARTS).
     parts: u64,
     /// Parts that the kernel does not support, with the reason.
@@ -33,15 +45,15 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Confines this process, if `wanted`. Call it before other threads are started.
+    /// Confines this process. Call it before other threads are started.
     ///
     /// # Errors
     /// The launcher does not start.
-    pub fn enter(wanted: bool) -> Result<Sandbox> {
-        let program = std::env::current_exe().context("cannot determine the program's own path")?;
-        let mut sandbox = Sandbox { is_on: wanted, ..Sandbox::default() };
-        if wanted {
-            launcher::start(&program).context("cannot start the launcher")?;
+    pub fn enter(mode: SandboxMode) -> Result<Sandbox> {
+        let path = std::env::current_exe().context("cannot determine the program's own path")?;
+        let mut sandbox = Sandbox { mode, ..Sandbox::default() };
+        if sandbox.mode != SandboxMode::Off {
+            launcher::start(&path, &sandbox.mode).context("cannot start the launcher")?;
             host::sandbox::drop_capabilities().context("cannot drop capabilities")?;
             sandbox.parts |= CAPABILITIES;
             match host::sandbox::confine_calls() {
@@ -49,7 +61,7 @@ impl Sandbox {
                 Err(error) => sandbox.missing.push(format!("{:#}", anyhow::Error::from(error))),
             }
         }
-        upgrade::set_own_program(program, wanted);
+        upgrade::set_own_program(OwnProgram { path, sandbox: sandbox.mode.clone() });
         Ok(sandbox)
     }
 
@@ -61,7 +73,7 @@ impl Sandbox {
     /// Logs what is in force.
     pub(super) fn log(&self) {
         match &self.missing[..] {
-            _ if !self.is_on => tracing::info!("sandbox: off, by --sandbox=off"),
+            _ if self.mode == SandboxMode::Off => tracing::info!("sandbox: off, by --sandbox=off"),
             [] => tracing::debug!("sandbox: rights, system calls and files are restricted"),
             missing => tracing::warn!("sandbox: incomplete: {}", missing.join("; ")),
         }
@@ -70,9 +82,10 @@ impl Sandbox {
     /// Restricts the files that can be opened.
     ///
     /// # Errors
-    /// The launcher has ended, or a daemon that hands over has other files than at its start.
+    /// The launcher has ended, a daemon that hands over has other files than at its start, or the
+    /// kernel has no Landlock, which mode `File` needs.
     pub(super) fn confine_files(&mut self, config: &Config, state_dir: &Path) -> Result<()> {
-        if !self.is_on {
+        if self.mode == SandboxMode::Off {
             return Ok(());
         }
         let api = &config.api;
@@ -102,6 +115,10 @@ impl Sandbox {
             Ok(true) => self.parts |= FILES,
             Ok(false) => self.missing.push("no Landlock in this kernel or container".to_owned()),
             Err(error) => self.missing.push(format!("{:#}", anyhow::Error::from(error))),
+        }
+        // It could write to the file.
+        if self.parts & FILES == 0 && matches!(self.mode, SandboxMode::File(_)) {
+            bail!("--sandbox=file needs Landlock: {}", self.missing.join("; "));
         }
         Ok(())
     }
@@ -137,6 +154,19 @@ line of `shunt stats` shows the parts in force.
 Where the kernel or a container has no seccomp or Landlock, the daemon runs without, and logs that
 at its start. `shunt up --sandbox=off` starts no launcher and restricts nothing, to compare.
 
+With `shunt up --sandbox=file --config FILE` the launcher serves only what FILE's objects name: taps
+and other interfaces, each for its kind of attachment, network namespaces, PFs of cards, VDUSE
+devices, sockets and captures, as written there. Sockets directly in `run_dir` may have any name.
+The API can change all settings, but not what of the host the daemon reaches: such a request gets
+EPERM, and the log and an event (`shunt events`) tell what FILE does not name. Representors may have
+their default taps.
+
+The launcher reads FILE itself. `shunt upgrade` starts a new one, which reads it again; if FILE is
+wrong, the upgrade fails. To take something away, delete it by a command first, and then from FILE:
+the daemon cannot tidy up what it may not name. FILE, and the directories of files that it names,
+must be where the daemon cannot change them: not in `state_dir` or below `run_dir`. This mode needs
+Landlock, and is set at a start, not by `shunt upgrade`.
+
 The launcher belongs to one daemon: the kernel kills it when that ends. No process of its user can
 trace it. A daemon without rights, started by an ordinary user, has one too: it has that user's
 rights. If the launcher ends, the daemon logs that: all goes on but what needs rights. `shunt
@@ -144,27 +174,31 @@ upgrade` has the launcher start the new program, which starts a launcher of its 
 
 ## Limits
 
-The launcher checks each request by itself, not against the desired state: the API changes that, and
-the daemon serves the API. So a daemon that has been taken over can still do what a document could
-ask for, with the rights of the launcher:
+By default the launcher checks each request by itself, not against the desired state: the API
+changes that, and the daemon serves the API. So a daemon that has been taken over can still do what
+a document could ask for, with the rights of the launcher. With `--sandbox=file` it can do so only
+with what FILE names, except for points marked *:
 
-- receive and send frames of any interface, in any network namespace; attach the redirect program;
-  steer MAC addresses of a card to other queues;
+- receive and send frames of any interface, in any network namespace (* if FILE has an attachment of
+  kind `packet` or `xdp`: of any interface, in the daemon's namespace and those that FILE names);
+  attach the redirect program; steer MAC addresses of a card to other queues;
 - create, change and delete taps, with their addresses and routes; set the MAC address of any
-  interface; create and destroy VDUSE devices;
+  interface (* a name of FILE is good in the daemon's namespace and in all that FILE names); create
+  and destroy VDUSE devices;
 - set the interface of any VF of a NIC: network namespace, name, MAC address, MTU, state, addresses
   and default routes;
 - make the VFs of any NIC, change their settings and the NIC's eswitch mode, bind them to their own
   driver or one of VFIO, and remove them, but not while a VMM has one open through VFIO or one's
   interface is in another network namespace;
 - make UNIX sockets in any directory, and remove those on which no process listens;
-- connect to any UNIX socket: for a daemon of root, also to those of a container runtime, which is
-  as good as root. Run the daemon as a user of its own where that matters;
-- connect to any IP address;
+- connect to any UNIX socket (* to those that the daemon's user may use): for a daemon of root, also
+  to those of a container runtime, which is as good as root. Run the daemon as a user of its own
+  where that matters;
+- connect to any IP address (*);
 - write captures, which are named `*.pcapng` and in no directory of settings (`/etc`, `/usr`,
   `/boot`, `/var/spool`, hidden ones), and read any capture;
 - start a program that none but root and the daemon's user can change, beside the daemon's own or
-  below `/usr` or `/opt`, with the arguments `up --take-over`.
+  below `/usr` or `/opt`, with the arguments `up --take-over` (*).
 
 It cannot change permissions or group of a socket that is not its own, replace a flow rule, remove
 one of another form than its own or a vDPA device of a card, load a BPF program of its own, make an

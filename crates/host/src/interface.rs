@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::launcher::{Answer, Request, ask};
+use crate::launcher::{Answer, Request, ask, check_named};
 use crate::netns::{self, NetnsError};
 use crate::socket::{self, SocketKind};
 use crate::sys::{self, IfRequest, Op};
@@ -210,8 +210,11 @@ impl Request for ChangeInterface {
         let [socket] = fds else { return Err(Errno::INVAL) };
         socket::check(*socket, SocketKind::Interfaces)?;
         match self.setting {
-            InterfaceSetting::Mac(_) => Ok(()),
-            InterfaceSetting::Mtu(_) | InterfaceSetting::Up(_) => check_tap(*socket, &self.name),
+            InterfaceSetting::Mac(_) => check_named(&["tap", "packet", "xdp"], &self.name),
+            InterfaceSetting::Mtu(_) | InterfaceSetting::Up(_) => {
+                check_named(&["tap"], &self.name)?;
+                check_tap(*socket, &self.name)
+            }
         }
     }
 

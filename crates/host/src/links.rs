@@ -13,7 +13,7 @@ use rustix::net::netdevice::{index_to_name, name_to_index};
 use serde::{Deserialize, Serialize};
 
 use crate::interface::check_tap;
-use crate::launcher::{self, Answer, Request};
+use crate::launcher::{self, Answer, Request, check_named};
 use crate::netlink::{Netlink, NetlinkMessage, attribute, u32_at};
 use crate::socket::{self, SocketKind};
 
@@ -367,7 +367,9 @@ impl Request for ChangeLink {
     fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let [socket] = fds else { return Err(Errno::INVAL) };
         socket::check(*socket, SocketKind::Route)?;
-        check_tap(*socket, &index_to_name(*socket, self.index)?)
+        let name = index_to_name(*socket, self.index)?;
+        check_named(&["tap"], &name)?;
+        check_tap(*socket, &name)
     }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {

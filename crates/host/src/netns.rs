@@ -115,6 +115,10 @@ impl Request for IdentifyNamespace {
     const DOES: &'static str = "tells device and inode of a network namespace";
     type Reply = (u64, u64);
 
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        launcher::check_netns(&self.path)
+    }
+
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<(u64, u64)> {
         Ok((identify(&self.path)?, Vec::new()))
     }
@@ -139,6 +143,10 @@ impl Request for OpenNamespace {
     const NAME: &'static str = "open-namespace";
     const DOES: &'static str = "opens a network namespace, for other requests";
     type Reply = Result<(), Step>;
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        launcher::check_netns(&self.path)
+    }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Result<(), Step>> {
         let opened = open(&self.path).and_then(|file| {

@@ -10,7 +10,7 @@ use rustix::net::netlink::GENERIC;
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with, sockopt};
 use serde::{Deserialize, Serialize};
 
-use crate::launcher::{Answer, Request, ask};
+use crate::launcher::{Answer, Request, ask, check_kind};
 use crate::netlink::{Netlink, NetlinkMessage, attribute, u32_at};
 use crate::sys;
 
@@ -39,6 +39,16 @@ impl Request for OpenSocket {
         "opens a socket for interfaces, netlink, packets or AF_XDP, in a network namespace";
     const IN_NAMESPACE: bool = true;
     type Reply = ();
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        // The kind of attachment that needs it. For others the kernel checks the rights of each
+        // request's sender, too.
+        match self.0 {
+            SocketKind::Packet => check_kind("packet"),
+            SocketKind::Xdp => check_kind("xdp"),
+            SocketKind::Interfaces | SocketKind::Route | SocketKind::Generic => Ok(()),
+        }
+    }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
         let (family, kind, protocol) = self.0.parts();

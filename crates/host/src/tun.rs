@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::interface::{InterfaceDriver, InterfaceError, Interfaces};
-use crate::launcher::{Answer, Request, ask};
+use crate::launcher::{Answer, Request, ask, check_named};
 use crate::links::Links;
 use crate::netns;
 use crate::sys::{self, IfRequest, Op};
@@ -234,6 +234,10 @@ impl Request for OpenTap {
     const DOES: &'static str = "opens a queue of a tap in a network namespace, and creates the tap";
     const IN_NAMESPACE: bool = true;
     type Reply = Result<(), Step>;
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_named(&["tap"], &self.name)
+    }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Result<(), Step>> {
         let request = IfRequest::new(&self.name).ok_or(Errno::INVAL)?;

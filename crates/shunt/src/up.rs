@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use api::Server;
-use daemon::Launch;
+use daemon::{Launch, SandboxMode};
 use model::config::{Config, SourceFile};
 use model::state::schema;
 use serde_json::json;
@@ -34,7 +34,7 @@ Examples:
 docs/shunt.example.toml is an annotated example, docs/configuration.md lists every field.")]
 pub(crate) struct Up {
     /// Configuration file [default settings if absent].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_if_eq("sandbox", "file"))]
     config: Option<PathBuf>,
     /// Only check the file: exit code 2 and one line per error, if there are any.
     #[arg(long, requires = "config")]
@@ -42,16 +42,16 @@ pub(crate) struct Up {
     /// Print "ready" or the result of --check as JSON, and errors too. The log is text.
     #[arg(long)]
     json: bool,
-    /// Give up rights that the daemon does not need, and have a launcher keep them; "off" only to
-    /// compare. docs/sandbox.md has the details.
-    #[arg(long, value_enum, default_value_t = Sandbox::On, value_name = "on|off")]
+    /// Give up rights that the daemon does not need, and have a launcher keep them; "file": it
+    /// serves only what the file names; "off" only to compare. docs/sandbox.md has the details.
+    #[arg(long, value_enum, default_value_t = Sandbox::On, value_name = "on|file|off")]
     #[arg(hide_possible_values = true)]
     sandbox: Sandbox,
     /// End with the parent process; for experiments (internal).
     #[arg(long, hide = true)]
     with_parent: bool,
     /// Take over from the daemon at the other end of standard input; for `shunt upgrade`.
-    #[arg(long, hide = true, conflicts_with_all = ["config", "check", "with_parent", "json"])]
+    #[arg(long, hide = true, conflicts_with_all = ["check", "with_parent", "json"])]
     take_over: bool,
     /// Serve requests of the daemon that was started from this file, on standard input (internal).
     #[arg(long, hide = true, value_name = "PROGRAM")]
@@ -62,19 +62,19 @@ pub(crate) struct Up {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Sandbox {
     On,
+    File,
     Off,
 }
 
 impl Up {
     /// Runs the daemon, or a process of it; `log` starts the log.
     pub(crate) fn run(self, log: impl FnOnce() -> Result<()>) -> Result<()> {
-        let wanted = self.sandbox == Sandbox::On;
         if let Some(program) = self.launcher {
-            return daemon::launcher::run(program, std::io::stdin().as_fd());
+            return daemon::launcher::run(program, self.config, std::io::stdin().as_fd());
         }
         if self.take_over {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-            let sandbox = daemon::Sandbox::enter(wanted)?;
+            let sandbox = daemon::Sandbox::enter(self.sandbox_mode()?)?;
             log()?;
             return daemon::take_over(socket, sandbox);
         }
@@ -94,10 +94,23 @@ impl Up {
             };
             return Ok(print(&text)?);
         }
-        let sandbox = daemon::Sandbox::enter(wanted)?;
+        let sandbox = daemon::Sandbox::enter(self.sandbox_mode()?)?;
         log()?;
         let launch = Launch { config: source, with_parent: self.with_parent, sandbox };
         daemon::run(&config, launch, |server| say_ready(ready(self.json, server)))
+    }
+
+    fn sandbox_mode(&self) -> Result<SandboxMode> {
+        Ok(match (self.sandbox, &self.config) {
+            (Sandbox::On, _) => SandboxMode::On,
+            (Sandbox::Off, _) => SandboxMode::Off,
+            (Sandbox::File, file) => {
+                let file = file.as_deref().context("--sandbox=file needs --config")?;
+                let found = file.canonicalize();
+                let found = found.with_context(|| format!("cannot find {}", file.display()))?;
+                SandboxMode::File(found)
+            }
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use host::launcher::{Answer, Request};
+use host::launcher::{Answer, PF, Request, check_named};
 use host::netlink::{KernelError, Netlink};
 use model::state::{NicMode, Vlan};
 use rustix::io::Errno;
@@ -25,10 +25,13 @@ const VLAN_MAX: u16 = 4094;
 /// Largest priority of a VLAN tag.
 const QOS_MAX: u8 = 7;
 
-/// Checks that a function is the PF of a NIC with SR-IOV.
+/// Checks that a function is the PF of a NIC with SR-IOV, and named.
 fn check_pf(sysfs: &Sysfs, pf: PciAddress) -> Result<(), Errno> {
     let has_vfs = pf::number::<u16>(sysfs, pf, "sriov_totalvfs").is_some();
-    if has_vfs && pf::is_network(sysfs, pf) { Ok(()) } else { Err(Errno::PERM) }
+    if !has_vfs || !pf::is_network(sysfs, pf) {
+        return Err(Errno::PERM);
+    }
+    check_named(&[PF], &pf.to_string())
 }
 
 /// Checks that a PF has a VF of this index.

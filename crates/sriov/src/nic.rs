@@ -93,6 +93,14 @@ impl PciNic {
         Ok(PciNic { nic: ManagedNic::new(card, record) })
     }
 
+    /// Address of the PF of this name or address.
+    ///
+    /// # Errors
+    /// There is no such PF.
+    pub fn address_of(device: &str) -> Result<PciAddress, SriovError> {
+        KernelCard::find(Sysfs::default(), device).map(|card| card.address())
+    }
+
     /// Address of the PF.
     pub fn address(&self) -> PciAddress {
         self.nic.card.address()

@@ -8,7 +8,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use host::launcher::{Answer, Request, ask};
+use host::launcher::{Answer, Request, ask, check_named};
 use host::netlink::{GENL_HEADER, Netlink, NetlinkMessage, attribute, text};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,7 @@ impl Request for ChangeBus {
     type Reply = ();
 
     fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_named(&["vduse"], &self.name)?;
         if self.add {
             return Ok(());
         }

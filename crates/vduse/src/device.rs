@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use host::launcher::{Answer, Request, ask};
+use host::launcher::{Answer, Request, ask, check_named};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
 use serde::{Deserialize, Serialize};
@@ -191,6 +191,11 @@ impl Request for ChangeDevices {
     const DOES: &'static str = "creates or destroys a VDUSE network device";
     type Reply = Result<Result<(), i32>, i32>;
 
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let (ChangeDevices::Create(DeviceSpec { name, .. }) | ChangeDevices::Destroy(name)) = self;
+        check_named(&["vduse"], name)
+    }
+
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Self::Reply> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let control = match open("/dev/vduse/control", flags, Mode::empty()) {
@@ -266,6 +271,10 @@ impl Request for OpenDevice {
     const NAME: &'static str = "open-vduse-device";
     const DOES: &'static str = "opens a VDUSE device";
     type Reply = ();
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_named(&["vduse"], &self.name)
+    }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
         if !is_name(&self.name) {

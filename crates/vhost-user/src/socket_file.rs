@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use host::launcher::{self, Answer, Request, ask_if_refused};
+use host::launcher::{self, Answer, Request, ask_if_refused, check_socket};
 use host::socket::is_bound_to;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -51,7 +51,7 @@ impl Request for SocketFile {
         let (Operation::Remove(file) | Operation::SetGroup(file, ..) | Operation::SetMode(file, _)) =
             self.operation
         else {
-            return Ok(());
+            return check_socket(&self.path);
         };
         let [socket] = fds else { return Err(Errno::INVAL) };
         match is_bound_to(*socket, file) {
@@ -59,6 +59,7 @@ impl Request for SocketFile {
             Ok(false) => Err(Errno::STALE),
             // Without UNIX_DIAG a new socket is told by that no process listens yet.
             Err(_) => {
+                check_socket(&self.path)?;
                 let (opened, _) = Place::of(&self.path)?.find(Some(file))?;
                 check_stale(&opened).map_err(|_| Errno::OPNOTSUPP)
             }

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use host::launcher::{Answer, Request, ask};
+use host::launcher::{Answer, Request, ask, check_index};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -296,6 +296,10 @@ impl Request for AttachProgram {
     const DOES: &'static str = "attaches an XDP program to an interface in a network namespace";
     const IN_NAMESPACE: bool = true;
     type Reply = ();
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_index("xdp", self.interface)
+    }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {
         let [program] = fds else { return Err(Errno::INVAL) };

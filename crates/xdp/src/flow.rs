@@ -189,6 +189,7 @@ impl launcher::Request for ChangeFlowRule {
     fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let [socket] = fds else { return Err(Errno::INVAL) };
         check(*socket, SocketKind::Interfaces)?;
+        launcher::check_named(&["xdp"], &self.interface)?;
         self.change.check(|rule| ethtool(*socket, &self.interface, rule))
     }
 

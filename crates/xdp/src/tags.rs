@@ -69,7 +69,8 @@ impl launcher::Request for KeepTags {
 
     fn check(&self, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let [socket] = fds else { return Err(Errno::INVAL) };
-        check(*socket, SocketKind::Interfaces)
+        check(*socket, SocketKind::Interfaces)?;
+        launcher::check_named(&["xdp"], &self.interface)
     }
 
     fn serve(self, fds: &[BorrowedFd<'_>]) -> Answer<()> {

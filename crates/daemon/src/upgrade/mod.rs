@@ -55,6 +55,8 @@ mod takeover;
 pub use new_process::take_over;
 pub(super) use notify::{Watchdog, ready};
 pub(super) use old_process::LaunchContext;
-pub(super) use program::{EndProgram, Files, NameFiles, StartProgram, name_files, set_own_program};
+pub(super) use program::{
+    EndProgram, Files, NameFiles, OwnProgram, StartProgram, name_files, set_own_program,
+};
 pub(super) use requests::{UpgradeRequests, UpgradeSender, channel};
 pub(super) use takeover::PendingTakeover;

@@ -34,6 +34,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
+use super::super::sandbox::SandboxMode;
+
 /// A program that may take over.
 #[derive(Debug)]
 struct Program {
@@ -108,13 +110,19 @@ impl Program {
     }
 
     /// Command that starts it with one end of a socket as its standard input.
-    fn command(&self, socket: OwnedFd, sandbox: bool) -> Command {
+    fn command(&self, socket: OwnedFd, sandbox: &SandboxMode) -> Command {
         // The descriptor number is valid in the child until it executes the program.
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command
             .arg0(&self.path)
             .args(["up", "--take-over"])
-            .args((!sandbox).then_some("--sandbox=off"))
+            .args(match sandbox {
+                SandboxMode::On => Vec::new(),
+                SandboxMode::Off => vec![OsStr::new("--sandbox=off")],
+                SandboxMode::File(file) => {
+                    vec!["--sandbox=file".as_ref(), "--config".as_ref(), file.as_os_str()]
+                }
+            })
             .envs(OWN_FILES.get().map(|own| (FILES, own.to_text())))
             .current_dir("/")
             .stdin(Stdio::from(socket));
@@ -159,7 +167,7 @@ impl Request for StartProgram {
             let OwnProgram { path: own, sandbox } = OWN_PROGRAM.get().context("no daemon runs")?;
             let path = choose(own, self.other.as_deref(), self.user)?;
             let program = Program::open(&path, own)?;
-            let started = program.command(socket, *sandbox).spawn();
+            let started = program.command(socket, sandbox).spawn();
             let child = started.with_context(|| format!("{} does not start", path.display()))?;
             Ok(StartedProgram { pid: adopt(child), path })
         };
@@ -312,18 +320,18 @@ fn check_files(before: Option<&OsStr>, files: &Files) -> Result<()> {
 
 /// Program of this daemon.
 #[derive(Debug)]
-struct OwnProgram {
+pub(in super::super) struct OwnProgram {
     /// File that it was started from.
-    path: PathBuf,
-    /// `true` if its successors have a sandbox, as it has itself.
-    sandbox: bool,
+    pub(in super::super) path: PathBuf,
+    /// Sandbox of its successors: its own.
+    pub(in super::super) sandbox: SandboxMode,
 }
 
 static OWN_PROGRAM: OnceLock<OwnProgram> = OnceLock::new();
 
-/// Sets the file that this daemon was started from, and whether it has a sandbox; once.
-pub(in super::super) fn set_own_program(path: PathBuf, sandbox: bool) {
-    let _ = OWN_PROGRAM.set(OwnProgram { path, sandbox });
+/// Sets the program of this daemon; once.
+pub(in super::super) fn set_own_program(own: OwnProgram) {
+    let _ = OWN_PROGRAM.set(own);
 }
 
 /// The process that is to take over. Killed on drop, unless released.
@@ -440,7 +448,7 @@ mod tests {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let program = Path::new("/bin/false").canonicalize().unwrap();
         let program = Program::open(&program, &program).unwrap();
-        let mut command = program.command(theirs.into(), true);
+        let mut command = program.command(theirs.into(), &SandboxMode::On);
         assert_eq!(command.get_current_dir(), Some(Path::new("/")), "without a file `up`");
         let child = command.spawn().unwrap();
         drop(command);

@@ -8,7 +8,7 @@
 //!
 //! The launcher trusts no request: the kinds are a closed set ([`Handler`]), and each has its
 //! checks ([`Request::check`]). A malformed request is dropped, and its descriptors are closed. The
-//! launcher ends with the daemon.
+//! launcher ends with the daemon. It can be told to serve only what is named ([`keep_to`]).
 //!
 //! A request for which it matters ([`Request::IN_NAMESPACE`]) belongs to the network namespace of
 //! its thread; see [`crate::netns::within`]. Each is served in a thread of its own, so one that
@@ -19,9 +19,11 @@
 //! [`THREADS_MAX`] requests run at a time; others wait. An answer that takes longer than
 //! [`ANSWER_MAX`] is an error; the launcher may do the work all the same.
 
+mod named;
 mod wire;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,6 +41,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use named::NOT_NAMED;
+pub(crate) use named::check_kind;
+pub use named::{
+    Named, PF, check_file, check_index, check_named, check_netns, check_socket, keep_to,
+};
 pub use wire::{BYTES_MAX, FDS_MAX};
 use wire::{Message, receive, send};
 
@@ -115,8 +122,10 @@ fn serve_as<R: Request>(body: Value, fds: &[BorrowedFd<'_>]) -> Answer<Value> {
 
 /// Socket to the launcher, if there is one.
 static LAUNCHER: OnceLock<OwnedFd> = OnceLock::new();
-/// Last request that was not answered in time.
-static UNANSWERED: Mutex<Option<&'static str>> = Mutex::new(None);
+/// Requests that failed for reasons which the operator can change.
+static FAILED: Mutex<BTreeSet<Failed>> = Mutex::new(BTreeSet::new());
+/// Most of them that are kept until they are told.
+const FAILED_MAX: usize = 16;
 
 thread_local! {
     /// Network namespace of this thread's requests, if it is not the process's.
@@ -133,9 +142,18 @@ pub fn has_ended() -> bool {
     LAUNCHER.get().is_some_and(|launcher| is_closed(launcher.as_fd()))
 }
 
-/// Name of a request that was not answered in time since the last call.
-pub fn unanswered() -> Option<&'static str> {
-    UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failed {
+    /// It was not answered in time.
+    Unanswered(&'static str),
+    /// It is about what is not [`Named`]: the request, and its fields.
+    NotNamed(&'static str, String),
+}
+
+/// Requests that failed so since the last call.
+pub fn failed() -> BTreeSet<Failed> {
+    std::mem::take(&mut FAILED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn is_closed(socket: BorrowedFd<'_>) -> bool {
@@ -163,14 +181,23 @@ pub fn start(arguments: &[&OsStr]) -> io::Result<()> {
 /// Makes a request: by the launcher, or without one by this process.
 ///
 /// # Errors
-/// The kernel's error; `ECONNRESET` if the launcher has ended, `ETIMEDOUT` after [`ANSWER_MAX`].
+/// The kernel's error; `ECONNRESET` if the launcher has ended, `ETIMEDOUT` after [`ANSWER_MAX`],
+/// `EPERM` for what is not [`Named`].
 pub fn ask<R: Request>(request: R, fds: &[BorrowedFd<'_>]) -> Answer<R::Reply> {
     let Some(launcher) = LAUNCHER.get() else { return request.serve(fds) };
+    let fields = serde_json::to_string(&request).unwrap_or_default();
     let answer = ask_of(launcher.as_fd(), request, fds, ANSWER_MAX);
-    if matches!(answer, Err(Errno::TIMEDOUT)) {
-        *UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = Some(R::NAME);
+    let failed = match answer {
+        Err(Errno::TIMEDOUT) => Failed::Unanswered(R::NAME),
+        Err(NOT_NAMED) => Failed::NotNamed(R::NAME, fields),
+        answer => return answer,
+    };
+    let mut all = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.len() < FAILED_MAX {
+        all.insert(failed);
     }
-    answer
+    drop(all);
+    answer.map_err(|errno| if errno == NOT_NAMED { Errno::PERM } else { errno })
 }
 
 /// Makes a request to a launcher.
@@ -287,6 +314,7 @@ fn answer(message: Message, fds: Vec<OwnedFd>, handlers: &[Handler]) {
     let served = (|| {
         let handler = handler(&message, handlers)?;
         if let Some(namespace) = &namespace {
+            named::check_namespace(namespace.as_fd())?;
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         }
         (handler.serve)(message.body, &borrowed)

@@ -15,7 +15,7 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::text;
+use super::{State, text};
 
 pub use kinds::*;
 
@@ -63,6 +63,17 @@ impl Attachment {
 /// Path of a network namespace, given as a path or as a name of `ip netns`.
 fn netns_path(written: &str) -> String {
     if written.starts_with('/') { written.to_owned() } else { format!("/run/netns/{written}") }
+}
+
+impl State {
+    /// Attachments of the document: of uplinks, PFs, representors and adapters.
+    pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        let of_nics = self.nics.iter().flat_map(|nic| {
+            let representors = nic.representors.iter().map(|it| &it.attachment);
+            nic.uplink.iter().chain(nic.pf.iter().map(|pf| &pf.attachment)).chain(representors)
+        });
+        of_nics.chain(self.adapters.iter().map(|adapter| &adapter.attachment))
+    }
 }
 
 impl Default for AttachmentKind {

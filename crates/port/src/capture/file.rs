@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use host::launcher::{self, Answer, Request, ask};
+use host::launcher::{self, Answer, Request, ask, check_file};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,10 @@ impl Request for OpenCapture {
     const DOES: &'static str =
         "opens for writing a file `*.pcapng`, new, empty or a capture, in no directory of settings";
     type Reply = Result<(), CaptureRefusal>;
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_file(&self.path)
+    }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<Result<(), CaptureRefusal>> {
         let directory = Directory::of(&self.path)?;

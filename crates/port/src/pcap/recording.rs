@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use host::launcher::{self, Answer, Request, ask};
+use host::launcher::{self, Answer, Request, ask, check_file};
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
@@ -142,6 +142,10 @@ impl Request for OpenRecording {
     const NAME: &'static str = "open-recording";
     const DOES: &'static str = "opens for reading a regular file that is a capture";
     type Reply = ();
+
+    fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        check_file(&self.path)
+    }
 
     fn serve(self, _: &[BorrowedFd<'_>]) -> Answer<()> {
         let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);

@@ -124,13 +124,6 @@ impl<'a> Check<'a> {
 
 /// The captures that a state plays.
 pub(super) fn played(state: &State) -> HashSet<&str> {
-    let nics = state.nics.iter();
-    let of_nics = nics.flat_map(|nic| {
-        let representors = nic.representors.iter().map(|it| &it.attachment);
-        nic.uplink.iter().chain(nic.pf.iter().map(|pf| &pf.attachment)).chain(representors)
-    });
-    let of_adapters = state.adapters.iter().map(|adapter| &adapter.attachment);
-    let played = |attachment: &'_ Attachment| matches!(attachment, Attachment::Pcap(_));
-    let all = of_nics.chain(of_adapters).filter(|attachment| played(attachment));
-    all.map(Attachment::place).collect()
+    let played = |attachment: &&Attachment| matches!(attachment, Attachment::Pcap(_));
+    state.attachments().filter(played).map(Attachment::place).collect()
 }
