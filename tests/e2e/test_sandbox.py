@@ -227,6 +227,9 @@ class Sandbox(unittest.TestCase):
         network = Network()
         self.addCleanup(network.close)
         first, second = (network.namespace(name) for name in ("n1", "n2"))
+        network.veth((first, "u0"), (second, "u1"), offload=False)
+        second.up("u1", "10.0.0.9/24")
+        second.silent()
         outside = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, outside, ignore_errors=True)
         self.daemon = Managed(cpu=cpus()[0])
@@ -241,7 +244,8 @@ class Sandbox(unittest.TestCase):
                 f"{{ name = 'a{n}', switch = 'sw0', mac = '02:00:00:00:00:0{n}', attachment = {attachment} }}"
                 for n, attachment in enumerate(attachments, start=1)
             )
-            objects = f"nic = [{{ name = 'nic0' }}]\nswitch = [{{ name = 'sw0', nic = 'nic0' }}]\nadapter = [{', '.join(adapters)}]"
+            uplink = f"{{ kind = 'xdp', interface = 'u0', netns = '{first.path}' }}"
+            objects = f"nic = [{{ name = 'nic0', uplink = {uplink} }}]\nswitch = [{{ name = 'sw0', nic = 'nic0' }}]\nadapter = [{', '.join(adapters)}]"
             with open(path, "w", encoding="utf-8") as file:
                 file.write(f"{values}{objects}\n[{tables}")
 
@@ -261,6 +265,7 @@ class Sandbox(unittest.TestCase):
         self.daemon.wait_ready()
         self.assertTrue(first.link("net0"))
         self.assertEqual(os.listdir(outside), ["web.sock"])
+        wait_ping(second, "10.0.0.1")
         for _ in range(2):
             for number, attachment in enumerate(
                 (["--attachment", "tap:net1", "--netns", first.path], ["--attachment", "tap:net0", "--netns", second.path], ["--socket", other]),
@@ -273,6 +278,7 @@ class Sandbox(unittest.TestCase):
             time.sleep(0.5)  # a guest of its socket might still return
             self.daemon.upgrade()
             self.assertTrue(first.link("net0"))
+            wait_ping(second, "10.0.0.1")
         self.assertFalse(first.link("net1"))
         self.assertFalse(second.link("net0"))
         self.assertEqual(os.listdir(outside), ["web.sock"])

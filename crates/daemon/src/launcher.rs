@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use host::launcher::{Handler, Named, PF, keep_to, serve};
 use model::config::{Config, default_state_dir};
-use model::state::{Attachment, Nic, NicMode};
+use model::state::{Attachment, AttachmentKind, Nic, NicMode};
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 use serde_json::Value;
 use sriov::PciNic;
@@ -99,8 +99,11 @@ fn named(config: &Config) -> Named {
         named.namespaces.extend(netns.map(PathBuf::from));
     }
     let cards = state.nics.iter().filter_map(|nic| nic.device.as_deref());
-    let pfs = cards.filter_map(|device| PciNic::address_of(device).ok());
-    named.resources.extend(pfs.map(|pf| (PF.to_owned(), pf.to_string())));
+    let devices = cards.clone().map(str::to_owned);
+    // An interface may change its name.
+    let addresses = cards.filter_map(|device| PciNic::address_of(device).ok());
+    let all = devices.chain(addresses.map(|pf| pf.to_string()));
+    named.resources.extend(all.map(|device| (PF.to_owned(), device)));
     add_paths(&mut named.files, serde_json::to_value(state).unwrap_or_default());
     named.files.extend(api.socket.clone());
     named
@@ -118,32 +121,47 @@ fn add_paths(paths: &mut BTreeSet<PathBuf>, value: Value) {
     match value {
         Value::String(text) if text.starts_with('/') => drop(paths.insert(text.into())),
         Value::Array(all) => all.into_iter().for_each(|one| add_paths(paths, one)),
-        Value::Object(all) => all.into_iter().for_each(|(_, one)| add_paths(paths, one)),
+        Value::Object(mut all) => {
+            all.remove("owner"); // labels of others
+            all.into_iter().for_each(|(_, one)| add_paths(paths, one));
+        }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 /// Reads the resources that a file names. The daemon must not be able to have them changed: by the
-/// file, or by a link in place of a directory.
+/// file, or by a link.
 fn read_named(file: &Path) -> Result<Named> {
     let config = Config::load(file)?;
-    let (run_dir, default) = (&config.run_dir, default_state_dir(&config.run_dir));
-    let own = [run_dir, config.state_dir.as_ref().unwrap_or(&default)];
-    let named = named(&config);
-    let own = own.map(|own| own.canonicalize().unwrap_or_else(|_| own.clone()));
-    let is_below = |path: &Path| own.iter().any(|own| path.starts_with(own));
+    let run_dir = &config.run_dir;
+    let state_dir = config.state_dir.clone().unwrap_or_else(|| default_state_dir(run_dir));
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if real(run_dir).starts_with(real(&state_dir)) {
+        bail!("run_dir is in state_dir: name another directory");
+    }
+    let mut own = upgrade::directories_before();
+    own.extend([real(run_dir), real(&state_dir)]);
     let is_within = |path: &Path| {
-        let real = path.ancestors().filter_map(|one| one.canonicalize().ok()).next();
-        is_below(path) || real.is_some_and(|real| is_below(&real))
+        let real = path.ancestors().find_map(|one| one.canonicalize().ok());
+        let both = [Some(path), real.as_deref()];
+        both.into_iter().flatten().any(|path| own.iter().any(|own| path.starts_with(own)))
     };
     if is_within(file) {
         bail!("the daemon can change {}: move it out of run_dir and state_dir", file.display());
     }
-    let below = |path: &&PathBuf| is_within(path) && path.parent() != Some(run_dir);
-    if let Some(path) = named.files.iter().find(below) {
+    let named = named(&config);
+    // Of others the last part of the path is never a link.
+    let mut may_be_links: BTreeSet<&Path> = named.namespaces.iter().map(PathBuf::as_path).collect();
+    let played = config.state.attachments().filter(|one| one.kind() == AttachmentKind::Pcap);
+    may_be_links.extend(played.map(|one| Path::new(one.place())));
+    let is_safe = |path: &&PathBuf| {
+        !is_within(path)
+            || (path.parent() == Some(run_dir) && !may_be_links.contains(path.as_path()))
+    };
+    if let Some(path) = named.files.iter().chain(&named.namespaces).find(|path| !is_safe(path)) {
         bail!(
-            "the daemon can put a link in place of a directory of {}: name a file in run_dir \
-             itself, or outside of it and state_dir",
+            "the daemon can put a link in place of {} or its directory: move it out of run_dir and \
+             state_dir",
             path.display()
         );
     }
@@ -180,6 +198,7 @@ mod tests {
             name = "web"
             switch = "sw0"
             mac = "02:00:00:00:00:02"
+            owner = { runtime = "/run/containerd.sock" }
             attachment = { kind = "tap", interface = "net0", netns = "blue" }
             mirror = { direction = "both", file = "/srv/web.pcapng" }
         "#;
@@ -210,17 +229,14 @@ mod tests {
         let run_dir = dir.path().join("run");
         std::fs::create_dir_all(run_dir.join("state")).unwrap();
         std::os::unix::fs::symlink(&run_dir, dir.path().join("link")).unwrap();
-        let text = |socket: &str| {
-            format!(
-                "run_dir = {run_dir:?}\n\
-                 nic = [{{ name = \"n\", pf = {{ mac = \"02:00:00:00:00:01\", attachment = {{ \
-                 socket = {:?} }} }} }}]\n",
-                dir.path().join(socket)
-            )
-        };
-        let read = |file: &str, socket: &str| {
+        let read = |file: &str, attachment: &str| {
             let file = dir.path().join(file);
-            std::fs::write(&file, text(socket)).unwrap();
+            let (kind, path) = attachment.split_once(':').unwrap_or(("vhost-user", attachment));
+            let attachment = format!("{kind}:{}", dir.path().join(path).display());
+            let pf = format!("mac = \"02:00:00:00:00:01\", attachment = {attachment:?}");
+            let text =
+                format!("run_dir = {run_dir:?}\nnic = [{{ name = \"n\", pf = {{ {pf} }} }}]\n");
+            std::fs::write(&file, text).unwrap();
             read_named(&file).map(|named| named.files).map_err(|error| error.to_string())
         };
         for socket in ["pf.sock", "run/pf.sock"] {
@@ -230,9 +246,14 @@ mod tests {
             let refused = read(file, "pf.sock").unwrap_err();
             assert!(refused.contains("move it out of run_dir"), "{refused}");
         }
-        for socket in ["run/state/pf.sock", "run/vms/pf.sock", "link/vms/pf.sock"] {
-            let refused = read("good.toml", socket);
-            assert!(refused.clone().is_err_and(|it| it.contains("a link in place")), "{refused:?}");
+        for path in
+            ["run/state/pf.sock", "run/vms/pf.sock", "link/vms/pf.sock", "pcap:run/played.pcap"]
+        {
+            let refused = read("good.toml", path);
+            assert!(
+                refused.clone().is_err_and(|it| it.contains("put a link in place")),
+                "{refused:?}"
+            );
         }
     }
 }

@@ -83,7 +83,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// The launcher has ended, a daemon that hands over has other files than at its start, or the
-    /// kernel has no Landlock, which mode `File` needs.
+    /// kernel lacks a part that mode `File` needs.
     pub(super) fn confine_files(&mut self, config: &Config, state_dir: &Path) -> Result<()> {
         if self.mode == SandboxMode::Off {
             return Ok(());
@@ -117,8 +117,8 @@ impl Sandbox {
             Err(error) => self.missing.push(format!("{:#}", anyhow::Error::from(error))),
         }
         // It could write to the file.
-        if self.parts & FILES == 0 && matches!(self.mode, SandboxMode::File(_)) {
-            bail!("--sandbox=file needs Landlock: {}", self.missing.join("; "));
+        if !self.missing.is_empty() && matches!(self.mode, SandboxMode::File(_)) {
+            bail!("--sandbox=file needs seccomp and Landlock: {}", self.missing.join("; "));
         }
         Ok(())
     }
@@ -154,18 +154,20 @@ line of `shunt stats` shows the parts in force.
 Where the kernel or a container has no seccomp or Landlock, the daemon runs without, and logs that
 at its start. `shunt up --sandbox=off` starts no launcher and restricts nothing, to compare.
 
-With `shunt up --sandbox=file --config FILE` the launcher serves only what FILE's objects name: taps
-and other interfaces, each for its kind of attachment, network namespaces, PFs of cards, VDUSE
-devices, sockets and captures, as written there. Sockets directly in `run_dir` may have any name.
-The API can change all settings, but not what of the host the daemon reaches: such a request gets
-EPERM, and the log and an event (`shunt events`) tell what FILE does not name. Representors may have
-their default taps.
+With `shunt up --sandbox=file --config FILE` the launcher serves only what FILE's objects name, in
+the spelling of FILE: taps and other interfaces, each for its kind of attachment, network
+namespaces, PFs of cards, VDUSE devices, sockets and captures. Besides, sockets directly in
+`run_dir` may have any name, and representors of FILE's soft NICs have their default taps. The API
+can change all settings, but not what of the host the daemon reaches: such a request gets EPERM, and
+the log and an event (`shunt events`) tell what FILE does not name. Requests that name nothing, such
+as `hold-latency` and `create-map`, are served.
 
 The launcher reads FILE itself. `shunt upgrade` starts a new one, which reads it again; if FILE is
 wrong, the upgrade fails. To take something away, delete it by a command first, and then from FILE:
-the daemon cannot tidy up what it may not name. FILE, and the directories of files that it names,
-must be where the daemon cannot change them: not in `state_dir` or below `run_dir`. This mode needs
-Landlock, and is set at a start, not by `shunt upgrade`.
+the daemon cannot tidy up what it may not name. FILE must not be in `run_dir` or `state_dir`, where
+the daemon could change it. Sockets and mirrors of FILE may be in `run_dir` itself, but nothing in
+its subdirectories or in `state_dir`. This mode needs seccomp and Landlock, and is set at a start,
+not by `shunt upgrade`.
 
 The launcher belongs to one daemon: the kernel kills it when that ends. No process of its user can
 trace it. A daemon without rights, started by an ordinary user, has one too: it has that user's
@@ -177,16 +179,17 @@ upgrade` has the launcher start the new program, which starts a launcher of its 
 By default the launcher checks each request by itself, not against the desired state: the API
 changes that, and the daemon serves the API. So a daemon that has been taken over can still do what
 a document could ask for, with the rights of the launcher. With `--sandbox=file` it can do so only
-with what FILE names, except for points marked *:
+with what FILE names, except for points marked *. There a name of an interface is good in the
+daemon's namespace and in all that FILE names. Refusals are reported by the daemon, so not by one
+that has been taken over.
 
 - receive and send frames of any interface, in any network namespace (* if FILE has an attachment of
   kind `packet` or `xdp`: of any interface, in the daemon's namespace and those that FILE names);
   attach the redirect program; steer MAC addresses of a card to other queues;
 - create, change and delete taps, with their addresses and routes; set the MAC address of any
-  interface (* a name of FILE is good in the daemon's namespace and in all that FILE names); create
-  and destroy VDUSE devices;
-- set the interface of any VF of a NIC: network namespace, name, MAC address, MTU, state, addresses
-  and default routes;
+  interface; create and destroy VDUSE devices;
+- set the interface of any VF of a NIC: network namespace, name, MAC address, MTU and state; in
+  another namespace also addresses and default routes (* in the daemon's namespace, any name);
 - make the VFs of any NIC, change their settings and the NIC's eswitch mode, bind them to their own
   driver or one of VFIO, and remove them, but not while a VMM has one open through VFIO or one's
   interface is in another network namespace;

@@ -10,7 +10,7 @@ use rustix::net::netlink::GENERIC;
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with, sockopt};
 use serde::{Deserialize, Serialize};
 
-use crate::launcher::{Answer, Request, ask, check_kind};
+use crate::launcher::{Answer, Request, ask, check_kinds};
 use crate::netlink::{Netlink, NetlinkMessage, attribute, u32_at};
 use crate::sys;
 
@@ -44,8 +44,9 @@ impl Request for OpenSocket {
         // The kind of attachment that needs it. For others the kernel checks the rights of each
         // request's sender, too.
         match self.0 {
-            SocketKind::Packet => check_kind("packet"),
-            SocketKind::Xdp => check_kind("xdp"),
+            // AF_XDP has one for the interface's receive mode.
+            SocketKind::Packet => check_kinds(&["packet", "xdp"]),
+            SocketKind::Xdp => check_kinds(&["xdp"]),
             SocketKind::Interfaces | SocketKind::Route | SocketKind::Generic => Ok(()),
         }
     }

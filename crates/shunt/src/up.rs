@@ -106,9 +106,7 @@ impl Up {
             (Sandbox::Off, _) => SandboxMode::Off,
             (Sandbox::File, file) => {
                 let file = file.as_deref().context("--sandbox=file needs --config")?;
-                let found = file.canonicalize();
-                let found = found.with_context(|| format!("cannot find {}", file.display()))?;
-                SandboxMode::File(found)
+                SandboxMode::File(std::path::absolute(file)?)
             }
         })
     }

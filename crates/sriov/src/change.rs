@@ -31,7 +31,9 @@ fn check_pf(sysfs: &Sysfs, pf: PciAddress) -> Result<(), Errno> {
     if !has_vfs || !pf::is_network(sysfs, pf) {
         return Err(Errno::PERM);
     }
-    check_named(&[PF], &pf.to_string())
+    let of_interface =
+        |errno| pf::interface(sysfs, pf).map_or(Err(errno), |(name, _)| check_named(&[PF], &name));
+    check_named(&[PF], &pf.to_string()).or_else(of_interface)
 }
 
 /// Checks that a PF has a VF of this index.

@@ -12,7 +12,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use host::interface::InterfaceError;
-use host::launcher::{Answer, Request, check_netns};
+use host::launcher::{Answer, Request, check_named, check_netns};
 use host::links::{
     IFF_UP, INTERFACE_HEADER, LinkAddress, LinkError, LinkSettings, Links, RTM_GETLINK,
 };
@@ -207,8 +207,14 @@ impl Request for PlaceNetdev {
     type Reply = Result<Vec<String>, NetdevError>;
 
     fn check(&self, _: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        if let Some(netns) = &self.to.netns {
-            check_netns(&netns::path_of(netns))?;
+        match &self.to.netns {
+            Some(netns) => {
+                check_netns(&netns::path_of(netns))?;
+                check_named(&["vf"], &self.to.name)?;
+            }
+            // In the host's namespace it only returns.
+            None if self.to.addresses.is_empty() && self.to.gateways.is_empty() => {}
+            None => return Err(Errno::PERM),
         }
         check_vf(&Sysfs::default(), self.pf, self.vf)
     }

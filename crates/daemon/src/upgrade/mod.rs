@@ -56,7 +56,8 @@ pub use new_process::take_over;
 pub(super) use notify::{Watchdog, ready};
 pub(super) use old_process::LaunchContext;
 pub(super) use program::{
-    EndProgram, Files, NameFiles, OwnProgram, StartProgram, name_files, set_own_program,
+    EndProgram, Files, NameFiles, OwnProgram, StartProgram, directories_before, name_files,
+    set_own_program,
 };
 pub(super) use requests::{UpgradeRequests, UpgradeSender, channel};
 pub(super) use takeover::PendingTakeover;

@@ -309,9 +309,18 @@ pub(in super::super) fn name_files(files: Files) -> Result<()> {
     named.context("cannot tell the launcher the daemon's files")
 }
 
+/// Directories in which the daemon from which this program takes over may create files.
+pub(in super::super) fn directories_before() -> Vec<PathBuf> {
+    std::env::var_os(FILES).and_then(|text| parse_files(&text)).map_or(Vec::new(), |it| it.write)
+}
+
+fn parse_files(text: &OsStr) -> Option<Files> {
+    text.to_str().and_then(|text| serde_json::from_str(text).ok())
+}
+
 fn check_files(before: Option<&OsStr>, files: &Files) -> Result<()> {
     let Some(before) = before else { return Ok(()) };
-    let before = before.to_str().and_then(|text| serde_json::from_str::<Files>(text).ok());
+    let before = parse_files(before);
     if !before.is_some_and(|before| before.have(files)) {
         bail!("the daemon hands over other directories or files than those of its start");
     }

@@ -42,7 +42,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use named::NOT_NAMED;
-pub(crate) use named::check_kind;
+pub(crate) use named::check_kinds;
 pub use named::{
     Named, PF, check_file, check_index, check_named, check_netns, check_socket, keep_to,
 };

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 /// Error of a request about what is not [`Named`]: no request has it from the kernel.
 pub(super) const NOT_NAMED: Errno = Errno::NOTNAM;
 
-/// Kind of a PF, named by its PCI address.
+/// Kind of a PF, named by its PCI address or its interface.
 pub const PF: &str = "pf";
 
 /// Resources of the host, to which the requests of a process keep.
@@ -43,9 +43,9 @@ pub fn check_named(kinds: &[&str], name: &str) -> Result<(), Errno> {
     check(|named| named.has(kinds, name))
 }
 
-/// Checks that a resource of this kind is named.
-pub(crate) fn check_kind(kind: &str) -> Result<(), Errno> {
-    check(|named| named.resources.iter().any(|(other, _)| other == kind))
+/// Checks that a resource of one of the kinds is named, whatever its name.
+pub(crate) fn check_kinds(kinds: &[&str]) -> Result<(), Errno> {
+    check(|named| named.resources.iter().any(|(kind, _)| kinds.contains(&kind.as_str())))
 }
 
 /// Checks that an interface of the thread's network namespace is named with this kind.
