@@ -202,7 +202,7 @@ class Fuzzed(Served):
     """Requests made of the description that the daemon itself serves."""
 
     limit_s = 480
-    long_tests = ("test_with_names_that_exist",)
+    long_tests = ("test_limits_of_the_description", "test_with_names_that_exist")
     # A request may name sockets and files anywhere. So this daemon runs as a user who may create them nowhere else.
     user = NOBODY if os.geteuid() == 0 else None
 
@@ -241,16 +241,21 @@ class Fuzzed(Served):
         after = daemon.ask("/v1/actual").body
         self.assertEqual((after["generation"], after["owners"]), (actual["generation"], actual["owners"]))
 
-    def test_as_described(self):
+    def described(self, least, *options):
         """No 5xx; and statuses, bodies and headers of all answers are those that the description has."""
         # Not every document of the right form can be in force: names must exist, MACs be unique and so on.
-        requests = self.fuzz(
-            "--phases", "coverage,fuzzing", "--max-examples", "10",
-            "--checks", "all", "--exclude-checks", "positive_data_acceptance",
-        )  # fmt: skip
+        requests = self.fuzz(*options, "--checks", "all", "--exclude-checks", "positive_data_acceptance")
         print(f"    {requests} requests, generation {self.daemon.ask('/v1/actual').body['generation']}")
-        self.assertGreater(requests, 1000)
+        self.assertGreater(requests, least)
         self.assert_well()
+
+    def test_as_described(self):
+        """With random requests."""
+        self.described(300, "--phases", "fuzzing", "--max-examples", "12")
+
+    def test_limits_of_the_description(self):
+        """With a request for each limit of each field, and beyond."""
+        self.described(10_000, "--phases", "coverage")
 
     def test_with_names_that_exist(self):
         """The same with requests that can succeed, and do: a state of some size changes all the time."""
