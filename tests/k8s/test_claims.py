@@ -35,7 +35,7 @@ class ClusterCase(unittest.TestCase):
         self.cluster.kubectl("delete", "pods,resourceclaims", "--all", "--wait=false")
         until(lambda: not self.cluster.get("pods")["items"], "the pods to go", 120)
         self.wait_adapters(0)
-        until(lambda: not self.cluster.get("resourceclaims")["items"], "the claims to go", 60)
+        until(lambda: not self.cluster.get("resourceclaims")["items"], "the claims to go", 180)  # by a controller, which may have lost the API server
 
     def wait_adapters(self, count):
         """Waits until the daemons have this many adapters of claims."""
