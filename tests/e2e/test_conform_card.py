@@ -53,7 +53,7 @@ def anonymised(text):
 class Conform(PciBase):
     """One guest with a NIC of kind pci; after each test the machine and the document are as before."""
 
-    long_tests = ("test_interrupted_and_killed", "test_without_a_wire")
+    long_tests = ("test_interrupted_and_killed", "test_results", "test_without_a_wire")
     maxDiff = None
     kind = IgbGuest
 

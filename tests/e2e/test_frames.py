@@ -104,7 +104,7 @@ def load_tests(loader, _standard, _pattern):
 
 def case(loader, title, options):
     """The tests of `FramesBase` with these options, under this title."""
-    long = options.pop("long", False) or ()
+    long = options.pop("long", False) or ("test_size_0256",)
     kind = type(title, (FramesBase,), {"options": options, "long_tests": long, "__module__": __name__})
     kind.__qualname__ = title
     return loader.loadTestsFromTestCase(kind)

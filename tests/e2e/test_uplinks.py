@@ -189,7 +189,7 @@ class XdpJumbo(UplinkBase):
 class PacketJumbo(UplinkBase):
     """AF_PACKET and frames of 9000 bytes."""
 
-    long_tests = ("test_offload_between_neighbours", "test_tcp", "test_udp", "test_vlan")
+    long_tests = ("test_no_offload", "test_offload_between_neighbours", "test_tcp", "test_udp", "test_vlan")
     uplink = "packet:u0"
     mtu = 9000
 
