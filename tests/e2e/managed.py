@@ -72,6 +72,12 @@ def large(path):
     }
 
 
+def with_objects(config, objects):
+    """The text of a configuration without objects, with these, as TOML."""
+    values, tables = config.split("[", 1)
+    return f"{values}{objects}\n[{tables}"
+
+
 class Managed(Daemon):
     """`shunt up` with a state directory, in a temporary directory that others may enter."""
 
@@ -108,9 +114,9 @@ class Managed(Daemon):
         self.kill()
         shutil.rmtree(self.state_dir)
         with open(self.config_file, "r+", encoding="utf-8") as file:
-            values, tables = file.read().split("[", 1)
+            text = with_objects(file.read(), objects)
             file.seek(0)
-            file.write(f"{values}{objects}\n[{tables}")
+            file.write(text)
         self.start()
         self.wait_ready()
 

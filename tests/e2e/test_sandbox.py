@@ -13,7 +13,7 @@ import time
 import unittest
 
 from bench import cpus
-from managed import NOBODY, Managed
+from managed import NOBODY, Managed, with_objects
 from netns import Network
 from tools import wait_ping
 
@@ -236,7 +236,7 @@ class Sandbox(unittest.TestCase):
         self.addCleanup(self.daemon.close)
         inside = self.daemon.config_file
         with open(inside, encoding="utf-8") as file:
-            values, tables = file.read().split("[", 1)
+            config = file.read()
 
         def write(path, *attachments):
             """The file with an adapter for each attachment."""
@@ -247,7 +247,7 @@ class Sandbox(unittest.TestCase):
             uplink = f"{{ kind = 'xdp', interface = 'u0', netns = '{first.path}' }}"
             objects = f"nic = [{{ name = 'nic0', uplink = {uplink} }}]\nswitch = [{{ name = 'sw0', nic = 'nic0' }}]\nadapter = [{', '.join(adapters)}]"
             with open(path, "w", encoding="utf-8") as file:
-                file.write(f"{values}{objects}\n[{tables}")
+                file.write(with_objects(config, objects))
 
         taps = [f"{{ kind = 'tap', interface = 'net0', netns = '{space.path}', ip = ['10.0.0.{n}/24'] }}" for n, space in ((1, first), (2, second))]
         named, other = (os.path.join(outside, name) for name in ("web.sock", "other.sock"))

@@ -32,26 +32,31 @@ impl ForbiddenCalls {
             );
         }
         for failed in host::launcher::failed() {
-            match failed {
-                Failed::Unanswered(request) => tracing::error!(
+            self.report_failed(failed, events, now);
+        }
+        host::sandbox::refused().map_or(0, |refused| self.report(&refused, events, now))
+    }
+
+    fn report_failed(&mut self, failed: Failed, events: &Events, now: Instant) {
+        let (request, fields) = match failed {
+            Failed::NotNamed(request, fields) => (request, fields),
+            Failed::Unanswered(request) => {
+                return tracing::error!(
                     "sandbox: the process shunt-launcher has not answered {request} for {} s, and \
                      may still do it: see the kernel's log; if it stays so, restart the daemon",
                     host::launcher::ANSWER_MAX.as_secs()
-                ),
-                // Requests may be repeated for ever.
-                Failed::NotNamed(request, fields) => {
-                    let text = format!(
-                        "refused {request}, {fields}: the configuration file does not name that \
-                         (--sandbox=file); add it, and use shunt upgrade"
-                    );
-                    if self.not_named.len() < NOT_NAMED_MAX && self.not_named.insert(text.clone()) {
-                        tracing::warn!("sandbox: {text}");
-                        events.caused(EventKind::Forbidden, "sandbox".to_owned(), text, now);
-                    }
-                }
+                );
             }
+        };
+        let text = format!(
+            "refused {request}, {fields}: the configuration file does not name that \
+             (--sandbox=file); add it, and use shunt upgrade"
+        );
+        // Requests may be repeated for ever.
+        if self.not_named.len() < NOT_NAMED_MAX && self.not_named.insert(text.clone()) {
+            tracing::warn!("sandbox: {text}");
+            events.caused(EventKind::Forbidden, "sandbox".to_owned(), text, now);
         }
-        host::sandbox::refused().map_or(0, |refused| self.report(&refused, events, now))
     }
 
     fn report(&mut self, refused: &Refused, events: &Events, now: Instant) -> u64 {

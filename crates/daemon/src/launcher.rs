@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use host::launcher::{Handler, Named, PF, keep_to, serve};
 use model::config::{Config, default_state_dir};
-use model::state::{Attachment, AttachmentKind, Nic, NicMode};
+use model::state::{Attachment, Nic, NicMode};
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 use serde_json::Value;
 use sriov::PciNic;
@@ -152,8 +152,7 @@ fn read_named(file: &Path) -> Result<Named> {
     let named = named(&config);
     // Of others the last part of the path is never a link.
     let mut may_be_links: BTreeSet<&Path> = named.namespaces.iter().map(PathBuf::as_path).collect();
-    let played = config.state.attachments().filter(|one| one.kind() == AttachmentKind::Pcap);
-    may_be_links.extend(played.map(|one| Path::new(one.place())));
+    may_be_links.extend(config.state.played().map(Path::new));
     let is_safe = |path: &&PathBuf| {
         !is_within(path)
             || (path.parent() == Some(run_dir) && !may_be_links.contains(path.as_path()))

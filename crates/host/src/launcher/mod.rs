@@ -185,11 +185,12 @@ pub fn start(arguments: &[&OsStr]) -> io::Result<()> {
 /// `EPERM` for what is not [`Named`].
 pub fn ask<R: Request>(request: R, fds: &[BorrowedFd<'_>]) -> Answer<R::Reply> {
     let Some(launcher) = LAUNCHER.get() else { return request.serve(fds) };
-    let fields = serde_json::to_string(&request).unwrap_or_default();
-    let answer = ask_of(launcher.as_fd(), request, fds, ANSWER_MAX);
+    let answer = ask_of(launcher.as_fd(), &request, fds, ANSWER_MAX);
     let failed = match answer {
         Err(Errno::TIMEDOUT) => Failed::Unanswered(R::NAME),
-        Err(NOT_NAMED) => Failed::NotNamed(R::NAME, fields),
+        Err(NOT_NAMED) => {
+            Failed::NotNamed(R::NAME, serde_json::to_string(&request).unwrap_or_default())
+        }
         answer => return answer,
     };
     let mut all = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +204,7 @@ pub fn ask<R: Request>(request: R, fds: &[BorrowedFd<'_>]) -> Answer<R::Reply> {
 /// Makes a request to a launcher.
 fn ask_of<R: Request>(
     launcher: BorrowedFd<'_>,
-    request: R,
+    request: &R,
     fds: &[BorrowedFd<'_>],
     within: Duration,
 ) -> Answer<R::Reply> {

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::net::netdevice::index_to_name;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::socket::{self, SocketKind};
 
 /// Error of a request about what is not [`Named`]: no request has it from the kernel.
 pub(super) const NOT_NAMED: Errno = Errno::NOTNAM;
@@ -56,8 +57,7 @@ pub fn check_index(kind: &str, index: u32) -> Result<(), Errno> {
     if NAMED.get().is_none() {
         return Ok(());
     }
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    let socket = socket::open(SocketKind::Interfaces)?;
     check_named(&[kind], &index_to_name(&socket, index)?)
 }
 

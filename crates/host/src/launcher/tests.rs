@@ -70,7 +70,7 @@ fn ask_of<R: Request>(
     request: R,
     fds: &[BorrowedFd<'_>],
 ) -> Answer<R::Reply> {
-    super::ask_of(launcher, request, fds, Duration::from_secs(60))
+    super::ask_of(launcher, &request, fds, Duration::from_secs(60))
 }
 
 /// A socket to a launcher in this process, which ends with it.
@@ -139,7 +139,7 @@ fn a_launcher_that_does_not_answer_is_an_error() {
     let (ours, _theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let short = Duration::from_millis(10);
-    let asked = super::ask_of(ours.as_fd(), Double(1), &[], short);
+    let asked = super::ask_of(ours.as_fd(), &Double(1), &[], short);
     assert_eq!(asked.unwrap_err(), Errno::TIMEDOUT);
     assert_eq!(failed(), BTreeSet::new(), "this process has no launcher");
 }

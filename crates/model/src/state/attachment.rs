@@ -74,6 +74,12 @@ impl State {
         });
         of_nics.chain(self.adapters.iter().map(|adapter| &adapter.attachment))
     }
+
+    /// Captures that the document plays.
+    pub fn played(&self) -> impl Iterator<Item = &str> {
+        let played = |attachment: &&Attachment| matches!(attachment, Attachment::Pcap(_));
+        self.attachments().filter(played).map(Attachment::place)
+    }
 }
 
 impl Default for AttachmentKind {

@@ -103,7 +103,7 @@ impl<'a> Check<'a> {
             interfaces: UniqueKeys::new("is the interface of"),
             vdpas: UniqueKeys::new("is the vDPA device of"),
             files: UniqueKeys::new("is written by"),
-            played: attachment::played(state),
+            played: state.played().collect(),
             networks: UniqueKeys::new("is the network of"),
             cards: UniqueKeys::new("is the card of"),
             switched: UniqueKeys::new("is the NIC of"),

@@ -1,11 +1,9 @@
 //! Rules for attachments: unique resources, and settings that exclude each other.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::super::{
-    Attachment, InterfaceAddress, Pcap, SocketMode, State, Stream, Tap, Vduse, VfInterface,
-    VhostUser, Xdp,
+    Attachment, InterfaceAddress, Pcap, SocketMode, Stream, Tap, Vduse, VfInterface, VhostUser, Xdp,
 };
 use super::Check;
 
@@ -120,10 +118,4 @@ impl<'a> Check<'a> {
         }
         self.files.claim(&mut self.problems, path, &field, &path);
     }
-}
-
-/// The captures that a state plays.
-pub(super) fn played(state: &State) -> HashSet<&str> {
-    let played = |attachment: &&Attachment| matches!(attachment, Attachment::Pcap(_));
-    state.attachments().filter(played).map(Attachment::place).collect()
 }
